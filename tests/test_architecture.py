@@ -39,11 +39,6 @@ FLOORS = tuple(
     providers.registry
     providers.ray
     providers.__init__ judges.__init__ store.__init__
-    interop.results interop.stored_runs
-    interop
-    interop.recognise
-    interop.logs
-    interop.replay_study
     engine.ledger engine.clock engine.__init__
     engine.limits
     engine.call
@@ -58,10 +53,7 @@ FLOORS = tuple(
     engine.run
     engine.confirm engine.proposer
     report
-    preselection gate certification
-    interop.inspect_race
-    interop.inspect_task
-    interop.inspect
+    preselection gate certification interop
     study
     testing view
     optimization

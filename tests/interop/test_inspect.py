@@ -18,24 +18,24 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 pytest.importorskip("inspect_ai", reason="needs the extra `inspect`")
 
-import inspect_ai as ai  # type: ignore[import-not-found, unused-ignore]
-from inspect_ai.dataset import (  # type: ignore[import-not-found, unused-ignore]
+import inspect_ai as ai
+from inspect_ai.dataset import (
     MemoryDataset,
     Sample,
 )
-from inspect_ai.log import (  # type: ignore[import-not-found, unused-ignore]
+from inspect_ai.log import (
     list_eval_logs,
     read_eval_log,
 )
-from inspect_ai.model import ModelOutput  # type: ignore[import-not-found, unused-ignore]
-from inspect_ai.scorer import (  # type: ignore[import-not-found, unused-ignore]
+from inspect_ai.model import ModelOutput
+from inspect_ai.scorer import (
     Score,
     Scorer,
     Target,
     accuracy,
     scorer,
 )
-from inspect_ai.solver import (  # type: ignore[import-not-found, unused-ignore]
+from inspect_ai.solver import (
     Generate,
     Solver,
     TaskState,

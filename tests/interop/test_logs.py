@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bestarm_agent.interop.formats import Result, label_candidates
 from bestarm_agent.interop.logs import read_logs
-from bestarm_agent.interop.results import Result, label_candidates
 from tests.interop.test_golden_files import INSPECT, PROMPTFOO
 
 

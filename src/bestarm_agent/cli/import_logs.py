@@ -32,8 +32,7 @@ def import_(
     `simulate`, `--history` and `replay` read what --out writes; `select` runs the study.
     """
     from bestarm_agent.errors import ConfigError
-    from bestarm_agent.interop.logs import read_logs
-    from bestarm_agent.interop.replay_study import write_answers, write_replay_study
+    from bestarm_agent.interop.logs import read_logs, write_answers, write_replay_study
 
     if out is not None and out.suffix != ".jsonl":
         raise ConfigError(f"--out is a file of JSON lines, FILE.jsonl, got {str(out)!r}")

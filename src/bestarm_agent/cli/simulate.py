@@ -89,12 +89,12 @@ def known_scores(
     locations: Sequence[str], metric: str | None, store: str | None
 ) -> tuple[ScoreMatrix, list[str]]:
     """Read the matrix, and what a reader should know of it."""
+    from bestarm_agent.interop.formats import is_log_file
     from bestarm_agent.interop.logs import read_logs
-    from bestarm_agent.interop.recognise import is_log
     from bestarm_agent.simulation.score_matrices import is_score_file, load_matrix
 
     first, *more = locations
-    if more or metric is not None or is_log(first):
+    if more or metric is not None or is_log_file(first):
         logs = read_logs(locations, metric=metric)
         known, notes = logs.matrix(), logs.notes()
     else:

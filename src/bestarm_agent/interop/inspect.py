@@ -2,36 +2,290 @@
 
 Inspect's protocol for early stopping cannot reorder samples: a sample that has its slot can run,
 wait or be skipped. So the order is Inspect's own, shuffled once and the same for all candidates,
-and the selection rule decides how far along it each candidate gets. Inspect begins a second epoch
-after all samples of the first; only where every sample and epoch has a slot can a pair's epochs run
-together.
+and the selection rule decides how far along it each candidate gets (``inspect_race``). Inspect
+begins a second epoch after all samples of the first; only where every sample and epoch has a slot
+can a pair's epochs run together.
+
+A ``Race`` has a ``RacedTask`` for each candidate, which is the early stopping of one task with one
+model. Hooks pass on errors and retries, which that protocol leaves out.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
 from itertools import product
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.outcome import Failed, Outcome, Scored
+from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop.inspect_hooks import TASKS_OF_RUN, install_hooks
+from bestarm_agent.errors import Blame, ConfigError, FailureKind
+from bestarm_agent.interop.formats import scores_in, usage_in
 from bestarm_agent.interop.inspect_race import PairQueue
-from bestarm_agent.interop.inspect_samples import likeness
-from bestarm_agent.interop.inspect_task import RacedTask
 from bestarm_agent.report.text import how_sure, shortened, verdict_line
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 
 if TYPE_CHECKING:
-    from inspect_ai import Task  # type: ignore[import-not-found, unused-ignore]
-    from inspect_ai.log import EvalLog, EvalSpec  # type: ignore[import-not-found, unused-ignore]
-    from inspect_ai.model import Model  # type: ignore[import-not-found, unused-ignore]
+    from anyio import Event
+    from inspect_ai import Task
+    from inspect_ai.dataset import Sample
+    from inspect_ai.log import (
+        EvalLog,
+        EvalSample,
+        EvalSpec,
+    )
+    from inspect_ai.model import Model
+    from inspect_ai.scorer import SampleScore
+    from inspect_ai.util import EarlyStop
+
+
+TASKS_OF_RUN: dict[str, int] = {}  # number of tasks, by Inspect's id of the run
+RACED: WeakValueDictionary[str, RacedTask] = WeakValueDictionary()  # by Inspect's id of the eval
+
+
+@cache
+def install_hooks() -> None:
+    """Pass on what Inspect tells, from now on; raises ConfigError without inspect-ai."""
+    try:
+        from inspect_ai import hooks
+    except ImportError:
+        raise ConfigError("a race needs inspect-ai: pip install 'bestarm-agent[inspect]'") from None
+
+    @hooks.hooks(name="bestarm_agent/race", description="ends samples of a race")
+    class RaceHooks(hooks.Hooks):  # type: ignore[misc] # of the extra, which may be missing
+        """Passes what Inspect tells to the tasks of races."""
+
+        async def on_run_start(self, data: hooks.RunStart) -> None:
+            TASKS_OF_RUN[data.run_id] = len(data.task_names)
+
+        async def on_run_end(self, data: hooks.RunEnd) -> None:
+            TASKS_OF_RUN.pop(data.run_id, None)
+
+        async def on_sample_end(self, data: hooks.SampleEnd) -> None:
+            if (task := RACED.get(data.eval_id)) is not None:
+                task.sample_ended(data.sample)
+
+        async def on_sample_attempt_end(self, data: hooks.SampleAttemptEnd) -> None:
+            if data.will_retry and (task := RACED.get(data.eval_id)) is not None:
+                task.sample_put_back(data.summary.id)
+
+
+def void(message: str, spend: Spend = Spend(pulls=1)) -> Failed:  # noqa: B008 - frozen
+    """Return the outcome of a sample that says nothing about its candidate."""
+    return Failed(FailureKind.INTERNAL, Blame.HARNESS, message, spend)
+
+
+def spend_of(sample: EvalSample | None) -> Spend:
+    """Return a sample's tokens, and its dollars where Inspect knows the prices of all models."""
+    if sample is None:
+        return Spend(pulls=1)
+    used = usage_in([usage.model_dump() for usage in sample.model_usage.values()])
+    tokens = used["input_tokens"] + used["output_tokens"]
+    return Spend(pulls=1, tokens=tokens, usd_nanos=nanos(used["usd"] or 0))
+
+
+def reduce_epochs(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcome of a pair: the mean of its epochs, or void if one of them is."""
+    spend = replace(sum((one.spend for one in outcomes), Spend()), pulls=1)
+    scored = [one for one in outcomes if isinstance(one, Scored)]
+    if len(scored) == len(outcomes):
+        value = fmean(one.value for one in scored)
+        return replace(scored[0], value=value, spend=spend)
+    failed = next(one for one in outcomes if not isinstance(one, Scored))
+    return replace(failed, spend=spend)
+
+
+async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSample]:
+    """Yield the scored samples that logs of the same task and model hold, the oldest log first.
+
+    Raises ConfigError if a log has other samples, or the same in another order.
+    """
+    from inspect_ai.log import list_eval_logs_async, read_eval_log_async
+
+    ids = [str(name) for name in spec.dataset.sample_ids or ()]
+    for info in await list_eval_logs_async(
+        folder,
+        filter=lambda log: (
+            log.eval.eval_id != spec.eval_id and likeness(log.eval) == likeness(spec)
+        ),
+        descending=False,
+    ):
+        log = await read_eval_log_async(info)
+        if [str(name) for name in log.eval.dataset.sample_ids or ()] != ids:
+            raise ConfigError(
+                f"{info.name} has other samples, or another order of them; give the same samples "
+                "and the same seed, or another folder"
+            )
+        for sample in log.samples or ():
+            if sample.error is None and sample.scores:
+                yield sample
+
+
+def lifetime(sample: EvalSample) -> tuple[datetime, datetime]:
+    """Return when a sample began and ended; raises ConfigError if its log does not say."""
+    if sample.started_at is None or sample.completed_at is None:
+        raise ConfigError(
+            "its log does not say when samples began and ended; write it again with a current "
+            "version of inspect-ai"
+        )
+    return datetime.fromisoformat(sample.started_at), datetime.fromisoformat(sample.completed_at)
+
+
+def likeness(spec: EvalSpec) -> tuple[object, ...]:
+    """Return what the logs of one candidate have in common."""
+    return (spec.task, spec.model, spec.task_args, spec.solver, spec.solver_args)
+
+
+_MANAGER = "bestarm-agent"
+_START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
+
+
+class RacedTask:
+    """One candidate's early stopping, as Inspect's protocol has it; made by ``Race.task``."""
+
+    def __init__(self, race: Race, row: int, label: str) -> None:
+        self.label, self.is_started = label, False
+        self._race, self._row = race, row
+        self._queue: PairQueue
+        self._places: dict[str, int] = {}  # of samples, in the common order
+        self._fails_on_error = True
+        self._epochs = 1
+        self._waiting: dict[int, list[Event]] = defaultdict(list)  # by place, one for each epoch
+        self._outcomes: dict[int, dict[int, Outcome]] = defaultdict(dict)  # of a place, by epoch
+        self._ended: dict[tuple[str, int], EvalSample] = {}  # until they are told
+
+    async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
+        """Join the race; raises ConfigError if the task cannot be raced."""
+        ids = [str(sample.id) for sample in samples]
+        self._queue = self._race.join(self, task, ids, epochs)
+        config = task.config
+        self._fails_on_error = config.fail_on_error is not False and not (
+            config.continue_on_fail or config.score_on_error
+        )
+        self._places = {name: place for place, name in enumerate(ids)}
+        self._epochs, self.is_started = epochs, True
+        RACED[task.eval_id] = self
+        if self._race.resume is not None:
+            await self._tell_earlier(self._race.resume, task)
+        return _MANAGER
+
+    async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:
+        """Wait until the rule wants the sample, or nothing more."""
+        from anyio import Event, get_cancelled_exc_class, move_on_after
+        from inspect_ai.util import EarlyStop
+
+        place, go = self._places[str(id)], Event()
+        if epoch in self._outcomes[place]:
+            return EarlyStop(id=id, epoch=epoch, reason="an earlier log has its score")
+        self._arrive(place, go)
+        try:
+            with move_on_after(_START_SECONDS):
+                await go.wait()
+            self._queue.start_without_the_missing(void("the task did not begin in time"))
+            await go.wait()
+        except get_cancelled_exc_class():
+            self._queue.leave(self._row, void("the task was cancelled"))
+            raise
+        if self._queue.may_run(self._row, place):
+            return None
+        return EarlyStop(id=id, epoch=epoch, reason=f"the race has ended: {self._queue.end}")
+
+    async def complete_sample(
+        self, id: str | int, epoch: int, scores: dict[str, SampleScore]
+    ) -> None:
+        """Tell the rule a score."""
+        values = scores_in({name: {"value": found.score.value} for name, found in scores.items()})
+        sample = self._ended.pop((str(id), epoch), None)
+        if scores or sample:
+            self._note(str(id), epoch, self._outcome(values, sample))
+
+    async def complete_task(self) -> dict[str, Any]:
+        """Leave the race; return what Inspect's log says of it; raises ConfigError if it failed."""
+        self._queue.leave(self._row, void("the sample was cancelled before it ran"))
+        if self._race.failure is not None:
+            raise self._race.failure
+        return {"candidate": self.label, "verdict": self._race.verdict()}
+
+    def sample_ended(self, sample: EvalSample) -> None:
+        """Keep the cost of a sample until its score comes; one with an error is void."""
+        self._ended[str(sample.id), sample.epoch] = sample
+        if sample.error is None and sample.scores:
+            return
+        message = "no score" if sample.error is None else sample.error.message
+        self._note(str(sample.id), sample.epoch, void(message, spend_of(sample)))
+        if sample.error is not None and self._fails_on_error:
+            self._queue.leave(self._row, void("its task failed"))
+
+    def sample_put_back(self, id: str | int) -> None:
+        """Note that Inspect tries a sample again, behind those that wait."""
+        if self._epochs == 1:  # else its slot is not needed by others
+            self._queue.put_back(self._row, self._places[str(id)])
+
+    def _arrive(self, place: int, go: Event) -> None:
+        """Note that one of a pair's epochs has a slot; the pair has, once all of them do."""
+        if place in self._queue.samples[self._row].running:  # an epoch that is tried again
+            go.set()
+            return
+        self._waiting[place].append(go)
+        if len(self._waiting[place]) == self._epochs - len(self._outcomes[place]):
+            every = self._waiting.pop(place)
+            self._queue.arrive(self._row, place, lambda: _set(every))
+
+    def _note(self, id: str, epoch: int, outcome: Outcome) -> None:
+        """Tell a pair's outcome once all its epochs have theirs."""
+        place = self._places[id]
+        known = self._outcomes[place]
+        known.setdefault(epoch, outcome)
+        if len(known) == self._epochs and not self._queue.is_told(self._row, place):
+            self._queue.tell(self._row, place, reduce_epochs([*known.values()]))
+
+    async def _tell_earlier(self, folder: str, spec: EvalSpec) -> None:
+        """Hand over what earlier logs hold; epochs that they lack run."""
+        times: dict[int, list[datetime]] = defaultdict(list)
+        try:
+            async for sample in earlier_samples(folder, spec):
+                if sample.epoch <= self._epochs:
+                    scores = {name: one.model_dump() for name, one in (sample.scores or {}).items()}
+                    place = self._places[str(sample.id)]
+                    self._outcomes[place][sample.epoch] = self._outcome(scores_in(scores), sample)
+                    times[place] += lifetime(sample)
+        except ConfigError as error:
+            raise self._race.fail(f"{self.label!r} cannot go on: {error}") from None
+        for place, known in self._outcomes.items():
+            if len(known) == self._epochs:
+                outcome, when = reduce_epochs([*known.values()]), times[place]
+                self._queue.remember(self._row, place, outcome, min(when), max(when))
+
+    def _outcome(self, values: Mapping[str, float], sample: EvalSample | None) -> Outcome:
+        spend = spend_of(sample)
+        metric = self._race.metric
+        if metric is None and len(values) > 1:
+            self._race.fail(f"{self.label!r} has the metrics {', '.join(values)}; name one: metric")
+        if not values or self._race.failure is not None:
+            return void("no score", spend)
+        score = next(iter(values.values())) if metric is None else values.get(metric)
+        if score is None or not 0 <= score <= 1:
+            known = ", ".join(f"{name} = {value:g}" for name, value in values.items())
+            self._race.fail(f"{self.label!r} has {known}; name a metric with scores in [0, 1]")
+            return void("no such score", spend)
+        seconds = (sample.working_time or sample.total_time or 0.0) if sample else 0.0
+        return Scored(score, None, Usage(), spend, seconds, "")
+
+
+def _set(events: Iterable[Event]) -> None:
+    for event in events:
+        event.set()
+
 
 _SAMPLES_AT_ONCE = 10  # of a task with epochs, whose slots say nothing
 
@@ -106,8 +360,8 @@ class Race:
         Raises:
             ConfigError: the candidates cannot be raced; the logs say so too.
         """
-        from inspect_ai import eval as inspect_eval  # type: ignore[import-not-found, unused-ignore]
-        from inspect_ai import task_with  # type: ignore[import-not-found, unused-ignore]
+        from inspect_ai import eval as inspect_eval
+        from inspect_ai import task_with
 
         listed = [*tasks] if isinstance(tasks, Sequence) else [tasks]
         racing = []

@@ -11,10 +11,31 @@ from typing import Any
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Started
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError, StoreError
-from bestarm_agent.interop.stored_runs import model_of, scorer_of, usage_of
 from bestarm_agent.store.export import Record, Texts, records
 from bestarm_agent.store.run_state import RunState
+
+
+def scorer_of(started: Started) -> str:
+    """Return the name of a run's scorer."""
+    config = started.config
+    scorer = config.get("scorer") if isinstance(config, Mapping) else None
+    return str(scorer.get("name") if isinstance(scorer, Mapping) else scorer)
+
+
+def model_of(record: Record) -> str:
+    """Return the model as `developer/model`; the provider stands in for an unnamed developer."""
+    return record.model if "/" in record.model else f"{record.provider}/{record.model}"
+
+
+def usage_of(state: RunState, record: Record) -> Usage | None:
+    """Return the tokens of the answered call; None if it was not scored, or none are known."""
+    told = state.told.get(record.seq)
+    if told is None or not isinstance(told.outcome, Scored) or not told.outcome.usage.total:
+        return None
+    return told.outcome.usage
 
 
 def write_inspect_logs(state: RunState, texts: Iterable[Texts], folder: Path) -> list[Path]:
@@ -55,7 +76,7 @@ def write_inspect_logs(state: RunState, texts: Iterable[Texts], folder: Path) ->
 
 def _inspect_log() -> ModuleType:
     try:
-        from inspect_ai import log  # type: ignore[import-not-found, unused-ignore]
+        from inspect_ai import log
     except ImportError:
         raise ConfigError(
             "writing Inspect logs needs inspect-ai: pip install 'bestarm-agent[inspect]'"
@@ -80,7 +101,7 @@ def _log(state: RunState, label: str, candidate: Candidate, found: Sequence[Reco
 def _spec(
     state: RunState, started: Started, label: str, candidate: Candidate, found: Sequence[Record]
 ) -> Any:  # noqa: ANN401
-    from inspect_ai.model import (  # type: ignore[import-not-found, unused-ignore]
+    from inspect_ai.model import (
         GenerateConfig,
     )
 
@@ -119,7 +140,7 @@ def _results(state: RunState, started: Started, found: Sequence[Record]) -> Any:
 
 
 def _sample(state: RunState, started: Started, record: Record) -> Any:  # noqa: ANN401
-    from inspect_ai.model import (  # type: ignore[import-not-found, unused-ignore]
+    from inspect_ai.model import (
         ChatMessageAssistant,
         ChatMessageUser,
         ModelOutput,
@@ -141,7 +162,7 @@ def _sample(state: RunState, started: Started, record: Record) -> Any:  # noqa: 
 
 
 def _usage(state: RunState, record: Record) -> Mapping[str, Any]:
-    from inspect_ai.model import (  # type: ignore[import-not-found, unused-ignore]
+    from inspect_ai.model import (
         ModelUsage,
     )
 
@@ -157,7 +178,7 @@ def _verdict(record: Record, scorer: str) -> dict[str, Any]:
         message = f"{record.failure}: {record.message or ''}"
         error = _inspect_log().EvalError(message=message, traceback="", traceback_ansi="")
         return {"error": error}
-    from inspect_ai.scorer import (  # type: ignore[import-not-found, unused-ignore]
+    from inspect_ai.scorer import (
         Score,
     )
 
