@@ -6,73 +6,54 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from bestarm_agent._version import __version__
+from bestarm_agent._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
-    from bestarm_agent.domain.example import Example
-    from bestarm_agent.domain.spend import Budget, Spend
-    from bestarm_agent.engine.results.standing import Row, Standing
-    from bestarm_agent.engine.setup.open_run import Options
-    from bestarm_agent.errors import (
-        BestarmError,
-        CandidateError,
-        ConfigError,
-        JudgeError,
-        PluginError,
-        ProviderError,
-        StoreError,
-    )
-    from bestarm_agent.optimization.rounds import Feedback, optimize
-    from bestarm_agent.providers.python import Task
-    from bestarm_agent.study import Study
-
-__all__ = [
-    "BestarmError",
-    "Budget",
-    "Candidate",
-    "CandidateError",
-    "ConfigError",
-    "Example",
-    "Feedback",
-    "JudgeError",
-    "Message",
-    "Options",
-    "PluginError",
-    "PromptTemplate",
-    "ProviderError",
-    "Row",
-    "Spend",
-    "Standing",
-    "StoreError",
-    "Study",
-    "Task",
-    "__version__",
-    "optimize",
-]
+    from bestarm_agent.domain.candidate import Candidate as Candidate
+    from bestarm_agent.domain.candidate import Message as Message
+    from bestarm_agent.domain.candidate import PromptTemplate as PromptTemplate
+    from bestarm_agent.domain.example import Example as Example
+    from bestarm_agent.domain.spend import Budget as Budget
+    from bestarm_agent.domain.spend import Spend as Spend
+    from bestarm_agent.engine.results.standing import Row as Row
+    from bestarm_agent.engine.results.standing import Standing as Standing
+    from bestarm_agent.engine.setup.open_run import Options as Options
+    from bestarm_agent.errors import BestarmError as BestarmError
+    from bestarm_agent.errors import CandidateError as CandidateError
+    from bestarm_agent.errors import ConfigError as ConfigError
+    from bestarm_agent.errors import JudgeError as JudgeError
+    from bestarm_agent.errors import PluginError as PluginError
+    from bestarm_agent.errors import ProviderError as ProviderError
+    from bestarm_agent.errors import StoreError as StoreError
+    from bestarm_agent.optimization.rounds import Feedback as Feedback
+    from bestarm_agent.optimization.rounds import optimize as optimize
+    from bestarm_agent.providers.python import Task as Task
+    from bestarm_agent.study import Study as Study
 
 # Imported when first used, so that `import bestarm_agent.selectors` stays light.
-_MODULES: Final = {
-    "domain.candidate": ("Candidate", "Message", "PromptTemplate"),
-    "domain.example": ("Example",),
-    "domain.spend": ("Budget", "Spend"),
-    "engine.results.standing": ("Row", "Standing"),
-    "engine.setup.open_run": ("Options",),
-    "errors": (
-        "BestarmError",
-        "CandidateError",
-        "ConfigError",
-        "JudgeError",
-        "PluginError",
-        "ProviderError",
-        "StoreError",
-    ),
-    "optimization.rounds": ("Feedback", "optimize"),
-    "providers.python": ("Task",),
-    "study": ("Study",),
+_MODULE_OF: Final = {
+    "BestarmError": "errors",
+    "Budget": "domain.spend",
+    "Candidate": "domain.candidate",
+    "CandidateError": "errors",
+    "ConfigError": "errors",
+    "Example": "domain.example",
+    "Feedback": "optimization.rounds",
+    "JudgeError": "errors",
+    "Message": "domain.candidate",
+    "Options": "engine.setup.open_run",
+    "PluginError": "errors",
+    "PromptTemplate": "domain.candidate",
+    "ProviderError": "errors",
+    "Row": "engine.results.standing",
+    "Spend": "domain.spend",
+    "Standing": "engine.results.standing",
+    "StoreError": "errors",
+    "Study": "study",
+    "Task": "providers.python",
+    "optimize": "optimization.rounds",
 }
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
-
+__all__ = [*_MODULE_OF, "__version__"]
 
 if not TYPE_CHECKING:  # else type checkers would accept every name
 

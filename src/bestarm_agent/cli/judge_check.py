@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bestarm_agent.domain.digest import Json
-    from bestarm_agent.engine.results.judge_check import Comparison, JudgeCheck
+    from bestarm_agent.engine.results.judge_check import JudgeCheck, JudgedLabels
 
 _STUDIES = (".yaml", ".yml", ".json")
 
@@ -67,7 +67,7 @@ def check(
     typer.echo(f"Each interval holds by itself at {confidence:.0%}.")
 
 
-def _compared(source: str, labels: Path | None, place: StudyPlace) -> Comparison:
+def _compared(source: str, labels: Path | None, place: StudyPlace) -> JudgedLabels:
     """Compare the scores of a stored run, or let the judge of a study file score the answers."""
     import asyncio
 
@@ -108,7 +108,7 @@ def _table(check: JudgeCheck) -> Table:
     return table
 
 
-def _counts(comparison: Comparison) -> str:
+def _counts(comparison: JudgedLabels) -> str:
     from bestarm_agent.report.text import safe
 
     missing = comparison.n_labels - len(comparison.pairs) - comparison.n_void

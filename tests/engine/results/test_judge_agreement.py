@@ -18,8 +18,8 @@ from bestarm_agent.config.datasets import Label, answer_digest, load_labels
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.judge_check import (
-    Compared,
-    Comparison,
+    JudgedAnswer,
+    JudgedLabels,
     check_judge,
     corrected_rows,
 )
@@ -214,12 +214,12 @@ def test_answers_are_needed_where_nothing_was_run(tmp_path: Path) -> None:
 
 def compared(
     judged: float, gold: float, *, n_chars: int = 10, places: Sequence[float] = ()
-) -> Compared:
+) -> JudgedAnswer:
     votes = tuple(
         Vote(f"m (its answer {place})", value)
         for place, value in zip(("second", "first"), places, strict=False)
     )
-    return Compared(None, judged, gold, n_chars, Spend(), votes)
+    return JudgedAnswer(None, judged, gold, n_chars, Spend(), votes)
 
 
 def test_place_and_length_bias_are_found_where_they_are_planted() -> None:
@@ -232,7 +232,7 @@ def test_place_and_length_bias_are_found_where_they_are_planted() -> None:
         first = 1.0 if rng.random() < 0.3 else score  # the first place wins three times in ten
         second = 0.0 if first > score else score
         pairs.append(compared(score, gold, n_chars=900 if long else 100, places=(second, first)))
-    check = check_judge(Comparison(tuple(pairs), 300), 0.95)
+    check = check_judge(JudgedLabels(tuple(pairs), 300), 0.95)
     assert check.length.lower > 0.05
     assert check.length.value == pytest.approx(0.2, abs=0.07)
     assert check.place is not None
@@ -245,23 +245,23 @@ def test_a_fair_judge_shows_no_bias() -> None:
     pairs = [
         compared(float(i % 2), float(i % 2), n_chars=i, places=(i % 2, i % 2)) for i in range(200)
     ]
-    check = check_judge(Comparison(tuple(pairs), 200), 0.95)
+    check = check_judge(JudgedLabels(tuple(pairs), 200), 0.95)
     assert check.agreement.kappa.value == pytest.approx(1.0)
     assert check.place is not None
     assert check.place.value == 0.0
     assert check.length.lower < 0 < check.length.upper
-    assert check_judge(Comparison((compared(1, 1),), 1), 0.95).place is None
+    assert check_judge(JudgedLabels((compared(1, 1),), 1), 0.95).place is None
 
 
 def test_nothing_to_compare_is_an_error() -> None:
     with pytest.raises(ConfigError, match="none of 3 labels is about an answer"):
-        check_judge(Comparison((), 3), 0.95)
+        check_judge(JudgedLabels((), 3), 0.95)
 
 
 def test_what_judging_costs_is_unknown_without_the_judges_price() -> None:
     pairs = (compared(1, 1),)
-    assert check_judge(Comparison(pairs, 1), 0.95).usd_per_1000 is not None
-    assert check_judge(Comparison(pairs, 1, priced=False), 0.95).usd_per_1000 is None
+    assert check_judge(JudgedLabels(pairs, 1), 0.95).usd_per_1000 is not None
+    assert check_judge(JudgedLabels(pairs, 1, priced=False), 0.95).usd_per_1000 is None
 
 
 def test_a_judge_that_failed_on_everything_is_told_by_its_last_failure(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def _line(label: Label) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class JudgedAnswer:
     """One answer that has both a judge's score and a gold score."""
 
     candidate: int | None  # row of the candidate, or None
@@ -93,10 +93,10 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """All answers that could be compared."""
+class JudgedLabels:
+    """The labels of a study or run, with the judge's scores of the same answers."""
 
-    pairs: tuple[Compared, ...]  # those that were
+    pairs: tuple[JudgedAnswer, ...]  # those that were
     n_labels: int  # how many labels there are
     n_void: int = 0  # labelled answers on which the judge failed, or that no budget was left for
     why: str = ""  # what was said of the last of those
@@ -107,7 +107,7 @@ class Comparison:
 class JudgeCheck:
     """The accuracy of a judge, measured on gold scores."""
 
-    comparison: Comparison  # what was compared
+    comparison: JudgedLabels  # what was compared
     agreement: Agreement  # agreement, kappa, bias, sensitivity, specificity
     # for comparisons in both orders: how often the answer in the first place wins beyond one half,
     # in [-1/2, 1/2]; 0 is fair. None for other judges
@@ -148,7 +148,7 @@ class CorrectedRow:
     n_own: int  # how many of those there are
 
 
-def check_judge(comparison: Comparison, confidence: float) -> JudgeCheck:
+def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
     """Measure a judge; raise ConfigError if nothing could be compared."""
     pairs, alpha = comparison.pairs, 1.0 - confidence
     if not pairs:
@@ -171,7 +171,7 @@ def check_judge(comparison: Comparison, confidence: float) -> JudgeCheck:
     )
 
 
-def _nothing_compared(comparison: Comparison) -> str:
+def _nothing_compared(comparison: JudgedLabels) -> str:
     if comparison.n_void:
         return (
             f"the judge scored none of the {comparison.n_labels} labelled answers; it failed on "
@@ -214,7 +214,7 @@ def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
     return found
 
 
-async def compare_run(store: Store, state: RunState, labels: Sequence[Label]) -> Comparison:
+async def compare_run(store: Store, state: RunState, labels: Sequence[Label]) -> JudgedLabels:
     """Put a run's scores with gold scores; no call is made."""
     wanted = by_answer(labels)
     examples = {label.example for label in labels}
@@ -232,11 +232,11 @@ async def compare_run(store: Store, state: RunState, labels: Sequence[Label]) ->
             continue
         if isinstance(outcome, Scored):
             cost, votes = outcome.judge_spend, outcome.votes
-            pairs.append(Compared(row, outcome.value, label.score, len(text), cost, votes))
+            pairs.append(JudgedAnswer(row, outcome.value, label.score, len(text), cost, votes))
         if isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE:
             void.append(outcome.message)
     why, priced = void[-1] if void else "", state.started is None or state.started.judge_priced
-    return Comparison(tuple(pairs), len(labels), len(void), why, priced)
+    return JudgedLabels(tuple(pairs), len(labels), len(void), why, priced)
 
 
 async def check_run(
@@ -257,7 +257,7 @@ def run_labels(started: Started, where: StorePlace, run_id: str) -> tuple[Label,
 
 async def compare_stored(
     where: str | Path, run: str, labels: Sequence[Label] | None = None
-) -> Comparison:
+) -> JudgedLabels:
     """Put the scores of a stored run with gold scores; None: those that the run has.
 
     Raises:

@@ -24,7 +24,7 @@ from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
 from bestarm_agent.engine.pool import ReadyCandidate
-from bestarm_agent.engine.results.judge_check import Compared, Comparison
+from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
 from bestarm_agent.engine.setup.open_run import Options, store_of
 from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices
 from bestarm_agent.errors import Blame, ConfigError, JudgeError, ProviderError, nearest
@@ -109,7 +109,7 @@ async def _first_call(
 
 async def compare_answers(
     parts: StudyParts, options: Options, labels: Sequence[Label]
-) -> Comparison:
+) -> JudgedLabels:
     """Let a study's judge score labelled answers, within its budget and from its reply cache.
 
     Raises:
@@ -132,7 +132,7 @@ async def compare_answers(
     void: list[str] = []  # why answers got no score by the judge's doing
     async with _opened(parts, options, ledger, judge_client.providers) as replies:
 
-        async def judged(label: Label) -> Compared | None:
+        async def judged(label: Label) -> JudgedAnswer | None:
             reserve, answer = SharedReserve(ledger), label.answer or ""
             calls = JudgeCalls(judge_client, replies, reserve, label.candidate or "labelled")
             async with gate:
@@ -146,7 +146,7 @@ async def compare_answers(
                         void.append(str(error))
                     return None
             spend, votes = reserve.spent, score.votes
-            return Compared(None, score.value, label.score, len(answer), spend, votes)
+            return JudgedAnswer(None, score.value, label.score, len(answer), spend, votes)
 
         try:
             found = await together(map(judged, labels))
@@ -154,7 +154,7 @@ async def compare_answers(
             raise unavailable.error from unavailable
     scored = tuple(one for one in found if one is not None)
     why = void[-1] if void else ""
-    return Comparison(scored, len(labels), len(void), why, parts.judge_priced)
+    return JudgedLabels(scored, len(labels), len(void), why, parts.judge_priced)
 
 
 @asynccontextmanager
