@@ -28,7 +28,6 @@ LENGTH = 500
 PAPER_RULES = ("cppl", "max-theta", "epsilon-greedy", "mm")
 ROUTERS = ("random", *PAPER_RULES, "linucb")
 FIRST_PROMPTS = 500  # prompts from which the text features are made: the first to arrive
-COMPONENTS = 8  # of the instance features of SAT12
 
 
 def synthetic_rounds(
@@ -153,24 +152,12 @@ def router_table(path: Path, order: IntArray) -> Table:
     return Table(scores, features.vectors(texts), np.zeros(len(scores)))
 
 
-def solver_table(path: Path, _order: IntArray) -> Table:
-    """31 SAT solvers: 1 - time / cutoff is the quality."""
-    with np.load(path) as data:
-        raw, scores = data["features"].astype(np.float64), data["scores"].astype(np.float64)
-    kept = filtered(raw)
-    left, sizes, _ = np.linalg.svd(kept - kept.mean(axis=0), full_matrices=False)
-    components = left[:, :COMPONENTS] * sizes[:COMPONENTS]
-    constant = np.ones((len(raw), 1))  # so that an arm can be better on all prompts
-    features = np.hstack([constant, components / (components.std(axis=0) * np.sqrt(COMPONENTS))])
-    return Table(scores, features, np.zeros(len(scores)))
-
-
-def routed(table_of: Callable[[IntArray], Table], length: int, rule: str, seeds: int) -> Any:  # noqa: ANN401 - JSON
+def routed(path: Path, length: int, rule: str, seeds: int) -> Any:  # noqa: ANN401 - JSON
     """Qualities of each repetition: best of two, in the second half, and the first named there."""
     runs = []
     for seed in range(seeds):
         order: NDArray[np.intp] = np.random.default_rng([seed, 3]).permutation(length)
-        table = table_of(order)
+        table = router_table(path, order)
         # where the rule learns a theta, it starts at zero: every model equal
         flat = {} if rule in ("random", "mm", "linucb") else {"spread": 0.0}
         chosen = route(RULES[rule](table.problem(seed), **flat), table, order, 2)
@@ -181,13 +168,15 @@ def routed(table_of: Callable[[IntArray], Table], length: int, rule: str, seeds:
     return np.array(runs).tolist()
 
 
-def _routing(bench: Bench, part: str, table_of: Callable[[IntArray], Table]) -> dict[str, str]:
-    table = table_of(np.arange(FIRST_PROMPTS))
+def router(bench: Bench) -> dict[str, str]:
+    """Real prompts, nine models."""
+    path = bench.data / "router_llmrouter_9models.npz"
+    table = router_table(path, np.arange(FIRST_PROMPTS))
     seeds, length = bench.seeds(3), table.utility.shape[1]
     tasks = {
         rule: (
-            {"part": part, "rule": rule, "seeds": seeds},
-            partial(routed, table_of, length, rule, seeds),
+            {"part": "router", "rule": rule, "seeds": seeds},
+            partial(routed, path, length, rule, seeds),
         )
         for rule in ROUTERS
     }
@@ -209,21 +198,9 @@ def _routing(bench: Bench, part: str, table_of: Callable[[IntArray], Table]) -> 
         "2nd half",
         "first named, 2nd half",
     ]
-    return {part: markdown(heads, rows)}
+    return {"router": markdown(heads, rows)}
 
-
-def router(bench: Bench) -> dict[str, str]:
-    """Real prompts, nine models."""
-    return _routing(bench, "router", partial(router_table, bench.data / _PROMPTS))
-
-
-def solvers(bench: Bench) -> dict[str, str]:
-    """31 SAT solvers with instance features."""
-    return _routing(bench, "solvers", partial(solver_table, bench.data / "aslib_sat12_indu.npz"))
-
-
-_PROMPTS = "router_llmrouter_9models.npz"
 
 if __name__ == "__main__":
-    parts = {"figure1": figure1, "figure2": figure2, "router": router, "solvers": solvers}
+    parts = {"figure1": figure1, "figure2": figure2, "router": router}
     run(parts, Path(__file__).with_name("README.md"), __doc__)

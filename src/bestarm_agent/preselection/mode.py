@@ -8,14 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.selection import open_selection
-from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
@@ -51,11 +46,3 @@ class Preselection:
 
     def result(self, pairs: Pairs, standing: Standing) -> None:
         """Return None: the standing shows the scores."""
-
-
-def open_preselection(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
-) -> tuple[Preselection, Judge]:
-    """Open the mode with the study's scorer as its judge."""
-    _, judge = open_selection(study, examples, catalog)
-    return Preselection(), judge

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.yaml import check_file, parse_row
-from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.linucb import LinUcb
 from bestarm_agent.preselection.rule import PreselectionProblem, Preselector
 
 _VERDICTS = ("winner", "ranking", "scores")
-_RULES: dict[str, type[Preselector]] = {"linucb": LinUcb, "cppl": Cppl}
 
 _Row = TypeVar("_Row", bound=BaseModel)
 
@@ -113,7 +111,6 @@ class RouterSettings(_Part):
     """Settings of a router, fixed when it is made."""
 
     rule: Literal["linucb", "cppl"] = "linucb"
-    params: dict[str, float] = {}  # the rule's own parameters
     n_components: Annotated[int, Field(ge=1)] = 16  # features made of text, at most
     # prompts after which features are made; until then choices are random
     collect: Annotated[int, Field(ge=2)] = 50
@@ -123,45 +120,25 @@ class RouterSettings(_Part):
     cost_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     seed: Annotated[int, Field(ge=0)] = 0  # of all random choices
 
-    @model_validator(mode="after")
-    def _params_fit(self) -> Self:
-        known = list(signature(_RULES[self.rule]).parameters)[1:]  # the first is the problem
-        for key in self.params:
-            if key not in known:
-                raise ValueError(
-                    f"the rule {self.rule!r} takes no such parameter: {key}; {nearest(key, known)}"
-                )
-        self.make_rule(PreselectionProblem(2, 1, self.seed))  # it refuses values
-        return self
-
     def make_rule(self, problem: PreselectionProblem) -> Preselector:
         """Make the rule; where it learns a theta, all candidates begin equal."""
-        start = {"spread": 0.0} if self.rule == "cppl" else {}
-        return _RULES[self.rule](problem, **{**start, **self.params})
+        return LinUcb(problem) if self.rule == "linucb" else Cppl(problem, spread=0.0)
 
 
 def parse_settings(texts: Sequence[str]) -> RouterSettings:
-    """Read settings written ``key=value``; a key that is no setting is the rule's parameter.
+    """Read settings written ``key=value``; raise ConfigError.
 
     Example:
-        >>> parse_settings(["rule=cppl", "omega=0.2", "seed=3"]).params
-        {'omega': 0.2}
+        >>> parse_settings(["rule=cppl", "seed=3"]).seed
+        3
     """
     values: dict[str, Any] = {}
-    params: dict[str, float] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"a setting is written key=value, got {text!r}")
-        if key in RouterSettings.model_fields and key != "params":
-            values[key] = value
-            continue
-        try:
-            params[key] = float(value)
-        except ValueError:
-            close = nearest(key, RouterSettings.model_fields)
-            raise ConfigError(f"setting {key!r} cannot be {value!r}; {close}") from None
-    return parse_row(RouterSettings, {**values, "params": params}, "settings of the router")
+        values[key] = value
+    return parse_row(RouterSettings, values, "settings of the router")
 
 
 def parse_line(model: type[_Row], line: str, where: str) -> _Row:

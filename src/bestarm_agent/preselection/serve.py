@@ -42,7 +42,7 @@ from bestarm_agent.engine.setup.open_run import (
 )
 from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, assemble
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.preselection.mode import ROUTED, open_preselection
+from bestarm_agent.preselection.mode import ROUTED
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
 from bestarm_agent.store.store import RunLog, Store, closing, open_store
@@ -141,7 +141,7 @@ class Service:
         """
         options = options or Options()
         loaded = loaded_study(source, {**(overrides or {}), "repeats": 1, "confirm": None})
-        parts = assemble(loaded, catalog_of(loaded, options), open_preselection, examples=examples)
+        parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
         ledger, where = Ledger(parts.budget), store_of(loaded, options)
         prepared = await asyncio.to_thread(  # digests weights
             CandidateFactory, parts, ledger, options.clock, parts.candidates
