@@ -1,7 +1,4 @@
-"""Read which of several lettered options a reply chooses.
-
-Score 1 if the answer chooses the right one of several lettered options.
-"""
+"""Read which of several lettered options a reply chooses, and whether it is the right one."""
 
 from __future__ import annotations
 
@@ -17,18 +14,22 @@ from bestarm_agent.judges.base import judge_failed, references, shown, unparsabl
 from bestarm_agent.judges.rule import (
     STANDARD,
     RuleJudge,
-    RuleOptions,
+    ShortRuleOptions,
     contains,
     normaliser,
     unicode_form,
 )
 
 _NORMALISE = normaliser(STANDARD)
-# words before a choice, in lower case
-_MARKERS = (
-    r"\boxed",
-    *("answer", "correct option", "correct choice", "solution"),
-    *("antwort", "réponse", "respuesta", "risposta", "ответ", "答案", "答え"),
+_MARKER = re.compile(  # words before a choice
+    r"""
+    \\boxed (?![a-z])
+    | (?<![a-z])
+      (?: answer | correct\ option | correct\ choice | solution
+        | antwort | réponse | respuesta | risposta ) (?![a-z])
+    | ответ | 答案 | 答え
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 _EMPHASIS = str.maketrans({**dict.fromkeys('*`"$', ""), "_": " "})
 _LATEX_TEXT = re.compile(r"\\(?:text|math)[a-z]{0,2}\s?\{")
@@ -92,7 +93,7 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
     if letter := _option_of(_NORMALISE(text), texts):
         return letter
     plain = _LATEX_TEXT.sub("", unicode_form(text).translate(_EMPHASIS))
-    ends = _marker_ends(plain)
+    ends = [marker.end() for marker in _MARKER.finditer(plain)]
     return (
         _statement(plain, ends, options)
         or _only(_letters(_BARE, plain, options))
@@ -103,37 +104,11 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
     )
 
 
-def _marker_ends(plain: str) -> list[int]:
-    lowered = _lower(plain)
-    ends = []
-    for marker in _MARKERS:
-        at = lowered.find(marker)
-        while at >= 0:
-            end = at + len(marker)
-            if not (_within_word(lowered, at) or _within_word(lowered, end)):
-                ends.append(end)
-            at = lowered.find(marker, end)
-    return sorted(ends)
-
-
 def _statement(plain: str, ends: Sequence[int], options: Mapping[str, str]) -> str | None:
     matches = (_STATED.match(plain, end) for end in ends)
     found = [match for match in matches if match and _stated_by(match) in options]
     more = {match["other"] or match["next"] for match in found} & options.keys()
     return _only({_stated_by(match) for match in found} | more)
-
-
-def _lower(text: str) -> str:
-    """Lower-case ``text`` and keep its length: some letters would become two."""
-    lowered = text.lower()
-    if len(lowered) == len(text):
-        return lowered
-    return "".join(low if len(low := letter.lower()) == 1 else letter for letter in text)
-
-
-def _within_word(text: str, at: int) -> bool:
-    around = text[max(0, at - 1) : at + 1]
-    return len(around) == 2 and around.isascii() and around.isalpha()
 
 
 def _option_of(text: str, texts: Mapping[str, str]) -> str | None:
@@ -187,10 +162,7 @@ def _only(letters: set[str]) -> str | None:
     return next(iter(letters), None)
 
 
-_NORMALISE = normaliser(STANDARD)
-
-
-class MultipleChoiceOptions(RuleOptions):
+class MultipleChoiceOptions(ShortRuleOptions):
     """Options of ``multiple-choice``.
 
     ``options_field`` names the input field that holds the options: a list of texts, lettered from
@@ -198,7 +170,6 @@ class MultipleChoiceOptions(RuleOptions):
     means one field per option. Examples without it are answered by letter alone.
     """
 
-    max_chars: int = Field(20_000, ge=100, le=10_000_000)
     options_field: str | tuple[str, ...] = "options"
     letters: str = Field(ascii_uppercase, pattern=r"^[A-Z]{2,26}$")  # of examples without options
 

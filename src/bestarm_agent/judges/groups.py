@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -25,6 +25,7 @@ from bestarm_agent.judges.base import (
 )
 
 T = TypeVar("T")
+Result: TypeAlias = Score | JudgeError
 
 
 async def gather_all(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -32,21 +33,21 @@ async def gather_all(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
     Calls in flight are paid for, so one failure does not cancel the others.
     """
-    results, errors = [], []
-    for result, error in await together(map(_result_or_error, coroutines)):
-        results += result
-        errors += error
-    if errors:
+    found = await _settled(coroutines)
+    if errors := [error for error in found if isinstance(error, Exception)]:
         # an error that stops the whole run comes before an unreadable verdict
         raise min(errors, key=lambda error: isinstance(error, JudgeError))
-    return results
+    return cast("list[T]", found)
 
 
-async def _result_or_error(coroutine: Coroutine[Any, Any, T]) -> tuple[list[T], list[Exception]]:
-    try:
-        return [await coroutine], []
-    except Exception as error:  # raised again once all have ended
-        return [], [error]
+async def _settled(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T | Exception]:
+    async def settled(coroutine: Coroutine[Any, Any, T]) -> T | Exception:
+        try:
+            return await coroutine
+        except Exception as error:
+            return error
+
+    return await together(map(settled, coroutines))
 
 
 class Group(Judge[OptionsT]):
@@ -93,13 +94,6 @@ class _Asked:
     member: Judge
     example: Example
 
-    async def result(self, reply: Reply, calls: Calls) -> Score | JudgeError:
-        """Return the score of a reply, or why there is none."""
-        try:
-            return await self.member.score(self.example, reply, _MemberCalls(calls, self))
-        except JudgeError as error:
-            return error
-
     def numbered(self, call: JudgeCall) -> JudgeCall:
         """Return a call that says whose it is."""
         name = f"{call.request.example}/judge-{self.number}"
@@ -115,8 +109,15 @@ class _MemberCalls:
         return await self.calls.ask(self.asked.numbered(call))
 
 
-async def _results(asked: Sequence[_Asked], reply: Reply, calls: Calls) -> list[Score | JudgeError]:
-    return await gather_all([one.result(reply, calls) for one in asked])
+async def _results(asked: Sequence[_Asked], reply: Reply, calls: Calls) -> list[Result]:
+    """Return each member's score of a reply, or why it has none."""
+    found = await _settled(
+        [one.member.score(one.example, reply, _MemberCalls(calls, one)) for one in asked]
+    )
+    for error in found:
+        if isinstance(error, Exception) and not isinstance(error, JudgeError):
+            raise error
+    return cast("list[Result]", found)
 
 
 class MemberOptions(BaseModel):
@@ -279,6 +280,6 @@ class AuditedJudge(Group[JudgeOptions]):
         trusted = [one.value for one in gold if isinstance(one, Score)]
         return replace(score, gold=trusted[0] if trusted else given)
 
-    def _floored(self, result: Score | JudgeError) -> Score | JudgeError:
+    def _floored(self, result: Result) -> Result:
         is_unread = isinstance(result, JudgeError) and result.blame is Blame.CANDIDATE
         return Score(self._floor) if is_unread else result

@@ -14,13 +14,12 @@ from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.judges.base import Calls, judge_failed, references, unparsable
 from bestarm_agent.judges.math_process import MATH, THREADS
 from bestarm_agent.judges.metrics import missing_extra
-from bestarm_agent.judges.rule import RuleJudge, RuleOptions
+from bestarm_agent.judges.rule import RuleJudge, ShortRuleOptions
 
 
-class MathOptions(RuleOptions):
+class MathOptions(ShortRuleOptions):
     """Options of ``math``."""
 
-    max_chars: int = Field(20_000, ge=100, le=10_000_000)
     # most seconds for reading an answer, and for each comparison; beyond it the pair is void
     timeout_seconds: int = Field(5, ge=1, le=60)
 
@@ -42,7 +41,7 @@ class MathJudge(RuleJudge[MathOptions, str]):
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply as all rules do, but in a thread: the comparison may take seconds."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(THREADS, self._score_at_once, example, reply)
+        return await loop.run_in_executor(THREADS, self._scored, example, reply)
 
     def _extract(self, text: str, example: Example) -> str:
         if not text.strip():

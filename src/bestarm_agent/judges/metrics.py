@@ -88,7 +88,16 @@ class BleuOptions(RuleOptions):
     lowercase: bool = False
 
 
-class BleuJudge(MetricJudge):
+class SacreBleuJudge(MetricJudge):
+    """Scores by a metric of sacrebleu."""
+
+    _metric: Any
+
+    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
+        return float(self._metric.sentence_score(answer, list(targets)).score) / 100
+
+
+class BleuJudge(SacreBleuJudge):
     """Sentence BLEU by sacrebleu, exponential smoothing, effective order.
 
     Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Chen & Cherry 2014 for smoothing.
@@ -101,12 +110,9 @@ class BleuJudge(MetricJudge):
     def __init__(self, name: str, options: BleuOptions) -> None:
         super().__init__(name, options)
         make = extra("sacrebleu.metrics", name).BLEU
-        self._metric: Any = make(
+        self._metric = make(
             tokenize=options.tokenize, lowercase=options.lowercase, effective_order=True
         )
-
-    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
-        return float(self._metric.sentence_score(answer, list(targets)).score) / 100
 
 
 class ChrfOptions(RuleOptions):
@@ -115,7 +121,7 @@ class ChrfOptions(RuleOptions):
     word_order: int = Field(0, ge=0, le=4)
 
 
-class ChrfJudge(MetricJudge):
+class ChrfJudge(SacreBleuJudge):
     """chrF (Popović 2015, 2017 for chrF++) by sacrebleu, with the best-matching reference."""
 
     adapter = "chrf"
@@ -124,10 +130,7 @@ class ChrfJudge(MetricJudge):
     def __init__(self, name: str, options: ChrfOptions) -> None:
         super().__init__(name, options)
         make = extra("sacrebleu.metrics", name).CHRF
-        self._metric: Any = make(word_order=options.word_order)
-
-    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
-        return float(self._metric.sentence_score(answer, list(targets)).score) / 100
+        self._metric = make(word_order=options.word_order)
 
 
 class RougeOptions(RuleOptions):

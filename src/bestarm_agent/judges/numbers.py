@@ -1,7 +1,4 @@
-"""Read numbers exactly, in the forms that people and models write.
-
-Score 1 if the answer is the same number as a reference.
-"""
+"""Compare the last number of a reply, read exactly in the forms that people and models write."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from pydantic import AfterValidator, Field
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.judges.base import judge_failed, references, shown, unparsable
-from bestarm_agent.judges.rule import RuleJudge, RuleOptions
+from bestarm_agent.judges.rule import RuleJudge, ShortRuleOptions
 
 Number: TypeAlias = Decimal | Fraction
 
@@ -137,10 +134,9 @@ Tolerance: TypeAlias = Annotated[
 ]
 
 
-class NumericOptions(RuleOptions):
+class NumericOptions(ShortRuleOptions):
     """Options of ``numeric``."""
 
-    max_chars: int = Field(20_000, ge=100, le=10_000_000)
     absolute_tolerance: Tolerance = Decimal(0)  # largest allowed difference, >= 0
     # as a share of the reference, >= 0; the larger one counts
     relative_tolerance: Tolerance = Decimal(0)

@@ -1,7 +1,4 @@
-"""Select and normalise the text that a rule reads.
-
-The base of rules: select a part of the reply, extract an answer, compare it.
-"""
+"""The base of rules: select a part of the reply, extract an answer, compare it."""
 
 from __future__ import annotations
 
@@ -110,27 +107,20 @@ def clipped(text: str, limit: int) -> str:
     return f"{text[:half]}\n{text[len(text) - half :]}"
 
 
-def marker_pattern(marker: str) -> re.Pattern[str]:
-    """Return a pattern that finds ``marker`` in any case, with any white space between words."""
-    return re.compile(r"\s+".join(map(re.escape, marker.split())), re.IGNORECASE)
-
-
 def contains(text: str, part: str, *, words: bool) -> bool:
     """Return whether ``part`` occurs in ``text``; with ``words`` as whole words.
 
     Word boundaries are Unicode's (UAX 29): "46" is not a word of "46.5"; any Chinese character is
     one. An empty ``part`` does not occur.
     """
+
+    def is_edge(at: int) -> bool:
+        return at in (0, len(text)) or _WORD_EDGE.match(text, at) is not None
+
     at = text.find(part) if part else -1
-    while at >= 0 and words and not _is_word(text, at, at + len(part)):
+    while at >= 0 and words and not (is_edge(at) and is_edge(at + len(part))):
         at = text.find(part, at + 1)
     return at >= 0
-
-
-def _is_word(text: str, start: int, end: int) -> bool:
-    return all(
-        at in (0, len(text)) or _WORD_EDGE.match(text, at) is not None for at in (start, end)
-    )
 
 
 class RuleOptions(JudgeOptions):
@@ -142,6 +132,12 @@ class RuleOptions(JudgeOptions):
     after_required: bool = True
     # of a longer reply only the beginning and the end are read
     max_chars: int = Field(100_000, ge=100, le=10_000_000)
+
+
+class ShortRuleOptions(RuleOptions):
+    """Options of rules that take longer for each character."""
+
+    max_chars: int = Field(20_000, ge=100, le=10_000_000)
 
 
 RuleOptionsT = TypeVar("RuleOptionsT", bound=RuleOptions)
@@ -159,7 +155,8 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
 
     def __init__(self, name: str, options: RuleOptionsT) -> None:
         super().__init__(name, options)
-        self._after = None if options.after is None else marker_pattern(options.after)
+        words = map(re.escape, (options.after or "").split())
+        self._marker = re.compile(r"\s+".join(words), re.IGNORECASE)
 
     def check(self, example: Example) -> None:
         """Raise ConfigError if ``example`` has no reference that this rule can compare with."""
@@ -177,15 +174,18 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         Raises JudgeError with blame CANDIDATE if the reply was refused or holds no answer, with
         blame JUDGE if the example cannot be scored by this rule.
         """
-        return self._score_at_once(example, reply)
+        return self._scored(example, reply)
 
-    def _score_at_once(self, example: Example, reply: Reply) -> Score:
+    def _scored(self, example: Example, reply: Reply) -> Score:
         refuse_declined(reply)
         if self.needs_reference and example.reference is None:
             raise judge_failed(
                 f"example `{example.id}` has no reference answer for judge `{self.name}`"
             )
-        answer = self._extract(self._selected(reply.text), example)
+        text = clipped(reply.text, self.options.max_chars)
+        if self.options.after is not None:
+            text = self._after_marker(text)
+        answer = self._extract(text, example)
         return Score(value=float(self._agrees(answer, example)), answer=shown(self._said(answer)))
 
     @abstractmethod
@@ -203,12 +203,8 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         """Return why a reference cannot be compared with, and the way out; None if it can."""
         return None if reference.strip() else "it is blank; correct the dataset"
 
-    def _selected(self, reply: str) -> str:
-        text = clipped(reply, self.options.max_chars)
-        return text if self._after is None else self._after_marker(text, self._after)
-
-    def _after_marker(self, text: str, marker: re.Pattern[str]) -> str:
-        if ends := [found.end() for found in marker.finditer(text)]:
+    def _after_marker(self, text: str) -> str:
+        if ends := [found.end() for found in self._marker.finditer(text)]:
             return text[ends[-1] :]
         if self.options.after_required:
             raise unparsable(f"no {self.options.after!r}", text)

@@ -1,13 +1,4 @@
-"""Score 1 if the answer equals a reference.
-
-Score 1 if the answer contains a reference.
-
-Score by a regular expression of the user.
-
-Score 1 if the reply is JSON that follows a schema.
-
-Use the score that was recorded with a replayed reply.
-"""
+"""Rules that compare texts: exact, contains, regex, json-schema; and scores that were recorded."""
 
 from __future__ import annotations
 
@@ -30,6 +21,7 @@ from bestarm_agent.judges.rule import (
     Normalisation,
     RuleJudge,
     RuleOptions,
+    ShortRuleOptions,
     contains,
     normaliser,
 )
@@ -44,9 +36,7 @@ class ExactOptions(RuleOptions):
 OptionsT = TypeVar("OptionsT", bound=ExactOptions)
 
 
-class NormalisedTextJudge(RuleJudge[OptionsT, str], Generic[OptionsT]):
-    """The base of judges that compare normalised texts."""
-
+class _TextJudge(RuleJudge[OptionsT, str], Generic[OptionsT]):
     def __init__(self, name: str, options: OptionsT) -> None:
         super().__init__(name, options)
         self._normalise = normaliser(options.normalise)
@@ -58,7 +48,7 @@ class NormalisedTextJudge(RuleJudge[OptionsT, str], Generic[OptionsT]):
         return answer
 
 
-class ExactJudge(NormalisedTextJudge[ExactOptions]):
+class ExactJudge(_TextJudge[ExactOptions]):
     """Scores 1 if the text equals any reference after normalisation."""
 
     adapter = "exact"
@@ -75,7 +65,7 @@ class ContainsOptions(ExactOptions):
     require: Literal["any", "all"] = "any"  # references that must occur
 
 
-class ContainsJudge(NormalisedTextJudge[ContainsOptions]):
+class ContainsJudge(_TextJudge[ContainsOptions]):
     """Scores 1 if the references occur in the text after normalisation."""
 
     adapter = "contains"
@@ -98,19 +88,14 @@ _FLAGS: dict[Flag, int] = {
 }
 
 
-def _sorted_flags(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
-    return tuple(sorted(set(flags)))
-
-
-class RegexOptions(RuleOptions):
+class RegexOptions(ShortRuleOptions):
     """Options of ``regex``; ``normalise`` applies to the group and to the references.
 
     If ``group`` is None nothing is compared: a reply that matches scores 1, any other 0.
     """
 
-    max_chars: int = Field(20_000, ge=100, le=10_000_000)
     pattern: str = Field(min_length=1, max_length=2000)  # in the syntax of the ``regex`` package
-    flags: Annotated[tuple[Flag, ...], AfterValidator(_sorted_flags)] = ()
+    flags: Annotated[tuple[Flag, ...], AfterValidator(lambda flags: tuple(sorted({*flags})))] = ()
     group: int | str | None = None  # number or name
     normalise: Normalisation = STANDARD
     timeout_seconds: float = Field(0.5, gt=0, le=10)  # of a match, CPU seconds of this process
@@ -128,9 +113,7 @@ class RegexOptions(RuleOptions):
 
     def compiled(self) -> regex.Pattern[str]:
         """Compile the pattern; raises ValueError if it is malformed."""
-        flags = 0
-        for flag in self.flags:
-            flags |= _FLAGS[flag]
+        flags = sum(_FLAGS[flag] for flag in self.flags)
         try:
             return regex.compile(self.pattern, flags, cache_pattern=False)
         except regex.error as error:
@@ -152,15 +135,13 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
     def _extract(self, text: str, example: Example) -> str | None:
         found = self._match(text)
         group = self.options.group
-        if group is None:
-            return None if found is None else found[0]
-        answer = None if found is None else found[group]
-        if not answer:
+        answer = None if found is None else str(found[group or 0] or "")
+        if group is not None and not answer:
             raise unparsable(f"nothing that the pattern of judge `{self.name}` catches", text)
         return answer
 
     def _agrees(self, answer: str | None, example: Example) -> bool:
-        if self.options.group is None or answer is None:
+        if answer is None or self.options.group is None:
             return answer is not None
         said = self._normalise(answer)
         return any(said == self._normalise(reference) for reference in references(example))

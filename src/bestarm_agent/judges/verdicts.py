@@ -226,16 +226,26 @@ def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str
     return sum(worth[token] * share for token, share in mass.items()) / total, said
 
 
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object with keys in lower case; raises ValueError if it says a key twice."""
+    found = {key.strip().lower(): value for key, value in pairs}
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in an object")
+    return found
+
+
+_DECODER = JSONDecoder(strict=False, object_pairs_hook=_object)
+
+
 def _last_object(text: str, mark: str) -> Mapping[str, object] | None:
     """Return the last complete JSON object of a text that carries the mark."""
-    decoder = JSONDecoder(strict=False, object_pairs_hook=_object)
     at = len(text)
     for _ in range(_MAX_BRACES):
         at = text.rfind("{", 0, at)
         if at < 0:
             break
         try:
-            value, _ = decoder.raw_decode(text, at)
+            value, _ = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
             continue
         if str(value.get("mark", "")).strip().lower() == mark:
@@ -245,18 +255,10 @@ def _last_object(text: str, mark: str) -> Mapping[str, object] | None:
 
 def _whole_object(text: str) -> Mapping[str, object] | None:
     try:
-        value = JSONDecoder(strict=False, object_pairs_hook=_object).decode(text.strip())
+        value = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object with keys in lower case; raises ValueError if it says a key twice."""
-    found = {key.strip().lower(): value for key, value in pairs}
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in an object")
-    return found
 
 
 def _shown(said: object) -> str:
