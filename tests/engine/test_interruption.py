@@ -23,16 +23,13 @@ def asked_before(loop: RunLoop, count: int) -> None:
         loop.record.record(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))
 
 
-def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> None:
+async def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> None:
     actor = Actor("p", lambda *_: scored(1.0))
     scene = Scene({"a": actor}, n_examples=10, in_flight=4, budget=Budget(calls=6))
 
-    async def play() -> End:
-        loop = await scene.open()
-        asked_before(loop, 4)
-        return await loop.run()
-
-    assert run_virtual(play()) is End.BUDGET
+    loop = await scene.open()
+    asked_before(loop, 4)
+    assert (await loop.run()) is End.BUDGET
     assert len(actor.sent) == 2, "four may have been sent before"
     balance = scene.loop.ledger.balance()
     assert balance.spent.calls == 6
@@ -41,51 +38,43 @@ def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> None:
     assert balance.difference == Spend()
 
 
-def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget_and_is_not_bought_again() -> (
-    None
-):
+async def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget() -> None:
     """Also without the cache: it is this run's own."""
     actor = Actor("p", lambda *_: scored(1.0))
     budget = Budget(calls=0)
     scene = Scene({"a": actor}, n_examples=1, budget=budget, use_cache=False)
 
-    async def play() -> tuple[End, End]:
-        loop = await scene.open()
-        candidate, example = loop.pool.candidates[0], scene.examples[0]
-        key = reply_key(actor, candidate.fingerprint, candidate.request(example))
-        await scene.store.put_reply(key, scored(1.0))
-        asked_before(loop, 1)
-        first = await loop.run()
-        loop.set_budget(Budget(calls=5))
-        return first, await loop.run()
-
-    assert run_virtual(play()) == (End.BUDGET, End.EXHAUSTED)
+    loop = await scene.open()
+    candidate, example = loop.pool.candidates[0], scene.examples[0]
+    key = reply_key(actor, candidate.fingerprint, candidate.request(example))
+    await scene.store.put_reply(key, scored(1.0))
+    asked_before(loop, 1)
+    first = await loop.run()
+    loop.set_budget(Budget(calls=5))
+    assert (first, await loop.run()) == (End.BUDGET, End.EXHAUSTED)
     assert actor.sent == []
     assert scene.loop.ledger.spent == Spend(pulls=1, calls=1, tokens=5, usd_nanos=60)
     assert scene.loop.record.state.spend == scene.loop.ledger.spent
 
 
-def test_an_end_while_the_log_is_written_leaves_nothing_set_aside(
+async def test_an_end_while_the_log_is_written_leaves_nothing_set_aside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actor = Actor("p", lambda *_: scored(1.0))
     scene = Scene({"a": actor}, n_examples=8, in_flight=4, budget=Budget(calls=8))
 
-    async def play() -> End:
-        loop = await scene.open()
-        with monkeypatch.context() as slow:
-            slow.setattr(loop.record, "flush", lambda: asyncio.sleep(10.0))
-            running = asyncio.create_task(loop.run())
-            await asyncio.sleep(1.0)
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-        assert loop.ledger.balance().difference == Spend()
-        assert loop.pool.gate.inside == 0
-        assert len(loop.record.state.pending) == 4
-        return await loop.run()
-
-    assert run_virtual(play()) is End.EXHAUSTED
+    loop = await scene.open()
+    with monkeypatch.context() as slow:
+        slow.setattr(loop.record, "flush", lambda: asyncio.sleep(10.0))
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(1.0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert loop.ledger.balance().difference == Spend()
+    assert loop.pool.gate.inside == 0
+    assert len(loop.record.state.pending) == 4
+    assert (await loop.run()) is End.EXHAUSTED
     assert len(actor.sent) == 8
     assert scene.loop.ledger.spent == scene.loop.record.state.spend
     assert scene.loop.ledger.balance().difference == Spend()

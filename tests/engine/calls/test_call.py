@@ -9,7 +9,6 @@ from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Pair
 from bestarm_agent.engine.ledger import Ledger
 from tests.support.runs import Actor, Scene, scored
-from tests.support.virtual_time import run_virtual
 
 BOUND = Spend(calls=1, tokens=10, usd_nanos=100)
 
@@ -24,19 +23,16 @@ def unsent(ledger: Ledger, *, resent: bool = False) -> Pair:
     return candidate.pair(scene.examples[0], AttemptLog(nothing, resent=resent, is_asked=True))
 
 
-def test_a_pair_that_is_not_sent_gives_back_all_that_it_holds() -> None:
+async def test_a_pair_that_is_not_sent_gives_back_all_that_it_holds() -> None:
     ledger = Ledger(Budget())
 
-    async def play() -> Pair:
-        pair = unsent(ledger)
-        pair.call.permit = pair.call.limits.take(pair.call.request, BOUND)
-        assert pair.call.permit is not None
-        assert pair.reserve(BOUND, BOUND)
-        assert ledger.outstanding == BOUND + BOUND + Spend(pulls=1)
-        pair.let_go()
-        return pair
-
-    call = run_virtual(play()).call
+    pair = unsent(ledger)
+    pair.call.permit = pair.call.limits.take(pair.call.request, BOUND)
+    assert pair.call.permit is not None
+    assert pair.reserve(BOUND, BOUND)
+    assert ledger.outstanding == BOUND + BOUND + Spend(pulls=1)
+    pair.let_go()
+    call = pair.call
     assert (call.permit, call.reservation) == (None, None)
     assert ledger.outstanding == ledger.spent == Spend()
 

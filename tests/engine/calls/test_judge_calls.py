@@ -105,22 +105,19 @@ def test_only_the_judge_is_asked_again_after_a_bad_key() -> None:
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_an_interrupted_judgement_does_not_buy_the_answer_again(use_cache: bool) -> None:
+async def test_an_interrupted_judgement_does_not_buy_the_answer_again(use_cache: bool) -> None:
     one = candidate()
     asker = judge()
     asker.latency = lambda _request: 10.0
     scene = Scene({"a": one}, n_examples=4, in_flight=4, judge=asker, use_cache=use_cache)
 
-    async def play() -> End:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(5.0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        return await loop.run()
-
-    assert run_virtual(play()) is End.EXHAUSTED
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(5.0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await loop.run()) is End.EXHAUSTED
     assert len(one.sent) == 4
     assert len(asker.sent) == 8, "what was in flight at the judge is sent again"
     spent = scene.loop.ledger.spent
@@ -152,22 +149,19 @@ def test_the_candidates_provider_is_free_while_the_judge_works() -> None:
     assert asker.most == 2, "the judge has a gate of its own"
 
 
-def test_a_full_queue_at_the_judge_says_so() -> None:
+async def test_a_full_queue_at_the_judge_says_so() -> None:
     asker = judge()
     asker.latency = lambda _request: 30.0
     scene = Scene({"a": candidate()}, n_examples=6, provider_in_flight=2, judge=asker)
 
-    async def play() -> list[tuple[str, str, int]]:
-        loop = await scene.open()
-        scene.board.watch(scene.judges.wait)
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(20.0)
-        waits = scene.board.summary(asyncio.get_running_loop().time())
-        await running
-        assert scene.board.summary(0.0) == ()
-        return [(wait.provider, wait.reason, wait.count) for wait in waits]
-
-    assert run_virtual(play()) == [
+    loop = await scene.open()
+    scene.board.watch(scene.judges.wait)
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(20.0)
+    waits = scene.board.summary(asyncio.get_running_loop().time())
+    await running
+    assert scene.board.summary(0.0) == ()
+    assert [(wait.provider, wait.reason, wait.count) for wait in waits] == [
         ("judge asking", "queue full", 4),
         ("j/judge-model", "has not answered yet, for 19 s", 0),
     ]
@@ -183,20 +177,17 @@ def test_judgements_come_from_the_cache() -> None:
     assert again.loop.ledger.spent == Spend(pulls=4)
 
 
-def test_a_judgement_that_the_budget_cannot_repeat_waits_for_more() -> None:
+async def test_a_judgement_that_the_budget_cannot_repeat_waits_for_more() -> None:
     busy = failing(FailureKind.OVERLOADED, transient=True)
     one = candidate()
     asker = Actor("j", lambda _, before: busy if before == 0 else worth(1.0))
     scene = Scene({"a": one}, n_examples=2, in_flight=1, judge=asker, budget=Budget(calls=2))
 
-    async def play() -> tuple[End, End]:
-        loop = await scene.open()
-        first = await loop.run()
-        assert loop.record.state.pending
-        loop.set_budget(Budget(calls=100))
-        return first, await loop.run()
-
-    assert run_virtual(play()) == (End.BUDGET, End.EXHAUSTED)
+    loop = await scene.open()
+    first = await loop.run()
+    assert loop.record.state.pending
+    loop.set_budget(Budget(calls=100))
+    assert (first, await loop.run()) == (End.BUDGET, End.EXHAUSTED)
     assert len(one.sent) == 2
     spent = scene.loop.ledger.spent
     assert spent.calls == len(one.sent) + len(asker.sent)

@@ -70,7 +70,7 @@ def test_a_time_out_is_not_repeated_at_a_server_that_never_answered(
     assert judge.call(JudgeCall(to, Request(model)), "a", log).is_first is is_first
 
 
-def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> None:
+async def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> None:
     asker = Actor("j", lambda request, _: Reply("no" if request.attempt == 2 else "yes"))
     scene = Scene({}, judge=asker)
     ledger = Ledger(Budget())
@@ -81,10 +81,7 @@ def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> None:
         client.judge.models[0], Request("m", attempt=2), lambda reply: reply.text == "yes"
     )
 
-    async def asked_twice() -> list[str]:
-        return [(await calls.ask(call)).text for _ in range(2)]
-
-    assert run_virtual(asked_twice()) == ["no", "yes"]
+    assert [(await calls.ask(call)).text for _ in range(2)] == ["no", "yes"]
     first, again = (request.attempt for _, request in asker.sent)
     assert again >= first + 1000, "above the numbers of the judge's own attempts"
 

@@ -111,16 +111,13 @@ class Scene:
         return run_virtual(play())
 
 
-def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
+async def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     scene = Scene()
     first, second = scene.call(), scene.call()
 
-    async def play() -> None:
-        await scene.replies.obtain(first)
-        second.permit = second.limits.take(REQUEST, Spend(calls=1))
-        await scene.replies.obtain(second)
-
-    run_virtual(play())
+    await scene.replies.obtain(first)
+    second.permit = second.limits.take(REQUEST, Spend(calls=1))
+    await scene.replies.obtain(second)
     assert len(scene.provider.sent) == 1
     assert (first.found, second.found) == (False, True)
     assert second.spend == Spend(pulls=1)
@@ -157,45 +154,39 @@ def test_without_the_cache_only_a_runs_own_replies_are_looked_up(resent: bool, n
     assert len(scene.provider.sent) == n_sent
 
 
-def test_a_reply_that_could_not_be_bought_can_be_claimed_by_others() -> None:
+async def test_a_reply_that_could_not_be_bought_can_be_claimed_by_others() -> None:
     scene = Scene()
     refused = ProviderError("no", kind=FailureKind.REFUSED)
     scene.provider.answer = lambda *_: refused
 
-    async def play() -> bool:
-        call = scene.call()
-        with pytest.raises(ProviderError, match="no"):
-            await scene.replies.obtain(call)
-        return await scene.store.claim_reply(call.key)
-
-    assert run_virtual(play())
+    call = scene.call()
+    with pytest.raises(ProviderError, match="no"):
+        await scene.replies.obtain(call)
+    assert await scene.store.claim_reply(call.key)
 
 
 @pytest.mark.parametrize(
     ("elsewhere", "who"), [(False, "another call of this run"), (True, "another run")]
 )
-def test_who_buys_a_reply_that_is_waited_for_is_said(elsewhere: bool, who: str) -> None:
+async def test_who_buys_a_reply_that_is_waited_for_is_said(elsewhere: bool, who: str) -> None:
     scene = Scene()
     scene.provider.latency = lambda _request: 10.0
 
-    async def play() -> str:
-        call = scene.call()
-        if elsewhere:
-            await scene.store.claim_reply(call.key)
-        else:
-            buying = asyncio.create_task(scene.replies.obtain(scene.call()))
-            await asyncio.sleep(1.0)
-        waiting = asyncio.create_task(scene.replies.obtain(call))
+    call = scene.call()
+    if elsewhere:
+        await scene.store.claim_reply(call.key)
+    else:
+        buying = asyncio.create_task(scene.replies.obtain(scene.call()))
         await asyncio.sleep(1.0)
-        (wait,) = scene.client.board.summary(0.0)
-        if elsewhere:
-            await scene.store.release_reply(call.key)
-        else:
-            await buying
-        await waiting
-        return wait.reason
-
-    assert run_virtual(play()) == f"{who} is buying the reply"
+    waiting = asyncio.create_task(scene.replies.obtain(call))
+    await asyncio.sleep(1.0)
+    (wait,) = scene.client.board.summary(0.0)
+    if elsewhere:
+        await scene.store.release_reply(call.key)
+    else:
+        await buying
+    await waiting
+    assert wait.reason == f"{who} is buying the reply"
 
 
 def test_remarks_come_once_with_their_number_the_most_frequent_first() -> None:

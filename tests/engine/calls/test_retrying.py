@@ -166,19 +166,16 @@ def test_a_model_is_on_trial_until_an_answer_keeps_its_bound(excess: int) -> Non
     assert len(scene.client.gates("m")) == 1 + excess
 
 
-def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() -> None:
+async def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() -> None:
     scene = Scene([BUSY] * 15)
     client = scene.client.unrecorded()
 
-    async def play() -> list[ProviderError]:
-        errors = []
-        for _ in range(16):
-            with pytest.raises(ProviderError) as caught:
-                await client.send(Call(client, "", Request("m", text="?")))
-            errors.append(caught.value)
-        return errors
-
-    *busy, last, after = run_virtual(play())
+    errors = []
+    for _ in range(16):
+        with pytest.raises(ProviderError) as caught:
+            await client.send(Call(client, "", Request("m", text="?")))
+        errors.append(caught.value)
+    *busy, last, after = errors
     assert busy == [BUSY] * 14
     assert last.fatal
     assert last is after
@@ -251,40 +248,34 @@ def test_an_unexpected_exception_is_blamed_on_the_harness() -> None:
     assert caught.value.blame is Blame.HARNESS
 
 
-def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
+async def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
     scene = Scene([1000.0])
 
-    async def interrupted() -> None:
-        task = asyncio.create_task(scene.call())
-        await asyncio.sleep(1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.sleep(1)
-        assert scene.sent.limits.breaker.silence == 0.0, "nothing waits for an answer"
-
-    run_virtual(interrupted())
+    task = asyncio.create_task(scene.call())
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(1)
+    assert scene.sent.limits.breaker.silence == 0.0, "nothing waits for an answer"
     assert scene.ledger.spent == BOUND + Spend(pulls=1)
     assert scene.gate.inside == 0
 
 
-def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> None:
+async def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> None:
     refused = failure(FailureKind.AUTHENTICATION, fatal=True)
     scene = Scene([refused])
 
-    async def play() -> None:
-        twin = scene.client.unrecorded()
-        calls = [
-            Call(client, "", Request(model, text="?"), slot=Slot(scene.gate))
-            for client, model in ((twin, "first"), (scene.client, "second"), (twin, "third"))
-        ]
-        calls[1].permit = calls[1].limits.take(calls[1].request, BOUND)
-        for call in calls:
-            with pytest.raises(ProviderError) as caught:
-                await call.client.send(call)
-            assert caught.value is refused
-
-    run_virtual(play())
+    twin = scene.client.unrecorded()
+    calls = [
+        Call(client, "", Request(model, text="?"), slot=Slot(scene.gate))
+        for client, model in ((twin, "first"), (scene.client, "second"), (twin, "third"))
+    ]
+    calls[1].permit = calls[1].limits.take(calls[1].request, BOUND)
+    for call in calls:
+        with pytest.raises(ProviderError) as caught:
+            await call.client.send(call)
+        assert caught.value is refused
     assert [request.model for _, request in scene.provider.sent] == ["first"]
 
 
@@ -308,14 +299,11 @@ def test_every_attempt_is_in_the_log_before_it_is_sent(
     assert attempts == logged, "pulls are not logged"
 
 
-def test_patience_is_counted_from_the_first_attempt() -> None:
+async def test_patience_is_counted_from_the_first_attempt() -> None:
     scene = Scene([BUSY, ANSWER])
 
-    async def late() -> Reply:
-        await asyncio.sleep(2000.0)
-        return await scene.call()
-
-    assert run_virtual(late()) is ANSWER
+    await asyncio.sleep(2000.0)
+    assert (await scene.call()) is ANSWER
 
 
 def test_refusals_are_repeated_until_patience_ends() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind, ProviderError
@@ -18,7 +18,6 @@ from bestarm_agent.store.store import Store
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
 from tests.support.fake_api import FakeApi, in_thread, quality
 from tests.support.runs import Actor, Scene, scored
-from tests.support.virtual_time import run_virtual
 
 
 @pytest.mark.slow
@@ -48,42 +47,36 @@ def test_five_runs_at_once_send_each_request_once(
     assert [standing.told for standing in standings] == [60] * 5
 
 
-def test_a_reply_that_another_run_fails_to_buy_is_bought_by_the_next() -> None:
+async def test_a_reply_that_another_run_fails_to_buy_is_bought_by_the_next() -> None:
     broken = ProviderError("scripted", kind=FailureKind.SERVER)
     actor = Actor("p", lambda _, before: broken if before == 0 else scored(0.5))
     first = Scene({"a": actor}, n_examples=4)
     second = Scene({"a": actor}, n_examples=4, store=first.store)
 
-    async def play() -> None:
-        loops = [await first.open(), await second.open()]
-        async with asyncio.TaskGroup() as group:
-            for loop in loops:
-                group.create_task(loop.run())
-
-    run_virtual(play())
+    loops = [await first.open(), await second.open()]
+    async with asyncio.TaskGroup() as group:
+        for loop in loops:
+            group.create_task(loop.run())
     assert len(actor.sent) == 8
     spends = [scene.loop.ledger.spent for scene in (first, second)]
     assert sum(spend.calls for spend in spends) == 8
 
 
-def test_an_interrupted_purchase_leaves_no_claim() -> None:
+async def test_an_interrupted_purchase_leaves_no_claim() -> None:
     actor = Actor("p", lambda *_: scored(0.5), latency=lambda _: 10.0)
     scene = Scene({"a": actor}, n_examples=3, budget=Budget(calls=20))
 
-    async def play() -> Spend:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(1.0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        await loop.run()
-        return loop.ledger.spent
-
-    assert run_virtual(play()).calls == 6
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(1.0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await loop.run()
+    assert loop.ledger.spent.calls == 6
 
 
-def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
+async def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
     """Candidate `a` is being bought elsewhere; meanwhile the one place is for `b`."""
     slow = Actor("p", lambda *_: scored(0.5), latency=lambda _: 100.0)
     quick = Actor("q", lambda *_: scored(0.4))
@@ -91,38 +84,32 @@ def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
     first = Scene({"a": slow}, n_examples=1, store=store)
     second = Scene({"a": slow, "b": quick}, n_examples=1, in_flight=1, store=store)
 
-    async def play() -> None:
-        buying = asyncio.create_task((await first.open()).run())
-        await asyncio.sleep(1.0)
-        loop = await second.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(50.0)
-        assert [at for at, _ in quick.sent] == [pytest.approx(1.0, abs=1.0)]
-        asked_at = max(store.asked_at.values(), key=len)[2:11]
-        pauses = [late - early for early, late in pairwise(asked_at)]
-        assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
-        assert second.board.summary(0.0) == (Wait("p", "another run is buying the reply", 1, None),)
-        await buying
-        await running
-        assert loop.pool.gate.inside == 0
-
-    run_virtual(play())
+    buying = asyncio.create_task((await first.open()).run())
+    await asyncio.sleep(1.0)
+    loop = await second.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(50.0)
+    assert [at for at, _ in quick.sent] == [pytest.approx(1.0, abs=1.0)]
+    asked_at = max(store.asked_at.values(), key=len)[2:11]
+    pauses = [late - early for early, late in pairwise(asked_at)]
+    assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
+    assert second.board.summary(0.0) == (Wait("p", "another run is buying the reply", 1, None),)
+    await buying
+    await running
+    assert loop.pool.gate.inside == 0
     assert len(slow.sent) == 1, "its reply came from the store"
 
 
-def test_replies_that_another_run_bought_are_judged_in_the_places_of_the_run() -> None:
+async def test_replies_that_another_run_bought_are_judged_in_the_places_of_the_run() -> None:
     bought = Actor("p", lambda *_: scored(0.5), latency=lambda _: 100.0)
     judge = Actor("j", lambda *_: Reply("0.5"), latency=lambda _: 10.0)
     first = Scene({"a": bought}, n_examples=4)
     second = Scene({"a": bought}, n_examples=4, in_flight=1, store=first.store, judge=judge)
 
-    async def play() -> None:
-        buying = asyncio.create_task((await first.open()).run())
-        await asyncio.sleep(1.0)
-        await (await second.open()).run()
-        await buying
-
-    run_virtual(play())
+    buying = asyncio.create_task((await first.open()).run())
+    await asyncio.sleep(1.0)
+    await (await second.open()).run()
+    await buying
     assert (len(bought.sent), len(judge.sent), judge.most) == (4, 4, 1)
 
 
@@ -142,7 +129,7 @@ def counting() -> CountingStore:
     return store
 
 
-def test_a_run_cancelled_while_it_waits_for_a_place_gives_its_claim_back() -> None:
+async def test_a_run_cancelled_while_it_waits_for_a_place_gives_its_claim_back() -> None:
     """It may buy the reply now, and all places are taken by calls that last."""
     failed = ProviderError("scripted", kind=FailureKind.SERVER)
     bought = Actor("p", lambda *_: failed, latency=lambda _: 10.0)
@@ -150,18 +137,15 @@ def test_a_run_cancelled_while_it_waits_for_a_place_gives_its_claim_back() -> No
     first = Scene({"a": bought}, n_examples=1)
     second = Scene({"a": bought, "b": lasting}, n_examples=1, in_flight=1, store=first.store)
 
-    async def play() -> None:
-        buying = asyncio.create_task((await first.open()).run())
-        await asyncio.sleep(1.0)
-        loop = await second.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(50.0)
-        assert (len(bought.sent), len(lasting.sent)) == (1, 1)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        await buying
-        call = loop.pool.candidates[0].call(second.examples[0])
-        assert await second.store.claim_reply(call.key)
-
-    run_virtual(play())
+    buying = asyncio.create_task((await first.open()).run())
+    await asyncio.sleep(1.0)
+    loop = await second.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(50.0)
+    assert (len(bought.sent), len(lasting.sent)) == (1, 1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await buying
+    call = loop.pool.candidates[0].call(second.examples[0])
+    assert await second.store.claim_reply(call.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bestarm_agent.engine.limits.concurrency_gates import AdaptiveConcurrency
-from tests.support.virtual_time import LoopClock, run_virtual
+from tests.support.virtual_time import LoopClock
 
 
 def a_round(concurrency: AdaptiveConcurrency, in_flight: int | None = None) -> None:
@@ -40,173 +40,131 @@ def send(concurrency: AdaptiveConcurrency, calls: int) -> None:
         concurrency.sent()
 
 
-def test_it_doubles_until_the_first_refusal() -> None:
-    async def scene() -> list[int]:
-        concurrency, capacities = AdaptiveConcurrency(150, LoopClock()), list[int]()
-        for _ in range(4):
-            capacities.append(concurrency.capacity)
-            a_round(concurrency)
-        return [*capacities, concurrency.capacity]
-
-    assert run_virtual(scene()) == [20, 40, 80, 150, 150]
-
-
-def test_it_starts_no_higher_than_its_most() -> None:
-    async def scene() -> int:
-        return AdaptiveConcurrency(7, LoopClock()).capacity
-
-    assert run_virtual(scene()) == 7
-
-
-def test_it_grows_only_when_it_is_used() -> None:
-    async def scene() -> tuple[int, int]:
-        concurrency = AdaptiveConcurrency(1000, LoopClock())
-        a_round(concurrency, in_flight=15)
-        unused = concurrency.capacity
-        a_round(concurrency, in_flight=16)  # 80 % of 20
-        return unused, concurrency.capacity
-
-    assert run_virtual(scene()) == (20, 40)
-
-
-def test_who_leaves_in_a_pause_is_not_replaced_and_then_each_answer_adds_one() -> None:
-    async def scene() -> list[int]:
-        concurrency = after_a_refusal(pause=5.0, restarted=False)
-        capacities = [concurrency.target, concurrency.capacity]
-        await asyncio.sleep(5.0)
-        for _ in range(3):
-            a_round(concurrency)
-            capacities.append(concurrency.capacity)
-        return capacities
-
-    assert run_virtual(scene()) == [90, 11, 22, 44, 88]
-
-
-def test_without_a_pause_those_in_flight_make_room_one_by_one() -> None:
-    async def scene() -> list[int]:
-        concurrency, capacities = AdaptiveConcurrency(1000, LoopClock()), list[int]()
-        concurrency.aim(100)
-        send(concurrency, 101)
-        concurrency.refused(0.0)
-        for _ in range(100):
-            concurrency.answered(first=True)
+async def test_it_doubles_until_the_first_refusal() -> None:
+    concurrency, capacities = AdaptiveConcurrency(150, LoopClock()), list[int]()
+    for _ in range(4):
         capacities.append(concurrency.capacity)
-        return capacities
-
-    assert run_virtual(scene()) == [90], "no restart from below: the answers keep the time"
-
-
-def test_then_it_grows_by_a_twentieth() -> None:
-    async def scene() -> list[int]:
-        concurrency, capacities = after_a_refusal(), list[int]()
-        await asyncio.sleep(15.0)
-        for _ in range(3):
-            capacities.append(concurrency.capacity)
-            a_round(concurrency)
-        return capacities
-
-    assert run_virtual(scene()) == [90, 94, 99]
+        a_round(concurrency)
+    assert [*capacities, concurrency.capacity] == [20, 40, 80, 150, 150]
 
 
-def test_a_refusal_cuts_once_in_a_cool_down_but_never_leaves_more_than_were_let_in() -> None:
-    async def scene() -> list[int]:
-        concurrency, targets = after_a_refusal(), list[int]()
-        for seconds in (1.0, 13.9, 0.2):
-            await asyncio.sleep(seconds)
-            send(concurrency, 81)
-            concurrency.refused(0.0)
-            targets.append(concurrency.target)
-            for _ in range(80):
-                concurrency.gave_up()
-        return targets
-
-    assert run_virtual(scene()) == [80, 80, 72]
+async def test_it_starts_no_higher_than_its_most() -> None:
+    assert AdaptiveConcurrency(7, LoopClock()).capacity == 7
 
 
-def test_all_refusals_of_a_burst_tell_how_many_were_let_in() -> None:
-    async def scene() -> tuple[int, int]:
-        concurrency = AdaptiveConcurrency(1000, LoopClock())
-        concurrency.aim(160)
-        send(concurrency, 160)
+async def test_it_grows_only_when_it_is_used() -> None:
+    concurrency = AdaptiveConcurrency(1000, LoopClock())
+    a_round(concurrency, in_flight=15)
+    unused = concurrency.capacity
+    a_round(concurrency, in_flight=16)  # 80 % of 20
+    assert (unused, concurrency.capacity) == (20, 40)
+
+
+async def test_who_leaves_in_a_pause_is_not_replaced_and_then_each_answer_adds_one() -> None:
+    concurrency = after_a_refusal(pause=5.0, restarted=False)
+    capacities = [concurrency.target, concurrency.capacity]
+    await asyncio.sleep(5.0)
+    for _ in range(3):
+        a_round(concurrency)
+        capacities.append(concurrency.capacity)
+    assert capacities == [90, 11, 22, 44, 88]
+
+
+async def test_without_a_pause_those_in_flight_make_room_one_by_one() -> None:
+    concurrency, capacities = AdaptiveConcurrency(1000, LoopClock()), list[int]()
+    concurrency.aim(100)
+    send(concurrency, 101)
+    concurrency.refused(0.0)
+    for _ in range(100):
+        concurrency.answered(first=True)
+    capacities.append(concurrency.capacity)
+    assert capacities == [90], "no restart from below: the answers keep the time"
+
+
+async def test_then_it_grows_by_a_twentieth() -> None:
+    concurrency, capacities = after_a_refusal(), list[int]()
+    await asyncio.sleep(15.0)
+    for _ in range(3):
+        capacities.append(concurrency.capacity)
+        a_round(concurrency)
+    assert capacities == [90, 94, 99]
+
+
+async def test_a_refusal_cuts_once_in_a_cool_down_but_never_leaves_more_than_were_let_in() -> None:
+    concurrency, targets = after_a_refusal(), list[int]()
+    for seconds in (1.0, 13.9, 0.2):
+        await asyncio.sleep(seconds)
+        send(concurrency, 81)
         concurrency.refused(0.0)
-        for _ in range(79):
-            concurrency.refused(0.0, news=False)
-        return concurrency.target, concurrency.capacity
-
-    assert run_virtual(scene()) == (72, 72)  # 90 % of 80
-
-
-def test_a_refusal_while_few_are_in_flight_cuts_nothing() -> None:
-    async def scene() -> list[int]:
-        concurrency, targets = after_a_refusal(), list[int]()
-        await asyncio.sleep(20.0)
-        for calls in (71, 72):  # 80 % of 90 are 72
-            send(concurrency, calls)
-            concurrency.refused(0.0)
-            targets.append(concurrency.target)
-            for _ in range(calls - 1):
-                concurrency.gave_up()
-        return targets
-
-    assert run_virtual(scene()) == [90, 63]
+        targets.append(concurrency.target)
+        for _ in range(80):
+            concurrency.gave_up()
+    assert targets == [80, 80, 72]
 
 
-def test_a_probe_that_is_refused_cuts_nothing() -> None:
-    async def scene() -> int:
-        concurrency = after_a_refusal()
-        await asyncio.sleep(20.0)
-        concurrency.sent()
-        concurrency.refused(0.0, probe=True)
-        return concurrency.target
-
-    assert run_virtual(scene()) == 90
-
-
-def test_the_cool_down_lasts_as_long_as_the_pause_that_was_asked_for() -> None:
-    async def scene() -> tuple[int, int]:
-        concurrency = after_a_refusal(pause=40.0, restarted=False)
-        await asyncio.sleep(39.0)
-        a_round(concurrency)
-        before = concurrency.target
-        await asyncio.sleep(1.0)
-        for _ in range(5):  # four to come back to 90
-            a_round(concurrency)
-        return before, concurrency.target
-
-    assert run_virtual(scene()) == (90, 94)
+async def test_all_refusals_of_a_burst_tell_how_many_were_let_in() -> None:
+    concurrency = AdaptiveConcurrency(1000, LoopClock())
+    concurrency.aim(160)
+    send(concurrency, 160)
+    concurrency.refused(0.0)
+    for _ in range(79):
+        concurrency.refused(0.0, news=False)
+    assert (concurrency.target, concurrency.capacity) == (72, 72)  # 90 % of 80
 
 
-def test_other_failures_pause_growth_and_cut_nothing() -> None:
-    async def scene() -> tuple[int, int]:
-        concurrency = AdaptiveConcurrency(1000, LoopClock())
-        concurrency.sent()
-        concurrency.failed()
-        a_round(concurrency)
-        paused = concurrency.capacity
-        await asyncio.sleep(15.0)
-        a_round(concurrency)
-        return paused, concurrency.capacity
-
-    assert run_virtual(scene()) == (20, 40)
-
-
-def test_answers_after_a_retry_do_not_count() -> None:
-    async def scene() -> int:
-        concurrency = AdaptiveConcurrency(1000, LoopClock())
-        for _ in range(20):
-            concurrency.sent()
-        for _ in range(20):
-            concurrency.answered(first=False)
-        return concurrency.capacity
-
-    assert run_virtual(scene()) == 20
-
-
-def test_it_never_closes_entirely() -> None:
-    async def scene() -> int:
-        concurrency = AdaptiveConcurrency(1, LoopClock())
-        concurrency.sent()
+async def test_a_refusal_while_few_are_in_flight_cuts_nothing() -> None:
+    concurrency, targets = after_a_refusal(), list[int]()
+    await asyncio.sleep(20.0)
+    for calls in (71, 72):  # 80 % of 90 are 72
+        send(concurrency, calls)
         concurrency.refused(0.0)
-        return concurrency.capacity
+        targets.append(concurrency.target)
+        for _ in range(calls - 1):
+            concurrency.gave_up()
+    assert targets == [90, 63]
 
-    assert run_virtual(scene()) == 1
+
+async def test_a_probe_that_is_refused_cuts_nothing() -> None:
+    concurrency = after_a_refusal()
+    await asyncio.sleep(20.0)
+    concurrency.sent()
+    concurrency.refused(0.0, probe=True)
+    assert concurrency.target == 90
+
+
+async def test_the_cool_down_lasts_as_long_as_the_pause_that_was_asked_for() -> None:
+    concurrency = after_a_refusal(pause=40.0, restarted=False)
+    await asyncio.sleep(39.0)
+    a_round(concurrency)
+    before = concurrency.target
+    await asyncio.sleep(1.0)
+    for _ in range(5):  # four to come back to 90
+        a_round(concurrency)
+    assert (before, concurrency.target) == (90, 94)
+
+
+async def test_other_failures_pause_growth_and_cut_nothing() -> None:
+    concurrency = AdaptiveConcurrency(1000, LoopClock())
+    concurrency.sent()
+    concurrency.failed()
+    a_round(concurrency)
+    paused = concurrency.capacity
+    await asyncio.sleep(15.0)
+    a_round(concurrency)
+    assert (paused, concurrency.capacity) == (20, 40)
+
+
+async def test_answers_after_a_retry_do_not_count() -> None:
+    concurrency = AdaptiveConcurrency(1000, LoopClock())
+    for _ in range(20):
+        concurrency.sent()
+    for _ in range(20):
+        concurrency.answered(first=False)
+    assert concurrency.capacity == 20
+
+
+async def test_it_never_closes_entirely() -> None:
+    concurrency = AdaptiveConcurrency(1, LoopClock())
+    concurrency.sent()
+    concurrency.refused(0.0)
+    assert concurrency.capacity == 1

@@ -114,20 +114,17 @@ def test_a_model_that_accepts_a_call_and_is_silent_is_named_until_it_answers() -
     assert run_virtual(play()) == [*silent, "", "", ""]
 
 
-def test_a_probe_that_is_cut_off_lets_another_one_go() -> None:
+async def test_a_probe_that_is_cut_off_lets_another_one_go() -> None:
     actor = dead("p")
     scene = Scene({"a": actor}, n_examples=50, in_flight=4, policy=RetryPolicy())
 
-    async def play() -> tuple[int, int]:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(3.0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        before = len(actor.sent)
-        await loop.run()
-        return before, len(actor.sent)
-
-    before, after = run_virtual(play())
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(3.0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    before = len(actor.sent)
+    await loop.run()
+    before, after = (before, len(actor.sent))
     assert before < after <= 30

@@ -71,25 +71,20 @@ async def permit_in_turn(limits: ModelLimits, most: float = 1) -> Permit:
     return await limits.acquire(ASKED, tokens(most), Slot())
 
 
-def test_calls_leave_in_order_and_on_time_and_large_ones_are_not_starved() -> None:
-    async def scene() -> list[tuple[str, float]]:
-        limits, left = by_tokens(), list[tuple[str, float]]()
+async def test_calls_leave_in_order_and_on_time_and_large_ones_are_not_starved() -> None:
+    limits, left = by_tokens(), list[tuple[str, float]]()
 
-        async def call(name: str, most: float) -> None:
-            permit = await permit_in_turn(limits, most)
-            limits.send(permit)
-            left.append((name, round(asyncio.get_running_loop().time(), 3)))
+    async def call(name: str, most: float) -> None:
+        permit = await permit_in_turn(limits, most)
+        limits.send(permit)
+        left.append((name, round(asyncio.get_running_loop().time(), 3)))
 
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(call("first", 60))
-            tasks.create_task(call("large", 110))
-            for k in range(3):
-                tasks.create_task(call(f"small {k}", 5))
-        return left
-
-    # The first leaves 0.6 in the bucket; the large one needs it full: 0.6 s; its debt of 49.4 and
-    # 5 more are back after 0.544 s; the rest follow every 0.05 s.
-    assert run_virtual(scene()) == [
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(call("first", 60))
+        tasks.create_task(call("large", 110))
+        for k in range(3):
+            tasks.create_task(call(f"small {k}", 5))
+    assert left == [
         ("first", 0.0),
         ("large", 0.6),
         ("small 0", 1.144),
@@ -98,160 +93,130 @@ def test_calls_leave_in_order_and_on_time_and_large_ones_are_not_starved() -> No
     ]
 
 
-def test_nobody_overtakes_the_queue() -> None:
-    async def scene() -> None:
-        limits = by_tokens()
-        sent(limits, 60.0)
-        waiting = asyncio.create_task(permit_in_turn(limits, 50.0))
-        await asyncio.sleep(0.01)
-        assert limits.take(ASKED, tokens(1)) is None, "1.6 are there, but somebody waits"
-        assert limits.room == 0
-        wait = limits.waits()
-        assert wait is not None
-        assert wait.count == 1
-        await waiting
-
-    run_virtual(scene())
+async def test_nobody_overtakes_the_queue() -> None:
+    limits = by_tokens()
+    sent(limits, 60.0)
+    waiting = asyncio.create_task(permit_in_turn(limits, 50.0))
+    await asyncio.sleep(0.01)
+    assert limits.take(ASKED, tokens(1)) is None, "1.6 are there, but somebody waits"
+    assert limits.room == 0
+    wait = limits.waits()
+    assert wait is not None
+    assert wait.count == 1
+    await waiting
 
 
-def test_a_call_that_gives_up_lets_the_next_one_through() -> None:
-    async def scene() -> float:
-        limits = by_tokens()
-        sent(limits, 60.0)
-        large = asyncio.create_task(permit_in_turn(limits, 60.0))
-        small = asyncio.create_task(permit_in_turn(limits, 5.0))
-        await asyncio.sleep(0.1)
-        large.cancel()
-        await small
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(scene()) == pytest.approx(0.1)
+async def test_a_call_that_gives_up_lets_the_next_one_through() -> None:
+    limits = by_tokens()
+    sent(limits, 60.0)
+    large = asyncio.create_task(permit_in_turn(limits, 60.0))
+    small = asyncio.create_task(permit_in_turn(limits, 5.0))
+    await asyncio.sleep(0.1)
+    large.cancel()
+    await small
+    assert asyncio.get_running_loop().time() == pytest.approx(0.1)
 
 
-def test_tokens_that_come_back_let_the_next_call_leave_earlier() -> None:
-    async def scene() -> float:
-        limits = by_tokens()
-        first = sent(limits, 60.0)
-        waiting = asyncio.create_task(permit_in_turn(limits, 50.0))
-        await asyncio.sleep(0.1)
-        limits.ended(first, answer(20))  # 40 come back
-        await waiting
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(scene()) == pytest.approx(0.1)
+async def test_tokens_that_come_back_let_the_next_call_leave_earlier() -> None:
+    limits = by_tokens()
+    first = sent(limits, 60.0)
+    waiting = asyncio.create_task(permit_in_turn(limits, 50.0))
+    await asyncio.sleep(0.1)
+    limits.ended(first, answer(20))  # 40 come back
+    await waiting
+    assert asyncio.get_running_loop().time() == pytest.approx(0.1)
 
 
-def test_what_was_not_sent_goes_back_once() -> None:
-    async def scene() -> None:
-        limits = by_tokens()
-        permit = limits.take(ASKED, tokens(60.0))
-        assert permit is not None
-        limits.refund(permit)
-        limits.refund(permit)
-        assert limits.room == 1
-        with pytest.raises(ValueError, match="ended or refunded before"):
-            limits.ended(permit, None)
-
-    run_virtual(scene())
+async def test_what_was_not_sent_goes_back_once() -> None:
+    limits = by_tokens()
+    permit = limits.take(ASKED, tokens(60.0))
+    assert permit is not None
+    limits.refund(permit)
+    limits.refund(permit)
+    assert limits.room == 1
+    with pytest.raises(ValueError, match="ended or refunded before"):
+        limits.ended(permit, None)
 
 
-def test_a_refusal_stops_everybody_and_one_call_goes_first() -> None:
-    async def scene() -> list[float]:
-        limits = by_requests()
-        limits.ended(sent(limits), refusal(30.0))
-        left = list[float]()
+async def test_a_refusal_stops_everybody_and_one_call_goes_first() -> None:
+    limits = by_requests()
+    limits.ended(sent(limits), refusal(30.0))
+    left = list[float]()
 
-        async def call() -> None:
-            permit = await permit_in_turn(limits, 1.0)
-            limits.send(permit)
-            left.append(asyncio.get_running_loop().time())
-            await asyncio.sleep(0.5)
-            limits.ended(permit, answer())
+    async def call() -> None:
+        permit = await permit_in_turn(limits, 1.0)
+        limits.send(permit)
+        left.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.5)
+        limits.ended(permit, answer())
 
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(4):
-                tasks.create_task(call())
-            await asyncio.sleep(1.0)
-            assert limits.paused == pytest.approx(29.0)
-        return left
-
-    assert run_virtual(scene()) == [30.0, 30.5, 30.5, 30.5]
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(4):
+            tasks.create_task(call())
+        await asyncio.sleep(1.0)
+        assert limits.paused == pytest.approx(29.0)
+    assert left == [30.0, 30.5, 30.5, 30.5]
 
 
-def test_a_slow_answer_to_the_first_call_after_a_pause_does_not_hold_the_others_up() -> None:
-    async def scene() -> float:
-        limits = by_requests()
-        limits.ended(sent(limits), refusal(5.0))
-        limits.send(await permit_in_turn(limits, 1.0))
-        await permit_in_turn(limits, 1.0)
-        assert limits.take(ASKED, tokens(1.0)) is not None, "the door is taken to be open"
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(scene()) == pytest.approx(7.0)
+async def test_a_slow_answer_to_the_first_call_after_a_pause_does_not_hold_the_others_up() -> None:
+    limits = by_requests()
+    limits.ended(sent(limits), refusal(5.0))
+    limits.send(await permit_in_turn(limits, 1.0))
+    await permit_in_turn(limits, 1.0)
+    assert limits.take(ASKED, tokens(1.0)) is not None, "the door is taken to be open"
+    assert asyncio.get_running_loop().time() == pytest.approx(7.0)
 
 
-def test_without_a_time_the_pauses_double_until_a_call_is_let_in() -> None:
-    async def scene() -> list[float]:
-        limits, pauses = by_requests(), list[float]()
-        for _ in range(7):
-            limits.ended(sent(limits), refusal())
-            pauses.append(limits.paused)
-            await asyncio.sleep(limits.paused)
-        limits.ended(sent(limits), answer())
+async def test_without_a_time_the_pauses_double_until_a_call_is_let_in() -> None:
+    limits, pauses = by_requests(), list[float]()
+    for _ in range(7):
         limits.ended(sent(limits), refusal())
-        return [*pauses, limits.paused]
-
-    assert run_virtual(scene()) == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 0.5]
-
-
-def test_refusals_of_calls_that_were_under_way_are_old_news() -> None:
-    async def scene() -> tuple[float, float]:
-        limits = by_requests()
-        first, second, third = sent(limits), sent(limits), sent(limits)
-        limits.ended(first, refusal())
-        await asyncio.sleep(0.25)
-        limits.ended(second, refusal())
-        unchanged = limits.paused
-        limits.ended(third, refusal(9.0))
-        return unchanged, limits.paused
-
-    assert run_virtual(scene()) == (0.25, 9.0)
+        pauses.append(limits.paused)
+        await asyncio.sleep(limits.paused)
+    limits.ended(sent(limits), answer())
+    limits.ended(sent(limits), refusal())
+    assert [*pauses, limits.paused] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 0.5]
 
 
-def test_a_refused_call_counts_as_a_request_but_takes_no_tokens() -> None:
-    async def scene() -> tuple[float, float]:
-        limits = limits_of(RateLimits({Resource.REQUESTS: 600.0, Resource.TOKENS: 6000.0}))
-        limits.ended(sent(limits, 40), refusal(1.0))
-        buckets = limits.buckets
-        return buckets[Resource.REQUESTS].used(0.0), buckets[Resource.TOKENS].used(0.0)
-
-    assert run_virtual(scene()) == (1.0, 0.0)
-
-
-def test_limits_are_learned_from_answers() -> None:
-    async def scene() -> None:
-        said = [Allowance(Resource.REQUESTS, 600.0, remaining=599.0)]
-        limits = limits_of(RateLimits(), said)
-        assert limits.room == float("inf")
-        limits.ended(sent(limits), answer())
-        assert limits.buckets[Resource.REQUESTS].per_minute == 600.0
-        assert limits.room == 6
-        said[:] = [Allowance(Resource.REQUESTS, limit=1200.0)]
-        limits.ended(sent(limits), answer())
-        assert limits.buckets[Resource.REQUESTS].per_minute == 1200.0
-
-    run_virtual(scene())
+async def test_refusals_of_calls_that_were_under_way_are_old_news() -> None:
+    limits = by_requests()
+    first, second, third = sent(limits), sent(limits), sent(limits)
+    limits.ended(first, refusal())
+    await asyncio.sleep(0.25)
+    limits.ended(second, refusal())
+    unchanged = limits.paused
+    limits.ended(third, refusal(9.0))
+    assert (unchanged, limits.paused) == (0.25, 9.0)
 
 
-def test_what_the_user_says_stands_and_what_the_catalogue_says_gives_way() -> None:
-    async def scene() -> dict[Resource, float]:
-        known = RateLimits({Resource.REQUESTS: 600.0}, assumed={Resource.TOKENS: 6000.0})
-        said = [Allowance(name, limit=99.0) for name in (Resource.REQUESTS, Resource.TOKENS)]
-        limits = limits_of(known, said)
-        limits.ended(sent(limits), answer())
-        return {name: bucket.per_minute for name, bucket in limits.buckets.items()}
+async def test_a_refused_call_counts_as_a_request_but_takes_no_tokens() -> None:
+    limits = limits_of(RateLimits({Resource.REQUESTS: 600.0, Resource.TOKENS: 6000.0}))
+    limits.ended(sent(limits, 40), refusal(1.0))
+    buckets = limits.buckets
+    assert (buckets[Resource.REQUESTS].used(0.0), buckets[Resource.TOKENS].used(0.0)) == (1.0, 0.0)
 
-    assert run_virtual(scene()) == {Resource.REQUESTS: 600.0, Resource.TOKENS: 99.0}
+
+async def test_limits_are_learned_from_answers() -> None:
+    said = [Allowance(Resource.REQUESTS, 600.0, remaining=599.0)]
+    limits = limits_of(RateLimits(), said)
+    assert limits.room == float("inf")
+    limits.ended(sent(limits), answer())
+    assert limits.buckets[Resource.REQUESTS].per_minute == 600.0
+    assert limits.room == 6
+    said[:] = [Allowance(Resource.REQUESTS, limit=1200.0)]
+    limits.ended(sent(limits), answer())
+    assert limits.buckets[Resource.REQUESTS].per_minute == 1200.0
+
+
+async def test_what_the_user_says_stands_and_what_the_catalogue_says_gives_way() -> None:
+    known = RateLimits({Resource.REQUESTS: 600.0}, assumed={Resource.TOKENS: 6000.0})
+    said = [Allowance(name, limit=99.0) for name in (Resource.REQUESTS, Resource.TOKENS)]
+    limits = limits_of(known, said)
+    limits.ended(sent(limits), answer())
+    assert {name: bucket.per_minute for name, bucket in limits.buckets.items()} == {
+        Resource.REQUESTS: 600.0,
+        Resource.TOKENS: 99.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -267,40 +232,31 @@ def test_what_the_user_says_stands_and_what_the_catalogue_says_gives_way() -> No
         Allowance(Resource.TOKENS, remaining=0.0),
     ],
 )
-def test_nonsense_is_ignored(said: Allowance) -> None:
-    async def scene() -> None:
-        limits = by_requests(HUNDRED_A_SECOND, said)
-        limits.ended(sent(limits), answer())
-        assert limits.buckets[Resource.REQUESTS].per_minute == HUNDRED_A_SECOND
-        assert limits.buckets[Resource.REQUESTS].level(0.0) == pytest.approx(59.6)
-        assert set(limits.buckets) == {Resource.REQUESTS}
-
-    run_virtual(scene())
+async def test_nonsense_is_ignored(said: Allowance) -> None:
+    limits = by_requests(HUNDRED_A_SECOND, said)
+    limits.ended(sent(limits), answer())
+    assert limits.buckets[Resource.REQUESTS].per_minute == HUNDRED_A_SECOND
+    assert limits.buckets[Resource.REQUESTS].level(0.0) == pytest.approx(59.6)
+    assert set(limits.buckets) == {Resource.REQUESTS}
 
 
-def test_what_others_used_up_is_not_sent() -> None:
-    async def scene() -> float:
-        limits = by_requests(6060.0, Allowance(Resource.REQUESTS, 6060.0, remaining=0.0))
-        limits.ended(sent(limits), answer())
-        await permit_in_turn(limits, 1.0)
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(scene()) == pytest.approx(0.01)
+async def test_what_others_used_up_is_not_sent() -> None:
+    limits = by_requests(6060.0, Allowance(Resource.REQUESTS, 6060.0, remaining=0.0))
+    limits.ended(sent(limits), answer())
+    await permit_in_turn(limits, 1.0)
+    assert asyncio.get_running_loop().time() == pytest.approx(0.01)
 
 
-def test_halting_turns_everybody_away() -> None:
-    async def scene() -> list[str]:
-        limits = by_tokens()
-        sent(limits, 60.0)
-        waiting = [asyncio.create_task(permit_in_turn(limits, 60.0)) for _ in range(3)]
-        await asyncio.sleep(0.1)
-        limits.halt(ProviderError("bad key", kind=FailureKind.AUTHENTICATION, fatal=True))
-        await asyncio.wait(waiting)
-        assert limits.take(ASKED, tokens(1.0)) is None
-        assert asyncio.get_running_loop().time() == pytest.approx(0.1)
-        return [str(task.exception()) for task in waiting]
-
-    assert run_virtual(scene()) == ["bad key"] * 3
+async def test_halting_turns_everybody_away() -> None:
+    limits = by_tokens()
+    sent(limits, 60.0)
+    waiting = [asyncio.create_task(permit_in_turn(limits, 60.0)) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    limits.halt(ProviderError("bad key", kind=FailureKind.AUTHENTICATION, fatal=True))
+    await asyncio.wait(waiting)
+    assert limits.take(ASKED, tokens(1.0)) is None
+    assert asyncio.get_running_loop().time() == pytest.approx(0.1)
+    assert [str(task.exception()) for task in waiting] == ["bad key"] * 3
 
 
 Plan = Sequence[tuple[int, float, str, float | None]]
@@ -358,23 +314,22 @@ def test_whatever_happens_the_order_holds_and_the_books_balance(plan: Plan) -> N
     assert limits.buckets[Resource.REQUESTS].reserved == pytest.approx(requests)
 
 
-def test_what_calls_wait_for_is_named_and_no_limit_where_none_holds_them() -> None:
-    async def scene() -> list[tuple[float, str] | None]:
-        limits, gate = by_requests(6000.0), Gate(1)
-        said = [limits.waits()]
-        busy = Slot(gate)
-        waiting = asyncio.create_task(limits.acquire(ASKED, tokens(1), Slot.outside(gate)))
-        await asyncio.sleep(0)
-        said.append(limits.waits())
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        busy.leave()
-        for _ in range(60):
-            sent(limits)
-        said.append(limits.waits())
-        return [None if one is None else (round(one.seconds or 0.0, 2), one.reason) for one in said]
-
-    assert run_virtual(scene()) == [
+async def test_what_calls_wait_for_is_named_and_no_limit_where_none_holds_them() -> None:
+    limits, gate = by_requests(6000.0), Gate(1)
+    said = [limits.waits()]
+    busy = Slot(gate)
+    waiting = asyncio.create_task(limits.acquire(ASKED, tokens(1), Slot.outside(gate)))
+    await asyncio.sleep(0)
+    said.append(limits.waits())
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    busy.leave()
+    for _ in range(60):
+        sent(limits)
+    said.append(limits.waits())
+    assert [
+        None if one is None else (round(one.seconds or 0.0, 2), one.reason) for one in said
+    ] == [
         None,
         (0.0, "waiting for a free place"),
         (0.01, "at its limit of 6,000 requests a minute"),

@@ -13,7 +13,6 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.limits.model_limits import LimiterRules
-from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.selectors.registry import make_selector
@@ -166,60 +165,51 @@ def test_an_outage_holds_nobody_up_where_the_budget_is_short() -> None:
     assert max(times(up)) < 60.0
 
 
-def test_the_display_says_until_when() -> None:
+async def test_the_display_says_until_when() -> None:
     actor = Actor("p", lambda _, before: refusal(30.0) if before == 0 else scored(1.0))
     scene = Scene({"a": actor}, n_examples=3)
 
-    async def play() -> tuple[Wait, ...]:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(11.0)
-        waits = scene.board.summary(asyncio.get_running_loop().time())
-        await running
-        assert scene.board.summary(0.0) == ()
-        return waits
-
-    (wait,) = run_virtual(play())
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(11.0)
+    waits = scene.board.summary(asyncio.get_running_loop().time())
+    await running
+    assert scene.board.summary(0.0) == ()
+    (wait,) = waits
     assert re.fullmatch(r"rate limited until \d\d:\d\d:31", wait.reason)
     assert (wait.provider, wait.count) == ("p/a", 3)
     assert wait.seconds == pytest.approx(20.0)
 
 
-def test_the_display_says_at_what_rate_calls_leave() -> None:
+async def test_the_display_says_at_what_rate_calls_leave() -> None:
     rules = {"a": LimiterRules(adaptive=100)}
     scene = Scene({"a": Actor("p", always(1.0))}, n_examples=20, limiters=rules, in_flight=100)
 
-    async def play() -> tuple[Wait, ...]:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(0.005)
-        waits = scene.board.summary(asyncio.get_running_loop().time())
-        await running
-        return waits
-
-    (wait,) = run_virtual(play())
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(0.005)
+    waits = scene.board.summary(asyncio.get_running_loop().time())
+    await running
+    (wait,) = waits
     assert wait.reason == "at 3,000 requests a minute, the rate found so far"
 
 
-def test_the_display_says_which_limit_holds_calls_back() -> None:
+async def test_the_display_says_which_limit_holds_calls_back() -> None:
     scene = Scene({"a": Actor("p", always(1.0))}, n_examples=5, limiters={"a": per_minute(6)})
 
-    async def play() -> tuple[Wait, ...]:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(2.0)
-        waits = scene.board.summary(asyncio.get_running_loop().time())
-        await running
-        return waits
-
-    (wait,) = run_virtual(play())
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(2.0)
+    waits = scene.board.summary(asyncio.get_running_loop().time())
+    await running
+    (wait,) = waits
     assert wait.provider == "p/a"
     assert wait.reason == "at its limit of 6 requests a minute"
     assert wait.count == 0, "nothing is asked for that could only wait"
     assert wait.seconds == pytest.approx(8.1)
 
 
-def test_a_bad_key_stops_calls_that_wait_to_be_repeated_too() -> None:
+async def test_a_bad_key_stops_calls_that_wait_to_be_repeated_too() -> None:
     """One call backs off for up to a minute, others wait in line; then the key is turned down."""
     busy = ProviderError("busy", kind=FailureKind.OVERLOADED, transient=True, retry_after=50.0)
     locked = ProviderError("the key is wrong", kind=FailureKind.AUTHENTICATION, fatal=True)
@@ -235,12 +225,9 @@ def test_a_bad_key_stops_calls_that_wait_to_be_repeated_too() -> None:
     good = Actor("q", always(0.4))
     scene = Scene({"bad": bad, "good": good}, in_flight=8, n_examples=12)
 
-    async def play() -> tuple[End, float]:
-        loop = await scene.open()
-        end = await loop.run()
-        return end, asyncio.get_running_loop().time()
-
-    end, at = run_virtual(play())
+    loop = await scene.open()
+    end = await loop.run()
+    end, at = (end, asyncio.get_running_loop().time())
     assert end is End.FAILURES
     assert at < 15.0, "nobody slept on"
     assert max(times(bad)) < 3.0, "nothing was sent after the key was turned down"
@@ -290,17 +277,14 @@ def test_headers_slow_a_model_down_before_it_is_refused() -> None:
     assert (late[-1] - late[0]) / (len(late) - 1) == pytest.approx(1.01, abs=0.02)
 
 
-def test_cached_replies_give_their_permits_back() -> None:
+async def test_cached_replies_give_their_permits_back() -> None:
     actor = Actor("p", always(0.5))
     scene = Scene({"a": actor}, n_examples=10)
-    scene.run()
+    await (await scene.open()).run()
+    bought = asyncio.get_running_loop().time()
     again = Scene({"a": actor}, n_examples=10, store=scene.store, limiters={"a": per_minute(6)})
-
-    async def play() -> float:
-        await (await again.open()).run()
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(play()) < 1.0
+    await (await again.open()).run()
+    assert asyncio.get_running_loop().time() - bought < 1.0
     assert len(actor.sent) == 10
 
 
@@ -311,17 +295,14 @@ def test_a_deadline_ends_a_run_that_waits_for_a_limit() -> None:
     assert times(actor) == pytest.approx([0.0, 10.1], abs=0.03)
 
 
-def test_stopping_does_not_wait_for_a_limit() -> None:
+async def test_stopping_does_not_wait_for_a_limit() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, limiters={"a": per_minute(1)})
 
-    async def play() -> tuple[End, float]:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(3.0)
-        loop.stop()
-        return await running, asyncio.get_running_loop().time()
-
-    assert run_virtual(play()) == (End.INTERRUPTED, 3.0)
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(3.0)
+    loop.stop()
+    assert (await running, asyncio.get_running_loop().time()) == (End.INTERRUPTED, 3.0)
 
 
 @pytest.mark.slow

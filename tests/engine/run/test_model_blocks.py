@@ -205,18 +205,15 @@ def test_a_run_that_is_stopped_or_broken_off_leaves_nothing_waiting() -> None:
 
 
 @pytest.mark.slow
-def test_every_ask_follows_from_the_log() -> None:
-    async def main() -> tuple[list[int], int]:
-        box = answers(MEANS)
-        scene = Scene(dict.fromkeys(MEANS, box), n_examples=50, budget=Budget(pulls=150))
-        loop = await scene.open()
-        await loop.run()
-        events = await scene.store.events_of("scene")
-        fresh = make_selector("ucb-e", Problem(len(MEANS), 50, budget=150))
-        masked = sum(isinstance(event, Asked) and bool(event.excluded) for event in events)
-        return unexplained_asks(events, fresh), masked
-
-    unexplained, masked = run_virtual(main())
+async def test_every_ask_follows_from_the_log() -> None:
+    box = answers(MEANS)
+    scene = Scene(dict.fromkeys(MEANS, box), n_examples=50, budget=Budget(pulls=150))
+    loop = await scene.open()
+    await loop.run()
+    events = await scene.store.events_of("scene")
+    fresh = make_selector("ucb-e", Problem(len(MEANS), 50, budget=150))
+    masked = sum(isinstance(event, Asked) and bool(event.excluded) for event in events)
+    unexplained, masked = (unexplained_asks(events, fresh), masked)
     assert unexplained == []
     assert masked > 80
 

@@ -184,16 +184,13 @@ def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> N
     assert scene.loop.ledger.spent.usd_nanos == 100 + 3 * 60
 
 
-def test_what_a_killed_process_had_sent_counts_and_is_sent_again_within_the_cap() -> None:
+async def test_what_a_killed_process_had_sent_counts_and_is_sent_again_within_the_cap() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, n_examples=3, budget=Budget(usd_nanos=330))
 
-    async def play() -> End:
-        loop = await scene.open()
-        sent: list[Event] = [Asked(j, 0, j, None, "ucb") for j in range(3)]
-        loop.record.feed(sent)
-        return await loop.run()
-
-    assert run_virtual(play()) is End.BUDGET
+    loop = await scene.open()
+    sent: list[Event] = [Asked(j, 0, j, None, "ucb") for j in range(3)]
+    loop.record.feed(sent)
+    assert (await loop.run()) is End.BUDGET
     balance = scene.loop.ledger.balance()
     assert balance.charged.usd_nanos == balance.spent.usd_nanos == 300
     assert len(scene.loop.record.state.pending) == 3, "they are sent when there is more budget"
@@ -294,19 +291,16 @@ def test_no_call_is_begun_that_would_usually_not_end_in_time() -> None:
     assert not scene.loop.record.state.pending
 
 
-def test_the_minutes_of_a_killed_sitting_count() -> None:
+async def test_the_minutes_of_a_killed_sitting_count() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
 
-    async def play() -> End:
-        loop = await scene.open()
-        outcome = Scored(0.5, None, Usage(), Spend(), 1.0, "key", cached=False)
-        lost: list[Event] = [Asked(0, 0, 0, None, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
-        for event in lost:
-            loop.record.record(event, is_known=False)
-        assert loop.seconds == 3.0
-        return await loop.run()
-
-    assert run_virtual(play()) is End.BUDGET
+    loop = await scene.open()
+    outcome = Scored(0.5, None, Usage(), Spend(), 1.0, "key", cached=False)
+    lost: list[Event] = [Asked(0, 0, 0, None, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
+    for event in lost:
+        loop.record.record(event, is_known=False)
+    assert loop.seconds == 3.0
+    assert (await loop.run()) is End.BUDGET
     state = scene.loop.record.state
     assert len(state.told) == 1 + 2, "three seconds were gone"
     assert [session.stopped is None for session in state.sessions] == [True, False]
@@ -335,67 +329,55 @@ def test_the_minutes_bind_retries_and_pauses(kind: FailureKind) -> None:
     assert scene.loop.ledger.balance().difference == Spend()
 
 
-def test_time_that_is_over_sends_nothing_again() -> None:
+async def test_time_that_is_over_sends_nothing_again() -> None:
     actor = Actor("p", always(0.5), latency=lambda _: 60.0)
     scene = Scene({"a": actor}, in_flight=2, budget=Budget(seconds=10.0))
 
-    async def play() -> End:
-        loop = await scene.open()
-        await loop.run()
-        return await loop.run()
-
-    assert run_virtual(play()) is End.FAILURES
+    loop = await scene.open()
+    await loop.run()
+    assert (await loop.run()) is End.FAILURES
     assert len(actor.sent) == 2
 
 
-def test_stopping_books_what_is_in_flight() -> None:
+async def test_stopping_books_what_is_in_flight() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4)
 
-    async def play() -> End:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(1.5)
-        loop.stop()
-        return await running
-
-    assert run_virtual(play()) is End.INTERRUPTED
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(1.5)
+    loop.stop()
+    assert (await running) is End.INTERRUPTED
     assert len(scene.loop.record.state.told) == 8
     assert not scene.loop.record.state.pending
 
 
-def test_aborting_leaves_pairs_pending_and_a_second_sitting_sends_them_again() -> None:
+async def test_aborting_leaves_pairs_pending_and_a_second_sitting_sends_them_again() -> None:
     actor = Actor("p", always(0.5))
     scene = Scene({"a": actor}, in_flight=4)
 
-    async def play() -> End:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(1.5)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert sorted(loop.record.state.pending) == [4, 5, 6, 7]
-        return await loop.run()
-
-    assert run_virtual(play()) is End.EXHAUSTED
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(1.5)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert sorted(loop.record.state.pending) == [4, 5, 6, 7]
+    assert (await loop.run()) is End.EXHAUSTED
     assert sorted(scene.loop.record.state.told) == list(range(20))
     reasons = [s.stopped.reason for s in scene.loop.record.state.sessions if s.stopped]
     assert reasons == ["interrupted", "exhausted"]
 
 
-def test_a_retry_that_the_budget_cannot_pay_waits_for_more_budget() -> None:
+async def test_a_retry_that_the_budget_cannot_pay_waits_for_more_budget() -> None:
     busy = failing(FailureKind.OVERLOADED, transient=True)
     actor = Actor("p", lambda _, before: busy if before == 0 else scored(1.0))
     scene = Scene({"a": actor}, n_examples=3, in_flight=1, budget=Budget(calls=1))
 
-    async def play() -> tuple[End, End]:
-        loop = await scene.open()
-        first = await loop.run()
-        assert loop.record.state.pending
-        loop.set_budget(Budget(calls=100))
-        return first, await loop.run()
-
-    assert run_virtual(play()) == (End.BUDGET, End.EXHAUSTED)
+    loop = await scene.open()
+    first = await loop.run()
+    assert loop.record.state.pending
+    loop.set_budget(Budget(calls=100))
+    assert (first, await loop.run()) == (End.BUDGET, End.EXHAUSTED)
     assert scene.loop.ledger.spent.calls == len(actor.sent) == 6
     assert scene.loop.ledger.spent.pulls == 3
     assert scene.loop.record.state.spend == scene.loop.ledger.spent
@@ -408,23 +390,20 @@ def test_an_unexpected_error_of_ours_is_not_swallowed() -> None:
     assert scene.loop.record.state.end == "error"
 
 
-def test_waits_say_why() -> None:
+async def test_waits_say_why() -> None:
     limited = ProviderError(
         "slow down", kind=FailureKind.RATE_LIMITED, transient=True, retry_after=30.0
     )
     actor = Actor("p", lambda _, before: limited if before == 0 else scored(1.0))
     scene = Scene({"a": actor}, n_examples=3, policy=RetryPolicy(max_attempts=2))
 
-    async def play() -> list[tuple[str, str, int]]:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(10.0)
-        waits = scene.board.summary(asyncio.get_running_loop().time())
-        await running
-        assert scene.board.summary(0.0) == ()
-        return [(wait.provider, wait.reason, wait.count) for wait in waits]
-
-    ((provider, reason, count),) = run_virtual(play())
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(10.0)
+    waits = scene.board.summary(asyncio.get_running_loop().time())
+    await running
+    assert scene.board.summary(0.0) == ()
+    ((provider, reason, count),) = [(wait.provider, wait.reason, wait.count) for wait in waits]
     assert (provider, count) == ("p/a", 3)
     assert re.fullmatch(r"rate limited until \d\d:\d\d:31", reason)
 
@@ -447,35 +426,29 @@ def test_a_budget_for_one_call_holds_within_the_runs_own() -> None:
     assert run_virtual(play()) == ends
 
 
-def test_what_is_under_way_counts_where_a_cap_is_set_during_a_run() -> None:
+async def test_what_is_under_way_counts_where_a_cap_is_set_during_a_run() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4, budget=Budget(calls=20))
 
-    async def play() -> tuple[int, int | None]:
-        loop = await scene.open()
-        running = asyncio.create_task(loop.run())
-        while loop.in_flight < 4:  # noqa: ASYNC110 - no event to await
-            await asyncio.sleep(0)
-        loop.raise_budget(Budget(calls=3))
-        await running
-        return loop.ledger.spent.calls, loop.ledger.budget.calls
-
-    assert run_virtual(play()) == (7, 7)
+    loop = await scene.open()
+    running = asyncio.create_task(loop.run())
+    while loop.in_flight < 4:  # noqa: ASYNC110 - no event to await
+        await asyncio.sleep(0)
+    loop.raise_budget(Budget(calls=3))
+    await running
+    assert (loop.ledger.spent.calls, loop.ledger.budget.calls) == (7, 7)
 
 
-def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
+async def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
 
-    async def play() -> int:
-        loop = await scene.open()
-        loop.allow(Budget(pulls=4))
-        await loop.run()
-        await scene.log.close()
-        again = await scene.reopen()
-        again.allow(None)
-        await again.run()
-        return again.ledger.spent.calls
-
-    assert run_virtual(play()) == 10
+    loop = await scene.open()
+    loop.allow(Budget(pulls=4))
+    await loop.run()
+    await scene.log.close()
+    again = await scene.reopen()
+    again.allow(None)
+    await again.run()
+    assert again.ledger.spent.calls == 10
 
 
 class ThinkingClock(LoopClock):
