@@ -205,6 +205,12 @@ def test_a_few_scores_that_are_all_the_same_make_nobody_the_likely_best(n: int) 
     assert chance is None or chance < 0.95
 
 
+def test_of_many_that_look_perfect_none_is_the_likely_best_for_being_first() -> None:
+    """Each is cut off at 1 in half of the draws: the first to be so would win half of them."""
+    perfect = posterior_of([1.0] * 10)
+    assert max(chance_of(perfect, row) or 0.0 for row in range(10)) < 0.15
+
+
 def test_a_candidate_that_is_not_modelled_jointly_may_be_the_best() -> None:
     alone = Posterior(np.array([0.5, 0.6]), np.full(2, 0.1), np.arange(1), 0.01 * np.eye(1))
     assert chance_of(alone, 1) == pytest.approx(0.7365, abs=0.016)

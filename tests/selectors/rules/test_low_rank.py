@@ -168,17 +168,6 @@ def test_what_was_never_seen_is_average(rank: int) -> None:
     assert np.isfinite(model.means(seen)).all()
 
 
-def test_new_rows_and_columns_begin_as_average_ones() -> None:
-    _, cells = matrix(12, 18, 0.9, seed=7)
-    model = LowRankEnsemble(12, 18, np.random.default_rng(1), n_members=8)
-    model.fit(cells, 5, np.random.default_rng(2))
-    before = predictions(model)
-    model.grow(14, 19)
-    after = predictions(model)
-    np.testing.assert_allclose(after[:12, :18], before)
-    np.testing.assert_allclose(after[12:, :18], np.tile(before.mean(axis=0), (2, 1)))
-
-
 @pytest.mark.coverage
 def test_every_cell_is_dropped_with_the_given_probability() -> None:
     """Binomial(4000, .05) for each of 300 places, and the total: 5.5 standard errors."""

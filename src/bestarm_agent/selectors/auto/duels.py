@@ -31,9 +31,9 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _INFLATION = 1.25  # of posterior variances, for the probability that people see
 _NARROWING, _NARROWINGS = 1.5, 12
-_REDRAWS = 8
 _DRAWS = 512  # of all means, for the probability that one is the highest
 _OPTIMISM = 2.0  # standard deviations
+_TIE_BREAK = 1e-9  # parts means that were cut off at the same end
 _VOID_SD = 12**-0.5  # of a mean drawn uniformly from [0, 1]
 
 
@@ -108,27 +108,18 @@ class Duels:
         That is the one with fewer of the ``n_seen`` (K,) examples, the leader if equal. If no pair
         has any weight, return the most promising candidate.
         """
-        pair = self._pair(self._cumulative, rng)
-        for _ in range(_REDRAWS):
-            if pair is None or allowed[pair[0]] or allowed[pair[1]]:
-                break
-            pair = self._pair(self._cumulative, rng)
-        else:
+        cumulative = self._cumulative
+        if not allowed.all():
             possible = allowed[self.leaders][:, None] | allowed[self.challengers]
-            pair = self._pair(np.cumsum(np.where(possible, self.weight, 0.0)), rng)
-        if pair is None:
+            cumulative = np.cumsum(np.where(possible, self.weight, 0.0))
+        if not (len(cumulative) and cumulative[-1] > 0.0):
             return int(np.where(allowed, self._optimistic, -np.inf).argmax())
-        leader, challenger = pair
+        at = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
+        row, column = divmod(min(at, len(cumulative) - 1), len(self.challengers))
+        leader, challenger = int(self.leaders[row]), int(self.challengers[column])
         if allowed[leader] and allowed[challenger]:
             return leader if n_seen[leader] <= n_seen[challenger] else challenger
         return leader if allowed[leader] else challenger
-
-    def _pair(self, cumulative: FloatArray, rng: np.random.Generator) -> tuple[int, int] | None:
-        if not (len(cumulative) and cumulative[-1] > 0.0):
-            return None
-        at = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
-        row, column = divmod(min(at, len(cumulative) - 1), len(self.challengers))
-        return int(self.leaders[row]), int(self.challengers[column])
 
 
 def effective_prices(price: FloatArray, mean: FloatArray) -> FloatArray:
@@ -184,6 +175,9 @@ def chance_of_being_best(
     that n scores have not shown has an expected share of 1 / (n + 2) among the others (Laplace), so
     that is the least standard deviation of their mean, also of scores that were all the same.
 
+    Means that are drawn above what is possible are cut off there; among several at the same end, as
+    where scores are saturated, the one drawn highest counts as the best, not the first row.
+
     A share of 512 draws by ``random``; None where it is higher for another candidate, so that the
     model is of another opinion than the ranking. Among many candidates that have hardly been tried,
     one of a low mean may still be the likeliest to be best.
@@ -198,7 +192,8 @@ def chance_of_being_best(
     least_sd = (possible[1] - possible[0]) / (n_scored + 2.0)
     lacking = np.maximum(least_sd**2 - _INFLATION * posterior.sd**2, 0.0)
     noise += np.sqrt(lacking) * rng.standard_normal((_DRAWS, n))
-    means = np.clip(np.where(np.isnan(mean), posterior.mean, mean) + noise, *possible)
+    drawn = np.where(np.isnan(mean), posterior.mean, mean) + noise
+    means = np.clip(drawn, *possible) + _TIE_BREAK * drawn
     best = np.where(out, -np.inf, means).argmax(axis=1)
     wins = np.bincount(best, minlength=n)
     return None if wins[candidate] < wins.max() else float(wins[candidate]) / _DRAWS

@@ -127,11 +127,6 @@ class LowRankEnsemble:
         rows[:, :, 0] = 1.0  # further ranks begin with small normal numbers
         return rows
 
-    def grow(self, n_rows: int, n_columns: int) -> None:
-        """Add rows and columns, which start as average ones."""
-        self.rows = _extended(self.rows, n_rows)
-        self.columns = _extended(self.columns, n_columns)
-
     def fit(self, cells: SeenCells, n_sweeps: int, rng: np.random.Generator) -> None:
         """Fit all members by ``n_sweeps`` rounds of alternating least squares (equation 1).
 
@@ -255,12 +250,6 @@ def _inner(left: FloatArray, right: FloatArray) -> FloatArray:
     return inner
 
 
-def _extended(factors: FloatArray, size: int) -> FloatArray:
-    n_new = size - len(factors)
-    average = factors.mean(axis=0) if len(factors) else np.ones(factors.shape[1:])
-    return np.concatenate([factors, np.broadcast_to(average, (n_new, *average.shape))])
-
-
 def bernoulli_places(n: int, p: float, rng: np.random.Generator) -> IndexArray:
     """Draw which of n trials succeed, each with chance p in [0, 1), by the gaps between them."""
     if p == 0.0 or n == 0:
@@ -356,13 +345,12 @@ class UcbELrf(Rule):
             self._refit()
 
     def changed(self) -> None:
-        """Let the model grow."""
+        """Fit a larger model anew."""
         self._seen = None
+        self._ensemble = self._new_ensemble()
         if self._is_fitted:
-            self._ensemble.grow(self.table.n_candidates, self.table.n_examples)
-            self._measure_spreads()
-        else:
-            self._ensemble = self._new_ensemble()
+            self._is_fitted = False
+            self._refit()
 
     def belief(self) -> Belief:
         """Return row means in which unseen scores are predicted, pending and void ones too."""
