@@ -39,11 +39,13 @@ PLUGIN: Mapping[str, Json] = {"adapter": "mortal_provider:Mortal", "cpus": 0.5}
 @pytest.fixture(scope="module")
 def connected(ray_cluster: Any) -> Iterator[Any]:  # noqa: ANN401
     """Stay in the cluster over several tests; providers then leave the connection alone."""
-    from bestarm_agent.providers.ray.connection import connect, disconnect
+    import ray
+
+    from bestarm_agent.providers.ray.connection import connect
 
     assert connect(ray_cluster.address)
     yield ray_cluster
-    disconnect()
+    ray.shutdown()
 
 
 @pytest.fixture

@@ -172,21 +172,13 @@ def charged_usage(answer: Answer, bound: Usage, facts: ModelFacts) -> Usage:
     context. Without valid counts, an answer has as many tokens as it may have, or as its text
     shows, whichever are more.
     """
-    if is_possible(answer, bound, facts):
-        return answer.usage or bound
-    n_tokens = len(answer.text.encode(errors="replace")) // _BYTES_PER_TOKEN if answer.text else 0
-    return replace(bound, output=max(bound.output, n_tokens if answer.generates else 0))
-
-
-def is_possible(answer: Answer, bound: Usage, facts: ModelFacts) -> bool:
-    """Return True if the reported token counts can be those of the answer."""
-    reported = answer.usage
-    if reported is None or reported.input == 0:
-        return False
-    if answer.generates and answer.text and reported.output == 0:
-        return False
+    said = answer.usage
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
-    return reported.input <= bound.input and reported.output <= longest
+    has_output = said is not None and (said.output > 0 or not (answer.generates and answer.text))
+    if said is not None and has_output and 0 < said.input <= bound.input and said.output <= longest:
+        return said
+    n_tokens = len(answer.text.encode(errors="replace")) // _BYTES_PER_TOKEN
+    return replace(bound, output=max(bound.output, n_tokens if answer.generates else 0))
 
 
 def notices(

@@ -64,9 +64,6 @@ class TextCodec:
         fallback = self.eos[0] if self.eos else 0
         self.pad_token = fallback if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
-    def __len__(self) -> int:
-        return len(self._tokenizer)
-
     def encode(self, requests: Sequence[Request]) -> list[list[int] | ProviderError]:
         """Return the tokens of each prompt, at least one, without padding; or its error."""
         prompts = [self._render(request) for request in requests]

@@ -24,11 +24,11 @@ def connect(address: str) -> bool:
 
     Args:
         address: "auto": the cluster that RAY_ADDRESS names, or that runs on this machine. "local":
-            one that is started on this machine, and ends with ``disconnect``. Or host and port.
+            one that is started on this machine, and ends with ``ray.shutdown``. Or host and port.
 
     Returns:
-        True if the caller must ``disconnect``; False if the process was connected already, to
-        whatever cluster: it can be in one at a time.
+        True if the caller has to leave it by ``ray.shutdown``; False if the process was in one
+        already, whichever that is: it can be in one at a time.
 
     Raises:
         ConfigError: Ray is not installed, or there is no cluster at the address.
@@ -56,13 +56,6 @@ def connect(address: str) -> bool:
     # else news of the cluster, such as the death of a worker, is printed to our standard output
     worker._worker_logs_enabled = False
     return True
-
-
-def disconnect() -> None:
-    """Leave the cluster; blocks. One that ``connect`` started ends."""
-    import ray
-
-    ray.shutdown()
 
 
 def describe_resources() -> str:

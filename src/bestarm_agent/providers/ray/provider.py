@@ -23,12 +23,7 @@ from bestarm_agent.plugins import is_path
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_options
-from bestarm_agent.providers.ray.connection import (
-    check_installed,
-    connect,
-    describe_resources,
-    disconnect,
-)
+from bestarm_agent.providers.ray.connection import check_installed, connect, describe_resources
 from bestarm_agent.providers.ray.replicas import EngineActor, ReplicaPool
 from bestarm_agent.providers.registry import create_provider
 
@@ -142,7 +137,9 @@ class RayProvider(Provider[RayOptions]):
             await pool.close()
         if self._must_disconnect:
             self._must_disconnect = False
-            await asyncio.to_thread(disconnect)
+            import ray
+
+            await asyncio.to_thread(ray.shutdown)  # type: ignore[no-untyped-call]
 
     @property
     def endpoints(self) -> tuple[EndpointStatus, ...]:
