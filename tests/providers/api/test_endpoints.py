@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec
 
 import pytest
 
@@ -43,6 +45,7 @@ from tests.support.fake_api import Answer, Call, FakeApi, quality
 from tests.support.fake_api.calls import Said, chance
 from tests.support.virtual_time import LoopClock, run_virtual
 
+_P = ParamSpec("_P")
 ADDRESSES = tuple(f"http://127.0.0.1:{port}/v1" for port in (1, 2, 3, 4))
 
 
@@ -67,44 +70,39 @@ def lose(pool: EndpointPool, kind: FailureKind, prefix: str = "") -> str:
     return one.endpoint.url
 
 
-def virtually(scene: Callable[[], object]) -> None:
-    """Run a function inside a loop of virtual time."""
+def virtual(scene: Callable[_P, Coroutine[None, None, None]]) -> Callable[_P, None]:
+    """Run a test inside a loop of virtual time."""
 
-    async def main() -> None:
-        done = scene()
-        if asyncio.iscoroutine(done):
-            await done
+    @wraps(scene)
+    def test(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        run_virtual(scene(*args, **kwargs))
 
-    run_virtual(main())
+    return test
 
 
-def test_equal_beginnings_go_to_the_same_endpoint_and_stay_when_another_leaves() -> None:
-    def scene() -> None:
-        prefixes = [f"instruction {i}" for i in range(200)]
-        pool = pool_of(ADDRESSES)
-        homes = {prefix: chosen(pool, prefix) for prefix in prefixes}
-        assert homes == {prefix: chosen(pool, prefix) for prefix in prefixes}
-        assert min(Counter(homes.values()).values()) > 200 / 4 / 2
-        fewer = pool_of(ADDRESSES[:3])
-        moved = {p for p in prefixes if chosen(fewer, p) != homes[p]}
-        assert moved == {p for p in prefixes if homes[p] == ADDRESSES[3]}
-
-    virtually(scene)
+@virtual
+async def test_equal_beginnings_go_to_the_same_endpoint_and_stay_when_another_leaves() -> None:
+    prefixes = [f"instruction {i}" for i in range(200)]
+    pool = pool_of(ADDRESSES)
+    homes = {prefix: chosen(pool, prefix) for prefix in prefixes}
+    assert homes == {prefix: chosen(pool, prefix) for prefix in prefixes}
+    assert min(Counter(homes.values()).values()) > 200 / 4 / 2
+    fewer = pool_of(ADDRESSES[:3])
+    moved = {p for p in prefixes if chosen(fewer, p) != homes[p]}
+    assert moved == {p for p in prefixes if homes[p] == ADDRESSES[3]}
 
 
 @pytest.mark.parametrize("n_prefixes", [1, 3, 1000])
-def test_no_endpoint_has_many_more_calls_in_flight_than_another(n_prefixes: int) -> None:
-    def scene() -> None:
-        pool = pool_of(ADDRESSES)
-        with ExitStack() as calls:
-            for i in range(100):
-                calls.enter_context(pool.hold(f"{i % n_prefixes}".encode()))
-                loads = [one.in_flight for one in pool.statuses]
-                assert max(loads) <= min(loads) + 1 + max(2, min(loads) // 4)
-            assert sum(loads) == 100
-        assert [one.in_flight for one in pool.statuses] == [0] * 4
-
-    virtually(scene)
+@virtual
+async def test_no_endpoint_has_many_more_calls_in_flight_than_another(n_prefixes: int) -> None:
+    pool = pool_of(ADDRESSES)
+    with ExitStack() as calls:
+        for i in range(100):
+            calls.enter_context(pool.hold(f"{i % n_prefixes}".encode()))
+            loads = [one.in_flight for one in pool.statuses]
+            assert max(loads) <= min(loads) + 1 + max(2, min(loads) // 4)
+        assert sum(loads) == 100
+    assert [one.in_flight for one in pool.statuses] == [0] * 4
 
 
 def test_the_prefix_is_the_model_and_the_beginning_of_the_prompt() -> None:
@@ -114,69 +112,61 @@ def test_the_prefix_is_the_model_and_the_beginning_of_the_prompt() -> None:
     assert prompt_prefix(asked("1", "a")) != prompt_prefix(asked("1", "b"))
 
 
-def test_an_endpoint_that_fails_leaves_and_is_tried_after_growing_pauses() -> None:
-    async def scene() -> None:
-        pool = pool_of(ADDRESSES[:2])
-        lost = lose(pool, FailureKind.UNREACHABLE)
-        (other,) = set(ADDRESSES[:2]) - {lost}
-        for pause in (2.0, 4.0, 8.0):
-            await asyncio.sleep(pause - 0.01)
-            assert {chosen(pool, f"{i}") for i in range(9)} == {other}
-            await asyncio.sleep(0.02)
-            assert lose(pool, FailureKind.UNREACHABLE) == lost, "one call tries it"
-        await asyncio.sleep(17)
-        with pool.hold(b"") as one:
-            assert one.endpoint.url == lost
-            assert {chosen(pool, f"{i}") for i in range(9)} == {other}, "and no more than one"
-        assert {chosen(pool, f"{i}") for i in range(99)} == {lost, other}, "it is back"
-
-    virtually(scene)
-
-
-def test_a_prompt_that_is_too_long_says_nothing_about_its_endpoint() -> None:
-    def scene() -> None:
-        pool = pool_of(ADDRESSES[:2])
-        assert lose(pool, FailureKind.TOO_LONG, "p") == chosen(pool, "p")
-
-    virtually(scene)
-
-
-def test_a_rate_limit_rests_its_endpoint_and_pauses_all_only_where_all_have_met_theirs() -> None:
-    async def scene() -> None:
-        pool = pool_of(ADDRESSES[:2])
-
-        def refused(wait: float) -> tuple[str, FailureKind]:
-            with pytest.raises(ProviderError) as caught, pool.hold(b"") as one:
-                raise failure(FailureKind.RATE_LIMITED, "429", retry_after=wait)
-            return one.endpoint.url, caught.value.kind
-
-        first, kind = refused(20.0)
-        assert kind is FailureKind.OVERLOADED, "the others go on"
-        (other,) = set(ADDRESSES[:2]) - {first}
-        await asyncio.sleep(19)
+@virtual
+async def test_an_endpoint_that_fails_leaves_and_is_tried_after_growing_pauses() -> None:
+    pool = pool_of(ADDRESSES[:2])
+    lost = lose(pool, FailureKind.UNREACHABLE)
+    (other,) = set(ADDRESSES[:2]) - {lost}
+    for pause in (2.0, 4.0, 8.0):
+        await asyncio.sleep(pause - 0.01)
         assert {chosen(pool, f"{i}") for i in range(9)} == {other}
-        assert refused(5.0) == (other, FailureKind.RATE_LIMITED)
-        await asyncio.sleep(1.1)
-        assert chosen(pool) == first
+        await asyncio.sleep(0.02)
+        assert lose(pool, FailureKind.UNREACHABLE) == lost, "one call tries it"
+    await asyncio.sleep(17)
+    with pool.hold(b"") as one:
+        assert one.endpoint.url == lost
+        assert {chosen(pool, f"{i}") for i in range(9)} == {other}, "and no more than one"
+    assert {chosen(pool, f"{i}") for i in range(99)} == {lost, other}, "it is back"
 
-    virtually(scene)
+
+@virtual
+async def test_a_prompt_that_is_too_long_says_nothing_about_its_endpoint() -> None:
+    pool = pool_of(ADDRESSES[:2])
+    assert lose(pool, FailureKind.TOO_LONG, "p") == chosen(pool, "p")
 
 
-def test_a_call_that_nobody_wants_any_more_says_nothing_about_its_endpoint() -> None:
-    async def scene() -> None:
-        pool = pool_of(ADDRESSES[:2])
+@virtual
+async def test_a_rate_limit_rests_its_endpoint_and_pauses_all_where_all_have_met_theirs() -> None:
+    pool = pool_of(ADDRESSES[:2])
 
-        async def hang() -> None:
-            with pool.hold(b"p"):
-                await asyncio.sleep(1000)
+    def refused(wait: float) -> tuple[str, FailureKind]:
+        with pytest.raises(ProviderError) as caught, pool.hold(b"") as one:
+            raise failure(FailureKind.RATE_LIMITED, "429", retry_after=wait)
+        return one.endpoint.url, caught.value.kind
 
-        call = asyncio.create_task(hang())
-        await asyncio.sleep(9)
-        call.cancel()
-        await asyncio.wait([call])
-        assert [(one.in_flight, one.failure) for one in pool.statuses] == [(0, None)] * 2
+    first, kind = refused(20.0)
+    assert kind is FailureKind.OVERLOADED, "the others go on"
+    (other,) = set(ADDRESSES[:2]) - {first}
+    await asyncio.sleep(19)
+    assert {chosen(pool, f"{i}") for i in range(9)} == {other}
+    assert refused(5.0) == (other, FailureKind.RATE_LIMITED)
+    await asyncio.sleep(1.1)
+    assert chosen(pool) == first
 
-    virtually(scene)
+
+@virtual
+async def test_a_call_that_nobody_wants_any_more_says_nothing_about_its_endpoint() -> None:
+    pool = pool_of(ADDRESSES[:2])
+
+    async def hang() -> None:
+        with pool.hold(b"p"):
+            await asyncio.sleep(1000)
+
+    call = asyncio.create_task(hang())
+    await asyncio.sleep(9)
+    call.cancel()
+    await asyncio.wait([call])
+    assert [(one.in_flight, one.failure) for one in pool.statuses] == [(0, None)] * 2
 
 
 def test_an_answer_to_a_call_under_way_brings_it_back_unless_it_refuses_connections() -> None:
@@ -191,32 +181,28 @@ def test_an_answer_to_a_call_under_way_brings_it_back_unless_it_refuses_connecti
     assert not run_virtual(scene(FailureKind.UNREACHABLE))
 
 
-def test_a_call_that_is_cut_off_counts_against_its_endpoint() -> None:
-    async def scene() -> None:
-        pool = pool_of(ADDRESSES[:2])
+@virtual
+async def test_a_call_that_is_cut_off_counts_against_its_endpoint() -> None:
+    pool = pool_of(ADDRESSES[:2])
 
-        async def hang() -> None:
-            with pool.hold(b"p"):
-                await asyncio.sleep(1000)
+    async def hang() -> None:
+        with pool.hold(b"p"):
+            await asyncio.sleep(1000)
 
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(10):
-                await hang()
-        assert [one.failure for one in pool.statuses].count(FailureKind.TIMEOUT) == 1
-
-    virtually(scene)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10):
+            await hang()
+    assert [one.failure for one in pool.statuses].count(FailureKind.TIMEOUT) == 1
 
 
-def test_the_one_that_returns_first_is_asked_if_all_fail() -> None:
-    async def scene() -> None:
-        pool = pool_of(ADDRESSES[:2])
-        first = lose(pool, FailureKind.SERVER)
-        await asyncio.sleep(1)
-        second = lose(pool, FailureKind.SERVER)
-        assert {first, second} == {*ADDRESSES[:2]}
-        assert chosen(pool) == first
-
-    virtually(scene)
+@virtual
+async def test_the_one_that_returns_first_is_asked_if_all_fail() -> None:
+    pool = pool_of(ADDRESSES[:2])
+    first = lose(pool, FailureKind.SERVER)
+    await asyncio.sleep(1)
+    second = lose(pool, FailureKind.SERVER)
+    assert {first, second} == {*ADDRESSES[:2]}
+    assert chosen(pool) == first
 
 
 @pytest.mark.parametrize("given", ["endpoints.txt", [], ["gpu:8000"]])

@@ -188,7 +188,7 @@ class ApiProvider(Provider[ApiOptions]):
         request_id = headers.get("x-request-id") or headers.get("request-id")
         bound = self._max_usage(known, request)
         usage = charged_usage(answer, bound, known.facts)
-        also = self._asked_as.setdefault(answer.model, request.model)
+        also = self._asked_as.setdefault(answer.model[:100], request.model)
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
         if usage.output > bound.output:  # raise the model's later bounds, with some room
             self._learned[request.model] = 1 << (usage.output - 1).bit_length()
