@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,13 +17,14 @@ from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, FailureKind, counted
 from bestarm_agent.plugins import is_path
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_options
+from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.ray.connection import check_installed, connect, describe_resources
-from bestarm_agent.providers.ray.replicas import EngineActor, ReplicaPool
+from bestarm_agent.providers.ray.replicas import EngineActor, Replica
 from bestarm_agent.providers.registry import create_provider
 
 
@@ -101,7 +101,9 @@ class RayProvider(Provider[RayOptions]):
         super().__init__(name, options, base_dir)
         self._engine = engine
         self._described = engine.create()
-        self._pool: ReplicaPool | None = None
+        self._replicas: tuple[Replica, ...] = ()
+        self._changed = asyncio.Event()  # an actor is up, or broken
+        self._watching: list[asyncio.Task[None]] = []
         self._must_disconnect = False
 
     @classmethod
@@ -118,10 +120,14 @@ class RayProvider(Provider[RayOptions]):
         Raises ConfigError if there is no cluster, or no actor can be started in time.
         """
         self._must_disconnect = await asyncio.to_thread(connect, self.options.address)
-        handles = [self._actor(number) for number in range(self.options.replicas)]
-        self._pool = ReplicaPool(self.name, handles, self.options.start_seconds, time.monotonic)
+        clock, self._changed = asyncio.get_running_loop().time, asyncio.Event()
+        self._replicas = tuple(
+            Replica(number, self.name, self._actor(number), clock)
+            for number in range(self.options.replicas)
+        )
+        self._watching = [asyncio.create_task(one.watch(self._changed)) for one in self._replicas]
         try:
-            await self._pool.start()
+            await self._any_up()
         except TimeoutError:
             missing = await asyncio.to_thread(self._missing)
             await self.close()
@@ -132,20 +138,23 @@ class RayProvider(Provider[RayOptions]):
 
     async def close(self) -> None:
         """End the actors, and leave the cluster."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
+        import ray
+
+        replicas, self._replicas = self._replicas, ()
+        for task in self._watching:
+            task.cancel()
+        if self._watching:
+            await asyncio.wait(self._watching)
+        for replica in replicas:
+            ray.kill(replica.handle)
         if self._must_disconnect:
             self._must_disconnect = False
-            import ray
-
-            await asyncio.to_thread(ray.shutdown)  # type: ignore[no-untyped-call]
+            await asyncio.to_thread(ray.shutdown)
 
     @property
     def endpoints(self) -> tuple[EndpointStatus, ...]:
         """The state of every actor."""
-        replicas = () if self._pool is None else self._pool.replicas
-        return tuple(replica.status for replica in replicas)
+        return tuple(replica.status for replica in self._replicas)
 
     def check(self, model: str) -> None:
         """Check, without the cluster, that a model can be used; raises ConfigError."""
@@ -180,9 +189,33 @@ class RayProvider(Provider[RayOptions]):
             ProviderError: that of the actors' provider; or the actor died (SERVER), none is up in
                 time (UNREACHABLE), or none can be started any more (MODEL_NOT_FOUND).
         """
-        if self._pool is None:
+        if not self._replicas:
             raise RuntimeError("use the provider inside `async with provider:`")
-        return await self._pool.answer(request, partial(self.bound, request))
+        try:
+            await self._any_up()
+        except ConfigError as error:
+            raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
+        except TimeoutError:
+            raise failure(
+                FailureKind.UNREACHABLE,
+                f"{self.name}: none of {counted(len(self._replicas), 'actor')} was up for "
+                f"{self.options.start_seconds:g} s (`start_seconds`)",
+            ) from None
+        up = [replica for replica in self._replicas if replica.is_up]
+        chosen = min(up, key=lambda replica: replica.in_flight)
+        return await chosen.answer(request, partial(self.bound, request))
+
+    async def _any_up(self) -> None:
+        """Wait for an actor that is up; raises TimeoutError, ConfigError if none ever will be."""
+        async with asyncio.timeout(self.options.start_seconds):
+            while not any(replica.is_up for replica in self._replicas):
+                reasons = [one.broken for one in self._replicas if one.broken is not None]
+                if len(reasons) == len(self._replicas):
+                    raise ConfigError(
+                        f"provider `{self.name}`: no actor can be started: {reasons[0]}"
+                    )
+                self._changed.clear()
+                await self._changed.wait()
 
     def _actor(self, number: int) -> Any:  # noqa: ANN401
         import ray

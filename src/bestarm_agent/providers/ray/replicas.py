@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from socket import gethostname
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, counted
+from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import EndpointStatus, Provider
 from bestarm_agent.providers.failures import BilledError, failure
 
@@ -144,66 +144,3 @@ def _last_line(error: Exception) -> str:
     cause = getattr(error, "cause", None)
     lines = str(cause if isinstance(cause, Exception) else error).strip().splitlines()
     return " ".join(lines[-1].split()).rstrip(".") if lines else type(error).__name__
-
-
-class ReplicaPool:
-    """The actors of a provider; a call goes to the one that has the fewest."""
-
-    def __init__(
-        self,
-        provider: str,  # its name, for messages
-        handles: Sequence[Any],  # Ray's, of at least one ``EngineActor``
-        start_seconds: float,  # longest time without any actor that is up
-        clock: Callable[[], float],  # seconds since some fixed moment
-    ) -> None:
-        self.replicas = [Replica(i, provider, handle, clock) for i, handle in enumerate(handles)]
-        self._provider = provider
-        self._start_seconds = start_seconds
-        self._changed = asyncio.Event()  # an actor is up, or broken
-        self._watching: list[asyncio.Task[None]] = []
-
-    async def start(self) -> None:
-        """Start the actors and wait for the first; the others join when they can.
-
-        Raises ConfigError if none can be started, TimeoutError if none is in time.
-        """
-        self._watching = [asyncio.create_task(one.watch(self._changed)) for one in self.replicas]
-        await self._any_up()
-
-    async def close(self) -> None:
-        """End the actors, and all that they started."""
-        import ray
-
-        for task in self._watching:
-            task.cancel()
-        if self._watching:
-            await asyncio.wait(self._watching)
-        for replica in self.replicas:
-            ray.kill(replica.handle)
-
-    async def answer(self, request: Request, bound: Callable[[], Spend]) -> Reply:
-        """Answer a request that costs at most what ``bound`` returns; raises ProviderError."""
-        try:
-            await self._any_up()
-        except ConfigError as error:
-            raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
-        except TimeoutError:
-            raise failure(
-                FailureKind.UNREACHABLE,
-                f"{self._provider}: none of {counted(len(self.replicas), 'actor')} was up for "
-                f"{self._start_seconds:g} s (`start_seconds`)",
-            ) from None
-        up = [replica for replica in self.replicas if replica.is_up]
-        return await min(up, key=lambda replica: replica.in_flight).answer(request, bound)
-
-    async def _any_up(self) -> None:
-        """Wait for an actor that is up; raises as ``start`` does."""
-        async with asyncio.timeout(self._start_seconds):
-            while not any(replica.is_up for replica in self.replicas):
-                reasons = [one.broken for one in self.replicas if one.broken is not None]
-                if len(reasons) == len(self.replicas):
-                    raise ConfigError(
-                        f"provider `{self._provider}`: no actor can be started: {reasons[0]}"
-                    )
-                self._changed.clear()
-                await self._changed.wait()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.ray.replicas import ReplicaPool
+from bestarm_agent.providers.ray.provider import RayProvider
 from tests.support.virtual_time import run_virtual
 
 pytest.importorskip("ray", reason="needs the extra ray")
@@ -70,42 +72,53 @@ class _Method:
         self.remote = function
 
 
-class Pool:
-    """A pool over fake actors, all of them up unless told otherwise."""
+class FakeRay(RayProvider):
+    """The provider over fake actors, all of them up unless told otherwise."""
 
-    def __init__(self, n_actors: int, up: bool = True) -> None:
-        self.actors = [FakeActor() for _ in range(n_actors)]
-        for actor in self.actors:
+    actors: list[FakeActor]
+
+    @classmethod
+    def over(cls, n_actors: int, *, up: bool = True) -> FakeRay:
+        options: Mapping[str, Json] = {"adapter": "python", "replicas": n_actors}
+        fake = cls.create("ray", {**options, "start_seconds": 60}, Path())
+        fake.actors = [FakeActor() for _ in range(n_actors)]
+        for actor in fake.actors:
             if up:
                 actor.up.set()
-        self.pool = ReplicaPool("ray", self.actors, 60.0, asyncio.get_running_loop().time)
+        return fake
+
+    def _actor(self, number: int) -> FakeActor:
+        return self.actors[number]
+
+    def _missing(self) -> str:
+        return "no actor was up"
+
+    def bound(self, request: Request) -> Spend:
+        return BOUND
 
     def ask(self, *texts: str) -> list[asyncio.Task[Reply]]:
-        return [
-            asyncio.ensure_future(self.pool.answer(Request("m", text=text), lambda: BOUND))
-            for text in texts
-        ]
+        return [asyncio.ensure_future(self.generate(Request("m", text=text))) for text in texts]
 
     @property
     def sizes(self) -> list[int]:
         return [len(actor.texts) for actor in self.actors]
 
 
-Play: TypeAlias = Callable[[Callable[[Pool], Awaitable[None]], int], None]
+Play: TypeAlias = Callable[[Callable[[FakeRay], Awaitable[None]], int], None]
 
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Play a scene with a pool whose actors are all up."""
+    """Play a scene with actors that are all up."""
     monkeypatch.setattr("ray.kill", lambda actor: setattr(actor, "killed", True))
+    monkeypatch.setattr("bestarm_agent.providers.ray.provider.connect", lambda address: False)
 
-    def played(scene: Callable[[Pool], Awaitable[None]], n_actors: int) -> None:
+    def played(scene: Callable[[FakeRay], Awaitable[None]], n_actors: int) -> None:
         async def main() -> None:
-            fake = Pool(n_actors)
-            await fake.pool.start()
-            await asyncio.sleep(0)
-            await scene(fake)
-            await fake.pool.close()
+            fake = FakeRay.over(n_actors)
+            async with fake:
+                await asyncio.sleep(0)
+                await scene(fake)
             assert all(actor.killed for actor in fake.actors)
 
         run_virtual(main())
@@ -120,7 +133,7 @@ async def failed(task: asyncio.Task[Reply]) -> ProviderError:
 
 
 def test_replies_say_who_gave_them_and_a_failure_is_its_own(play: Play) -> None:
-    async def scene(fake: Pool) -> None:
+    async def scene(fake: FakeRay) -> None:
         good, bad = fake.ask("good", "bad")
         reply = await good
         assert (reply.text, reply.sent) == ("GOOD", {"top_k": 1, "actor": 0, "host": "node"})
@@ -133,17 +146,17 @@ def test_replies_say_who_gave_them_and_a_failure_is_its_own(play: Play) -> None:
     ("n_actors", "n_calls", "sizes"), [(1, 3, [3]), (2, 64, [32, 32]), (4, 6, [2, 2, 1, 1])]
 )
 def test_a_burst_is_spread(play: Play, n_actors: int, n_calls: int, sizes: list[int]) -> None:
-    async def scene(fake: Pool) -> None:
+    async def scene(fake: FakeRay) -> None:
         tasks = fake.ask(*(f"call {n}" for n in range(n_calls)))
         assert len({(await task).text for task in tasks}) == n_calls
         assert fake.sizes == sizes
-        assert [replica.in_flight for replica in fake.pool.replicas] == [0] * n_actors
+        assert [one.in_flight for one in fake.endpoints] == [0] * n_actors
 
     play(scene, n_actors)
 
 
 def test_the_actor_with_the_fewest_calls_gets_the_next(play: Play) -> None:
-    async def scene(fake: Pool) -> None:
+    async def scene(fake: FakeRay) -> None:
         fake.actors[0].seconds = 100.0
         slow = fake.ask("slow")
         for number in range(4):
@@ -156,7 +169,7 @@ def test_the_actor_with_the_fewest_calls_gets_the_next(play: Play) -> None:
 
 
 def test_lost_calls_share_the_time_of_their_actor(play: Play) -> None:
-    async def scene(fake: Pool) -> None:
+    async def scene(fake: FakeRay) -> None:
         lost = fake.ask("a", "b")
         await asyncio.sleep(0.5)
         lost += fake.ask("c")
@@ -179,7 +192,7 @@ def test_lost_calls_share_the_time_of_their_actor(play: Play) -> None:
 
 
 def test_no_call_is_charged_more_than_its_bound(play: Play) -> None:
-    async def scene(fake: Pool) -> None:
+    async def scene(fake: FakeRay) -> None:
         fake.actors[0].seconds = 1000.0
         (task,) = fake.ask("a")
         await asyncio.sleep(500)
@@ -192,23 +205,22 @@ def test_no_call_is_charged_more_than_its_bound(play: Play) -> None:
 
 
 def test_calls_go_to_an_actor_that_is_up_and_to_one_that_comes_back(play: Play) -> None:
-    async def scene(fake: Pool) -> None:
+    async def scene(fake: FakeRay) -> None:
         tasks = fake.ask("a")
         await asyncio.sleep(0.01)
         fake.actors[0].die(restarts=False)
         await failed(tasks[0])
-        states = [replica.status.failure for replica in fake.pool.replicas]
-        assert states == [FailureKind.UNREACHABLE, None]
+        assert [one.failure for one in fake.endpoints] == [FailureKind.UNREACHABLE, None]
         assert (await fake.ask("b")[0]).sent["actor"] == 1
         fake.actors[0].up.set()
         await asyncio.sleep(0.01)
-        assert fake.pool.replicas[0].status.failure is None
+        assert fake.endpoints[0].failure is None
 
     play(scene, 2)
 
 
 def test_calls_are_given_up_after_start_seconds_without_any_actor(play: Play) -> None:
-    async def scene(fake: Pool) -> None:
+    async def scene(fake: FakeRay) -> None:
         (lost,) = fake.ask("a")
         await asyncio.sleep(0.01)
         fake.actors[0].die(restarts=False)
@@ -231,29 +243,30 @@ def test_calls_are_given_up_after_start_seconds_without_any_actor(play: Play) ->
 def test_actors_that_cannot_be_started_end_the_run(play: Play) -> None:
     from ray.exceptions import RayActorError
 
-    async def scene(_: Pool) -> None:
-        broken = Pool(2)
-        for actor in broken.actors:
+    async def scene(fake: FakeRay) -> None:
+        lost = fake.ask("a", "b")
+        await asyncio.sleep(0.01)
+        for actor in fake.actors:
             actor.fatal = RayActorError("id", "a trace\nModuleNotFoundError: no module named x")
+            actor.die()
+        assert [(await failed(task)).kind for task in lost] == [FailureKind.SERVER] * 2
+        assert (await failed(fake.ask("c")[0])).kind is FailureKind.MODEL_NOT_FOUND
+        again = FakeRay.over(2)
+        again.actors = fake.actors
         with pytest.raises(ConfigError, match="`ray`: no actor can be started: ModuleNotFound"):
-            await broken.pool.start()
-        error = await failed(broken.ask("a")[0])
-        assert error.kind is FailureKind.MODEL_NOT_FOUND
-        await broken.pool.close()
+            await again.start()
 
-    play(scene, 1)
+    play(scene, 2)
 
 
 def test_the_start_waits_for_the_first_actor_only(play: Play) -> None:
-    async def scene(_: Pool) -> None:
-        late = Pool(3, up=False)
+    async def scene(_: FakeRay) -> None:
+        late = FakeRay.over(3, up=False)
         late.actors[1].up.set()
-        await late.pool.start()
-        assert [replica.is_up for replica in late.pool.replicas] == [False, True, False]
-        await late.pool.close()
-        none = Pool(1, up=False)
-        with pytest.raises(TimeoutError):
-            await none.pool.start()
-        await none.pool.close()
+        async with late:
+            states = [one.failure for one in late.endpoints]
+            assert states == [FailureKind.UNREACHABLE, None, FailureKind.UNREACHABLE]
+        with pytest.raises(ConfigError, match="no actor was up"):
+            await FakeRay.over(1, up=False).start()
 
     play(scene, 1)
