@@ -213,7 +213,7 @@ def _loaded(
     except ValidationError as error:
         raise config_error(error, StudyConfig, places) from None
     study = LoadedStudy(config, path, base_dir, places, data)
-    for at, _ in secrets_in(study.record()):
+    for at in secrets_in(study.record()):
         raise places.error(
             f"`{dotted(at)}` is named like a secret, and the log of a run leaves its value out, so "
             f"that the run could not be resumed; choose another name",

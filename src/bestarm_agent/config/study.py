@@ -92,7 +92,7 @@ def _expanded(value: JsonValue, info: ValidationInfo) -> JsonValue:
 
 def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Refuse written-out secrets: study files are shared, and logs leave secrets out."""
-    for path, value in secrets_in(options):
+    for path, value in secrets_in(options).items():
         if value == REDACTED:
             broken(
                 "held a secret when the run began, which its log leaves out; begin a new run with "
@@ -104,7 +104,7 @@ def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
             "variable and write ${NAME_OF_THE_VARIABLE}",
             *path,
         )
-    for path, _ in url_secrets_in(options):
+    for path in url_secrets_in(options):
         broken(
             "holds a secret in its URL, which does not belong in a study file; put it into an "
             "environment variable and write ${NAME_OF_THE_VARIABLE}",
@@ -115,7 +115,7 @@ def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 def without_secret_names(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Refuse names of secrets, which the log would leave out, where no variable is expanded."""
-    for path, _ in secrets_in(params):
+    for path in secrets_in(params):
         broken(
             "is named like a secret, which the log of a run leaves out, so that it could not be "
             "resumed; pass it to the provider by an option, as ${NAME_OF_THE_VARIABLE}",

@@ -7,10 +7,12 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import quote
 
 from bestarm_agent.domain.digest import Json
 
+_Path: TypeAlias = tuple[str | int, ...]
 REDACTED = "[redacted]"
 SHORTEST_SECRET = 8  # shorter texts stand in messages by chance
 
@@ -83,49 +85,35 @@ def redacted(value: Json) -> Json:
         >>> redacted({"api_key": "sk-1", "properties": {"password": {"type": "string"}}})
         {'api_key': '[redacted]', 'properties': {'password': {'type': 'string'}}}
     """
-    return _redacted(value, named=True)
+    return _redacted(value, (), {})
 
 
-def _redacted(value: Json, *, named: bool) -> Json:
-    """Redact; ``named``: names in ``value`` are keys, not the properties of a JSON schema."""
-    if isinstance(value, Mapping):
-        return {
-            name: REDACTED
-            if named and _is_secret(name, item)
-            else _redacted(item, named=not _is_properties(name, item))
-            for name, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [redacted(item) for item in value]
-    return value
-
-
-def secrets_in(value: Json, *at: str | int) -> Iterator[tuple[tuple[str | int, ...], Json]]:
-    """Find what ``redacted`` replaces, each with its path; ``at`` is the path to ``value``.
+def secrets_in(value: Json) -> Mapping[_Path, Json]:
+    """Return what ``redacted`` replaces, each by its path.
 
     Example:
-        >>> list(secrets_in({"headers": [{"x": "y"}, {"api_key": "sk-1"}]}))
-        [(('headers', 1, 'api_key'), 'sk-1')]
+        >>> secrets_in({"headers": [{"x": "y"}, {"api_key": "sk-1"}]})
+        {('headers', 1, 'api_key'): 'sk-1'}
     """
-    yield from _secrets_in(value, at, named=True)
+    found: dict[_Path, Json] = {}
+    _redacted(value, (), found)
+    return found
 
 
-def _secrets_in(
-    value: Json, at: tuple[str | int, ...], *, named: bool
-) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+def _redacted(value: Json, at: _Path, found: dict[_Path, Json], *, named: bool = True) -> Json:
+    """Redact; ``named``: names in ``value`` are keys, not the properties of a JSON schema."""
     if isinstance(value, Mapping):
+        copy: dict[str, Json] = {}
         for name, item in value.items():
-            if named and _is_secret(name, item):
-                yield (*at, name), item
+            if named and is_secret_name(name) and _holds_text(item):
+                found[*at, name], copy[name] = item, REDACTED
             else:
-                yield from _secrets_in(item, (*at, name), named=not _is_properties(name, item))
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from _secrets_in(item, (*at, i), named=True)
-
-
-def _is_secret(name: str, value: Json) -> bool:
-    return is_secret_name(name) and _holds_text(value)
+                keys = not _is_properties(name, item)
+                copy[name] = _redacted(item, (*at, name), found, named=keys)
+        return copy
+    if isinstance(value, list | tuple):
+        return [_redacted(item, (*at, i), found) for i, item in enumerate(value)]
+    return value
 
 
 def _holds_text(value: Json) -> bool:
@@ -210,19 +198,17 @@ def _forms(secret: str) -> set[str]:
     return forms
 
 
-def url_secrets_in(value: Json, *at: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path and the text of every URL in ``value`` with a written-out secret.
+def url_secrets_in(value: Json, *at: str | int) -> Iterator[_Path]:
+    """Yield the path of every URL in ``value`` with a written-out secret.
 
     Example:
         >>> list(url_secrets_in({"base_url": "https://x.example/v1?sig=abc", "a": "?sig=${SIG}"}))
-        [(('base_url',), 'https://x.example/v1?sig=abc')]
+        [('base_url',)]
     """
     if isinstance(value, str):
         if any(not found[2].startswith("$") for found in _SECRET_IN_URL.finditer(value)):
-            yield at, value
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from url_secrets_in(item, *at, name)
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from url_secrets_in(item, *at, i)
+            yield at
+    elif isinstance(value, Mapping | list | tuple):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for place, item in items:
+            yield from url_secrets_in(item, *at, place)

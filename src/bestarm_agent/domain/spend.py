@@ -134,17 +134,13 @@ class Budget:
 
     def within(self, other: Budget) -> Budget:
         """Return the tighter of two caps for each amount."""
+        caps = {
+            cap.name: (getattr(self, cap.name), getattr(other, cap.name)) for cap in fields(self)
+        }
         return Budget(
             **{
-                cap.name: min(
-                    (
-                        c
-                        for c in (getattr(self, cap.name), getattr(other, cap.name))
-                        if c is not None
-                    ),
-                    default=None,
-                )
-                for cap in fields(Budget)
+                name: min((amount for amount in pair if amount is not None), default=None)
+                for name, pair in caps.items()
             }
         )
 

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice, repeat
 from math import isnan
@@ -24,7 +24,7 @@ from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args, get_type_h
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.domain.outcome import Outcome, Scored
+from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.store.run_state import RunState, state_of
@@ -52,7 +52,7 @@ class Texts(NamedTuple):
     verdicts: str | None = None  # of a judge, with their reasoning, one per line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record:
     """One ask and its outcome; while it is pending, ``cost`` and what follows are None."""
 
@@ -96,9 +96,8 @@ def records(state: RunState, *, texts: Iterable[Texts] | None = None) -> Iterato
     names = labels(state)
     each = repeat(None, len(state.asks)) if texts is None else texts
     for ask, more in zip(state.asks, each, strict=True):
-        candidate = state.candidates[ask.candidate]
-        told = state.told.get(ask.seq)
-        yield Record(
+        candidate, told = state.candidates[ask.candidate], state.told.get(ask.seq)
+        record = Record(
             candidate=names[ask.candidate],
             example=state.example_ids[ask.example],
             score=told.score if told else None,
@@ -109,9 +108,21 @@ def records(state: RunState, *, texts: Iterable[Texts] | None = None) -> Iterato
             candidate_id=candidate.id,
             provider=candidate.provider,
             model=candidate.model,
-            **(_outcome_fields(told.outcome, more is not None) if told else {}),
-            **_text_fields(more),
         )
+        if told is not None:
+            outcome, spend = told.outcome, told.outcome.spend
+            record.cost, record.seconds = usd(spend.usd_nanos), outcome.seconds
+            record.tokens, record.calls = spend.tokens, spend.calls
+            record.gpu_seconds = spend.gpu_seconds
+            if isinstance(outcome, Scored):
+                record.cached, record.answer = outcome.cached, outcome.answer
+            else:
+                record.failure, record.message = outcome.kind.value, outcome.message
+        if more is None:
+            record.answer = record.message = None
+        else:
+            record.prompt, record.target, record.reply, record.verdicts = map(escaped, more)
+        yield record
 
 
 def matrix_rows(state: RunState) -> Iterator[NDArray[np.float64]]:
@@ -134,34 +145,12 @@ def matrix(state: RunState) -> NDArray[np.float64]:
     return grid
 
 
-def _outcome_fields(outcome: Outcome, texts: bool) -> dict[str, Any]:
-    spend = outcome.spend
-    result = {
-        "cost": usd(spend.usd_nanos),
-        "tokens": spend.tokens,
-        "calls": spend.calls,
-        "gpu_seconds": spend.gpu_seconds,
-        "seconds": outcome.seconds,
-    }
-    if isinstance(outcome, Scored):
-        answer = escaped(outcome.answer) if texts else None
-        return {**result, "cached": outcome.cached, "answer": answer}
-    message = escaped(outcome.message) if texts else None
-    return {**result, "failure": outcome.kind.value, "message": message}
-
-
-def _text_fields(texts: Texts | None) -> dict[str, Any]:
-    return {} if texts is None else {key: escaped(text) for key, text in texts._asdict().items()}
-
-
 def escaped(text: str | None) -> str | None:
     """Escape lone surrogates, which models do send and no file format takes."""
     return text and text.encode("utf-8", "backslashreplace").decode()
 
 
 Form: TypeAlias = Literal["long", "matrix"]
-_MaybeTexts: TypeAlias = Iterable[Texts] | None
-_Lines: TypeAlias = tuple[list[str], Iterator[Sequence[Any]]]
 
 # what a spreadsheet takes for the beginning of a formula, full-width signs as well
 _FORMULA_STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
@@ -171,6 +160,16 @@ _CELLS_AT_ONCE = 1_000_000
 ROWS_WITH_TEXTS = 1_000
 """Rows that are written at a time if they hold texts, which may be long."""
 _ARROW_TYPES = {str: "string", float: "float64", int: "int64", bool: "bool"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What is exported: rows of cells under named columns."""
+
+    columns: Sequence[tuple[str, str]]  # name and Arrow type
+    rows: Iterator[Sequence[Any]]
+    at_once: int  # rows that are held at a time
+    axes: Mapping[str, Sequence[str]] | None = None  # of a grid, whose first column is the label
 
 
 def export_scores(
@@ -195,26 +194,23 @@ def export_scores(
         ConfigError: an unknown format or form, or Parquet without pyarrow.
         StoreError: the file cannot be written.
     """
-    write = _writer(format or _ending(target))
+    if format is None:
+        if not isinstance(target, Path | str):
+            raise ValueError("an export to a stream needs `format`")
+        format = Path(target).suffix.removeprefix(".")
+    if format not in (*_WRITERS, "npz"):
+        hint = nearest(format, (*_WRITERS, "npz"))
+        raise ConfigError(f"no export format is called {format!r}; {hint}")
     if form not in get_args(Form):
         raise ConfigError(f"the form of an export is `long` or `matrix`, got {form!r}")
     with export_stream(target) as stream:
-        write(state, stream, form, texts)
-
-
-def _ending(target: Path | str | IO[bytes]) -> str:
-    if isinstance(target, Path | str):
-        return Path(target).suffix.removeprefix(".")
-    raise ValueError("an export to a stream needs `format`")
-
-
-def _writer(format: str) -> Callable[[RunState, IO[bytes], Form, _MaybeTexts], None]:
-    try:
-        return _WRITERS[format]
-    except KeyError:
-        raise ConfigError(
-            f"no export format is called {format!r}; {nearest(format, _WRITERS)}"
-        ) from None
+        if format == "npz":
+            candidates, examples = (np.array(axis, np.str_) for axis in _axes(state).values())
+            scores = matrix(state)
+            np.savez_compressed(stream, scores=scores, candidates=candidates, examples=examples)
+        else:
+            table = _grid(state) if form == "matrix" else _pairs(state, texts)
+            _WRITERS[format](table, stream)
 
 
 @contextmanager
@@ -236,12 +232,31 @@ def export_stream(target: Path | str | IO[bytes]) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def _write_csv(state: RunState, stream: IO[bytes], form: Form, texts: _MaybeTexts) -> None:
-    columns, lines = _lines(state, form, texts)
+def _axes(state: RunState) -> dict[str, list[str]]:
+    return {"candidates": labels(state), "examples": state.example_ids}
+
+
+def _pairs(state: RunState, texts: Iterable[Texts] | None) -> _Table:
+    types = arrow_types(Record).items()
+    columns = [one for one in types if texts is not None or one[0] not in _TEXTS]
+    rows = map(attrgetter(*(name for name, _ in columns)), records(state, texts=texts))
+    return _Table(columns, rows, 50_000 if texts is None else ROWS_WITH_TEXTS)
+
+
+def _grid(state: RunState) -> _Table:
+    columns = [("candidate", "string"), *((name, "float64") for name in state.example_ids)]
+    rows = (
+        [label, *(None if isnan(score) else score for score in row.tolist())]
+        for label, row in zip(labels(state), matrix_rows(state), strict=True)
+    )
+    return _Table(columns, rows, max(1, _CELLS_AT_ONCE // len(columns)), _axes(state))
+
+
+def _write_csv(table: _Table, stream: IO[bytes]) -> None:
     wrapper = TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="")
-    table = csv.writer(wrapper)
-    table.writerow(map(harmless, columns))
-    table.writerows(map(harmless, line) for line in lines)
+    lines = csv.writer(wrapper)
+    lines.writerow(harmless(name) for name, _ in table.columns)
+    lines.writerows(map(harmless, row) for row in table.rows)
     wrapper.detach()  # flushes, and leaves the caller's stream open
 
 
@@ -257,27 +272,24 @@ def harmless(cell: object) -> object:
     return cell if _NUMBER.fullmatch(cell) else f"'{cell}"
 
 
-def _write_json(state: RunState, stream: IO[bytes], form: Form, texts: _MaybeTexts) -> None:
+def _write_json(table: _Table, stream: IO[bytes]) -> None:
     """Write one object; a list element per line, so that large grids are never held as text."""
-    columns, lines = _lines(state, form, texts)
-    head: dict[str, Any] = {"form": form}
+    names = [name for name, _ in table.columns]
+    head: dict[str, Any] = {"form": "long" if table.axes is None else "matrix"}
     key = "records"
-    items: Iterator[Any] = (dict(zip(columns, line, strict=True)) for line in lines)
-    if form == "matrix":
-        head |= {"candidates": labels(state), "examples": state.example_ids}
-        key, items = "scores", (line[1:] for line in lines)
+    items: Iterator[Any] = (dict(zip(names, row, strict=True)) for row in table.rows)
+    if table.axes is not None:
+        head |= table.axes
+        key, items = "scores", (list(row[1:]) for row in table.rows)
     stream.write(f'{json.dumps(head)[:-1]}, "{key}": ['.encode())
     for number, item in enumerate(items):
         stream.write(f"{',' if number else ''}\n{json.dumps(item)}".encode())
     stream.write(b"\n]}\n")
 
 
-def _write_parquet(state: RunState, stream: IO[bytes], form: Form, texts: _MaybeTexts) -> None:
-    columns, lines = _lines(state, form, texts)
-    types = dict(zip(columns, _arrow_types(columns, form), strict=True))
-    n_lines = ROWS_WITH_TEXTS if texts is not None else max(1, _CELLS_AT_ONCE // len(columns))
-    with parquet_rows(stream, types) as write:
-        while some := list(islice(lines, n_lines)):
+def _write_parquet(table: _Table, stream: IO[bytes]) -> None:
+    with parquet_rows(stream, dict(table.columns)) as write:
+        while some := list(islice(table.rows, table.at_once)):
             write(some)
 
 
@@ -312,13 +324,6 @@ def parquet_rows(
         yield write
 
 
-def _arrow_types(columns: Sequence[str], form: Form) -> list[str]:
-    if form == "matrix":
-        return ["string"] + ["float64"] * (len(columns) - 1)
-    types = arrow_types(Record)
-    return [types[name] for name in columns]
-
-
 def arrow_types(record: type) -> dict[str, str]:
     """Return name and Arrow type of a dataclass's plain fields; None stands for a missing value."""
     hints = get_type_hints(record)
@@ -326,32 +331,8 @@ def arrow_types(record: type) -> dict[str, str]:
     return {name: _ARROW_TYPES[kind] for name, kind in kinds.items() if kind in _ARROW_TYPES}
 
 
-def _write_npz(state: RunState, stream: IO[bytes], _form: Form, _texts: _MaybeTexts) -> None:
-    np.savez_compressed(
-        stream,
-        scores=matrix(state),
-        candidates=np.array(labels(state), dtype=np.str_),
-        examples=np.array(state.example_ids, dtype=np.str_),
-    )
-
-
-def _lines(state: RunState, form: Form, texts: _MaybeTexts) -> _Lines:
-    if form == "matrix":
-        return ["candidate", *state.example_ids], _matrix_lines(state)
-    columns = [
-        field.name for field in fields(Record) if texts is not None or field.name not in _TEXTS
-    ]
-    return columns, map(attrgetter(*columns), records(state, texts=texts))
-
-
-def _matrix_lines(state: RunState) -> Iterator[Sequence[Any]]:
-    for label, row in zip(labels(state), matrix_rows(state), strict=True):
-        yield [label, *(None if isnan(score) else score for score in row.tolist())]
-
-
-_WRITERS: dict[str, Callable[[RunState, IO[bytes], Form, _MaybeTexts], None]] = {
+_WRITERS: dict[str, Callable[[_Table, IO[bytes]], None]] = {
     "csv": _write_csv,
     "json": _write_json,
     "parquet": _write_parquet,
-    "npz": _write_npz,
 }

@@ -200,7 +200,7 @@ def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> No
     labels = {candidate.label for candidate in there}
     ids = {candidate.id: candidate.label for candidate in there}
     for candidate in candidates:
-        for path, _ in secrets_in(candidate.params):
+        for path in secrets_in(candidate.params):
             raise ConfigError(
                 f"candidate {candidate.label!r} has the parameter `{dotted(path)}`, which is "
                 f"called like a secret and would not be kept in the log; hand it to the provider "
