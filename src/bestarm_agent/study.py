@@ -535,7 +535,7 @@ def _section(config: Json, key: str) -> Json:
 
 async def _report(record: StoredRun, texts: RunTexts, course: Trajectory, path: Path) -> Path:
     """Write the report of a run, live or stored."""
-    from bestarm_agent.report.gather import report_of
+    from bestarm_agent.report.html_page import report_of
 
     page = await report_of(texts, course, record.standing, record.check, record.result)
     write_page(page, path)

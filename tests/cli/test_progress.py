@@ -19,15 +19,18 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import FailureLine, Standing
-from bestarm_agent.report.progress_text import (
+from bestarm_agent.report.words import (
     budget_line,
+    estimate,
     hidden_line,
+    interval,
     most_used,
+    seen,
+    state,
     time_left,
     used_line,
     waits_line,
 )
-from bestarm_agent.report.text import estimate, interval, seen, state
 from tests.support.runs import Actor, Answer, scored
 from tests.support.standings import standing_with
 

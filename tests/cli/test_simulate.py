@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from bestarm_agent._version import __version__
-from bestarm_agent.cli.option_groups import expanded
+from bestarm_agent.cli.options import expanded
 from bestarm_agent.cli.simulate import parse_budget, simulate
 from bestarm_agent.errors import ConfigError
 

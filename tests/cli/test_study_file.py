@@ -12,8 +12,7 @@ import typer
 
 from bestarm_agent.cli.gate import GateOptions
 from bestarm_agent.cli.main import app
-from bestarm_agent.cli.option_groups import Keyed
-from bestarm_agent.cli.options import BudgetOptions, RunOptions
+from bestarm_agent.cli.options import BudgetOptions, Keyed, RunOptions
 from bestarm_agent.cli.select_resume import ProposerOptions, RuleOptions
 from bestarm_agent.config.settings import flag_of
 from bestarm_agent.stats.mcnemar import examples_needed

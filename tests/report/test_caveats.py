@@ -12,10 +12,8 @@ import pytest
 from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.engine.results.standing import Standing, cost_breakdown
-from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.progress_text import budget_line
-from bestarm_agent.report.text import how_sure
+from bestarm_agent.report.words import budget_line, caveat, caveat_lines, how_sure, passed_caps
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.store.run_state import CandidateTotals

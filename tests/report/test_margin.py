@@ -11,8 +11,7 @@ import pytest
 from bestarm_agent.cli.result_output import standing_json
 from bestarm_agent.engine.results.standing import Status
 from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.outlook import headline
-from bestarm_agent.report.text import how_sure, verdict_line
+from bestarm_agent.report.words import headline, how_sure, verdict_line
 from bestarm_agent.selectors.types import Guarantee
 from tests.support.commands import invoke
 from tests.support.standings import standing_with

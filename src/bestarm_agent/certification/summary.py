@@ -15,8 +15,7 @@ from bestarm_agent.certification.pairs import (
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.run_lines import run_json, run_lines
-from bestarm_agent.report.text import safe
+from bestarm_agent.report.words import run_json, run_lines, safe
 from bestarm_agent.stats.non_inferiority import Verdict
 
 _WIDTH = len("Labels used: ")

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import Keyed, overrides
 from bestarm_agent.cli.options import (
     Count,
+    Keyed,
     Number,
     RunOptions,
     Showing,
@@ -19,6 +19,7 @@ from bestarm_agent.cli.options import (
     StudyPlace,
     Text,
     UsdOption,
+    overrides,
 )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.answer_table import score_text
+from bestarm_agent.cli.answers import score_text
 from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def compare(
 def _print(found: PairedComparison, *, shown: bool) -> None:
     """Print a comparison; ``shown``: ``answers --diff`` can show both, of one run."""
     from bestarm_agent.cli.result_output import stdout_console
-    from bestarm_agent.report.text import safe
+    from bestarm_agent.report.words import safe
 
     a, b, gap = safe(found.a), safe(found.b), found.difference
     console = stdout_console()
@@ -94,7 +94,7 @@ def _table(found: PairedComparison) -> Table:
 
 def _print_flips(found: PairedComparison, *, shown: bool) -> None:
     from bestarm_agent.cli.result_output import plain_table, stdout_console
-    from bestarm_agent.report.text import safe
+    from bestarm_agent.report.words import safe
 
     if not found.flips:
         typer.echo("They score alike on all of these.")

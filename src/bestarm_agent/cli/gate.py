@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import Keyed, overrides
 from bestarm_agent.cli.options import (
     BudgetOptions,
+    Keyed,
     Number,
     RunOptions,
     Showing,
     StudyFile,
     StudyPlace,
     Text,
+    overrides,
 )
 
 if TYPE_CHECKING:

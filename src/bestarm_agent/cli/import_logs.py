@@ -51,7 +51,7 @@ def _show(logs: Logs) -> None:
     from rich.text import Text as Line
 
     from bestarm_agent.cli.result_output import plain_table, stdout_console
-    from bestarm_agent.report.text import safe
+    from bestarm_agent.report.words import safe
 
     matrix, console = logs.matrix(), stdout_console()
     n_candidates, n_examples = matrix.scores.shape

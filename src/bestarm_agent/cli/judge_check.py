@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
-from bestarm_agent.cli.options import JsonOption, StudyPlace
+from bestarm_agent.cli.options import JsonOption, StudyPlace, expanded
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -97,7 +96,7 @@ def _compared(source: str, labels: Path | None, place: StudyPlace) -> JudgedLabe
 
 def _table(check: JudgeCheck) -> Table:
     from bestarm_agent.cli.result_output import plain_table
-    from bestarm_agent.report.text import measure
+    from bestarm_agent.report.words import measure
 
     table = plain_table("measure", "value", "interval", "meaning")
     for name, found, meaning in check.lines():
@@ -109,7 +108,7 @@ def _table(check: JudgeCheck) -> Table:
 
 
 def _counts(comparison: JudgedLabels) -> str:
-    from bestarm_agent.report.text import safe
+    from bestarm_agent.report.words import safe
 
     missing = comparison.n_labels - len(comparison.pairs) - comparison.n_void
     why = f"; the last failure: {safe(comparison.why)}" if comparison.n_void else ""

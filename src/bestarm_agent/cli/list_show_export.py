@@ -74,8 +74,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show where a run stands."""
-    from bestarm_agent.cli.mode_output import print_mode_result
-    from bestarm_agent.cli.result_output import print_result
+    from bestarm_agent.cli.result_output import print_mode_result, print_result
 
     archive, found = _archive_of(run, store)
     record = _wait_for(archive.record(found))
@@ -214,7 +213,7 @@ def _archive_of(run: str | None, store: str | None) -> tuple[Archive, str]:
 
 def _runs_table(runs: Sequence[RunInfo]) -> Table:
     from bestarm_agent.cli.result_output import plain_table
-    from bestarm_agent.report.text import safe
+    from bestarm_agent.report.words import safe
 
     table = plain_table("run", "study", "began", right=("asked", "done"))
     table.add_column("ended")

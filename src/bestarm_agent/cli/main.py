@@ -26,7 +26,7 @@ from bestarm_agent.cli import (
     try_models,
     view,
 )
-from bestarm_agent.cli.option_groups import expanded
+from bestarm_agent.cli.options import expanded
 from bestarm_agent.cli.preselect import command as preselect
 from bestarm_agent.errors import BestarmError, ConfigError
 
@@ -110,7 +110,7 @@ def _print_error(error: BestarmError) -> None:
     from rich.console import Console
 
     from bestarm_agent.cli.progress import print_line
-    from bestarm_agent.report.text import safe_lines
+    from bestarm_agent.report.words import safe_lines
 
     print_line(
         Console(stderr=True, emoji=False), f"error: {safe_lines(str(error))}", indent=len("error: ")

@@ -24,7 +24,7 @@ from bestarm_agent.engine.setup.plan import (
     make_plan,
 )
 from bestarm_agent.errors import counted
-from bestarm_agent.report.text import cost_text, money, safe
+from bestarm_agent.report.words import cost_text, money, safe
 
 
 def show_plan(

@@ -16,31 +16,29 @@ from rich.text import Text
 
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Row, Standing, Status
-from bestarm_agent.report.limits import limits_text
-from bestarm_agent.report.progress_text import (
-    budget_line,
-    hidden_line,
-    latest_failure_line,
-    most_used,
-    problem_lines,
-    time_left,
-    used_line,
-    waits_line,
-)
-from bestarm_agent.report.text import (
+from bestarm_agent.report.words import (
     LEAST_LABEL,
+    budget_line,
     cost_text,
     duration,
     estimate,
+    hidden_line,
     interval,
+    latest_failure_line,
+    limits_text,
+    most_used,
     price_text,
+    problem_lines,
     safe,
     seconds_text,
     seen,
     seen_title,
     shortened,
     state,
+    time_left,
+    used_line,
     verdict_line,
+    waits_line,
 )
 
 _Column: TypeAlias = tuple[str, list[str]]

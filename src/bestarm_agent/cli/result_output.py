@@ -1,4 +1,4 @@
-"""The result of a run, on stdout: a few lines for people, or one JSON object."""
+"""The result of a run, a certification or a gate, on stdout: a few lines for people, or JSON."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bestarm_agent.cli.progress import CandidateTable, print_line
 from bestarm_agent.config.study import Objective
 from bestarm_agent.domain.spend import Reservations, Spend, usd
 from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects, forecast
 from bestarm_agent.engine.results.standing import (
     FailureLine,
@@ -24,27 +25,31 @@ from bestarm_agent.engine.results.standing import (
     RowLimit,
     Standing,
 )
-from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
-from bestarm_agent.report.limits import limit_text
-from bestarm_agent.report.outlook import effects_line, outlook
-from bestarm_agent.report.progress_text import (
+from bestarm_agent.report.words import (
     budget_line,
+    caveat,
+    caveat_lines,
+    duration,
+    effects_line,
     ending,
     hidden_line,
+    how_sure,
+    limit_text,
+    measures_line,
+    number_json,
+    number_lines,
+    objective_text,
+    outlook,
+    passed_caps,
+    placed,
     problem_lines,
+    safe,
+    shortened,
+    slices_json,
+    weakest_line,
     what_next,
     whose,
 )
-from bestarm_agent.report.slices import slices_json, weakest_line
-from bestarm_agent.report.text import (
-    duration,
-    how_sure,
-    measures_line,
-    objective_text,
-    placed,
-    safe,
-)
-from bestarm_agent.report.winners_number import number_json, number_lines
 from bestarm_agent.stats.agreement import Measure
 
 SCHEMA_VERSION = 1  # of the JSON object; docs/reference/result.schema.json describes it
@@ -286,3 +291,33 @@ def _row_json(row: Row | None) -> dict[str, object] | None:
         "measures": [asdict(one) for one in row.measures],
         "price_source": row.price_source,
     }
+
+
+_MODE_INDENT = len("Labels used: ")
+_GAP = 2  # between columns
+_WIDER = 8  # characters of the cells of an interval beyond the head of its column
+
+
+def print_mode_result(found: ModeResult, *, as_json: bool, report: Path | None = None) -> None:
+    """Print the answer of a mode."""
+    if as_json:
+        typer.echo(json.dumps(found.as_json, indent=2, ensure_ascii=False))
+        return
+    console = stdout_console()
+    if len(found.rows) > 1 or not all(row.said for row in found.rows):
+        console.print(_mode_table(found, console.width))
+        console.print()
+    for line in found.lines:
+        print_line(console, safe(line), indent=_MODE_INDENT)
+    if report is not None:
+        print_line(console, f"Report:    {report}", indent=_MODE_INDENT)
+
+
+def _mode_table(found: ModeResult, width: int) -> Table:
+    name, verdict, *numbers = (head.lower() for head in found.columns)
+    table = plain_table(name, verdict, right=numbers)
+    room = width - sum(len(head) + _GAP for head in (verdict, *numbers)) - _WIDER
+    for row in found.rows:
+        label, _, *cells = row.cells
+        table.add_row(shortened(label, room), found.marks[row.verdict], *cells)
+    return table

@@ -18,16 +18,14 @@ from typing import TypeAlias
 import typer
 from rich.console import Console
 
-from bestarm_agent.cli.mode_output import print_mode_result
 from bestarm_agent.cli.options import Display, Showing
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy, print_line
-from bestarm_agent.cli.result_output import print_result
+from bestarm_agent.cli.result_output import print_mode_result, print_result
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.caveats import passed_caps
-from bestarm_agent.report.text import safe
+from bestarm_agent.report.words import passed_caps, safe
 from bestarm_agent.stats.non_inferiority import Verdict
 from bestarm_agent.study import Study
 

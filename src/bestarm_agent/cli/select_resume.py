@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import Keyed, overrides
 from bestarm_agent.cli.options import (
     BudgetOptions,
     Count,
+    Keyed,
     Number,
     RunArgument,
     RunOptions,
@@ -19,6 +19,7 @@ from bestarm_agent.cli.options import (
     StudyFile,
     StudyPlace,
     Text,
+    overrides,
 )
 
 if TYPE_CHECKING:

@@ -197,7 +197,7 @@ def _show(results: Results, notes: Sequence[str], json_path: str | None) -> None
     from rich.text import Text as Line
 
     from bestarm_agent.cli.result_output import stdout_console
-    from bestarm_agent.report.text import safe
+    from bestarm_agent.report.words import safe
 
     if json_path is not None:
         text = json.dumps(_results_json(results), indent=1, allow_nan=False)

@@ -72,7 +72,7 @@ def _as_json(call: FirstCall) -> Json:
 def _lines(calls: Sequence[FirstCall]) -> Iterator[str]:
     from bestarm_agent.domain.spend import Spend
     from bestarm_agent.errors import counted
-    from bestarm_agent.report.text import cost_text
+    from bestarm_agent.report.words import cost_text
 
     for call in calls:
         yield from _lines_of(call)
@@ -89,7 +89,7 @@ def _lines(calls: Sequence[FirstCall]) -> Iterator[str]:
 
 def _lines_of(call: FirstCall) -> Iterator[str]:
     from bestarm_agent.engine.results.pairs import verdicts
-    from bestarm_agent.report.text import safe
+    from bestarm_agent.report.words import safe
 
     name = f"{call.candidate.provider}/{call.candidate.model}"
     yield safe(f"{name} ({call.candidate.label}) on example {call.example.id}{_result(call)}")
@@ -107,7 +107,7 @@ def _lines_of(call: FirstCall) -> Iterator[str]:
 
 
 def _result(call: FirstCall) -> str:
-    from bestarm_agent.report.text import seconds_text
+    from bestarm_agent.report.words import seconds_text
 
     score = "FAILED" if call.score is None else f"score {call.score.value:.2f}"
     if call.reply is None:
@@ -124,7 +124,7 @@ def _prompt(request: Request) -> str:
 
 def _block(name: str, text: str) -> Iterator[str]:
     """Indent a text under its name, a long one cut."""
-    from bestarm_agent.report.text import safe
+    from bestarm_agent.report.words import safe
 
     lines = text.splitlines() or [""]
     more = len(lines) - _SHOWN_LINES

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.report.text import safe
+from bestarm_agent.report.words import safe
 from bestarm_agent.stats.non_inferiority import Verdict
 
 _MARKS = {Verdict.PASSED: "✅", Verdict.FAILED: "❌", Verdict.UNDECIDED: "⚠️"}

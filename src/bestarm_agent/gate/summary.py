@@ -9,7 +9,7 @@ import numpy as np
 
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.gate.pairs import Challenger, worst
-from bestarm_agent.report.text import safe
+from bestarm_agent.report.words import safe
 from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict
 
 TITLE_WIDTH = len("Baseline:  ")

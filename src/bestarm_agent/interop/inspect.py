@@ -31,7 +31,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in
 from bestarm_agent.interop.inspect_race import PairQueue
-from bestarm_agent.report.text import how_sure, shortened, verdict_line
+from bestarm_agent.report.words import how_sure, shortened, verdict_line
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 

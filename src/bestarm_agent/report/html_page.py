@@ -1,53 +1,458 @@
-"""One run as one HTML file: opens offline, loads nothing, evaluates no text, escapes everything."""
+"""One run as one HTML file: opens offline, loads nothing, evaluates no text, escapes everything.
+
+``report_of`` collects what is shown. The page's script draws one JSON object: candidates by
+examples, one character a cell; quantities of candidates against each other; estimates over the run.
+As many texts of pairs travel with it as fit, the most telling ones first.
+"""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from math import isfinite, isnan
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
 
 from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.spend import NANOS_PER_USD
+from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
-from bestarm_agent.engine.results.judge_check import CorrectedRow, JudgeCheck
-from bestarm_agent.engine.results.standing import FailureLine, Row, Standing, latency_by_model
-from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
-from bestarm_agent.report.differences import departure, differences
-from bestarm_agent.report.limits import limit_text
-from bestarm_agent.report.outlook import headline, is_clear, outlook
-from bestarm_agent.report.page_data import Details, page_data
-from bestarm_agent.report.progress_text import budget_line, ending
-from bestarm_agent.report.quantities import price_per_1k
-from bestarm_agent.report.slices import slice_rows, slice_text
-from bestarm_agent.report.text import (
+from bestarm_agent.engine.results.judge_check import CorrectedRow, JudgeCheck, corrected_rows
+from bestarm_agent.engine.results.pairs import PairOutcome, RunTexts, scores_of
+from bestarm_agent.engine.results.standing import (
+    FailureLine,
+    Row,
+    Standing,
+    Status,
+    failures_of,
+    latency_by_model,
+)
+from bestarm_agent.engine.results.trajectory import Trajectory
+from bestarm_agent.report.words import (
+    budget_line,
+    caveat,
+    caveat_lines,
     cost_text,
     duration,
+    ending,
     estimate,
+    headline,
     how_sure,
     interval,
+    is_clear,
+    latest_verdicts,
+    limit_text,
     measure,
     measured_text,
     money,
+    number_lines,
     objective_text,
+    outlook,
+    passed_caps,
     price_text,
     safe,
     seconds_text,
     seen,
     seen_title,
     share,
+    slice_rows,
+    slice_text,
     state,
 )
-from bestarm_agent.report.verdicts import latest_verdicts
-from bestarm_agent.report.winners_number import number_lines
+from bestarm_agent.selectors.types import State
+from bestarm_agent.store.run_state import RunState
+
+NOT_ASKED, PENDING, VOID, FAILED = ".pvf"  # the other codes are scores, 0 to 9 for 0 to 1
+_CODES = {State.PENDING: PENDING, State.VOID: VOID, State.FAILED: FAILED}
+_MOST_ROWS = 200
+_MOST_COLUMNS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The cells of the candidates with the highest estimates and of examples of all difficulties.
+
+    Attributes:
+        rows: rows of the log, best first.
+        columns: columns of the log, the example with the highest mean score first.
+        cells: a string for each row.
+    """
+
+    rows: Sequence[int]
+    columns: Sequence[int]
+    cells: Sequence[str]
+
+
+def matrix_of(state: RunState, ranking: Sequence[int]) -> Matrix:
+    """Draw the pairs that were asked; large studies are sampled evenly over the difficulties."""
+    rows = list(ranking[:_MOST_ROWS])
+    place = {row: k for k, row in enumerate(rows)}
+    row, example = state.asks.candidate, state.asks.example
+    asked = np.isin(row, rows)
+    columns = _sampled(_by_difficulty(state, set(example[asked].tolist())))
+    column = {j: k for k, j in enumerate(columns)}
+    cells = np.full((len(rows), len(columns)), NOT_ASKED)
+    for seq in np.flatnonzero(asked & np.isin(example, columns)).tolist():
+        i, j = state.asks.pair(seq)
+        cells[place[i], column[j]] = _code(state, seq)
+    return Matrix(rows, columns, ["".join(line) for line in cells.tolist()])
+
+
+def _by_difficulty(state: RunState, examples: set[int]) -> list[int]:
+    score = state.told.score
+    seen, n = ~np.isnan(score), len(state.example_ids)
+    example = state.asks.example[: len(score)][seen]
+    total, count = np.bincount(example, score[seen], n), np.bincount(example, minlength=n)
+    means = (total + 0.5) / (count + 1)  # an example that few saw is of middling difficulty
+    return sorted(examples, key=lambda j: (-means[j], j))
+
+
+def _sampled(columns: list[int]) -> list[int]:
+    if len(columns) <= _MOST_COLUMNS:
+        return columns
+    return [columns[k] for k in np.linspace(0, len(columns) - 1, _MOST_COLUMNS).astype(int)]
+
+
+def _code(state: RunState, seq: int) -> str:
+    code = _CODES.get(state.told.state_at(seq))
+    return str(round(9 * (state.told.score_at(seq) or 0.0))) if code is None else code
+
+
+_MOST_PAIRS = 3000
+_MOST_CHARACTERS = 3_000_000  # of all texts
+_LONGEST = 6000  # characters of one text
+_MOST_DIFFERING = 100
+_MOST_FAILED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PairSample:
+    """Pairs with their texts."""
+
+    pairs: dict[int, PairOutcome]  # by ask number
+    differing: Sequence[tuple[int, int]]  # asks of best and runner-up on examples they split
+    n_differing: int  # such examples in all
+    note: str = ""  # on prompts and targets that are missing
+
+
+async def sample_pairs(texts: RunTexts, standing: Standing, matrix: Matrix) -> PairSample:
+    """Read the texts of the pairs that tell most, up to a few megabytes."""
+    split = _differing(texts.state, standing)
+    wanted = [seq for both in split[:_MOST_DIFFERING] for seq in both]
+    wanted += texts.state.told.failed()[-_MOST_FAILED:]
+    wanted = list(dict.fromkeys([*wanted, *_shown(texts.state, matrix)]))[:_MOST_PAIRS]
+    pairs: dict[int, PairOutcome] = {}
+    left, known = _MOST_CHARACTERS, set[str | None]()
+    async for page in texts.pages(wanted):
+        for pair in page:
+            for text in (pair.prompt, pair.reply, pair.target, str(pair.inputs)):
+                left -= min(_LONGEST, len(text or "")) if text not in known else 0
+                known.add(text)
+            pairs[pair.seq] = pair
+        if left <= 0:
+            break
+    kept = [both for both in split if both[0] in pairs and both[1] in pairs]
+    return PairSample(pairs, kept, len(split), texts.note)
+
+
+def cut(text: str | None) -> str | None:
+    """Shorten a text that is too long for the report, and say so."""
+    if text is None or len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]} ... [{len(text) - _LONGEST:,} more characters]"
+
+
+def _differing(state: RunState, standing: Standing) -> list[tuple[int, int]]:
+    """Return the asks of winner and runner-up on the examples that they score differently."""
+    if standing.winner is None or standing.runner_up is None:
+        return []
+    other = standing.runner_up
+    if other.index == standing.winner.index:
+        other = standing.rows[0]
+    one, two = scores_of(state, standing.winner.index), scores_of(state, other.index)
+    common = [(one[j], two[j]) for j in one if j in two and one[j][1] != two[j][1]]
+    common.sort(key=lambda both: (both[0][1] - both[1][1], both[0][0]))  # where it loses, first
+    return [(a[0], b[0]) for a, b in common]
+
+
+def _shown(state: RunState, matrix: Matrix) -> list[int]:
+    """Return the asks in the matrix, spread evenly over the run."""
+    shown = np.isin(state.asks.candidate, matrix.rows) & np.isin(state.asks.example, matrix.columns)
+    seqs = np.flatnonzero(shown).tolist()
+    if len(seqs) <= _MOST_PAIRS:
+        return seqs
+    return [seqs[k] for k in np.linspace(0, len(seqs) - 1, _MOST_PAIRS).astype(int)]
+
+
+_PER = 1000  # calls of a price
+_MEASURE = "measure: "  # keeps the names of measures apart from the others
+_AXES = (
+    ("price", "dollars for 1,000 pairs", True),
+    ("tokens", "tokens of a pair", True),
+    ("latency", "seconds of a call, median", True),
+    ("length", "tokens of a reply, mean", True),
+    ("estimate", "estimate of the mean score", False),
+)
+
+
+def price_per_1k(row: Row) -> float | None:
+    """Return dollars for 1,000 pairs of a candidate, by what its pairs have cost; None: unknown."""
+    if row.price is not None and not isnan(row.price.value):
+        return row.price.value
+    if not row.priced or not row.spend.pulls:
+        return None
+    return _PER * usd(row.spend.usd_nanos) / row.spend.pulls
+
+
+def values_of(row: Row) -> Mapping[str, float | None]:
+    """Return a candidate's quantities by name; amounts of 0 count as unknown."""
+    tokens = row.spend.tokens / row.spend.pulls if row.spend.pulls else None
+    return {
+        "price": price_per_1k(row) or None,
+        "tokens": tokens or None,
+        "latency": None if row.latency is None else row.latency.p50 or None,
+        "length": row.output_tokens,
+        "estimate": row.estimate,
+        **{f"{_MEASURE}{one.name}": one.mean for one in row.measures},
+    }
+
+
+def chart_axes(standing: Standing) -> list[dict[str, object]]:
+    """Return the quantities that two candidates or more have, with whether less is better.
+
+    Of a measure that is limited from above less is better, of others more.
+    """
+    found = [values_of(row) for row in standing.rows]
+    limited = [] if standing.objective is None else standing.objective.spec.constraints
+    low = {one.name for one in limited if one.at_most}
+    names = [one.name for one in standing.rows[0].measures] if standing.rows else []
+    axes = [*_AXES, *((f"{_MEASURE}{name}", f"{name}, mean", name in low) for name in names)]
+    return [
+        {"key": key, "label": label, "low": is_low}
+        for key, label, is_low in axes
+        if sum(values[key] is not None for values in found) > 1
+    ]
+
+
+_RACERS = 5
+_BINS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Contents of the report beyond the standing."""
+
+    state: RunState
+    trajectory: Trajectory
+    matrix: Matrix
+    sample: PairSample
+    rates: tuple[list[float], list[float]]  # seconds, and outcomes per second there
+
+
+def page_data(standing: Standing, details: Details) -> str:
+    """Return the data as JSON that may stand inside a script element."""
+    ids = details.state.example_ids
+    matrix = details.matrix
+    found = {
+        "graded": standing.graded,
+        "states": {status.name.lower(): status for status in Status},
+        "candidates": [_candidate(row, graded=standing.graded) for row in standing.rows],
+        "axes": chart_axes(standing),
+        "matrix": {
+            "rows": matrix.rows,
+            "examples": [ids[j] for j in matrix.columns],
+            "cells": matrix.cells,
+        },
+        "budget": _budget(standing, details.state),
+        "race": _race(standing, details.trajectory),
+        "rates": {"seconds": _rounded(details.rates[0]), "rates": _rounded(details.rates[1])},
+        **_pairs(details),
+    }
+    text = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _candidate(row: Row, *, graded: bool) -> dict[str, object]:
+    return {
+        "row": row.index,
+        "label": row.candidate.label or row.candidate.id,
+        "state": row.status.name.lower(),
+        "seen": seen(row, graded=graded),
+        "estimate": _number(row.estimate),
+        "lower": _number(row.lower),
+        "upper": _number(row.upper),
+        "values": {name: _number(value) for name, value in values_of(row).items()},
+    }
+
+
+def _budget(standing: Standing, state: RunState) -> dict[str, object]:
+    """Count asks by the state that their candidates ended in, over the run."""
+    status = {row.index: row.status.name.lower() for row in standing.rows}
+    n, bins = len(state.asks), min(_BINS, len(state.asks))
+    row, bin_of = state.asks.candidate, np.arange(n) * bins // max(1, n)
+    rows_of = {one.name.lower(): list[int]() for one in Status}
+    for i, name in status.items():
+        rows_of[name].append(i)
+    counts = {
+        name: np.bincount(bin_of[np.isin(row, rows)], minlength=bins)
+        for name, rows in rows_of.items()
+    }
+    return {
+        "asked": [round(n * (k + 1) / bins) for k in range(bins)],
+        "counts": {name: of.tolist() for name, of in counts.items() if of.any()},
+    }
+
+
+def _race(standing: Standing, trajectory: Trajectory) -> dict[str, object]:
+    racers = [row.index for row in standing.rows if row.estimate is not None][:_RACERS]
+    columns = {
+        name: [
+            [_at(getattr(moment, name), i) for moment in trajectory.moments] for i in racers
+        ]
+        for name in ("mean", "lower", "upper")
+    }  # fmt: skip
+    return {
+        "asked": [moment.asked for moment in trajectory.moments],
+        "rows": racers,
+        **columns,
+        "left": sorted(trajectory.left.values()),
+    }
+
+
+def _at(values: np.ndarray[tuple[int], np.dtype[np.float64]], i: int) -> float | None:
+    return _number(float(values[i])) if i < len(values) else None
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not isfinite(value) else float(f"{value:.4g}")
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
+
+
+def _pairs(details: Details) -> dict[str, object]:
+    """Write pairs with their texts; a text that several pairs share is written once."""
+    asks, ids = details.state.asks, details.state.example_ids
+    texts: dict[str, int] = {}
+
+    def text(value: str | None) -> int | None:
+        return None if value is None else texts.setdefault(cut(value) or "", len(texts))
+
+    pairs = [
+        {
+            "seq": seq,
+            "row": asks[seq].candidate,
+            "example": ids[asks[seq].example],
+            "prompt": text(pair.prompt),
+            "target": text(pair.target),
+            "reply": text(pair.reply),
+            "answer": text(pair.answer),
+            "message": text(pair.message),
+            **_facts(pair),
+            "votes": [
+                [vote.by, vote.said or f"{vote.value:g}", vote.value, vote.why]
+                for vote in pair.votes
+            ],
+        }
+        for seq, pair in details.sample.pairs.items()
+    ]
+    return {"pairs": pairs, "texts": list(texts), "differing": details.sample.differing}
+
+
+def _facts(pair: PairOutcome) -> dict[str, object]:
+    return {
+        "state": pair.state,
+        "score": _number(pair.score),
+        "finish": pair.finish,
+        "attempts": pair.attempts,
+        "tokens": pair.tokens,
+        "usd": _number(pair.usd),
+        "seconds": _number(pair.seconds),
+        "cached": pair.cached,
+        "failure": pair.failure,
+    }
+
+
+_SHORT = 400  # characters of a text in a table
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One example with both answers."""
+
+    question: str
+    winner: PairOutcome
+    other: PairOutcome
+
+    @property
+    def answers(self) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+        """Return both replies, each as what comes before, within and after their difference."""
+        return marked(_reply(self.winner), _reply(self.other))
+
+
+def differences(details: Details) -> Iterator[Difference]:
+    """Iterate over the examples, those first on which the winner is worse."""
+    for ask, other in details.sample.differing:
+        pair = details.sample.pairs[ask]
+        yield Difference(short(_question(pair)), pair, details.sample.pairs[other])
+
+
+def _question(pair: PairOutcome) -> str:
+    """Return the field named question, or the end of the prompt, where the question stands."""
+    if isinstance(asked := pair.inputs.get("question"), str):
+        return asked
+    return (pair.prompt or "")[-_SHORT:]
+
+
+def _reply(pair: PairOutcome) -> str:
+    return short(pair.reply or pair.answer or pair.message or "")
+
+
+def short(text: str) -> str:
+    """Shorten a text for a table."""
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 4]} ..."
+
+
+def marked(a: str, b: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+    """Part two texts into their common start, what differs, and their common end.
+
+    Example:
+        >>> marked("it is 42.", "it is 7.")
+        (('it is ', '42', '.'), ('it is ', '7', '.'))
+    """
+    least, start, end = min(len(a), len(b)), 0, 0
+    while start < least and a[start] == b[start]:
+        start += 1
+    while end < least - start and a[-1 - end] == b[-1 - end]:
+        end += 1
+    return _parts(a, start, end), _parts(b, start, end)
+
+
+def _parts(text: str, start: int, end: int) -> tuple[str, str, str]:
+    return text[:start], text[start : len(text) - end], text[len(text) - end :]
+
+
+def departure(row: Row, details: Details, labels: dict[int, str]) -> tuple[int | None, str]:
+    """Return after how many pairs a candidate left, and why; nothing if it did not."""
+    at = details.trajectory.left.get(row.index)
+    if row.problem is not None:
+        return at, row.problem
+    if row.status is Status.BEATEN:
+        rival = labels.get(details.trajectory.beaten_by.get(row.index, -1), "")
+        return at, f"beaten by {rival}" if rival else "shown to be worse"
+    return None, ""
+
 
 _SHOWN_ROWS = 500
 _SHOWN_LEVELS = 12
@@ -263,3 +668,48 @@ def _full_grid(standing: Standing) -> str:
     # candidates that were never called count with the mean of the others
     mean = sum(spend.usd_nanos / spend.pulls for spend in called) / len(called)
     return money(round(mean * len(standing.rows) * standing.n_examples))
+
+
+async def report_of(
+    texts: RunTexts,
+    trajectory: Trajectory,
+    standing: Standing,
+    check: JudgeCheck | None = None,
+    result: ModeResult | None = None,
+) -> str:
+    """Render a run's report as HTML."""
+    state = texts.state
+    matrix = matrix_of(state, [row.index for row in standing.rows])
+    sample = await sample_pairs(texts, standing, matrix)
+    return render_report(
+        standing,
+        config=state.started.config if state.started else None,
+        failures=failures_of(state),
+        sessions=[
+            Session(s.at, s.version, s.stopped.reason if s.stopped else None)
+            for s in state.sessions
+        ],
+        judge=None if check is None else JudgeSection(check, corrected_rows(standing, check)),
+        result=result,
+        remarks=_remarks(state),
+        details=Details(state, trajectory, matrix, sample, outcomes_over_time(state)),
+    )
+
+
+def _remarks(state: RunState) -> list[str]:
+    stops = [session.stopped for session in state.sessions if session.stopped is not None]
+    return list(dict.fromkeys(remark for stop in stops for remark in stop.remarks))
+
+
+_JUDGE_BINS = 60
+
+
+def outcomes_over_time(state: RunState) -> tuple[list[float], list[float]]:
+    """Return the middles of equal stretches of working time, in s, and outcomes per s in each."""
+    at = state.told.at
+    end = float(at.max(initial=0.0))
+    if end <= 0:
+        return [], []
+    counts, edges = np.histogram(at, bins=_JUDGE_BINS, range=(0.0, end))
+    width = edges[1] - edges[0]
+    return (edges[:-1] + width / 2).tolist(), (counts / width).tolist()

@@ -7,22 +7,27 @@ from collections.abc import Iterable, Sequence
 
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.caveats import caveat, caveat_lines
-from bestarm_agent.report.limits import limit_text
-from bestarm_agent.report.outlook import effects_line, headline, outlook
-from bestarm_agent.report.progress_text import budget_line, ending, hidden_line
-from bestarm_agent.report.slices import slice_text
-from bestarm_agent.report.text import (
+from bestarm_agent.report.words import (
+    budget_line,
+    caveat,
+    caveat_lines,
     duration,
+    effects_line,
+    ending,
     estimate,
+    headline,
+    hidden_line,
     how_sure,
     interval,
+    limit_text,
+    number_lines,
+    outlook,
     safe,
     seen,
     seen_title,
+    slice_text,
     state,
 )
-from bestarm_agent.report.winners_number import number_lines
 
 _SHOWN_ROWS = 20
 _SHOWN_BY_SLICE = 5  # candidates

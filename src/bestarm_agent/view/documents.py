@@ -12,30 +12,29 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing
-from bestarm_agent.report.caveats import caveat_lines
-from bestarm_agent.report.outlook import headline, outlook
-from bestarm_agent.report.progress_text import (
+from bestarm_agent.report.words import (
     budget_line,
-    ending,
-    failures_line,
-    hidden_line,
-    most_used,
-    problem_lines,
-    time_left,
-    used_line,
-)
-from bestarm_agent.report.text import (
+    caveat_lines,
     cost_text,
     duration,
+    ending,
     estimate,
+    failures_line,
+    headline,
+    hidden_line,
     how_sure,
     interval,
+    most_used,
+    number_lines,
+    outlook,
+    problem_lines,
     safe,
     seen,
     seen_title,
     state,
+    time_left,
+    used_line,
 )
-from bestarm_agent.report.winners_number import number_lines
 from bestarm_agent.store.store import RunInfo
 
 Object: TypeAlias = dict[str, Json]

@@ -10,7 +10,7 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.loop import End, Rules
 from bestarm_agent.errors import FailureKind, ProviderError
-from bestarm_agent.report.progress_text import waits_line
+from bestarm_agent.report.words import waits_line
 from bestarm_agent.selectors.types import State
 from tests.support.runs import Actor, Scene, scored
 from tests.support.virtual_time import run_virtual

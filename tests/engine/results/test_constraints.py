@@ -17,8 +17,8 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.results.objectives import Finding, MeanTracker
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
-from bestarm_agent.report.quantities import chart_axes, values_of
-from bestarm_agent.report.text import how_sure, measures_line
+from bestarm_agent.report.html_page import chart_axes, values_of
+from bestarm_agent.report.words import how_sure, measures_line
 from tests.stats.conftest import RateCheck
 from tests.support.confirm_worlds import missed
 from tests.support.standings import PROMPT

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.engine.results.effects import forecast
-from bestarm_agent.report.caveats import caveat
-from bestarm_agent.report.outlook import headline, outlook
+from bestarm_agent.report.words import caveat, headline, outlook
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Guarantee, Problem, State, Tell
 from tests.support.standings import standing_of, standing_with

@@ -16,8 +16,8 @@ from bestarm_agent.engine.results.trajectory import (
     MOMENTS,
     Trajectory,
 )
-from bestarm_agent.report import matrix as matrix_module
-from bestarm_agent.report.matrix import matrix_of
+from bestarm_agent.report import html_page as matrix_module
+from bestarm_agent.report.html_page import matrix_of
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell

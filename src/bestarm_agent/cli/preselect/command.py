@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import (
     CallsOption,
     CatalogOption,
     JsonOption,
     StoreOption,
     UsdOption,
+    expanded,
 )
 
 _STREAM = Path("-")
@@ -116,8 +116,7 @@ def run(
 
     The study's scorer says who was best, and the router learns. The budget is kept as in a run.
     """
-    from bestarm_agent.cli.option_groups import overrides
-    from bestarm_agent.cli.options import StudyPlace
+    from bestarm_agent.cli.options import StudyPlace, overrides
     from bestarm_agent.cli.preselect.work import serve_study
     from bestarm_agent.config.settings import resolve
     from bestarm_agent.preselection.records import parse_settings

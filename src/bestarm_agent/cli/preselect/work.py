@@ -23,7 +23,7 @@ from bestarm_agent.preselection.records import (
 from bestarm_agent.preselection.router import Router
 from bestarm_agent.preselection.serve import Served, Service
 from bestarm_agent.preselection.worth import would_pay
-from bestarm_agent.report.text import cost_text, safe
+from bestarm_agent.report.words import cost_text, safe
 from bestarm_agent.store.store import open_store
 
 _Row = TypeVar("_Row", Record, PromptRow)

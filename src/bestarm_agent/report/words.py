@@ -1,0 +1,807 @@
+"""Every sentence about a result, and numbers as text: for terminal, report, page and messages.
+
+Also reservations about a verdict (missing scores or rivals, caps that were passed), limits of an
+objective, the spend, the waits and the end of a run, slices, and the winner's mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil, floor, inf, isnan, log10
+
+from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Objective, ObjectiveSpec
+from bestarm_agent.domain.outcome import Scored, Vote
+from bestarm_agent.domain.spend import NANOS_PER_USD, usd
+from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed
+from bestarm_agent.engine.results.effects import LEVEL, AxisEffects, axis_effects, forecast
+from bestarm_agent.engine.results.slices import SliceMean
+from bestarm_agent.engine.results.standing import (
+    LimitState,
+    ObjectiveResult,
+    Row,
+    RowLimit,
+    RowMeasure,
+    Standing,
+    Status,
+)
+from bestarm_agent.errors import counted
+from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.store.run_state import RunState
+
+LEAST_LABEL = 16  # characters to which a label is shortened at most
+_COARSE = 0.02  # intervals at least this wide are written with two digits
+_MARKS: Mapping[Status, str] = {
+    Status.BEST: "●",
+    Status.LEADING: "●",
+    Status.OPEN: "○",
+    Status.BEATEN: "–",
+    Status.BROKEN: "×",
+    Status.BARRED: "×",
+}
+
+
+def safe(text: str) -> str:
+    """Make text that others wrote harmless on a terminal: no control characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def shortened(label: str, width: int) -> str:
+    """Shorten a label in its middle, since labels often differ at their ends.
+
+    Example:
+        >>> shortened("llama-167k/spaced/t=0.7", 16)
+        'llama-16…d/t=0.7'
+    """
+    width = max(LEAST_LABEL, width)
+    if len(label) <= width:
+        return label
+    tail = (width - 1) // 2
+    return f"{label[: width - 1 - tail]}…{label[-tail:]}"
+
+
+def money(nano_dollars: int) -> str:
+    """Write dollars and cents, small amounts with two significant digits.
+
+    Example:
+        >>> money(0), money(1_230_000), money(300_000_000), money(12_340_000_000)
+        ('$0', '$0.0012', '$0.30', '$12.34')
+    """
+    amount = usd(nano_dollars)
+    if amount == 0:
+        return "$0"
+    digits = 2 if amount >= 0.1 else 1 - floor(log10(float(f"{amount:.1e}")))
+    return f"${amount:,.{digits}f}"
+
+
+def cost_text(nano_dollars: int, *, priced: bool) -> str:
+    """Write dollars; a price that is not known shows as unknown, never as $0.
+
+    Example:
+        >>> cost_text(0, priced=True), cost_text(0, priced=False), cost_text(10**9, priced=False)
+        ('$0', 'unknown', '$1.00 + unknown')
+    """
+    if priced:
+        return money(nano_dollars)
+    return f"{money(nano_dollars)} + unknown" if nano_dollars else "unknown"
+
+
+def duration(seconds: float) -> str:
+    """Write hours, minutes and seconds.
+
+    Example:
+        >>> duration(3.2), duration(75), duration(3725)
+        ('3 s', '1:15', '1:02:05')
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Write the time of a call; a dash if none was timed.
+
+    Example:
+        >>> seconds_text(0.0213), seconds_text(0.8), seconds_text(2), seconds_text(75)
+        ('21 ms', '0.80 s', '2.0 s', '1:15')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 0.1:
+        return f"{1000 * seconds:.{0 if seconds >= 0.001 else 1}f} ms"
+    return f"{seconds:.{1 if seconds >= 1 else 2}f} s" if seconds < 10 else duration(seconds)
+
+
+def share(value: float, width: float = 1.0) -> str:
+    """Write a share with the digits that an interval of that width justifies.
+
+    Example:
+        >>> share(0.926, 0.2), share(0.926, 0.01), share(1.0)
+        ('.93', '.926', '1.00')
+    """
+    return f"{value:.{2 if width >= _COARSE else 3}f}".removeprefix("0")
+
+
+def seen(row: Row, *, graded: bool) -> str:
+    """Write what was seen of a candidate: right answers of those asked, or the mean score.
+
+    A failure of the candidate itself counts as asked and scores the floor.
+    """
+    if not row.n:
+        return "-"
+    return f"{share(row.total / row.n)} ({row.n:,})" if graded else f"{row.total:,.0f}/{row.n:,}"
+
+
+def seen_title(*, graded: bool) -> str:
+    """Name the column that ``seen`` fills."""
+    return "mean score" if graded else "right"
+
+
+def estimate(row: Row) -> str:
+    """Write the rule's estimate of a candidate's mean; shown with its ``interval``."""
+    return "-" if row.estimate is None else share(row.estimate, row.upper - row.lower)
+
+
+def interval(row: Row) -> str:
+    """Write a candidate's interval."""
+    width = row.upper - row.lower
+    return f"[{share(row.lower, width)}, {share(row.upper, width)}]"
+
+
+def measured_text(one: RowMeasure) -> str:
+    """Write a mean of a further scorer, with the number of replies that it scored."""
+    return "-" if one.mean is None else f"{share(one.mean, 0.0)} ({one.n:,})"
+
+
+def measures_line(row: Row | None) -> str:
+    """Write a candidate's means by the further scorers; "" without any."""
+    measures = () if row is None else row.measures
+    return ", ".join(f"{safe(one.name)} {measured_text(one)}" for one in measures)
+
+
+def placed(row: Row, *, graded: bool) -> str:
+    """Write what is known of a candidate in one line."""
+    verb = "mean score" if graded else "right"
+    price = "" if row.price is None else f", {price_text(row.price)} per 1,000 calls"
+    known = f"{verb} {seen(row, graded=graded)}, estimate {estimate(row)} {interval(row)}"
+    return f"{safe(row.candidate.label)}, {known}{price}"
+
+
+def state(row: Row) -> str:
+    """Write a candidate's state with its mark, never by colour alone."""
+    return f"{_MARKS[row.status]} {row.status}"
+
+
+def measure(found: Measure) -> tuple[str, str]:
+    """Write an estimate and its interval; a dash where there is none.
+
+    Example:
+        >>> measure(Measure(0.25, 0.1, 0.4))
+        ('0.250', '[0.100, 0.400]')
+    """
+    value = "-" if isnan(found.value) else f"{found.value:.3f}"
+    return value, f"[{found.lower:.3f}, {found.upper:.3f}]"
+
+
+def verdict_line(standing: Standing) -> str:
+    """Say in a few words who leads."""
+    best = standing.winner
+    if best is None or best.estimate is None:
+        return "no score yet"
+    word: str = Status.BEST if standing.established else Status.LEADING
+    if word is Status.BEST and standing.objective is None and not standing.is_best:
+        word = "good enough"
+    return f"{word}: {placed(best, graded=standing.graded)}"
+
+
+def how_sure(standing: Standing) -> str:
+    """Say how sure the verdict is, and by which guarantee."""
+    level = f"{standing.confidence:.0%}"
+    if len(standing.rows) == 1:
+        return "it is the only candidate: nothing was compared"
+    if standing.guarantee is Guarantee.HEURISTIC:
+        return f"best guess; the intervals are {Guarantee.HEURISTIC}: no guarantee"
+    if standing.objective is not None:
+        return _how_sure_of(standing.objective, standing.guarantee)
+    word = "certain" if standing.guarantee is Guarantee.EXACT else f"{level} sure"
+    if standing.separated:
+        return f"{word} that it is the best ({_meaning(standing.guarantee)})"
+    if standing.margin == 0:
+        equals = f"but {_others(standing)} may be as good"
+        return f"{word} that none is better, {equals} ({_meaning(standing.guarantee)})"
+    if standing.established:
+        near = f"it is within {standing.within:g} of the best"
+        return f"{word} that {near}; {_others(standing)} may be it ({_meaning(standing.guarantee)})"
+    doubt = f"at {level} {_doubt(standing)} ({_meaning(standing.guarantee)})"
+    return f"best guess: {doubt}{_opinion(standing.probability)}"
+
+
+def _opinion(probability: float | None) -> str:
+    """Quote the selection rule's own model, which may be wrong."""
+    if probability is None:
+        return ""
+    likely = f"{probability:.0%}"
+    if not 0.01 <= probability <= 0.99:
+        likely = "over 99%" if probability > 0.99 else "under 1%"
+    return f"; the rule's model, which guarantees nothing, gives it {likely}"
+
+
+def objective_text(spec: ObjectiveSpec) -> str:
+    """Describe an objective.
+
+    Example:
+        >>> objective_text(ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.05))
+        'the cheapest within 0.05 of the best'
+    """
+    if spec.name is Objective.CHEAPEST:
+        return f"the cheapest within {spec.epsilon:g} of the best"
+    limits = [
+        f"costs at most ${one.limit:g} per 1,000 calls"
+        if one.name == PRICE
+        else f"keeps {one.text}"
+        for one in spec.constraints
+    ]
+    return f"the best that {' and '.join(limits)}" if limits else "the best"
+
+
+def price_text(price: Measure | None) -> str:
+    """Write dollars for 1,000 calls, with their interval where one is known."""
+    if price is None or isnan(price.value):
+        return "-"
+    mean = money(round(price.value * NANOS_PER_USD))
+    if price.upper == inf:
+        return mean
+    ends = (money(round(end * NANOS_PER_USD)) for end in (price.lower, price.upper))
+    return f"{mean} [{', '.join(ends)}]"
+
+
+def _how_sure_of(result: ObjectiveResult, guarantee: Guarantee) -> str:
+    aim = objective_text(result.spec)
+    if result.established and result.answer is None:
+        return f"{result.confidence:.0%} sure that no candidate keeps the limits, at all times"
+    if result.established:
+        word = "certain" if guarantee is Guarantee.EXACT else f"{result.confidence:.0%} sure"
+        return f"{word} that it is {aim} ({_meaning(guarantee)})"
+    within = ""
+    if result.margin is not None and result.margin < 1:
+        within = f"; it is within {ceil(1000 * result.margin) / 1000:.3f} of the best that counts"
+    return (
+        f"best guess: that this is {aim} is not established at {result.confidence:.0%}{within} "
+        f"({_meaning(guarantee)})"
+    )
+
+
+def _doubt(standing: Standing) -> str:
+    """Say how far the leading candidate may be from the best, and how many others may be it."""
+    rest = f"{_others(standing)} cannot be ruled out"
+    if standing.margin is None or standing.margin >= 1:
+        return rest
+    return f"it is within {ceil(1000 * standing.margin) / 1000:.3f} of the best, and {rest}"
+
+
+def _others(standing: Standing) -> str:
+    count = len(standing.rivals)
+    return f"{count} other{'s' if count != 1 else ''}"
+
+
+def _meaning(guarantee: Guarantee) -> str:
+    if guarantee is Guarantee.EXACT:
+        return "exact: every example was seen"
+    return "anytime-valid intervals over all candidates, finite sample"
+
+
+def safe_lines(text: str) -> str:
+    """Make text of several lines harmless on a terminal; line breaks stay."""
+    return "\n".join(safe(line) for line in text.split("\n"))
+
+
+_SHOWN_RIVALS = 3
+_SLACK = 1.01  # of the time cap, for writing down what happened
+
+
+def caveat(standing: Standing) -> str:
+    """Say in a few words why the winner is provisional, for the line that names it; else ""."""
+    if not standing.is_provisional or standing.winner is None:
+        return ""
+    reasons = []
+    if len(standing.rows) == 1:
+        reasons.append("the only candidate")
+    if standing.unseen:
+        reasons.append(f"{standing.unseen} of {len(standing.rows)} candidates have no score")
+    if standing.rivals_by_voids:
+        reasons.append("void pairs could change who wins")
+    return f" (provisional: {'; '.join(reasons)})"
+
+
+def caveat_lines(standing: Standing) -> list[tuple[str, str]]:
+    """Return what leaves the winner open, each as a title and a sentence."""
+    lines = []
+    if standing.unseen and standing.best is not None:
+        named = f"{standing.unseen} of {len(standing.rows)} candidates have no score"
+        lines.append(("Unseen", f"{named}, and may be better"))
+    winner, rivals = standing.winner, standing.rivals_by_voids
+    if winner is not None and rivals:
+        named = "; ".join(_bounds(row) for row in (winner, *rivals[:_SHOWN_RIVALS]))
+        more = f"; and {len(rivals) - _SHOWN_RIVALS} more" if len(rivals) > _SHOWN_RIVALS else ""
+        lines.append(("Void", f"mean if every void pair had scored 0, and 1: {named}{more}"))
+    return lines
+
+
+def passed_caps(standing: Standing) -> list[str]:
+    """Say of each cap that was passed by how much, and why."""
+    spent, budget = standing.spent, standing.budget
+    found = []
+    for name, unit in (("usd_nanos", ""), ("tokens", " tokens"), ("calls", " calls")):
+        used, cap = getattr(spent, name), getattr(budget, name)
+        if cap is None or used <= cap:
+            continue
+        text = money if name == "usd_nanos" else "{:,}".format
+        if over := getattr(standing.reservations.overrun, name):
+            why = f"calls cost {text(over)}{unit} more than their providers said they could"
+        else:
+            why = "calls that were cut off count at the most that they can cost"
+        found.append(f"{text(used)}{unit} of {text(cap)}, {text(used - cap)} too much: {why}")
+    if budget.seconds is not None and standing.seconds > _SLACK * budget.seconds:
+        took = f"{duration(standing.seconds)} of {duration(budget.seconds)}"
+        found.append(f"{took}: calls in flight were waited for")
+    return found
+
+
+def _bounds(row: Row) -> str:
+    low, high = row.void_bounds or (0.0, 1.0)
+    return f"{safe(row.candidate.label)} [{low:.3f}, {high:.3f}], {row.void} void"
+
+
+def limits_text(row: Row) -> str:
+    """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
+    counts = [(state, sum(one.state is state for one in row.limits)) for state in LimitState]
+    return ", ".join(f"{count} {state}" for state, count in counts if count)
+
+
+def limit_text(found: RowLimit) -> str:
+    """Say whether a candidate keeps a limit, and by which numbers."""
+    said = {
+        LimitState.KEPT: "shown to be kept",
+        LimitState.BROKEN: "shown to be broken",
+        LimitState.OPEN: "not shown yet",
+    }[found.state]
+    one, mean = found.constraint, found.mean
+    if isnan(mean.value):
+        return f"{one.text}: nothing seen yet"
+    if one.name == PRICE:
+        return f"{one.text}: {said}; {price_text(mean)}"
+    if one.name == LENGTH:
+        value, lower, upper = (f"{x:,.0f}" for x in mean)
+    elif one.name == SECONDS:
+        value, lower, upper = (seconds_text(x) for x in mean)
+    else:
+        value, lower, upper = (f"{x:.3f}" for x in mean)
+    return f"{one.text}: {said}; mean {value} [{lower}, {upper}]"
+
+
+_SHOWN_LABELS = 3
+_LEAST_USED = 0.02  # of the budget, before the time left is guessed
+
+_ENDINGS: Mapping[str, str] = {
+    "separated": "what was asked for is established",
+    "exhausted": "nothing is left to ask",
+    "indifferent": "what is left cannot change the answer",
+    "within": "the leading candidate is shown to be good enough",
+    "verdict": "every verdict is in",
+    "served": "every prompt was answered",
+    "budget": "it cannot pay another pair",
+    "interrupted": "it was stopped",
+    "failures": "too many pairs could not be measured, or a model cannot be called",
+    "error": "something unexpected happened",
+}
+_GOES_ON: Mapping[str, str] = {
+    "budget": "`bestarm-agent resume --budget-...` goes on",
+    "interrupted": "`bestarm-agent resume` goes on",
+    "failures": "`bestarm-agent resume` goes on once that is mended",
+    "error": "`bestarm-agent resume` goes on",
+}
+
+
+def most_used(standing: Standing) -> tuple[float, str]:
+    """Return the used share, in [0, 1], and the name of the cap that is nearest to its end."""
+    spent, budget = standing.spent, standing.budget
+    caps = [
+        (spent.usd_nanos, budget.usd_nanos, "the dollars"),
+        (spent.pulls, budget.pulls, "the pairs allowed"),
+        (spent.calls, budget.calls, "the calls"),
+        (spent.tokens, budget.tokens, "the tokens"),
+        (spent.gpu_seconds, budget.gpu_seconds, "the worker minutes"),
+        (standing.seconds, budget.seconds, "the minutes"),
+        (standing.asked, standing.grid, "all pairs"),
+    ]
+    shares = [(min(1.0, used / cap), name) for used, cap, name in caps if cap]
+    return max(shares, key=lambda item: item[0], default=(0.0, "the budget"))
+
+
+def used_line(standing: Standing) -> str:
+    """Say how much of the budget is used, by the cap that is nearest to its end."""
+    share, name = most_used(standing)
+    return f"{share:.0%} of {name}"
+
+
+def budget_line(standing: Standing) -> str:
+    """Say what was spent, each against its cap where there is one."""
+    spent, budget = standing.spent, standing.budget
+    parts = [f"{standing.asked:,} of {standing.grid:,} pairs ({standing.share:.1%})"]
+    if budget.pulls is not None:
+        parts[0] += f", at most {budget.pulls:,}"
+    parts.append(_against(counted(spent.calls, "call"), budget.calls and f"{budget.calls:,}"))
+    parts.append(_against(counted(spent.tokens, "token"), budget.tokens and f"{budget.tokens:,}"))
+    cost = cost_text(spent.usd_nanos, priced=standing.priced)
+    cost = cost if standing.priced else f"cost {cost}"
+    parts.append(_against(cost, budget.usd_nanos and money(budget.usd_nanos)))
+    if budget.seconds is not None:
+        parts.append(_against(duration(standing.seconds), duration(budget.seconds)))
+    return ", ".join(parts)
+
+
+def _against(used: str, cap: str | int | None) -> str:
+    return f"{used} of {cap}" if cap else used
+
+
+def waits_line(waits: Sequence[Wait]) -> str:
+    """Say why calls wait, the shortest wait first, grouped by reason."""
+    groups: dict[str, list[Wait]] = {}
+    for wait in waits:
+        groups.setdefault(wait.reason, []).append(wait)
+    return "; ".join(_wait_text(reason, alike) for reason, alike in groups.items())
+
+
+def _wait_text(reason: str, waits: Sequence[Wait]) -> str:
+    count = sum(wait.count for wait in waits)
+    others = f" and {len(waits) - 1} more" if len(waits) > 1 else ""
+    soonest = waits[0].seconds
+    return (
+        (f"{count} x " if count else "")
+        + f"{safe(waits[0].provider)}{others} {safe(reason)}"
+        + (f", {soonest:.0f} s" if soonest is not None and soonest >= 0.5 else "")
+    )
+
+
+def ending(end: str | None) -> str:
+    """Say why a run ended.
+
+    Example:
+        >>> ending("exhausted"), ending(None)
+        ('ended: exhausted (nothing is left to ask)', 'ended: not yet')
+    """
+    if end is None:
+        return "ended: not yet"
+    return f"ended: {end}" + (f" ({_ENDINGS[end]})" if end in _ENDINGS else "")
+
+
+def what_next(end: str | None) -> str:
+    """Say how to continue a run that ended for a reason; "" if there is nothing to do.
+
+    Example:
+        >>> what_next("interrupted"), what_next("exhausted")
+        ('; `bestarm-agent resume` goes on', '')
+    """
+    return f"; {_GOES_ON[end]}" if end is not None and end in _GOES_ON else ""
+
+
+def time_left(standing: Standing) -> str:
+    """Guess the time left from the share of the budget used so far; "" where that says little."""
+    used, _ = most_used(standing)
+    if used < _LEAST_USED or used >= 1 or standing.end is not None:
+        return ""
+    left = standing.seconds * (1 - used) / used
+    return f"at most about {duration(left)} left"  # it may end early
+
+
+def failures_line(standing: Standing) -> str:
+    """Count pairs that could not be measured and failures of candidates; "" if there is none."""
+    void = sum(row.void for row in standing.rows)
+    failed = sum(row.failed for row in standing.rows)
+    parts = [f"{void:,} not measured (void)"] * (void > 0)
+    parts += [f"{failed:,} failed by the candidate"] * (failed > 0)
+    return ", ".join(parts)
+
+
+def latest_failure_line(standing: Standing) -> str:
+    """Count failures, as ``failures_line``, and say what the latest was."""
+    latest = safe(standing.latest_failure)
+    return "; the latest: ".join(filter(None, [failures_line(standing), latest]))
+
+
+def hidden_line(rows: Sequence[Row]) -> str:
+    """Count rows that are not shown, by state; "" if there is none.
+
+    Example:
+        >>> hidden_line([])
+        ''
+    """
+    counts = Counter(row.status for row in rows)
+    shown = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
+    return f"... and {len(rows):,} more: {shown}" if rows else ""
+
+
+def problem_lines(standing: Standing) -> list[str]:
+    """Say why candidates can no longer be asked, one line per reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in standing.rows:
+        if row.problem is not None:
+            groups.setdefault((_why(row), row.problem), []).append(row.candidate.label)
+    return [f"{why}: {whose(labels)}: {safe(text)}" for (why, text), labels in groups.items()]
+
+
+def _why(row: Row) -> str:
+    return str(row.status).capitalize() if row.status is Status.BARRED else "Not usable"
+
+
+def whose(labels: Sequence[str]) -> str:
+    """Name the first three candidates of a list, and count the others."""
+    more = len(labels) - _SHOWN_LABELS
+    shown = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def slice_text(one: SliceMean) -> tuple[str, str]:
+    """Write a mean and its interval."""
+    if not one.n:
+        return "-", ""
+    width = one.mean.upper - one.mean.lower
+    value, lower, upper = (share(x, width) for x in one.mean)
+    return value, f"[{lower}, {upper}]"
+
+
+def slice_rows(standing: Standing) -> Sequence[tuple[Row, tuple[SliceMean, ...]]]:
+    """Return the candidates that are shown by slice, with their means in the slices' order."""
+    columns = [one.means for one in standing.slices]
+    return list(zip(standing.rows, zip(*columns, strict=True), strict=False))
+
+
+def weakest_line(standing: Standing) -> str:
+    """Say on which slice the winner is worst; "" without slices."""
+    winner = standing.winner
+    for row, means in slice_rows(standing):
+        seen = [k for k, one in enumerate(means) if one.n]
+        if winner is not None and row.index == winner.index and seen:
+            k = min(seen, key=lambda k: means[k].mean.value)
+            numbers = " ".join(slice_text(means[k]))
+            on = safe(standing.slices[k].name)
+            seen_there = counted(means[k].n, "score")
+            return f"on {on}: {numbers}, {seen_there}; {len(means)} slices in the report"
+    return ""
+
+
+def slices_json(standing: Standing) -> list[dict[str, object]]:
+    """Return the means on each slice as JSON objects."""
+    labels = [row.candidate.label for row in standing.rows]
+    return [
+        {
+            "slice": one.name,
+            "examples": one.n_examples,
+            "candidates": [
+                {
+                    "label": label,
+                    "n": mean.n,
+                    "mean": mean.mean.value if mean.n else None,
+                    "interval": [mean.mean.lower, mean.mean.upper],
+                }
+                for label, mean in zip(labels, one.means, strict=False)
+            ],
+        }
+        for one in standing.slices
+    ]
+
+
+def headline(standing: Standing) -> tuple[str, str]:
+    """Return the name of the winner and what the sentence says of it; no name before a score."""
+    winner = standing.winner
+    if winner is None:
+        return "", "No score yet" if standing.best is None else "No candidate fits yet"
+    return safe(winner.candidate.label), _said(standing)
+
+
+def _said(standing: Standing) -> str:
+    if len(standing.rows) == 1:
+        return "is the only candidate; nothing was compared."
+    if standing.guarantee is Guarantee.HEURISTIC:
+        return "leads; its intervals guarantee nothing."
+    if standing.objective is not None:
+        return "is the answer." if standing.established else "is the best guess."
+    if standing.separated:
+        exact = standing.guarantee is Guarantee.EXACT
+        sure = "certain" if exact else f"{standing.confidence:.0%} sure"
+        return f"is the best ({sure})."
+    count = len(standing.rivals)
+    if standing.margin == 0:
+        return f"is as good as any; {count} {_ahead_of(count)} may be as good."
+    if standing.established:
+        return f"is within {standing.within:g} of the best ({standing.confidence:.0%} sure)."
+    return f"leads; {count} {_ahead_of(count)} {'is' if count == 1 else 'are'} still possible."
+
+
+def _ahead_of(count: int) -> str:
+    return "other" if count == 1 else "others"
+
+
+def outlook(standing: Standing) -> str:
+    """Say what would settle the run, as a forecast; "" where nothing can be said."""
+    found = forecast(standing)
+    if found is None:
+        return ""
+    if found.level:
+        return (
+            f"It can hardly be settled: the leaders differ by less than {LEVEL:g}; take the cheaper"
+        )
+    most = f"{_about(found.most)} more pairs ({found.most / standing.grid:.1%} of the grid)"
+    return f"About {_about(found.fewest)} to {most} would settle it, if estimates stay"
+
+
+def _about(pairs: int) -> str:
+    """Write a number with two significant digits."""
+    return f"{float(f'{pairs:.2g}'):,.0f}"
+
+
+def effects_line(standing: Standing) -> str:
+    """Name the best and the worst level of each axis on which they can be told apart."""
+    found = [axis for axis in axis_effects(standing) if is_clear(axis)]
+    return "; ".join(
+        f"{safe(axis.axis)} {share(axis.spread)} ({safe(axis.levels[0].level)} over "
+        f"{safe(axis.levels[-1].level)})"
+        for axis in found
+    )
+
+
+def is_clear(axis: AxisEffects) -> bool:
+    """Return whether the intervals of the best and the worst level do not overlap."""
+    return axis.levels[0].effect.lower > axis.levels[-1].effect.upper
+
+
+def number_lines(standing: Standing) -> list[tuple[str, str]]:
+    """Return what holds of the winner's mean in spite of the choice, each as a title and a text."""
+    if standing.winner is None or standing.winner.estimate is None:
+        return []
+    found = standing.confirmation
+    if found is not None and found.winner is not None:
+        return _confirmed(found, found.winner)
+    if not standing.is_flattering:
+        return []
+    return [("Its mean", _corrected(standing))]
+
+
+def number_json(standing: Standing) -> dict[str, object] | None:
+    """Return the same as a JSON object; None before the winner has a score."""
+    winner, found = standing.winner, standing.confirmation
+    if winner is None or winner.estimate is None:
+        return None
+    return {
+        "seen": winner.total / winner.n if winner.n else None,
+        "estimate": winner.estimate,
+        "biased_upwards": standing.is_flattering,
+        "interval": [winner.lower, winner.upper] if _is_valid(standing) else None,
+        "confidence": standing.confidence,
+        "confirmed": None if found is None else _confirmation_json(found),
+    }
+
+
+def _is_valid(standing: Standing) -> bool:
+    return standing.guarantee is not Guarantee.HEURISTIC
+
+
+def _corrected(standing: Standing) -> str:
+    """Give the joint interval: it holds for all candidates together, so for whichever is chosen."""
+    winner, count = standing.winner, len(standing.rows)
+    if winner is None:
+        return ""
+    high = f"{estimate(winner)} tends to be too high, as it was chosen for it"
+    if not _is_valid(standing):
+        return f"{high}; no interval holds here, and `confirm` would give a number that does"
+    width = winner.upper - winner.lower
+    return (
+        f"from {share(winner.lower, width)} to {share(winner.upper, width)} over all "
+        f"{standing.n_examples:,} examples, {standing.confidence:.0%} sure in spite of the choice "
+        f"among {count:,}; {high}"
+    )
+
+
+def _confirmed(found: Confirmation, winner: Confirmed) -> list[tuple[str, str]]:
+    asked = f"{winner.n:,} of {found.held_back:,}" if not found.is_complete else f"{winner.n:,}"
+    void = f", {winner.void:,} void" if winner.void else ""
+    whose = f"{asked} examples kept back{void}; {found.confidence:.0%} sure for examples like these"
+    lines = [("Confirmed", f"{safe(winner.label)}: {_mean(winner.mean)} on {whose}")]
+    if found.baseline is not None and found.difference is not None:
+        text = f"{safe(found.baseline.label)}: {_mean(found.baseline.mean)} on the same; the winner"
+        lines.append(("Baseline", f"{text} scores {_signed(found.difference)} more"))
+    return lines
+
+
+def _mean(found: Measure) -> str:
+    width = found.upper - found.lower
+    value = "-" if isnan(found.value) else share(found.value, width)
+    return f"{value} [{share(found.lower, width)}, {share(found.upper, width)}]"
+
+
+def _signed(found: Measure) -> str:
+    value = "-" if isnan(found.value) else f"{found.value:+.3f}"
+    return f"{value} [{found.lower:+.3f}, {found.upper:+.3f}]"
+
+
+def _confirmation_json(found: Confirmation) -> dict[str, object]:
+    return {
+        "held_back": found.held_back,
+        "confidence": found.confidence,
+        "complete": found.is_complete,
+        "winner": _confirmed_json(found.winner),
+        "baseline": _confirmed_json(found.baseline),
+        "difference": None if found.difference is None else _measure_json(found.difference),
+    }
+
+
+def _confirmed_json(one: Confirmed | None) -> dict[str, object] | None:
+    if one is None:
+        return None
+    return {"label": one.label, "n": one.n, "void": one.void, **_measure_json(one.mean)}
+
+
+def _measure_json(found: Measure) -> dict[str, object]:
+    value = None if isnan(found.value) else found.value
+    return {"mean": value, "interval": [found.lower, found.upper]}
+
+
+_SHOWN_VERDICTS = 100
+_LOOKED_AT = 1000  # outcomes: a judge that asks a model says something of each that it scores
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLine:
+    """One judgement."""
+
+    label: str  # the candidate's label
+    example: str  # the example's id
+    vote: Vote  # what the judge said
+    seq: int  # number of the ask
+
+
+def latest_verdicts(state: RunState) -> list[VerdictLine]:
+    """Return the latest judgements, the newest first; none where a rule scores."""
+    lines: list[VerdictLine] = []
+    for seq in islice(reversed(state.told), _LOOKED_AT):
+        ask, outcome = state.asks[seq], state.told[seq].outcome
+        if isinstance(outcome, Scored):
+            label, example = state.candidates[ask.candidate].label, state.example_ids[ask.example]
+            lines += [VerdictLine(label, example, vote, seq) for vote in outcome.votes]
+        if len(lines) >= _SHOWN_VERDICTS:
+            break
+    return lines[:_SHOWN_VERDICTS]
+
+
+def run_lines(standing: Standing, width: int) -> list[str]:
+    """Return a line each, with titles of this width."""
+    spent = f"{budget_line(standing)}, {duration(standing.seconds)}"
+    ended = f"{ending(standing.end)}{what_next(standing.end)}"
+    return [
+        *(f"CAP PASSED: {text}" for text in passed_caps(standing)),
+        f"{'Spent:':<{width}}{spent}",
+        f"{'Run:':<{width}}{standing.run_id}, {ended}",
+    ]
+
+
+def run_json(standing: Standing) -> Mapping[str, object]:
+    """Return the run, its end and its spend as entries of a JSON object."""
+    spent = standing.spent
+    return {
+        "run": standing.run_id,
+        "ended": standing.end,
+        "spent": {
+            "pulls": spent.pulls,
+            "calls": spent.calls,
+            "tokens": spent.tokens,
+            "usd": usd(spent.usd_nanos) if standing.priced else None,
+            "seconds": standing.seconds,
+        },
+    }
