@@ -169,14 +169,6 @@ class Query:
     call: JudgeCall
     read: Callable[[Reply], Score]
 
-    def is_readable(self, reply: Reply) -> bool:
-        """Return whether a reply holds a verdict."""
-        try:
-            self.read(reply)
-        except UnreadableError:
-            return False
-        return True
-
 
 OptionsT = TypeVar("OptionsT", bound=ModelJudgeOptions)
 
@@ -243,8 +235,7 @@ class ModelJudge(Judge[OptionsT]):
         for attempt in range(self.options.attempts):
             request = query.call.request
             request = replace(request, attempt=request.attempt + attempt)
-            call = replace(query.call, request=request, is_readable=query.is_readable)
-            reply = await calls.ask(call)
+            reply = await calls.ask(replace(query.call, request=request))
             try:
                 return query.read(reply)
             except UnreadableError as error:
@@ -266,14 +257,14 @@ class ModelJudge(Judge[OptionsT]):
         words: Mapping[str, Json] | None = None,
         logprobs: bool = False,
     ) -> Query:
-        """Render the prompt for one vote, counted from 0.
+        """Render the prompt for one vote.
 
         Args:
             example: the example that is answered.
             texts: shown as data, by name, with the task and the reference.
             form: of the verdict, or the words that ask for one.
             read: scores a reply, given the mark of a verdict in ``form``.
-            vote: number of the vote.
+            vote: counted from 0.
             suffix: tells the calls about one answer apart.
             words: further variables of the template.
             logprobs: whether log probabilities are asked for.
@@ -299,7 +290,16 @@ class ModelJudge(Judge[OptionsT]):
             response_schema=None if isinstance(form, str) else form.schema,
             top_logprobs=TOP_LOGPROBS if logprobs else None,
         )
-        return Query(JudgeCall(self.model, request), lambda reply: read(reply, mark))
+
+        def is_readable(reply: Reply) -> bool:
+            try:
+                read(reply, mark)
+            except UnreadableError:
+                return False
+            return True
+
+        call = JudgeCall(self.model, request, is_readable)
+        return Query(call, lambda reply: read(reply, mark))
 
     def _task(self, example: Example) -> str:
         names = self.options.fields or [name for name in example.inputs if name != "id"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, TypeVar
 
 import regex
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
@@ -193,14 +195,13 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
         self._library: Any = extra("jsonschema", name)
         self._registry: Any = extra("referencing", name).Registry()  # which fetches nothing
         self._unresolvable = extra("referencing.exceptions", name).Unresolvable
-        self._validators: dict[str, Any] = {}
+        self._validator = cache(self._read_schema)
         if options.json_schema is not None:
-            self._fixed = self._validator(options.json_schema, f"judge `{name}`")
+            self._validator_of(Example("", {}))
 
     def check(self, example: Example) -> None:
         """Check an example's own schema; raises ConfigError."""
-        if self.options.schema_field is not None:
-            self._validator_of(example)
+        self._validator_of(example)
 
     def _extract(self, text: str, example: Example) -> object:
         try:
@@ -223,29 +224,29 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
 
     def _validator_of(self, example: Example) -> Any:  # noqa: ANN401 - jsonschema has no type for it
         field = self.options.schema_field
-        if field is None:
-            return self._fixed
-        schema = example.inputs.get(field)
-        text = json.dumps(schema)
-        if text not in self._validators:
-            where = f"example `{example.id}`, field `{field}`"
-            try:
-                schema = json.loads(schema) if isinstance(schema, str) else schema
-            except ValueError as error:
-                raise ConfigError(f"{where}: no JSON schema: {error}") from None
-            if not isinstance(schema, Mapping):
-                raise ConfigError(f"{where}: no JSON schema, got {shown(text)}")
-            self._validators[text] = self._validator(schema, where)
-        return self._validators[text]
+        schema: Json = self.options.json_schema
+        where = f"judge `{self.name}`"
+        if field is not None:
+            schema, where = example.inputs.get(field), f"example `{example.id}`, field `{field}`"
+        try:
+            return self._validator(schema if isinstance(schema, str) else json.dumps(schema))
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from None
 
-    def _validator(self, schema: Mapping[str, Any], where: str) -> Any:  # noqa: ANN401 - as above
-        cls = self._library.validators.validator_for(
-            schema, default=self._library.Draft202012Validator
-        )
+    def _read_schema(self, text: str) -> Any:  # noqa: ANN401 - as above
+        """Return the validator of a schema; raises ValueError if it is none."""
+        try:
+            schema = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"no JSON schema: {error}") from None
+        if not isinstance(schema, Mapping):
+            raise ValueError(f"no JSON schema, got {shown(text)}")
+        validators = self._library.validators
+        cls = validators.validator_for(schema, default=self._library.Draft202012Validator)
         try:
             cls.check_schema(schema)
         except self._library.SchemaError as error:
-            raise ConfigError(f"{where}: not a JSON schema: {error.message}") from None
+            raise ValueError(f"not a JSON schema: {error.message}") from None
         return cls(schema, registry=self._registry)
 
 

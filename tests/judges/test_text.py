@@ -1,0 +1,309 @@
+"""Rules that compare texts: exact, contains, regex, recorded scores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+from bestarm_agent.judges.base import Judge, shown
+from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.judges.rule import Step, clipped, contains, normaliser
+from tests.support.no_calls import NoCalls
+
+Judged = Callable[..., float | str]
+ScoreNow = Callable[[Judge, Example, Reply], Score]
+RIGHT, WRONG, UNPARSABLE = 1.0, 0.0, "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "expected"),
+    [
+        ("Paris", "Paris", RIGHT),
+        ("paris", "Paris", RIGHT),
+        ("  Paris\n", "Paris", RIGHT),
+        ("Paris.", "Paris", RIGHT),
+        ("**Paris**.", "Paris", RIGHT),
+        ('"Paris"', "Paris", RIGHT),
+        ("“Paris”", "Paris", RIGHT),
+        ("`Paris`!", "Paris", RIGHT),
+        ("New   York\tCity", "new york city", RIGHT),
+        ("New\u00a0York", "New York", RIGHT),
+        ("ＰＡＲＩＳ", "Paris", RIGHT),
+        ("cafe\u0301", "café", RIGHT),
+        ("don’t", "don't", RIGHT),
+        ("twenty–one", "twenty-one", RIGHT),
+        ("Par\u00adis\u200b", "Paris", RIGHT),
+        ("STRASSE", "straße", RIGHT),
+        ("ﬁnal", "final", RIGHT),
+        ("46", "46", RIGHT),
+        ("46.", "46", RIGHT),
+        ("46.0", "46", WRONG),
+        (".5", "5", WRONG),
+        ("-5", "5", WRONG),
+        ("−5", "-5", RIGHT),
+        ("C++", "C", WRONG),
+        ("(a, b]", "(a, b)", WRONG),
+        ("$5", "5", WRONG),
+        ("Paris is the capital", "Paris", WRONG),
+        ("London", ("Paris", "London"), RIGHT),
+        ("Rome", ("Paris", "London"), WRONG),
+        ("?", "?", RIGHT),
+        ("...", "?", WRONG),
+        ("", "Paris", UNPARSABLE),
+        (" \n\t ", "Paris", UNPARSABLE),
+        ("\u200b", "Paris", UNPARSABLE),
+        ("naïve", "naive", WRONG),
+        ("İstanbul", "i̇stanbul", RIGHT),
+        ("\ud800", "Paris", WRONG),
+    ],
+)
+def test_default_normalisation(
+    judged: Judged, text: str, reference: str | tuple[str, ...], expected: float | str
+) -> None:
+    assert judged("exact", text, reference) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "reference", "expected"),
+    [
+        ({"normalise": []}, "Paris", "Paris", RIGHT),
+        ({"normalise": []}, "paris", "Paris", WRONG),
+        ({"normalise": []}, "Paris ", "Paris", WRONG),
+        ({"normalise": []}, " ", "Paris", UNPARSABLE),
+        ({"normalise": ["strip"]}, " a  b ", "a  b", RIGHT),
+        ({"normalise": ["strip"]}, "a b", "a  b", WRONG),
+        ({"normalise": ["case"]}, "PARIS", "paris", RIGHT),
+        ({"normalise": ["whitespace", "case"]}, "New \n YORK", "new york", RIGHT),
+        ({"after": "Answer:"}, "I think.\n**Answer:** Paris.", "Paris", RIGHT),
+        ({"after": "Answer:"}, "answer: Lyon. No, ANSWER: Paris", "Paris", RIGHT),
+        ({"after": "Answer:"}, "Paris", "Paris", UNPARSABLE),
+        ({"after": "Answer:"}, "Paris\nAnswer:", "Paris", UNPARSABLE),
+        ({"after": "Answer:", "after_required": False}, "Paris", "Paris", RIGHT),
+        ({"after": "the answer is"}, "So the\nanswer  is Paris.", "Paris", RIGHT),
+        ({"after": "####"}, "12 + 34 is 46\n#### 46", "46", RIGHT),
+        ({"after": "</think>"}, "<think>Lyon?</think>\nParis", "Paris", RIGHT),
+        ({"after": ".*"}, "anything Paris", "Paris", UNPARSABLE),
+    ],
+)
+def test_options_of_exact(
+    judged: Judged,
+    options: dict[str, object],
+    text: str,
+    reference: str,
+    expected: float | str,
+) -> None:
+    assert judged("exact", text, reference, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "expected"),
+    [
+        ("The capital is Paris.", "Paris", RIGHT),
+        ("PARIS", "Paris", RIGHT),
+        ("(Paris)", "Paris", RIGHT),
+        ("Parisian", "Paris", WRONG),
+        ("comParis", "Paris", WRONG),
+        ("Parisian, from Paris", "Paris", RIGHT),
+        ("new\nyork", "New York", RIGHT),
+        ("New\u00a0York", "New York", RIGHT),
+        ("12+34=46", "46", RIGHT),
+        ("1463", "46", WRONG),
+        ("46.5", "46", WRONG),
+        ("46.", "46", RIGHT),
+        ("1,046", "046", WRONG),
+        ("$46", "46", RIGHT),
+        ("I like C++.", "C++", RIGHT),
+        ("C++", "C#", WRONG),
+        ("can't", "can", WRONG),
+        ("don’t know", "don't", RIGHT),
+        ("答案是东京", "东京", RIGHT),
+        ("答案是京都", "东京", WRONG),
+        ("snake_case", "case", WRONG),
+        ("the cafe\u0301", "café", RIGHT),
+        ("A and B", ("B", "Z"), RIGHT),
+        ("A and B", ("X", "Z"), WRONG),
+        ("Paris", "Paris, France", WRONG),
+        ("", "Paris", UNPARSABLE),
+        ("\n \t", "Paris", UNPARSABLE),
+        ("...", "Paris", WRONG),
+        ("anything", "   ", WRONG),
+        ("aaaa aaaa", "aaa", WRONG),
+    ],
+)
+def test_whole_words_of_any_reference(
+    judged: Judged, text: str, reference: str | tuple[str, ...], expected: float | str
+) -> None:
+    assert judged("contains", text, reference) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "reference", "expected"),
+    [
+        ({"words": False}, "1463", "46", RIGHT),
+        ({"words": False}, "Parisian", "Paris", RIGHT),
+        ({"require": "all"}, "red and blue", ("red", "blue"), RIGHT),
+        ({"require": "all"}, "red", ("red", "blue"), WRONG),
+        ({"normalise": []}, "paris", "Paris", WRONG),
+        ({"after": "Answer:"}, "Not Paris. Answer: Lyon", "Paris", WRONG),
+    ],
+)
+def test_options_of_contains(
+    judged: Judged,
+    options: dict[str, object],
+    text: str,
+    reference: str | tuple[str, ...],
+    expected: float | str,
+) -> None:
+    assert judged("contains", text, reference, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "reference", "expected"),
+    [
+        ({"pattern": r"\d+"}, "it is 46", None, RIGHT),
+        ({"pattern": r"\d+"}, "none", None, WRONG),
+        ({"pattern": r"\d+"}, "", None, WRONG),
+        ({"pattern": r"^$"}, "", None, RIGHT),
+        ({"pattern": r"^\d+$"}, "46", None, RIGHT),
+        ({"pattern": r"^\d+$"}, "it is 46", None, WRONG),
+        ({"pattern": r"\A\{.*\}\Z"}, '{"a": 1}', None, RIGHT),
+        ({"pattern": "paris"}, "Paris", None, WRONG),
+        ({"pattern": "paris", "flags": ["ignore-case"]}, "Paris", None, RIGHT),
+        ({"pattern": "^b$"}, "a\nb\nc", None, WRONG),
+        ({"pattern": "^b$", "flags": ["multi-line"]}, "a\nb\nc", None, RIGHT),
+        ({"pattern": "a.b"}, "a\nb", None, WRONG),
+        ({"pattern": "a.b", "flags": ["dot-all"]}, "a\nb", None, RIGHT),
+        ({"pattern": r"^\w+$"}, "café", None, RIGHT),
+        ({"pattern": r"^\w+$", "flags": ["ascii"]}, "café", None, WRONG),
+        ({"pattern": r"\p{Han}"}, "答", None, RIGHT),
+        ({"pattern": r"(\d+)", "group": 1}, "46 or 47", "46", RIGHT),
+        ({"pattern": r"(\d+)", "group": 1}, "47", "46", WRONG),
+        ({"pattern": r"(\d+)", "group": 1}, "none", "46", UNPARSABLE),
+        ({"pattern": r"(\d+)", "group": 0}, "x46", "46", RIGHT),
+        ({"pattern": r"is (?P<city>\w+)", "group": "city"}, "It is PARIS", "Paris", RIGHT),
+        ({"pattern": r"is (\w+)", "group": 1, "normalise": []}, "is PARIS", "Paris", WRONG),
+        ({"pattern": r"a|(b)", "group": 1}, "a", "b", UNPARSABLE),
+        ({"pattern": r"(\w*)", "group": 1}, "", "b", UNPARSABLE),
+        ({"pattern": r"(\d+)", "group": 1}, "46", ("45", "46"), RIGHT),
+        ({"pattern": r"(\d+)", "group": 1, "after": "####"}, "12 #### 46", "46", RIGHT),
+        ({"pattern": r"^end$", "flags": ["multi-line"]}, "x" * 50_000 + "\nend", None, RIGHT),
+        ({"pattern": "middle"}, "x" * 15_000 + "middle" + "x" * 15_000, None, WRONG),
+        ({"pattern": r"(\d+)", "group": 1}, "46", None, "judge-failed"),
+    ],
+)
+def test_matching(
+    judged: Judged,
+    options: dict[str, object],
+    text: str,
+    reference: str | tuple[str, ...] | None,
+    expected: float | str,
+) -> None:
+    assert judged("regex", text, reference, **options) == expected
+
+
+def test_a_catastrophic_pattern_is_given_up_and_blamed_on_the_judge() -> None:
+    options = {"pattern": "(a|aa)+$", "timeout_seconds": 0.01}
+    judge = create_judge("regex", options, Catalog())  # type: ignore[arg-type]
+    reply = Reply("a" * 60 + "!")
+    with pytest.raises(JudgeError) as caught:
+        asyncio.run(judge.score(Example("e1", {}), reply, NoCalls()))
+    assert caught.value.kind is FailureKind.JUDGE_FAILED
+    assert caught.value.blame is Blame.JUDGE
+    assert "took more than 0.01 s on a reply of 61 characters" in str(caught.value)
+    assert "possessive" in str(caught.value)
+
+
+def test_only_a_group_needs_a_reference() -> None:
+    catalog = Catalog()
+    assert not create_judge("regex", {"pattern": "a"}, catalog).needs_reference
+    assert create_judge("regex", {"pattern": "(a)", "group": 1}, catalog).needs_reference
+    check_examples(create_judge("regex", {"pattern": "a"}, catalog), [Example("e1", {}, " ")])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "judge `regex`: option `pattern` is required"),
+        ({"pattern": "(a"}, "judge `regex`: `pattern` is malformed: missing \\) at position 2"),
+        ({"pattern": ""}, "`pattern` must not be empty, got"),
+        ({"pattern": "a" * 2001}, "`pattern` must have at most 2,000 characters"),
+        ({"pattern": "a", "group": 1}, r"`group` must be in \[0, 0\] for this `pattern`, got 1"),
+        ({"pattern": "(a)", "group": "b"}, "`pattern` has no group named 'b'"),
+        ({"pattern": "a", "flags": ["i"]}, r"`flags\[0\]` must be 'ignore-case', 'multi-l"),
+        ({"pattern": "a", "timeout_seconds": 0}, "`timeout_seconds` must be greater than 0, got 0"),
+        ({"pattern": "a", "timeout": 1}, "unknown option `timeout`; did you mean `timeout_secon"),
+    ],
+)
+def test_wrong_options_are_explained(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create_judge("regex", options, Catalog())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("score", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("finish", list(Finish))
+def test_the_recorded_score_passes_through(
+    score_now: ScoreNow, score: float, finish: Finish
+) -> None:
+    judge = create_judge("recorded", {}, Catalog())
+    assert score_now(judge, Example("e1", {}), Reply("", finish, score=score)).value == score
+    assert not judge.longest_calls(Example("e1", {}))
+    assert not judge.needs_reference
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        (None, "no score is recorded for example `e1`"),
+        (1.5, r"must be in \[0, 1\], got 1\.5"),
+        (-0.1, r"must be in \[0, 1\], got -0\.1"),
+        (float("nan"), r"must be in \[0, 1\], got nan"),
+    ],
+)
+def test_a_missing_or_impossible_score_is_the_judges_failure(
+    score_now: ScoreNow, score: float | None, message: str
+) -> None:
+    judge = create_judge("recorded", {}, Catalog())
+    with pytest.raises(JudgeError, match=message) as caught:
+        score_now(judge, Example("e1", {}), Reply("46", score=score))
+    assert (caught.value.kind, caught.value.blame) == (FailureKind.JUDGE_FAILED, Blame.JUDGE)
+
+
+STEPS: tuple[Step, ...] = ("unicode", "case", "punctuation", "whitespace", "strip")
+
+
+@given(st.text(), st.lists(st.sampled_from(STEPS), unique=True))
+def test_normalising_never_fails_and_never_empties_what_is_written(
+    text: str, steps: list[Step]
+) -> None:
+    normalised = normaliser(steps)(text)
+    if any(letter.isalnum() for letter in text):
+        assert normalised.strip()
+
+
+def test_long_text_keeps_its_beginning_and_its_end() -> None:
+    assert clipped("a" * 100, 100) == "a" * 100
+    assert clipped("a" * 50 + "b" * 51, 100) == "a" * 50 + "\n" + "b" * 50
+    assert clipped("abcdef", 5) == "ab\nef"
+
+
+@given(st.text(max_size=30), st.text(min_size=1, max_size=5))
+def test_whole_words_are_a_subset_of_plain_occurrences(text: str, part: str) -> None:
+    assert contains(text, part, words=False) == (part in text)
+    assert not contains(text, part, words=True) or part in text
+    assert contains(f"{text} {part}", f" {part}", words=False)
+    assert not contains(text, "", words=False)
+
+
+def test_what_is_shown_is_short_and_can_be_stored() -> None:
+    assert shown("x" * 1000) == "x" * 200
+    assert shown("a\ud800b") == "a?b"
+    assert shown("é😀") == "é😀"
