@@ -59,7 +59,6 @@ FLOORS = tuple(
     optimization
     __init__
     cli
-    cli.preselect
     cli.main
     __main__
 """.strip().splitlines()

@@ -192,12 +192,8 @@ def router(bench: Bench) -> dict[str, str]:
         )
         rows.append([f"always the best {label}", f"{fixed:.3f}", "", ""])
     rows.append(["oracle", f"{table.utility.max(axis=0).mean():.3f}", "", ""])
-    heads = [
-        f"{length:,} prompts, {seeds} orders",
-        "best of 2",
-        "2nd half",
-        "first named, 2nd half",
-    ]
+    title = f"{length:,} prompts, {seeds} orders"
+    heads = [title, "best of 2", "2nd half", "first named, 2nd half"]
     return {"router": markdown(heads, rows)}
 
 

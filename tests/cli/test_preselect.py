@@ -46,6 +46,9 @@ def test_choose_names_who_suits_the_prompt(
     assert answer["shown"][0] == "poet"
     assert len(answer["shown"]) == 2
     assert answer["version"] == 1
+    empty = invoke(capsys, "preselect", "choose", "", folder=trained)
+    assert (empty.code, empty.out) == (2, "")
+    assert "a prompt needs text" in empty.err
 
 
 def test_choose_answers_json_lines(
@@ -95,6 +98,7 @@ def test_a_stream_is_learnt_and_more_of_it_later(
         (("choose", "hello"), "no run store (runs.sqlite) lies in this folder"),
         (("choose", "hello", "--store", "runs.sqlite"), "there is no store at runs.sqlite"),
         (("train", "history.csv"), "history.csv, line 1: not a line of JSON"),
+        (("train", "empty.jsonl", "--store", "new.sqlite"), "there is no store at new.sqlite"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_paragraph(
@@ -102,6 +106,7 @@ def test_what_is_wrong_is_said_in_one_paragraph(
 ) -> None:
     (tmp_path / "history.jsonl").write_text(lines(20), encoding="utf-8")
     (tmp_path / "history.csv").write_text("prompt,a\nx,1\n")
+    (tmp_path / "empty.jsonl").write_text("")
     done: Done = invoke(capsys, "preselect", *arguments, folder=tmp_path)
     assert done.code in (1, 2)
     assert message in done.err

@@ -20,6 +20,7 @@ from bestarm_agent.cli import (
     init_plan,
     judge_check,
     list_show_export,
+    preselect,
     providers,
     select_resume,
     simulate,
@@ -27,7 +28,6 @@ from bestarm_agent.cli import (
     view,
 )
 from bestarm_agent.cli.options import expanded
-from bestarm_agent.cli.preselect import command as preselect
 from bestarm_agent.errors import BestarmError, ConfigError
 
 EXIT_ERROR = 1

@@ -1,1 +1,0 @@
-"""`bestarm-agent preselect`."""
