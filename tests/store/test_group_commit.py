@@ -248,54 +248,6 @@ def test_the_log_is_copied_into_the_database_while_a_run_goes_on(
     asyncio.run(main())
 
 
-def test_the_log_is_copied_after_every_so_many_commits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, noted = 0, list[int]()
-
-    class Noted(threading.Thread):
-        def start(self) -> None:
-            if self.name == "bestarm-checkpoint":
-                noted.append(begun)
-            super().start()
-
-    monkeypatch.setattr(module, "Thread", Noted)
-    monkeypatch.setattr(module, "COMMITS_BETWEEN", 4)
-
-    async def main() -> None:
-        nonlocal begun
-        async with await Store.connect(tmp_path / "runs.db") as store:
-            for begun in range(1, 10):
-                await store.put_reply(f"key-{begun}", reply())
-
-    asyncio.run(main())
-    assert noted == [4, 8]
-
-
-def test_a_log_that_grows_too_long_is_ended_by_the_writer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[str] = []
-    monkeypatch.setattr(module, "COMMITS_BETWEEN", 5)
-    monkeypatch.setattr(module, "LONGEST_LOG", 100)
-
-    def note(_connection: Connection) -> int:
-        threads.append(threading.current_thread().name)
-        return 101
-
-    monkeypatch.setattr(module, "checkpoint", note)
-
-    async def main() -> None:
-        async with await Store.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
-            number = 0
-            while "bestarm-store" not in threads:
-                await store.put_reply(f"key-{number}", reply())
-                number += 1
-
-    asyncio.run(main())
-    assert threads[:2] == ["bestarm-checkpoint", "bestarm-store"]
-
-
 def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

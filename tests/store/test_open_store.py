@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from bestarm_agent.errors import ConfigError, StoreError
+from bestarm_agent.errors import StoreError
 from bestarm_agent.store.store import Store, StorePlace, closing, open_store
 from tests.support.store_runs import begin, reply
 
@@ -23,24 +22,10 @@ def opened(where: StorePlace, *, create: bool = True) -> Store:
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("scheme", ["", "sqlite:///"])
-def test_a_path_is_a_file_of_sqlite(tmp_path: Path, scheme: str) -> None:
-    opened(f"{scheme}{tmp_path}/runs.sqlite")
-    assert (tmp_path / "runs.sqlite").is_file()
-    with pytest.raises(StoreError, match=r"none\.sqlite"):
-        opened(tmp_path / "none.sqlite", create=False)
-
-
 def test_an_open_store_stays_open() -> None:
     store = Store.in_memory()
     assert opened(store) is store
     asyncio.run(store.put_reply("other", reply()))
-
-
-def test_an_unknown_scheme_is_refused_without_showing_the_url() -> None:
-    with pytest.raises(ConfigError, match="is the path of an SQLite file or postgresql") as caught:
-        opened("mysql://me:hunter2@host/db")
-    assert "hunter2" not in str(caught.value)
 
 
 def test_an_error_inside_comes_before_that_of_closing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 import tracemalloc
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -57,15 +56,6 @@ def test_a_store_in_memory_goes_on_where_it_was() -> None:
     asyncio.run(read(store))
 
 
-def test_run_ids_tell_the_time_of_the_injected_clock(tmp_path: Path) -> None:
-    async def main() -> None:
-        at = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
-        async with await Store.connect(tmp_path / "runs.db", now=lambda: at) as store:
-            assert (await begin(store)).run_id.startswith("20261121-093015-")
-
-    asyncio.run(main())
-
-
 @pytest.mark.slow
 def test_a_log_is_read_page_by_page(tmp_path: Path) -> None:
     """Reading a log of four times the length takes no more memory at any moment."""
@@ -105,20 +95,6 @@ def test_the_last_versions_of_a_state_are_kept(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
         versions = connection.execute("SELECT version FROM states ORDER BY version").fetchall()
     assert versions == [(version,) for version in range(3, 13)]
-
-
-def test_the_events_of_pairs_are_noted_for_who_looks_closely(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG", logger=module.__name__)
-
-    async def main() -> None:
-        async with await Store.connect(tmp_path / "runs.db") as store:
-            (await begin(store)).append(asked(0))
-
-    asyncio.run(main())
-    noted = [record for record in caplog.records if record.name == module.__name__]
-    assert [record.levelname for record in noted] == ["INFO", "DEBUG"]
 
 
 def test_a_run_is_shown_in_few_words() -> None:

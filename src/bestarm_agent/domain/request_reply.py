@@ -91,14 +91,13 @@ class Request:
             "messages": [message.as_json() for message in self.messages],
             "params": dict(self.params),
         }
-        if self.response_schema is not None:
-            content["response_schema"] = dict(self.response_schema)
-        if self.top_logprobs is not None:
-            content["top_logprobs"] = self.top_logprobs
-        if self.attempt:
-            content["attempt"] = self.attempt
-        if self.draw:
-            content["draw"] = self.draw
+        optional: dict[str, Json] = {
+            "response_schema": self.response_schema,
+            "top_logprobs": self.top_logprobs,
+            "attempt": self.attempt or None,
+            "draw": self.draw or None,
+        }
+        content |= {name: value for name, value in optional.items() if value is not None}
         return content
 
 

@@ -99,10 +99,14 @@ class Reservations:
     charged: Spend = field(default_factory=Spend)
 
     def __add__(self, other: Reservations) -> Reservations:
-        return Reservations(*map(add, _amounts(self), _amounts(other)))
+        return self._each(add, other)
 
     def __sub__(self, other: Reservations) -> Reservations:
-        return Reservations(*map(sub, _amounts(self), _amounts(other)))
+        return self._each(sub, other)
+
+    def _each(self, function: Callable[[Spend, Spend], Spend], other: Reservations) -> Reservations:
+        names = (part.name for part in fields(self))
+        return Reservations(*(function(getattr(self, n), getattr(other, n)) for n in names))
 
     @property
     def difference(self) -> Spend:
@@ -134,15 +138,11 @@ class Budget:
 
     def within(self, other: Budget) -> Budget:
         """Return the tighter of two caps for each amount."""
-        caps = {
-            cap.name: (getattr(self, cap.name), getattr(other, cap.name)) for cap in fields(self)
-        }
-        return Budget(
-            **{
-                name: min((amount for amount in pair if amount is not None), default=None)
-                for name, pair in caps.items()
-            }
-        )
+        caps = {}
+        for cap in fields(self):
+            pair = (getattr(self, cap.name), getattr(other, cap.name))
+            caps[cap.name] = min((one for one in pair if one is not None), default=None)
+        return Budget(**caps)
 
     def with_room(self, spent: Spend, seconds: float, more: Budget) -> Budget:
         """Return caps that allow ``more`` beyond ``spent``; caps open in ``more`` stay."""
@@ -151,7 +151,3 @@ class Budget:
             name: used[name] + extra for name in used if (extra := getattr(more, name)) is not None
         }
         return replace(self, **moved)
-
-
-def _amounts(of: Reservations) -> list[Any]:
-    return [getattr(of, part.name) for part in fields(of)]

@@ -192,7 +192,7 @@ class Store:
             if not await self._database.rows(f"{_RUNS} WHERE id = :run", {"run": run_id}):
                 break
         await self._database.in_thread(lambda: self._database.lock(run_id))
-        return RunLog(RunInfo(run_id, name), self, self._database, self._writer)
+        return RunLog(RunInfo(run_id, name), self)
 
     async def open(self, run: str) -> RunLog:
         """Open a run for appending.
@@ -204,7 +204,7 @@ class Store:
         run_id = (await self.find(run)).id
         await self._database.in_thread(lambda: self._database.lock(run_id))
         # read only now: the last holder of the lock may have written since
-        return RunLog(await self.find(run_id), self, self._database, self._writer)
+        return RunLog(await self.find(run_id), self)
 
     async def runs(self) -> list[RunInfo]:
         """Return all runs, oldest first."""
@@ -371,12 +371,11 @@ class RunLog:
     crash, so do all before it.
     """
 
-    def __init__(self, info: RunInfo, store: Store, database: Database, writer: _Writer) -> None:
+    def __init__(self, info: RunInfo, store: Store) -> None:
         self.run_id = info.id
         self._info = info
         self._store = store
-        self._database = database
-        self._writer = writer
+        self._writer = store._writer
         self._closed = False
 
     def append(self, event: Event, line: Line | None = None) -> None:
@@ -419,7 +418,8 @@ class RunLog:
         try:
             await self._writer.wait()
         finally:
-            await self._database.in_thread(lambda: self._database.release(self.run_id))
+            database = self._store._database
+            await database.in_thread(lambda: database.release(self.run_id))
 
 
 @dataclass(slots=True)
