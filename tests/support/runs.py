@@ -158,7 +158,6 @@ class Scene:
         self.use_cache = use_cache
         self.board = WaitBoard()
         self.loop: RunLoop
-        self.judges: JudgeClient
 
     def clients(self, ledger: Ledger) -> dict[str, ProviderClient]:
         actors = [*self.models.values(), *([self.judge] if self.judge else [])]
@@ -225,7 +224,7 @@ class Scene:
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         clients = self.clients(ledger)
-        judge_client = self.judges = self.judge_client(clients)
+        judge_client = self.judge_client(clients)
         candidates = self.candidates(clients, judge_client.bound(self.examples[0]))
         pool = CandidatePool(self.in_flight)
         pool.add(candidates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -13,7 +14,6 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.call import AttemptLog, Call, ProviderClient, ReplyCache
 from bestarm_agent.engine.ledger import SharedReserve
 from bestarm_agent.engine.limits.concurrency_gates import Slot
-from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
 from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
@@ -46,7 +46,6 @@ class JudgeClient:
         self.judge = judge
         self._clients = clients
         self._bounds: dict[str, Spend] = {}
-        self._queueing = 0
         self._answered: set[str] = set()  # keys of models that have answered
 
     @property
@@ -61,19 +60,6 @@ class JudgeClient:
         models = self.judge.models
         clients = [(self._clients[model.key].client.provider, model.name) for model in models]
         return any(provider.capabilities(model).rate_limited for provider, model in clients)
-
-    def wait(self) -> Wait | None:
-        """Return how many replies wait to be judged, and why; None if none do."""
-        name = f"judge {self.judge.name}"
-        return Wait(name, "queue full", self._queueing, None) if self._queueing else None
-
-    async def enter(self, slot: Slot) -> None:
-        """Wait for room in the gates of a slot; counted by ``wait`` meanwhile."""
-        self._queueing += 1
-        try:
-            await slot.reenter()
-        finally:
-            self._queueing -= 1
 
     def bound(self, example: Example) -> Spend:
         """Return the most that judging a reply to ``example`` costs if no call is repeated."""
@@ -188,7 +174,9 @@ class JudgeCalls:
         call = self._judge_client.call(judge_call, self._candidate, self._log)
         call.slot = Slot.outside(*call.client.gates(call.request.model))
         try:
-            await self._judge_client.enter(call.slot)
+            name = f"judge {self._judge_client.judge.name}"
+            with call.client.board.waiting(name, "queue full", math.inf):
+                await call.slot.reenter()
             call.reservation = self._reserve.draw(call.bound())
             reply = await self._replies.obtain(call)
             self._judge_client.answered(judge_call.model)

@@ -103,14 +103,7 @@ class RunLoop:
 
     A pair that ends without an outcome is put off: it stays pending, and may be sent again.
 
-    Args:
-        record: was fed all that the log holds.
-        pool: the candidates, by row.
-        examples: column j is ``examples[j]``.
-        evaluator: turns pairs into outcomes.
-        ledger: the budget.
-        clock: tells the time.
-        rules: about failures.
+    The record was fed all that the log holds; column j is ``examples[j]``.
     """
 
     def __init__(

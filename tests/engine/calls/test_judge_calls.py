@@ -155,7 +155,6 @@ async def test_a_full_queue_at_the_judge_says_so() -> None:
     scene = Scene({"a": candidate()}, n_examples=6, provider_in_flight=2, judge=asker)
 
     loop = await scene.open()
-    scene.board.watch(scene.judges.wait)
     running = asyncio.create_task(loop.run())
     await asyncio.sleep(20.0)
     waits = scene.board.summary(asyncio.get_running_loop().time())

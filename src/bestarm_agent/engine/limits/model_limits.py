@@ -312,12 +312,8 @@ class ModelLimits:
     A call gets a permit by ``take`` or ``acquire``; then comes ``send`` and, whatever happens,
     ``ended``; or ``refund`` if it is not sent.
 
-    Args:
-        provider: is asked what answers said is left of each limit.
-        model: whose calls these are.
-        rules: what is known before; the rest is learned from the provider's answers.
-        clock: tells the time and sleeps.
-        longest_pause: seconds that a refusal pauses calls at most.
+    What ``rules`` leave open is learned from the provider's answers. A refusal pauses calls for
+    ``longest_pause`` seconds at most.
     """
 
     def __init__(

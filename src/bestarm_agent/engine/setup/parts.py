@@ -207,9 +207,7 @@ class CandidateFactory:
         """The judge, made ready."""
         judge = self._parts.judge
         clients = {model.key: self.model_client(model) for model in judge.models}
-        judge_client = JudgeClient(judge, clients)
-        self.board.watch(judge_client.wait)
-        return judge_client
+        return JudgeClient(judge, clients)
 
     def model_client(self, model: JudgeModel) -> JudgeModelClient:
         """Make a model ready that no candidate uses; raises ConfigError as ``entries`` does."""
