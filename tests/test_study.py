@@ -13,7 +13,6 @@ import pytest
 from bestarm_agent import Budget, Study
 from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.results.standing import Standing, Status
@@ -327,34 +326,6 @@ def test_failures_are_void_and_end_the_run_when_there_are_too_many(tmp_path: Pat
     assert not standing.separated
     stopped = run_all(path, overrides={"limits.max_attempts": 1, "limits.max_failed_share": 0.0})
     assert stopped.end == "failures"
-
-
-@pytest.mark.slow
-def test_a_second_run_learns_from_the_first_and_is_resumed(tmp_path: Path) -> None:
-    path = write_study(tmp_path, n_candidates=12)
-    run_all(path)
-    changes: dict[str, Json] = {
-        "selector": {"name": "pulse", "history": ["recorded"], "params": {"batch": 8}},
-        "budget.pulls": 200,
-    }
-
-    async def first() -> tuple[Standing, tuple[str, ...]]:
-        async with Study.open(path, overrides=changes) as study:
-            running = asyncio.create_task(study.run())
-            await reached(150, study, running)
-            study.stop()
-            return await running, study.notices
-
-    async def second() -> Standing:
-        async with Study.resume(options=Options(store=store_of(path))) as study:
-            return await study.run()
-
-    standing, notices = asyncio.run(first())
-    assert standing.selector == "pulse"
-    assert any("history: 12 candidates on 40 of the 40 examples" in notice for notice in notices)
-    assert asyncio.run(second()).asked == 200
-    shown = asyncio.run(Archive(store_of(path)).record("latest")).standing
-    assert shown.asked == 200
 
 
 @pytest.mark.parametrize("way", ["open", "resume"])

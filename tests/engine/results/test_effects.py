@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.engine.results.effects import _model_names, axis_effects
+from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
@@ -149,7 +149,10 @@ def test_intervals_hold_where_a_rule_leaves_bad_candidates_early() -> None:
     ],
 )
 def test_models_have_short_names_if_these_differ(names: tuple[str, str], shown: set[str]) -> None:
-    prompt = PromptTemplate(name="p", text="{{ q }}")
-    pairs = (name.split("/", 1) for name in names)
-    candidates = [Candidate(provider, model, prompt) for provider, model in pairs]
-    assert set(_model_names(candidates)) == shown
+    prompt, rows = PromptTemplate(name="p", text="{{ q }}"), []
+    standing = standing_with(["a", "b"], [[1.0, 1.0], [0.0, 1.0]])
+    for row in standing.rows:
+        provider, _, model = names[row.index].partition("/")
+        rows.append(replace(row, candidate=Candidate(provider, model, prompt)))
+    [axis] = axis_effects(replace(standing, rows=tuple(rows)))
+    assert {one.level for one in axis.levels} == shown

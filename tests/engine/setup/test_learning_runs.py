@@ -18,7 +18,7 @@ from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import FloatArray
-from bestarm_agent.study import Study
+from bestarm_agent.study import Archive, Study
 
 N = 150
 # Right where skill, give or take what this skill is good at, exceeds how hard the example is.
@@ -78,14 +78,16 @@ def test_what_separates_candidates_is_asked_first_also_after_a_resumption(tmp_pa
             assert selector.uses_history
             wanted = study._run.record.pairs.next_choice()
             ids = [example.id for example in study.parts.examples]
-            options = Options(store=study._where)
+            options = Options(store=study.store)
         async with Study.resume(run, options=options) as again:
             assert auto_of(again).uses_history
             assert again._run.record.pairs.next_choice() == wanted
+        shown = (await Archive(study.store).record(run)).standing
+        assert (shown.selector, shown.rows) == ("auto", standing.rows)
         return " ".join(study.notices), standing, selector._profile.weights(), ids
 
     notices, standing, weights, ids = asyncio.run(main())
-    assert "predictions remove" in notices
+    assert "history: 14 candidates on 150 of the 150 examples; predictions remove" in notices
     assert "another judge" not in notices
     assert standing.rows[0].candidate.label.endswith("skill 60")
     contested = np.array([35 < 100 * _chance(int(n)) < 80 for n in ids])
