@@ -147,16 +147,15 @@ class Answer:
 
     def estimates(self) -> Estimates:
         """Return point estimates and intervals of every candidate's mean over all N examples."""
-        belief = self._now()
-        lower, upper = self._bounds(belief)
+        lower, upper = self._bounds()
         return Estimates(
-            mean=np.clip(belief.mean, 0.0, 1.0),
+            mean=np.clip(self._now().mean, 0.0, 1.0),
             lower=lower.copy(),
             upper=upper.copy(),
             n=self._table.n_scored,
             pending=self._table.count(State.PENDING).copy(),
             void=self._table.count(State.VOID).copy(),
-            guarantee=self._guarantee(belief),
+            guarantee=self._guarantee(),
             confidence=self._problem.confidence,
         )
 
@@ -165,8 +164,8 @@ class Answer:
 
         Raises ValueError if there is no candidate.
         """
-        belief, order = self._now(), self.ranking()
         self._check_any()
+        order = self.ranking()
         tied = self.tied(order[0])
         return Verdict(
             best=order[0],
@@ -174,13 +173,13 @@ class Answer:
             runner_up=order[1] if len(order) > 1 else None,
             separated=not tied,
             confidence=self._problem.confidence,
-            guarantee=self._guarantee(belief),
-            probability=self._probability(order[0], belief),
+            guarantee=self._guarantee(),
+            probability=self._probability(order[0]),
         )
 
     def tied(self, best: int) -> tuple[int, ...]:
         """Return the candidates that the leading one, ``best``, is not shown to beat."""
-        rivals = self._rivals_of_leader(best, self._bounds(self._now()))
+        rivals = self._rivals_of_leader(best, self._bounds())
         return tuple(np.flatnonzero(rivals).tolist())
 
     def ranking(self) -> list[int]:
@@ -220,7 +219,7 @@ class Answer:
             self._is_settled = self._works_out_settled(top_k)
         if not self._is_settled:
             return None
-        undecided = self._undecided(self.ranking(), top_k, self._bounds(self._now()))
+        undecided = self._undecided(self.ranking(), top_k, self._bounds())
         return Stop.INDIFFERENT if any(rivals.any() for _, rivals in undecided) else Stop.SEPARATED
 
     def review(self, top_k: int) -> None:
@@ -240,9 +239,9 @@ class Answer:
         """
         self._check_any()
         if candidate is not None:
-            return self._gap_of_any(candidate, self._bounds(self._now()), self.barred)
+            return self._gap_of_any(candidate, self._bounds(), self.barred)
         leader, within = self.ranking()[0], self._problem.within
-        gap = self._gap_of_leader(leader, self._bounds(self._now()))
+        gap = self._gap_of_leader(leader, self._bounds())
         if within is not None and gap > within and self._are_within(within, [leader]):
             return within  # bounds are rounded upwards
         return gap
@@ -255,13 +254,12 @@ class Answer:
             presumed.tolist(), top_k, self._intervals.bounds()
         ):
             return False
-        belief = self._now()
-        if self._guarantee(belief) is Guarantee.HEURISTIC:
+        if self._guarantee() is Guarantee.HEURISTIC:
             return False
         order = self.ranking()
         if self._pairs is None and self._overlap(order[top_k - 1 : top_k + 1]):
             return False
-        return not self._may_change(order, top_k, self._bounds(belief))
+        return not self._may_change(order, top_k, self._bounds())
 
     def _overlap(self, two: list[int]) -> bool:
         """Tell whether more scores may part the last of the best and the next, by intervals.
@@ -342,9 +340,8 @@ class Answer:
 
     def _are_within(self, gap: float, chosen: list[int]) -> bool:
         """Tell whether each of the ``chosen`` is shown to be at most ``gap`` below all others."""
-        belief = self._now()
-        bounds = self._bounds(belief)
-        if self._guarantee(belief) is Guarantee.HEURISTIC:
+        bounds = self._bounds()
+        if self._guarantee() is Guarantee.HEURISTIC:
             return False
         if len(chosen) == 1:
             return self._gap_of_leader(chosen[0], bounds, gap) <= gap
@@ -352,32 +349,30 @@ class Answer:
         out[chosen] = True
         return all(self._gap_of_any(one, bounds, out) <= gap for one in chosen)
 
-    def _probability(self, best: int, belief: Belief) -> float | None:
-        """Return the model's probability that ``best`` is best; None if that is not to be known."""
-        has_rival = np.count_nonzero(~self.barred) > 1
-        if belief.chance is None or not has_rival or self._voids_may_decide(best, belief.mean):
-            return None
-        return belief.chance(best)
+    def _probability(self, best: int) -> float | None:
+        """Return the model's probability that ``best`` is best; None if that is not to be known.
 
-    def _voids_may_decide(self, best: int, mean: FloatArray) -> bool:
-        """Tell whether void pairs could change which candidate is best, by the (K,) ``mean``.
-
-        That is so if ``best``, its void pulls scored 0, would fall below another candidate, its
-        void pulls scored 1. One with void pulls only could have any mean.
+        That is so without a rival, and where void pairs could change which candidate is best: where
+        ``best``, its void pulls scored 0, would fall below another candidate, its void pulls scored
+        1. One with void pulls only could have any mean.
         """
-        share, mean = self._table.void_share, np.nan_to_num(mean, nan=0.0)
+        belief, share = self._now(), self._table.void_share
+        mean = np.nan_to_num(belief.mean, nan=0.0)
         lowest, highest = mean[best] * (1.0 - share[best]), mean + share * (1.0 - mean)
         ahead = (highest > lowest) & (share + share[best] > 0.0) & ~self.barred
         ahead[best] = False
-        return bool(ahead.any())
+        has_rival = np.count_nonzero(~self.barred) > 1
+        return (
+            None if belief.chance is None or ahead.any() or not has_rival else belief.chance(best)
+        )
 
     def _now(self) -> Belief:
         if self._belief is None:
             self._belief = self._think()
         return self._belief
 
-    def _bounds(self, belief: Belief) -> Bounds:
-        return self._intervals.bounds() if belief.bounds is None else belief.bounds
+    def _bounds(self) -> Bounds:
+        return self._now().bounds or self._intervals.bounds()
 
     @property
     def _is_growing(self) -> BoolArray:
@@ -389,10 +384,10 @@ class Answer:
         missing = (self._table.n_scored < self._table.n_examples) & ~self.barred
         return not missing.any()
 
-    def _guarantee(self, belief: Belief) -> Guarantee:
+    def _guarantee(self) -> Guarantee:
         if self._is_exact():
             return Guarantee.EXACT
-        is_valid = self._exogenous and belief.bounds is None
+        is_valid = self._exogenous and self._now().bounds is None
         return Guarantee.ANYTIME_VALID if is_valid else Guarantee.HEURISTIC
 
     def _feed(self, rows: IntArray | None = None) -> None:
