@@ -375,7 +375,7 @@ def test_without_caps_a_place_is_opened_once_the_last_ones_scores_are_in() -> No
     """Else the leaders that all others meet there are chosen blindly, and proofs take longer."""
 
     def pulls(seed: int, in_flight: int, *, open_ended: bool) -> list[Ask]:
-        world = World.bernoulli([0.85, 0.75, *np.linspace(0.1, 0.7, 30)], 400, seed)
+        world = World.bernoulli([0.95, 0.8, *np.linspace(0.1, 0.7, 30)], 400, seed)
         rule = Pairs(Auto(Problem(32, 400, seed, stop_when_separated=True, open_ended=open_ended)))
         asked, told = rule.ask(in_flight), 0
         while told < len(asked) and rule.stopped() is None:
@@ -387,10 +387,10 @@ def test_without_caps_a_place_is_opened_once_the_last_ones_scores_are_in() -> No
     one_by_one = [len(pulls(0, 1, open_ended=is_open)) for is_open in (True, False)]
     assert one_by_one[0] == one_by_one[1]
     totals = [
-        sum(len(pulls(seed, 64, open_ended=is_open)) for seed in range(8))
+        sum(len(pulls(seed, 64, open_ended=is_open)) for seed in range(4))
         for is_open in (True, False)
     ]
-    assert totals[0] < 0.95 * totals[1]  # .89; of single runs between .63 and 1.15
+    assert totals[0] < 0.9 * totals[1]  # .77; of six single runs between .59 and .87
 
 
 @pytest.mark.slow
