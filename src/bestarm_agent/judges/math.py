@@ -14,7 +14,7 @@ from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.judges.base import Calls, judge_failed, references, unparsable
 from bestarm_agent.judges.math_process import MATH, THREADS
 from bestarm_agent.judges.metrics import missing_extra
-from bestarm_agent.judges.rule import RuleJudge, ShortRuleOptions
+from bestarm_agent.judges.rule import ShortRuleOptions, WholeTextJudge
 
 
 class MathOptions(ShortRuleOptions):
@@ -24,7 +24,7 @@ class MathOptions(ShortRuleOptions):
     timeout_seconds: int = Field(5, ge=1, le=60)
 
 
-class MathJudge(RuleJudge[MathOptions, str]):
+class MathJudge(WholeTextJudge[MathOptions]):
     r"""Scores 1 if the answer equals any reference, by math-verify: 0.5 is ``\frac{1}{2}``.
 
     The answer is ``\boxed{...}``, else LaTeX such as ``$...$``, else a number or an expression.
@@ -42,11 +42,6 @@ class MathJudge(RuleJudge[MathOptions, str]):
         """Score one reply as all rules do, but in a thread: the comparison may take seconds."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(THREADS, self._scored, example, reply)
-
-    def _extract(self, text: str, example: Example) -> str:
-        if not text.strip():
-            raise unparsable("nothing", text)
-        return text
 
     def _agrees(self, answer: str, example: Example) -> bool:
         found = self._compared(answer, references(example))

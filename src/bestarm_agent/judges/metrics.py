@@ -18,8 +18,8 @@ from pydantic import Field
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.judges.base import references, unparsable
-from bestarm_agent.judges.rule import RuleJudge, RuleOptions
+from bestarm_agent.judges.base import references
+from bestarm_agent.judges.rule import RuleOptions, WholeTextJudge
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -40,15 +40,10 @@ def missing_extra(judge: str) -> ConfigError:
     )
 
 
-class MetricJudge(RuleJudge[RuleOptions, str]):
+class MetricJudge(WholeTextJudge[RuleOptions]):
     """Scores a reply by its similarity to the references."""
 
     options_type = RuleOptions
-
-    def _extract(self, text: str, example: Example) -> str:
-        if not text.strip():
-            raise unparsable("nothing", text)
-        return text
 
     def _agrees(self, answer: str, example: Example) -> float:
         return min(1.0, max(0.0, self._similarity(answer, references(example))))

@@ -209,3 +209,12 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         if self.options.after_required:
             raise unparsable(f"no {self.options.after!r}", text)
         return text
+
+
+class WholeTextJudge(RuleJudge[RuleOptionsT, str], Generic[RuleOptionsT]):
+    """Compares all of the selected text with the references."""
+
+    def _extract(self, text: str, example: Example) -> str:
+        if not text.strip():
+            raise unparsable("nothing", text)
+        return text
