@@ -53,7 +53,8 @@ async def _settled(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T | Exc
 class Group(Judge[OptionsT]):
     """Judges that score the same replies; a subclass combines their scores.
 
-    Calls of the first member are those about the example ``ID/judge-1``, and so on.
+    Calls of the first member are about the example ``ID/judge-1``, and so on, unless a group of
+    judges that are known by themselves does not number them.
     """
 
     def __init__(
@@ -90,12 +91,14 @@ class Group(Judge[OptionsT]):
 class _Asked:
     """A member that judges, and the example that it judges by."""
 
-    number: int  # counted from 1
+    number: int | None  # counted from 1; None: its calls do not say whose they are
     member: Judge
     example: Example
 
     def numbered(self, call: JudgeCall) -> JudgeCall:
         """Return a call that says whose it is."""
+        if self.number is None:
+            return call
         name = f"{call.request.example}/judge-{self.number}"
         return replace(call, request=replace(call.request, example=name))
 
@@ -257,11 +260,11 @@ class AuditedJudge(Group[JudgeOptions]):
         )
 
     def _asked(self, example: Example) -> list[_Asked]:
-        autoevaluator, trusted = super()._asked(example)
+        autoevaluator, trusted = self.members
         labelled = self._labelled.get(example.id)
-        if labelled is None:
-            return [autoevaluator]
-        return [autoevaluator, replace(trusted, example=labelled)]
+        # each of them may also judge without the other, by the same recorded replies
+        found = [_Asked(None, autoevaluator, example)]
+        return found if labelled is None else [*found, _Asked(None, trusted, labelled)]
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply, in [0, 1]; ``gold`` is the trusted score, None if that judge failed.
