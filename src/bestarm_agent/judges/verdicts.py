@@ -112,7 +112,7 @@ def folded(label: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge said, by key: in its words, and as values in [0, 1]."""
+    """A judge's words, by key, and their values in [0, 1]."""
 
     said: Mapping[str, object]
     values: Mapping[str, float]

@@ -164,7 +164,7 @@ _ARROW_TYPES = {str: "string", float: "float64", int: "int64", bool: "bool"}
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What is exported: rows of cells under named columns."""
+    """Rows of cells under named columns, for export."""
 
     columns: Sequence[tuple[str, str]]  # name and Arrow type
     rows: Iterator[Sequence[Any]]
