@@ -47,10 +47,6 @@ class JudgeModel:
         return f"{self.provider}/{self.name}"
 
 
-def _always(_reply: Reply) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class JudgeCall:
     """One call that a judge makes.
@@ -62,7 +58,9 @@ class JudgeCall:
 
     model: JudgeModel
     request: Request
-    is_readable: Callable[[Reply], bool] = field(default=_always, compare=False, repr=False)
+    is_readable: Callable[[Reply], bool] = field(
+        default=lambda _reply: True, compare=False, repr=False
+    )
 
 
 class Calls(Protocol):

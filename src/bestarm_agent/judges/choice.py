@@ -10,7 +10,7 @@ from pydantic import Field
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
-from bestarm_agent.judges.base import judge_failed, references, shown, unparsable
+from bestarm_agent.judges.base import judge_failed, shown, unparsable
 from bestarm_agent.judges.rule import (
     STANDARD,
     RuleJudge,
@@ -195,21 +195,6 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
             raise unparsable("no choice", text)
         return letter
 
-    def _agrees(self, answer: str, example: Example) -> bool:
-        try:
-            options = self._lettered(example)
-            right = {self._right(reference, options) for reference in references(example)}
-        except ValueError as error:
-            raise judge_failed(f"example `{example.id}`: {error}") from None
-        return answer in right
-
-    def _problem(self, reference: str, example: Example) -> str | None:
-        try:
-            self._right(reference, self._lettered(example))
-        except ValueError as error:
-            return str(error)
-        return None
-
     def _lettered(self, example: Example) -> Mapping[str, str]:
         field = self.options.options_field
         if not isinstance(field, str):
@@ -224,9 +209,8 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
             return _from_list(value)
         raise ValueError(f"field `{field}` must hold a list of options, got {shown(str(value))!r}")
 
-    def _right(self, reference: str, options: Mapping[str, str]) -> str:
-        """Return the letter of a reference; raises ValueError if it names no option."""
-        said = _NORMALISE(reference)
+    def _target(self, reference: str, example: Example) -> str:
+        options, said = self._lettered(example), _NORMALISE(reference)
         texts = [letter for letter, text in options.items() if text and _NORMALISE(text) == said]
         if len(texts) == 1:
             return texts[0]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Generic, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.judges.base import JudgeOptions
-from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions, Query
+from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions
 from bestarm_agent.judges.verdicts import (
     LabelScale,
     NumberScale,
@@ -52,12 +51,6 @@ class GradingOptions(ModelJudgeOptions):
     scale: ScaleOption
     whole: bool = True  # whether a verdict on a scale of numbers must be a whole number
     explain: bool = True  # whether the judge writes an explanation before its verdicts
-
-    def make_scale(self) -> Scale:
-        """Return the scale of the option."""
-        if isinstance(self.scale, dict):
-            return LabelScale(self.scale)
-        return NumberScale(*self.scale, whole=self.whole)
 
 
 class RubricOptions(GradingOptions):
@@ -103,19 +96,17 @@ class GradingJudge(ModelJudge[OptionsT], Generic[OptionsT]):
         weights: Mapping[str, float],  # of the verdicts, by key
         words: Mapping[str, Json],  # variables of the template
     ) -> None:
-        super().__init__(name, options)
-        self._form = VerdictForm(
-            dict.fromkeys(weights, options.make_scale()), explain=options.explain
-        )
+        scale: Scale
+        if isinstance(options.scale, dict):
+            scale = LabelScale(options.scale)
+        else:
+            scale = NumberScale(*options.scale, whole=options.whole)
+        self._verdicts = VerdictForm(dict.fromkeys(weights, scale), explain=options.explain)
         self._weights = weights
-        self._words = words
+        super().__init__(name, options, self._verdicts, words)
 
-    def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
-        texts = {"answer": answer}
-        return [self._query(example, texts, self._form, self._read, vote=vote, words=self._words)]
-
-    def _read(self, reply: Reply, mark: str) -> Score:
-        verdict = self._form.read(reply, mark)
+    def _read(self, reply: Reply, mark: str, suffix: str) -> Score:
+        verdict = self._verdicts.read(reply, mark)
         votes = tuple(
             self._vote(
                 value,
@@ -185,26 +176,13 @@ class GEvalJudge(ModelJudge[GEvalOptions]):
     options_type = GEvalOptions
 
     def __init__(self, name: str, options: GEvalOptions) -> None:
-        super().__init__(name, options)
         scale = NumberScale(*options.scale)
         low, high = sorted(options.scale)
         self._worth = {str(digit): scale.value(digit) for digit in range(low, high + 1)}
-        self._request = f"Reply with the score and nothing else: {scale.words}."
-        self._words: dict[str, Json] = {"rubric": options.rubric, "steps": list(options.steps)}
+        request = f"Reply with the score and nothing else: {scale.words}."
+        words: dict[str, Json] = {"rubric": options.rubric, "steps": list(options.steps)}
+        super().__init__(name, options, request, words, logprobs=options.logprobs)
 
-    def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
-        return [
-            self._query(
-                example,
-                {"answer": answer},
-                self._request,
-                self._read,
-                vote=vote,
-                words=self._words,
-                logprobs=self.options.logprobs,
-            )
-        ]
-
-    def _read(self, reply: Reply, _mark: str) -> Score:
+    def _read(self, reply: Reply, mark: str, suffix: str) -> Score:
         value, said = weighted_worth(reply, self._worth)
         return Score(value, votes=(self._vote(value, said),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -57,6 +57,8 @@ class Group(Judge[OptionsT]):
     judges that are known by themselves does not number them.
     """
 
+    numbers_calls: ClassVar[bool] = True
+
     def __init__(
         self, name: str, options: OptionsT, members: Sequence[Judge], **decisive: Json
     ) -> None:
@@ -69,58 +71,51 @@ class Group(Judge[OptionsT]):
         )
         self.digest = self._digest(members=[member.digest for member in members], **decisive)
 
-    def _asked(self, example: Example) -> list[_Asked]:
-        """Return the members that judge replies to ``example``: by default all."""
-        return [_Asked(i, member, example) for i, member in enumerate(self.members, 1)]
+    def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
+        """Return the members that judge replies to ``example``, by which example: all by it."""
+        return [(member, example) for member in self.members]
 
     def check(self, example: Example) -> None:
         """Check that its members can score replies to ``example``; raises ConfigError."""
-        for asked in self._asked(example):
-            asked.member.check(asked.example)
+        for member, own_example in self._asked(example):
+            member.check(own_example)
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of all members."""
         return [
-            asked.numbered(call)
-            for asked in self._asked(example)
-            for call in asked.member.longest_calls(asked.example)
+            _numbered(call, number) if self.numbers_calls else call
+            for number, (member, own_example) in enumerate(self._asked(example), 1)
+            for call in member.longest_calls(own_example)
         ]
 
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A member that judges, and the example that it judges by."""
-
-    number: int | None  # counted from 1; None: its calls do not say whose they are
-    member: Judge
-    example: Example
-
-    def numbered(self, call: JudgeCall) -> JudgeCall:
-        """Return a call that says whose it is."""
-        if self.number is None:
-            return call
-        name = f"{call.request.example}/judge-{self.number}"
-        return replace(call, request=replace(call.request, example=name))
+    async def _results(
+        self, asked: Sequence[tuple[Judge, Example]], reply: Reply, calls: Calls
+    ) -> list[Result]:
+        """Return each member's score of a reply, or why it has none."""
+        scores = [
+            member.score(example, reply, _MemberCalls(calls, i) if self.numbers_calls else calls)
+            for i, (member, example) in enumerate(asked, 1)
+        ]
+        found = await _settled(scores)
+        for error in found:
+            if isinstance(error, Exception) and not isinstance(error, JudgeError):
+                raise error
+        return cast("list[Result]", found)
 
 
 @dataclass(frozen=True, slots=True)
 class _MemberCalls:
     calls: Calls
-    asked: _Asked
+    number: int  # of the member, counted from 1
 
     async def ask(self, call: JudgeCall) -> Reply:
-        return await self.calls.ask(self.asked.numbered(call))
+        return await self.calls.ask(_numbered(call, self.number))
 
 
-async def _results(asked: Sequence[_Asked], reply: Reply, calls: Calls) -> list[Result]:
-    """Return each member's score of a reply, or why it has none."""
-    found = await _settled(
-        [one.member.score(one.example, reply, _MemberCalls(calls, one)) for one in asked]
-    )
-    for error in found:
-        if isinstance(error, Exception) and not isinstance(error, JudgeError):
-            raise error
-    return cast("list[Result]", found)
+def _numbered(call: JudgeCall, number: int) -> JudgeCall:
+    """Return a call that says which member's it is."""
+    name = f"{call.request.example}/judge-{number}"
+    return replace(call, request=replace(call.request, example=name))
 
 
 class MemberOptions(BaseModel):
@@ -177,31 +172,30 @@ class EnsembleJudge(Group[EnsembleOptions]):
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Let all members score a reply and combine their scores."""
-        values: list[float] = []
-        weights: list[float] = []
-        votes: list[Vote] = []
-        failures: list[JudgeError] = []
-        results = await _results(self._asked(example), reply, calls)
-        for member, option, result in zip(self.members, self.options.members, results, strict=True):
-            if isinstance(result, JudgeError):
-                failures.append(result)
-                continue
-            values.append(result.value)
-            weights.append(option.weight)
-            # the score of a rule is its vote
-            votes += result.votes or [Vote(member.name, result.value, result.answer or "")]
+        results = await self._results(self._asked(example), reply, calls)
+        failures = [result for result in results if isinstance(result, JudgeError)]
         for failure in failures:
             if failure.blame is Blame.CANDIDATE:
                 raise failure
         quorum = self.options.quorum or len(self.members)
-        if len(values) < quorum:
+        n_scored = len(results) - len(failures)
+        if n_scored < quorum:
             raise JudgeError(
-                f"{len(values)} of {len(self.members)} judges of `{self.name}` scored the reply, "
+                f"{n_scored} of {len(self.members)} judges of `{self.name}` scored the reply, "
                 f"{quorum} must; {failures[0]}",
                 kind=FailureKind.JUDGE_FAILED,
                 blame=Blame.JUDGE,
                 transient=any(failure.transient for failure in failures),
             )
+        values: list[float] = []
+        weights: list[float] = []
+        votes: list[Vote] = []
+        for member, option, result in zip(self.members, self.options.members, results, strict=True):
+            if isinstance(result, Score):
+                values.append(result.value)
+                weights.append(option.weight)
+                # the score of a rule is its vote
+                votes += result.votes or [Vote(member.name, result.value, result.answer or "")]
         return Score(self._combined(values, weights), votes=tuple(votes))
 
     def _combined(self, values: Sequence[float], weights: Sequence[float]) -> float:
@@ -225,7 +219,7 @@ class MeasuredJudge(Group[JudgeOptions]):
 
         A measure is None where its judge failed.
         """
-        score, *others = await _results(self._asked(example), reply, calls)
+        score, *others = await self._results(self._asked(example), reply, calls)
         if isinstance(score, JudgeError):
             raise score
         measures = [one.value if isinstance(one, Score) else None for one in others]
@@ -234,6 +228,8 @@ class MeasuredJudge(Group[JudgeOptions]):
 
 class AuditedJudge(Group[JudgeOptions]):
     """Scores replies with one judge, and those to labelled examples with a trusted one too."""
+
+    numbers_calls = False  # each may also judge without the other, by the same recorded replies
 
     def __init__(
         self,
@@ -259,12 +255,11 @@ class AuditedJudge(Group[JudgeOptions]):
             people=[[*key, score] for key, score in sorted(self._people.items())],
         )
 
-    def _asked(self, example: Example) -> list[_Asked]:
+    def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
         autoevaluator, trusted = self.members
         labelled = self._labelled.get(example.id)
-        # each of them may also judge without the other, by the same recorded replies
-        found = [_Asked(None, autoevaluator, example)]
-        return found if labelled is None else [*found, _Asked(None, trusted, labelled)]
+        found = [(autoevaluator, example)]
+        return found if labelled is None else [*found, (trusted, labelled)]
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply, in [0, 1]; ``gold`` is the trusted score, None if that judge failed.
@@ -276,7 +271,7 @@ class AuditedJudge(Group[JudgeOptions]):
         given = self._people.get((example.id, digest(reply.text))) if asked[1:] else None
         if given is not None:
             del asked[1:]
-        results = await _results(asked, reply, calls)
+        results = await self._results(asked, reply, calls)
         score, *gold = [self._floored(result) for result in results]
         if isinstance(score, JudgeError):
             raise score

@@ -44,27 +44,29 @@ class MathJudge(WholeTextJudge[MathOptions]):
         return await loop.run_in_executor(THREADS, self._scored, example, reply)
 
     def _agrees(self, answer: str, example: Example) -> bool:
-        found = self._compared(answer, references(example))
-        if found == "no answer":
-            raise unparsable("no number or formula", answer)
-        if found not in ("right", "wrong"):
+        try:
+            found = self._compared(answer, references(example))
+        except ValueError as error:
             raise judge_failed(
                 f"judge `{self.name}` cannot compare a reply with the reference of example "
-                f"`{example.id}`: {self._reason(found)}"
-            )
+                f"`{example.id}`: {error}"
+            ) from None
+        if found == "no answer":
+            raise unparsable("no number or formula", answer)
         return found == "right"
 
-    def _problem(self, reference: str, example: Example) -> str | None:
-        if problem := super()._problem(reference, example):
-            return problem
-        found = self._compared("1", [reference])
-        return None if found in ("right", "wrong") else self._reason(found)
+    def _target(self, reference: str, example: Example) -> str:
+        self._compared("1", [super()._target(reference, example)])
+        return reference
 
     def _compared(self, answer: str, targets: Sequence[str]) -> str:
-        return MATH.compare(answer, targets, self.options.timeout_seconds)
-
-    def _reason(self, found: str) -> str:
+        """Return "right", "wrong" or "no answer"; raises ValueError for a reference or a limit."""
+        seconds = self.options.timeout_seconds
+        found = MATH.compare(answer, targets, seconds)
         if found == "timeout":
-            seconds = self.options.timeout_seconds
-            return f"it took more than {seconds} s; raise `timeout_seconds`"
-        return "it is no number or formula; write it as LaTeX, such as `\\frac{1}{2}`"
+            raise ValueError(f"it took more than {seconds} s; raise `timeout_seconds`")
+        if found == "no reference":
+            raise ValueError(
+                "it is no number or formula; write it as LaTeX, such as `\\frac{1}{2}`"
+            )
+        return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Self, TypeAlias, TypeVar
 
@@ -162,14 +162,8 @@ def enclosed(texts: Mapping[str, str | None], key: Json) -> tuple[str, dict[str,
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One call of the judge's model; ``read`` scores the reply or raises UnreadableError."""
-
-    call: JudgeCall
-    read: Callable[[Reply], Score]
-
-
+# a call of the judge's model, and what scores its reply or raises UnreadableError
+Query: TypeAlias = tuple[JudgeCall, Callable[[Reply], Score]]
 OptionsT = TypeVar("OptionsT", bound=ModelJudgeOptions)
 
 
@@ -182,8 +176,18 @@ class ModelJudge(Judge[OptionsT]):
 
     version = 3  # 3: the judge's verdict carries a mark
 
-    def __init__(self, name: str, options: OptionsT) -> None:
+    def __init__(
+        self,
+        name: str,
+        options: OptionsT,
+        form: VerdictForm | str,  # of the verdict, or the words that ask for one token
+        words: Mapping[str, Json],  # variables of the template, besides the texts
+        *,
+        logprobs: bool = False,  # whether log probabilities are asked for
+    ) -> None:
         super().__init__(name, options)
+        self._form, self._words = form, words
+        self._top_logprobs = TOP_LOGPROBS if logprobs else None
         provider, _, model = options.model.partition("/")
         self.model = JudgeModel(provider, model, options.model_options)
         self.models = (self.model,)
@@ -200,12 +204,12 @@ class ModelJudge(Judge[OptionsT]):
                     f"example `{example.id}` has no field `{field}`, which judge `{self.name}` "
                     f"shows; it has {', '.join(f'`{name}`' for name in example.inputs)}"
                 )
-        self._queries(example, "answer", 0)
+        self._queries(example, "answer")
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls for all votes on an answer of ``max_answer_chars`` characters."""
         longest = "x" * self.options.max_answer_chars
-        return [query.call for query in self._all_queries(example, longest)]
+        return [call for call, _ in self._queries(example, longest)]
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Return the mean of the model's votes on a reply.
@@ -216,28 +220,34 @@ class ModelJudge(Judge[OptionsT]):
         refuse_declined(reply)
         if not reply.text.strip() and not self.options.judge_empty:
             raise candidate_failed("an empty reply", FailureKind.UNPARSABLE)
-        queries = self._all_queries(example, reply.text)
-        scores = await gather_all([self._asked(query, calls) for query in queries])
+        queries = self._queries(example, reply.text)
+        scores = await gather_all([self._asked(call, read, calls) for call, read in queries])
         votes = tuple(vote for score in scores for vote in score.votes)
         return Score(fmean(score.value for score in scores), votes=votes)
 
     @abstractmethod
-    def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
-        """Return the calls for one vote, counted from 0, on a shortened answer."""
+    def _read(self, reply: Reply, mark: str, suffix: str) -> Score:
+        """Score a reply of the model to the prompt with a mark and a suffix of ``_texts``."""
 
-    def _all_queries(self, example: Example, answer: str) -> list[Query]:
-        answer = shortened(answer, self.options.max_answer_chars)
-        votes = range(self.options.votes)
-        return [query for vote in votes for query in self._queries(example, answer, vote)]
+    def _texts(self, example: Example, answer: str) -> Mapping[str, Mapping[str, str]]:
+        """Return what each call for one vote shows as data, by the suffix of the example's id."""
+        return {"": {"answer": answer}}
 
-    async def _asked(self, query: Query, calls: Calls) -> Score:
+    def _queries(self, example: Example, answer: str) -> list[Query]:
+        texts = self._texts(example, shortened(answer, self.options.max_answer_chars))
+        return [
+            self._query(example, texts[suffix], suffix, vote)
+            for vote in range(self.options.votes)
+            for suffix in texts
+        ]
+
+    async def _asked(self, call: JudgeCall, read: Callable[[Reply], Score], calls: Calls) -> Score:
         problem = ""
         for attempt in range(self.options.attempts):
-            request = query.call.request
-            request = replace(request, attempt=request.attempt + attempt)
-            reply = await calls.ask(replace(query.call, request=request))
+            request = replace(call.request, attempt=call.request.attempt + attempt)
+            reply = await calls.ask(replace(call, request=request))
             try:
-                return query.read(reply)
+                return read(reply)
             except UnreadableError as error:
                 problem = str(error)
         raise judge_failed(
@@ -245,61 +255,41 @@ class ModelJudge(Judge[OptionsT]):
             f"the last time: {visible(problem)}"
         )
 
-    def _query(
-        self,
-        example: Example,
-        texts: Mapping[str, str],
-        form: VerdictForm | str,
-        read: Callable[[Reply, str], Score],
-        *,
-        vote: int,
-        suffix: str = "",
-        words: Mapping[str, Json] | None = None,
-        logprobs: bool = False,
-    ) -> Query:
-        """Render the prompt for one vote.
-
-        Args:
-            example: the example that is answered.
-            texts: shown as data, by name, with the task and the reference.
-            form: of the verdict, or the words that ask for one.
-            read: scores a reply, given the mark of a verdict in ``form``.
-            vote: counted from 0.
-            suffix: tells the calls about one answer apart.
-            words: further variables of the template.
-            logprobs: whether log probabilities are asked for.
-        """
+    def _query(self, example: Example, texts: Mapping[str, str], suffix: str, vote: int) -> Query:
+        """Render the prompt for one vote, counted from 0, on texts that are shown as data."""
         mark, marked = enclosed(
             {"task": self._task(example), "reference": _listed(references(example)), **texts},
             [self.digest, example.digest],
         )
         mark = mark[:_MARK]
-        messages = self._prompt.render({**marked, **(words or {}), "inputs": example.inputs})
+        messages = self._prompt.render({**marked, **self._words, "inputs": example.inputs})
         if isinstance(messages, str):
             raise TypeError("a judge's prompt has messages")
+        form = self._form
         ending = form if isinstance(form, str) else form.request(mark)
         last = replace(messages[-1], content=f"{messages[-1].content.rstrip()}\n\n{ending}")
-        if self.options.votes > 1:
-            suffix += f"/vote-{vote + 1}"
+        of_vote = f"/vote-{vote + 1}" if self.options.votes > 1 else ""
         request = Request(
             model=self.model.name,
             messages=(*messages[:-1], last),
             params=self.options.sampling(vote),
-            example=f"{example.id}{suffix}",
+            example=f"{example.id}{suffix}{of_vote}",
             attempt=vote * self.options.attempts,
             response_schema=None if isinstance(form, str) else form.schema,
-            top_logprobs=TOP_LOGPROBS if logprobs else None,
+            top_logprobs=self._top_logprobs,
         )
+
+        def read(reply: Reply) -> Score:
+            return self._read(reply, mark, suffix)
 
         def is_readable(reply: Reply) -> bool:
             try:
-                read(reply, mark)
+                read(reply)
             except UnreadableError:
                 return False
             return True
 
-        call = JudgeCall(self.model, request, is_readable)
-        return Query(call, lambda reply: read(reply, mark))
+        return JudgeCall(self.model, request, is_readable), read
 
     def _task(self, example: Example) -> str:
         names = self.options.fields or [name for name in example.inputs if name != "id"]

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, Field
 
 from bestarm_agent.domain.example import Example
-from bestarm_agent.judges.base import judge_failed, references, shown, unparsable
+from bestarm_agent.judges.base import unparsable
 from bestarm_agent.judges.rule import RuleJudge, ShortRuleOptions
 
 Number: TypeAlias = Decimal | Fraction
@@ -150,7 +150,7 @@ class NumericJudge(RuleJudge[NumericOptions, Number]):
 
     def __init__(self, name: str, options: NumericOptions) -> None:
         super().__init__(name, options)
-        self._reference = cache(self._read_reference)
+        self._read_reference = cache(last_number)
         self._absolute = Fraction(options.absolute_tolerance)
         self._relative = Fraction(options.relative_tolerance)
 
@@ -164,26 +164,15 @@ class NumericJudge(RuleJudge[NumericOptions, Number]):
         return number
 
     def _agrees(self, answer: Number, example: Example) -> bool:
-        return any(self._close(answer, reference) for reference in references(example))
+        return any(self._close(answer, target) for target in self._targets(example))
 
-    def _problem(self, reference: str, example: Example) -> str | None:
-        try:
-            self._reference(reference)
-        except ValueError as error:
-            return str(error)
-        return None
-
-    def _read_reference(self, written: str) -> Number:
-        number = last_number(written)
+    def _target(self, reference: str, example: Example) -> Number:
+        number = self._read_reference(reference)
         if number is None:
             raise ValueError("it holds no number")
         return number
 
-    def _close(self, answer: Number, written: str) -> bool:
-        try:
-            reference = self._reference(written)
-        except ValueError as error:
-            raise judge_failed(f"reference {shown(written)!r}: {error}") from None
+    def _close(self, answer: Number, reference: Number) -> bool:
         if answer == reference:
             return True
         if not self._absolute and not self._relative:

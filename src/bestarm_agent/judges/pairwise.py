@@ -10,8 +10,7 @@ With ``logprobs`` the judge answers with one of two tokens, weighted by their pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -20,7 +19,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions, Query, shortened
+from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions, shortened
 from bestarm_agent.judges.verdicts import LabelScale, VerdictForm, weighted_worth
 
 _POSITION_NOTE = {"first": "its answer first", "second": "its answer second"}
@@ -54,16 +53,21 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
     options_type = PairwiseOptions
 
     def __init__(self, name: str, options: PairwiseOptions) -> None:
-        super().__init__(name, options)
-        self._positions = ("second", "first") if options.both_orders else ("second",)
         tie = {"tie": 0.5} if options.ties else {}
         winner = LabelScale({"first": 1.0, "second": 0.0, **tie})
-        self._form = VerdictForm({"winner": winner}, explain=options.explain)
+        self._verdicts = VerdictForm({"winner": winner}, explain=options.explain)
         first, second = (token.strip() for token in options.tokens)
         self._tokens = {first: 1.0, second: 0.0}
-        self._request = (
+        request = (
             f"Reply with one token and nothing else: {first} if the first answer is better, "
             f"{second} if the second is."
+        )
+        super().__init__(
+            name,
+            options,
+            request if options.logprobs else self._verdicts,
+            {"criterion": options.criterion},
+            logprobs=options.logprobs,
         )
 
     def check(self, example: Example) -> None:
@@ -76,25 +80,13 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
             )
         super().check(example)
 
-    def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
-        options = self.options
-        baseline = str(example.inputs[options.baseline_field])
-        both = [answer, shortened(baseline, options.max_answer_chars)]
-        queries = []
-        for position in self._positions:
-            first, second = both if position == "first" else both[::-1]
-            query = self._query(
-                example,
-                {"first_answer": first, "second_answer": second},
-                self._request if options.logprobs else self._form,
-                partial(self._read, position),
-                vote=vote,
-                suffix=f"/{position}" if options.both_orders else "",
-                words={"criterion": options.criterion},
-                logprobs=options.logprobs,
-            )
-            queries.append(query)
-        return queries
+    def _texts(self, example: Example, answer: str) -> Mapping[str, Mapping[str, str]]:
+        baseline = str(example.inputs[self.options.baseline_field])
+        baseline = shortened(baseline, self.options.max_answer_chars)
+        second = {"first_answer": baseline, "second_answer": answer}
+        if not self.options.both_orders:
+            return {"": second}
+        return {"/second": second, "/first": {"first_answer": answer, "second_answer": baseline}}
 
     def _task(self, example: Example) -> str:
         if self.options.fields is None:
@@ -102,12 +94,13 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
             example = Example(example.id, rest, example.reference)
         return super()._task(example)
 
-    def _read(self, position: str, reply: Reply, mark: str) -> Score:
+    def _read(self, reply: Reply, mark: str, suffix: str) -> Score:
+        position = "first" if suffix == "/first" else "second"
         said: object
         if self.options.logprobs:
             value, said, why = *weighted_worth(reply, self._tokens), ""
         else:
-            verdict = self._form.read(reply, mark)
+            verdict = self._verdicts.read(reply, mark)
             value, said, why = verdict.values["winner"], verdict.said["winner"], verdict.why
         own = value if position == "first" else 1.0 - value
         return Score(own, votes=(self._vote(own, said, why, about=_POSITION_NOTE[position]),))

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, JudgeError
 from bestarm_agent.judges.base import (
     Calls,
     Judge,
@@ -157,16 +157,16 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         super().__init__(name, options)
         words = map(re.escape, (options.after or "").split())
         self._marker = re.compile(r"\s+".join(words), re.IGNORECASE)
+        self._normalise = normaliser(getattr(options, "normalise", ()))
 
     def check(self, example: Example) -> None:
         """Raise ConfigError if ``example`` has no reference that this rule can compare with."""
         super().check(example)
-        for reference in references(example) if self.needs_reference else ():
-            if problem := self._problem(reference, example):
-                raise ConfigError(
-                    f"example `{example.id}`: judge `{self.name}` cannot compare with reference "
-                    f"{shown(reference)!r}: {problem}"
-                )
+        if self.needs_reference:
+            try:
+                self._targets(example)
+            except JudgeError as error:
+                raise ConfigError(str(error)) from None
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply; most rules return 0 or 1.
@@ -192,16 +192,31 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
     def _extract(self, text: str, example: Example) -> AnswerT:
         """Extract the answer from the selected text; raises ``unparsable`` if there is none."""
 
-    @abstractmethod
     def _agrees(self, answer: AnswerT, example: Example) -> bool | float:
-        """Return whether the answer is right, or a degree in [0, 1]."""
+        """Return whether the answer is right, or a degree in [0, 1]: by default, equality."""
+        return answer in self._targets(example)
 
     def _said(self, answer: AnswerT) -> str:
         return str(answer)
 
-    def _problem(self, reference: str, example: Example) -> str | None:
-        """Return why a reference cannot be compared with, and the way out; None if it can."""
-        return None if reference.strip() else "it is blank; correct the dataset"
+    def _targets(self, example: Example) -> list[AnswerT]:
+        """Return what the references are compared as; raises JudgeError, blame JUDGE."""
+        targets = []
+        for reference in references(example):
+            try:
+                targets.append(self._target(reference, example))
+            except ValueError as error:
+                raise judge_failed(
+                    f"example `{example.id}`: judge `{self.name}` cannot compare with reference "
+                    f"{shown(reference)!r}: {error}"
+                ) from None
+        return targets
+
+    def _target(self, reference: str, example: Example) -> AnswerT:
+        """Read a reference; raises ValueError, with the way out, if it cannot be compared with."""
+        if not reference.strip():
+            raise ValueError("it is blank; correct the dataset")
+        return self._normalise(reference)  # type: ignore[return-value] # else it is overridden
 
     def _after_marker(self, text: str) -> str:
         if ends := [found.end() for found in self._marker.finditer(text)]:
@@ -212,9 +227,10 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
 
 
 class WholeTextJudge(RuleJudge[RuleOptionsT, str], Generic[RuleOptionsT]):
-    """Compares all of the selected text with the references."""
+    """Compares all of the selected text, normalised, with the references."""
 
     def _extract(self, text: str, example: Example) -> str:
-        if not text.strip():
-            raise unparsable("nothing", text)
-        return text
+        answer = self._normalise(text)
+        if not answer.strip():
+            raise unparsable("no answer", text)
+        return answer

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import regex
 from pydantic import AfterValidator, Field, JsonValue, model_validator
@@ -16,7 +16,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.judges.base import Calls, Judge, judge_failed, references, shown, unparsable
+from bestarm_agent.judges.base import Calls, Judge, judge_failed, shown, unparsable
 from bestarm_agent.judges.metrics import extra
 from bestarm_agent.judges.rule import (
     STANDARD,
@@ -24,8 +24,8 @@ from bestarm_agent.judges.rule import (
     RuleJudge,
     RuleOptions,
     ShortRuleOptions,
+    WholeTextJudge,
     contains,
-    normaliser,
 )
 
 
@@ -35,29 +35,11 @@ class ExactOptions(RuleOptions):
     normalise: Normalisation = STANDARD
 
 
-OptionsT = TypeVar("OptionsT", bound=ExactOptions)
-
-
-class _TextJudge(RuleJudge[OptionsT, str], Generic[OptionsT]):
-    def __init__(self, name: str, options: OptionsT) -> None:
-        super().__init__(name, options)
-        self._normalise = normaliser(options.normalise)
-
-    def _extract(self, text: str, example: Example) -> str:
-        answer = self._normalise(text)
-        if not answer or answer.isspace():
-            raise unparsable("no answer", text)
-        return answer
-
-
-class ExactJudge(_TextJudge[ExactOptions]):
+class ExactJudge(WholeTextJudge[ExactOptions]):
     """Scores 1 if the text equals any reference after normalisation."""
 
     adapter = "exact"
     options_type = ExactOptions
-
-    def _agrees(self, answer: str, example: Example) -> bool:
-        return any(answer == self._normalise(reference) for reference in references(example))
 
 
 class ContainsOptions(ExactOptions):
@@ -67,7 +49,7 @@ class ContainsOptions(ExactOptions):
     require: Literal["any", "all"] = "any"  # references that must occur
 
 
-class ContainsJudge(_TextJudge[ContainsOptions]):
+class ContainsJudge(WholeTextJudge[ContainsOptions]):
     """Scores 1 if the references occur in the text after normalisation."""
 
     adapter = "contains"
@@ -76,8 +58,7 @@ class ContainsJudge(_TextJudge[ContainsOptions]):
     def _agrees(self, answer: str, example: Example) -> bool:
         words = self.options.words
         combine = any if self.options.require == "any" else all
-        parts = map(self._normalise, references(example))
-        return combine(contains(answer, part, words=words) for part in parts)
+        return combine(contains(answer, part, words=words) for part in self._targets(example))
 
 
 Flag: TypeAlias = Literal["ignore-case", "multi-line", "dot-all", "ascii"]
@@ -132,7 +113,6 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
         super().__init__(name, options)
         self.needs_reference = options.group is not None
         self._pattern = options.compiled()
-        self._normalise = normaliser(options.normalise)
 
     def _extract(self, text: str, example: Example) -> str | None:
         found = self._match(text)
@@ -145,8 +125,7 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
     def _agrees(self, answer: str | None, example: Example) -> bool:
         if answer is None or self.options.group is None:
             return answer is not None
-        said = self._normalise(answer)
-        return any(said == self._normalise(reference) for reference in references(example))
+        return self._normalise(answer) in self._targets(example)
 
     def _said(self, answer: str | None) -> str:
         return answer or ""
