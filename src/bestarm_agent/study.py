@@ -104,7 +104,7 @@ class Study:
         self.parts = run.parts
         self.notices = (*run.parts.notices, *run.notices)  # sentences for the user
         self.run_id = run.id  # the run's id in the store
-        self._where = store_of(run.parts.study, run.options)
+        self.store = store_of(run.parts.study, run.options)  # for ``Options`` when it is resumed
         self._run = run
         self._confirming = Confirming(run)
         self._check: JudgeCheck | None = None
@@ -299,11 +299,6 @@ class Study:
         """Return where the run stands now."""
         return self._confirming.shown(self._run.standing())
 
-    @property
-    def store(self) -> StorePlace:
-        """The store of the run, for ``Options.store`` when it is resumed."""
-        return self._where
-
     @cached_property
     def proposer(self) -> Proposer:
         """Calls of proposers of prompts, and how far the run is in their rounds."""
@@ -323,7 +318,7 @@ class Study:
         await run.flush()
         texts = RunTexts(self._run.store, run.state, self.parts.examples)
         record = StoredRun(self.standing(), (), self._check, self.result())
-        target = path or report_path(self._where, self.run_id)
+        target = path or report_path(self.store, self.run_id)
         return await _report(record, texts, run.trajectory.until_now(run.pairs), target)
 
     def outcomes(self, *, only: PairFilter | None = None) -> Outcomes:

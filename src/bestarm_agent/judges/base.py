@@ -58,9 +58,7 @@ class JudgeCall:
 
     model: JudgeModel
     request: Request
-    is_readable: Callable[[Reply], bool] = field(
-        default=lambda _reply: True, compare=False, repr=False
-    )
+    is_readable: Callable[[Reply], bool] = field(default=lambda _: True, compare=False, repr=False)
 
 
 class Calls(Protocol):

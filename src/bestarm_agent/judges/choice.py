@@ -90,8 +90,10 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
         'B'
     """
     texts = {letter: _NORMALISE(option) for letter, option in options.items() if option}
-    if letter := _option_of(_NORMALISE(text), texts):
-        return letter
+    said = _NORMALISE(text)
+    same = [letter for letter, option in texts.items() if option == said and len(said) > 1]
+    if len(same) == 1:
+        return same[0]
     plain = _LATEX_TEXT.sub("", unicode_form(text).translate(_EMPHASIS))
     ends = [marker.end() for marker in _MARKER.finditer(plain)]
     return (
@@ -109,11 +111,6 @@ def _statement(plain: str, ends: Sequence[int], options: Mapping[str, str]) -> s
     found = [match for match in matches if match and _stated_by(match) in options]
     more = {match["other"] or match["next"] for match in found} & options.keys()
     return _only({_stated_by(match) for match in found} | more)
-
-
-def _option_of(text: str, texts: Mapping[str, str]) -> str | None:
-    same = [letter for letter, option in texts.items() if option == text and len(text) > 1]
-    return same[0] if len(same) == 1 else None
 
 
 def _stated_by(match: re.Match[str]) -> str:

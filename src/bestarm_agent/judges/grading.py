@@ -41,14 +41,13 @@ ScaleOption: TypeAlias = (
     Annotated[tuple[_Finite, _Finite], AfterValidator(_checked_range)]
     | Annotated[dict[str, _Finite], AfterValidator(_checked_labels)]
 )
-"""``[worst, best]``, or labels with their worth; the lowest worth becomes 0, the highest 1."""
 
 
 class GradingOptions(ModelJudgeOptions):
     """Options of judges that grade."""
 
-    # ``[worst, best]``, or labels with their worth; the catalogue holds the default
-    scale: ScaleOption
+    # ``[worst, best]``, or labels with their worth: the lowest becomes 0, the highest 1
+    scale: ScaleOption  # the catalogue holds the default
     whole: bool = True  # whether a verdict on a scale of numbers must be a whole number
     explain: bool = True  # whether the judge writes an explanation before its verdicts
 

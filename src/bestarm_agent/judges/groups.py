@@ -72,7 +72,7 @@ class Group(Judge[OptionsT]):
         self.digest = self._digest(members=[member.digest for member in members], **decisive)
 
     def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
-        """Return the members that judge replies to ``example``, by which example: all by it."""
+        """Return who judges replies to ``example``, and by which: by default all, by it."""
         return [(member, example) for member in self.members]
 
     def check(self, example: Example) -> None:
@@ -272,12 +272,11 @@ class AuditedJudge(Group[JudgeOptions]):
         if given is not None:
             del asked[1:]
         results = await self._results(asked, reply, calls)
-        score, *gold = [self._floored(result) for result in results]
+        for i, result in enumerate(results):
+            if isinstance(result, JudgeError) and result.blame is Blame.CANDIDATE:
+                results[i] = Score(self._floor)
+        score, *gold = results
         if isinstance(score, JudgeError):
             raise score
         trusted = [one.value for one in gold if isinstance(one, Score)]
         return replace(score, gold=trusted[0] if trusted else given)
-
-    def _floored(self, result: Result) -> Result:
-        is_unread = isinstance(result, JudgeError) and result.blame is Blame.CANDIDATE
-        return Score(self._floor) if is_unread else result

@@ -125,12 +125,10 @@ def _plain_fraction(found: re.Match[str]) -> str:
     return f"{group['whole']} {fraction}" if group["whole"] else fraction
 
 
-def _canonical(tolerance: Decimal) -> Decimal:
-    return abs(tolerance.normalize())
-
-
 Tolerance: TypeAlias = Annotated[
-    Decimal, Field(ge=0, allow_inf_nan=False, max_digits=25), AfterValidator(_canonical)
+    Decimal,
+    Field(ge=0, allow_inf_nan=False, max_digits=25),
+    AfterValidator(lambda tolerance: abs(tolerance.normalize())),  # 0.10 is 0.1 in the digest
 ]
 
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.errors import ConfigError, JudgeError
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import (
     Calls,
     Judge,
@@ -49,20 +49,11 @@ def unicode_form(text: str) -> str:
     return unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY)
 
 
-def _without_punctuation(text: str) -> str:
-    """Strip quotes, stars and sentence marks, unless nothing would be left."""
-    return text.lstrip(_OPENING).rstrip(_CLOSING) or text
-
-
-def _with_single_spaces(text: str) -> str:
-    return " ".join(text.split())
-
-
 _STEPS: dict[Step, Callable[[str], str]] = {
     "unicode": unicode_form,
     "case": str.casefold,
-    "punctuation": _without_punctuation,
-    "whitespace": _with_single_spaces,
+    "punctuation": lambda text: text.lstrip(_OPENING).rstrip(_CLOSING) or text,
+    "whitespace": lambda text: " ".join(text.split()),
     "strip": str.strip,
 }
 
@@ -75,7 +66,8 @@ Normalisation: TypeAlias = Annotated[tuple[Step, ...], AfterValidator(_in_order)
 """Steps of normalisation, always applied in this order.
 
 ``unicode``: compatibility forms (NFKC), typographic quotes and dashes, invisible characters.
-``case``: case folding. ``punctuation``: quotes, stars and sentence marks around the text.
+``case``: case folding. ``punctuation``: quotes, stars and sentence marks around the text, unless
+nothing would be left.
 ``whitespace``: runs of white space become one space. ``strip``: none around the text.
 """
 
@@ -162,11 +154,14 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
     def check(self, example: Example) -> None:
         """Raise ConfigError if ``example`` has no reference that this rule can compare with."""
         super().check(example)
-        if self.needs_reference:
+        for reference in references(example) if self.needs_reference else ():
             try:
-                self._targets(example)
-            except JudgeError as error:
-                raise ConfigError(str(error)) from None
+                self._target(reference, example)
+                why = "" if reference.strip() else "it is blank; correct the dataset"
+            except ValueError as error:
+                why = str(error)
+            if why:
+                raise ConfigError(self._incomparable(reference, example, why))
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply; most rules return 0 or 1.
@@ -206,16 +201,17 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
             try:
                 targets.append(self._target(reference, example))
             except ValueError as error:
-                raise judge_failed(
-                    f"example `{example.id}`: judge `{self.name}` cannot compare with reference "
-                    f"{shown(reference)!r}: {error}"
-                ) from None
+                raise judge_failed(self._incomparable(reference, example, str(error))) from None
         return targets
+
+    def _incomparable(self, reference: str, example: Example, why: str) -> str:
+        return (
+            f"example `{example.id}`: judge `{self.name}` cannot compare with reference "
+            f"{shown(reference)!r}: {why}"
+        )
 
     def _target(self, reference: str, example: Example) -> AnswerT:
         """Read a reference; raises ValueError, with the way out, if it cannot be compared with."""
-        if not reference.strip():
-            raise ValueError("it is blank; correct the dataset")
         return self._normalise(reference)  # type: ignore[return-value] # else it is overridden
 
     def _after_marker(self, text: str) -> str:

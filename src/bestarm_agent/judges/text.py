@@ -63,13 +63,6 @@ class ContainsJudge(WholeTextJudge[ContainsOptions]):
 
 Flag: TypeAlias = Literal["ignore-case", "multi-line", "dot-all", "ascii"]
 
-_FLAGS: dict[Flag, int] = {
-    "ignore-case": regex.IGNORECASE,
-    "multi-line": regex.MULTILINE,
-    "dot-all": regex.DOTALL,
-    "ascii": regex.ASCII,
-}
-
 
 class RegexOptions(ShortRuleOptions):
     """Options of ``regex``; ``normalise`` applies to the group and to the references.
@@ -96,7 +89,8 @@ class RegexOptions(ShortRuleOptions):
 
     def compiled(self) -> regex.Pattern[str]:
         """Compile the pattern; raises ValueError if it is malformed."""
-        flags = sum(_FLAGS[flag] for flag in self.flags)
+        # such as regex.IGNORECASE
+        flags = sum(getattr(regex, flag.replace("-", "").upper()) for flag in self.flags)
         try:
             return regex.compile(self.pattern, flags, cache_pattern=False)
         except regex.error as error:
@@ -115,8 +109,15 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
         self._pattern = options.compiled()
 
     def _extract(self, text: str, example: Example) -> str | None:
-        found = self._match(text)
-        group = self.options.group
+        timeout, group = self.options.timeout_seconds, self.options.group
+        try:
+            found = self._pattern.search(text, timeout=timeout)
+        except TimeoutError:
+            raise judge_failed(
+                f"the pattern of judge `{self.name}` took more than {timeout:g} s on a reply of "
+                f"{len(text):,} characters; make its repetitions unambiguous or possessive "
+                "(`a++`), or lower `max_chars`"
+            ) from None
         answer = None if found is None else str(found[group or 0] or "")
         if group is not None and not answer:
             raise unparsable(f"nothing that the pattern of judge `{self.name}` catches", text)
@@ -129,17 +130,6 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
 
     def _said(self, answer: str | None) -> str:
         return answer or ""
-
-    def _match(self, text: str) -> regex.Match[str] | None:
-        timeout = self.options.timeout_seconds
-        try:
-            return self._pattern.search(text, timeout=timeout)
-        except TimeoutError:
-            raise judge_failed(
-                f"the pattern of judge `{self.name}` took more than {timeout:g} s on a reply of "
-                f"{len(text):,} characters; make its repetitions unambiguous or possessive "
-                "(`a++`), or lower `max_chars`"
-            ) from None
 
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL | re.IGNORECASE)

@@ -53,10 +53,6 @@ async def answer_all(provider: Provider, requests: Sequence[Request]) -> list[Re
     return [task.result() for task in tasks]
 
 
-async def _answer_apart(provider: Provider, requests: Sequence[Request]) -> list[Reply]:
-    return [await provider.generate(request) for request in requests]
-
-
 class ProviderSuite:
     """Contract of ``Provider``; a subclass in a test module gives the fixture ``case``."""
 
@@ -111,7 +107,7 @@ class ProviderSuite:
 
     def test_concurrent_calls_do_not_mix(self, case: ProviderCase) -> None:
         async def main(provider: Provider) -> None:
-            apart = await _answer_apart(provider, case.requests)
+            apart = [await provider.generate(request) for request in case.requests]
             together = await answer_all(provider, [*case.requests] * 5)
             assert [reply.text for reply in together] == [reply.text for reply in apart] * 5
             assert [reply.score for reply in together] == [reply.score for reply in apart] * 5

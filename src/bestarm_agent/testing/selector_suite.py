@@ -40,7 +40,10 @@ Event: TypeAlias = Ask | Tell | Growth
 
 
 def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
-    """Feed a fresh selector the events of another one; return it."""
+    """Feed a selector the events of another one; return it.
+
+    Candidates join at a cost of a tenth each where the rule works per unit of cost.
+    """
     for event in events:
         match event:
             case Ask():
@@ -48,14 +51,10 @@ def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
             case Tell():
                 selector.tell([event])
             case Growth(candidates, examples):
-                join(selector, candidates)
+                costs = None if selector.problem.costs is None else [0.1] * candidates
+                selector.add_candidates(candidates, costs)
                 selector.add_examples(examples)
     return selector
-
-
-def join(selector: Pairs, count: int) -> None:
-    """Add candidates, at a cost of a tenth each where the rule works per unit of cost."""
-    selector.add_candidates(count, None if selector.problem.costs is None else [0.1] * count)
 
 
 @dataclass(slots=True)
@@ -112,8 +111,7 @@ class Run:
     def grow(self, candidates: int = 0, examples: int = 0) -> None:
         """Add candidates and examples."""
         self.events.append(Growth(candidates, examples))
-        join(self.selector, candidates)
-        self.selector.add_examples(examples)
+        replay(self.events[-1:], self.selector)
 
     def go(self, n_asks: int | None = None) -> Run:
         """Run until ``n_asks`` more were asked, or until nothing is left to ask."""
