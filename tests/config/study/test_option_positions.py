@@ -165,7 +165,7 @@ def test_the_price_of_a_judge_is_told_with_the_others(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_the_options_of_servers_names_its_line(tmp_path: Path) -> None:
-    providers = "openai: {key: none}\n  vllm:\n    serve: {models: {second: m}, replicas: 0}"
+    providers = "openai: {key: none}\n  vllm:\n    serve: {models: {second: m}, gpus: 0}"
     message = refusal(tmp_path, MODEL="vllm/second", PROVIDERS=providers)
     assert "study.yaml, line 13: provider `vllm`" in message
-    assert "`replicas` must be at least 1, got 0" in message
+    assert "`gpus` must be at least 1, got 0" in message

@@ -52,7 +52,6 @@ def build(base: Path, **serve: Json) -> VllmProvider:
         "python": str(base / "python"),
         "args": ["--dtype", "float32"],
         "start_seconds": 30,
-        "stop_seconds": 5,
         **serve,
     }
     provider = VllmProvider.create("vllm", {**API, "serve": options}, base)
@@ -141,7 +140,7 @@ def test_where_one_fits_the_other_sleeps(base: Path) -> None:
             turns = [ask(model) for model in ("small", "large", "small", "large")]
             texts = [(await provider.generate(request)).text for request in turns]
             awake = [server.is_loaded for server in provider._models.values()]
-            assert all(one._processes[0].is_running for one in provider._models.values())
+            assert all(server.is_running for server in provider._models.values())
             return texts, awake, provider.n_loads
 
     texts, awake, n_loads = asyncio.run(main())
@@ -152,8 +151,11 @@ def test_where_one_fits_the_other_sleeps(base: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sleep", [False, True], ids=["stops", "sleep-hangs"])
-def test_what_cannot_sleep_is_stopped_and_started_again(base: Path, sleep: bool) -> None:
-    provider = build(base, sleep=sleep, env={"FAKE_SLEEP_HANGS": "1"}, sleep_seconds=0.3)
+def test_what_cannot_sleep_is_stopped_and_started_again(
+    base: Path, sleep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bestarm_agent.providers.vllm.server._SLEEP_SECONDS", 0.3)
+    provider = build(base, sleep=sleep, env={"FAKE_SLEEP_HANGS": "1"})
     replies = run(provider, ask("small"), ask("large"), ask("small"))
     assert [reply.text for reply in replies] == ["small|hello", "large|hello", "small|hello"]
     assert provider.asks_per_load("small") is None, "all is stopped and forgotten"
@@ -275,7 +277,9 @@ def test_no_server_outlives_a_killed_guard(base: Path) -> None:
 
 
 def test_many_calls_at_once_share_one_start(base: Path) -> None:
-    provider = build(base)
+    provider = build(base, in_flight=50)
+    assert provider.capabilities("small").in_flight == 50
+    assert not provider.capabilities("small").rate_limited, "else `serve.in_flight` is ignored"
 
     async def main() -> list[Reply]:
         async with provider:
@@ -293,7 +297,7 @@ def test_the_interpreter_must_be_there(base: Path) -> None:
 
 def test_the_fingerprint_is_of_weights_and_arguments_not_of_places(base: Path) -> None:
     first = build(base).fingerprint("small")
-    assert build(base, stop_seconds=1, log_dir="logs").fingerprint("small") == first
+    assert build(base, start_seconds=1, log_dir="logs").fingerprint("small") == first
     assert build(base, args=["--quantization", "fp8"]).fingerprint("small") != first
     (base / "models" / "small" / "config.json").write_text("{}")
     assert build(base).fingerprint("small") != first
@@ -331,7 +335,8 @@ def test_every_server_is_shown_its_own_devices(base: Path) -> None:
 
 @pytest.mark.usefixtures("four")
 @pytest.mark.parametrize(
-    "argument", ["--pipeline-parallel-size=2", "--tensor_parallel_size", "-tp"]
+    "argument",
+    ["--pipeline-parallel-size=2", "--tensor_parallel_size", "-tp", "--data-parallel-size=2"],
 )
 def test_what_the_arguments_say_is_not_said_twice(base: Path, argument: str) -> None:
     provider = build(base, gpus=2, args=[argument])
@@ -353,74 +358,6 @@ def test_variables_of_the_servers_limit_their_devices(base: Path) -> None:
     assert started(base, "small")[0] == "3,1, PCI_BUS_ID"
 
 
-@pytest.mark.usefixtures("four")
-def test_replicas_are_endpoints_and_all_answer(base: Path) -> None:
-    provider = build(base, models=models(replicas=3))
-    assert provider.capabilities("large").in_flight == 3 * provider.capabilities("small").in_flight
-    assert not provider.capabilities("large").rate_limited, "else `serve.in_flight` is ignored"
-
-    async def main() -> list[str]:
-        async with provider:
-            replies = await answer_all(provider, [ask("large", f"p{i}") for i in range(30)])
-            assert len(provider.endpoints) == 3
-            assert not any(one.in_flight or one.failure for one in provider.endpoints)
-            return [reply.text for reply in replies]
-
-    assert asyncio.run(main()) == [f"large|p{i}" for i in range(30)]
-    logs = [(base / "runs/vllm" / f"large{n}.log").read_text() for n in ("", "-2", "-3")]
-    counts = [log.count("answers p") for log in logs]
-    assert sum(counts) == 30
-    assert min(counts) > 0
-    shown = [started(base, f"large{number}")[0] for number in ("", "-2", "-3")]
-    assert shown == ["0, PCI_BUS_ID", "1, PCI_BUS_ID", "2, PCI_BUS_ID"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("four")
-def test_a_replica_that_dies_comes_back_while_the_other_answers(base: Path) -> None:
-    provider = build(base, models=models(replicas=2))
-
-    async def main() -> None:
-        async with provider:
-            await provider.generate(ask("large"))
-            servers = provider._models["large"]
-            with pytest.raises(ProviderError, match="exit code 7") as caught:
-                await provider.generate(ask("large", "die"))
-            assert (caught.value.kind, caught.value.transient) == (FailureKind.SERVER, True)
-            addresses = {process.url for process in servers._processes}
-            assert (await provider.generate(ask("large"))).text == "large|hello"
-            assert len(servers._reviving) == 1
-            await asyncio.wait(servers._reviving.values())
-            assert {process.url for process in servers._processes} == addresses
-            assert all(process.is_running for process in servers._processes)
-            assert provider.n_loads == 1, "the model was never away"
-
-    asyncio.run(main())
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("four")
-def test_when_the_last_replica_dies_all_are_started_again(base: Path) -> None:
-    provider = build(base, models=models(replicas=2))
-
-    async def die_until_none_is_left() -> None:
-        servers = provider._models["large"]
-        servers._n_exits = 3  # none is started again alone
-        for _ in range(2):
-            with pytest.raises(ProviderError, match="exit code 7"):
-                await provider.generate(ask("large", "die"))
-        assert not servers.is_loaded
-        with pytest.raises(ProviderError, match=r"it died 5 times"):
-            await provider.generate(ask("large"))
-
-    async def main() -> None:
-        async with provider:
-            await provider.generate(ask("large"))
-            await die_until_none_is_left()
-
-    asyncio.run(main())
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("four")
 def test_all_devices_of_a_model_are_paid(base: Path) -> None:
@@ -433,8 +370,7 @@ def test_all_devices_of_a_model_are_paid(base: Path) -> None:
         return reply.gpu_seconds
 
     alone = charged(models=models())
-    assert charged(models=models(), replicas=2) == 2 * alone
-    assert charged(models=models(), replicas=2, gpus=2) == 4 * alone
+    assert charged(models=models(), gpus=2) == 2 * alone
 
 
 @pytest.mark.usefixtures("four")
@@ -445,11 +381,6 @@ def test_all_devices_of_a_model_are_paid(base: Path) -> None:
         ({"models": models(gpus=5)}, ("models", "large", "gpus"), "`large` wants 5 devices"),
         ({"devices": [0, 9]}, ("devices",), "device 9 does not exist"),
         ({"devices": [1], "gpus": 2}, ("gpus",), "there are only 1 (1)"),
-        (
-            {"models": models(replicas=5)},
-            ("models", "large", "replicas"),
-            "wants 5 servers of 1",
-        ),
     ],
 )
 def test_what_cannot_be_assigned_names_the_key(
@@ -468,7 +399,7 @@ def test_what_cannot_be_assigned_names_the_key(
         ({"devices": "all"}, "must be `auto`, or a list of device numbers such as [0, 1]"),
         ({"devices": []}, "must be `auto`, or a list"),
         ({"devices": [-1]}, "must be `auto`, or a list"),
-        ({"replicas": 0}, "`replicas` must be at least 1"),
+        ({"gpus": 0}, "`gpus` must be at least 1"),
         ({"models": {}}, "`models`"),
         ({"pyton": "x"}, "did you mean `python`"),
     ],
@@ -479,17 +410,16 @@ def test_keys_are_checked(base: Path, serve: dict[str, Json], message: str) -> N
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{"devices": [0]}, {"replicas": 2}])
 def test_where_no_device_is_found_nothing_can_be_assigned(
-    base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Json]
+    base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_nvidia_smi.install_broken(monkeypatch, tmp_path)
     with pytest.raises(OptionsError, match="nvidia-smi shows none here") as caught:
-        build(base, **options).check_machine("small")
-    assert caught.value.problems[0].path == ("serve", *options)
+        build(base, devices=[0]).check_machine("small")
+    assert caught.value.problems[0].path == ("serve", "devices")
 
 
-@pytest.mark.parametrize("option", ["devices", "gpus", "replicas"])
+@pytest.mark.parametrize("option", ["devices", "gpus"])
 def test_a_server_that_runs_already_gets_no_devices(base: Path, option: str) -> None:
     with pytest.raises(OptionsError, match="move it into `serve`") as caught:
         VllmProvider.create("vllm", {**API, option: 1}, base)
@@ -501,4 +431,4 @@ def test_the_fingerprint_does_not_depend_on_devices(
 ) -> None:
     first = build(base).fingerprint("small")
     fake_nvidia_smi.install(monkeypatch, tmp_path, 2)
-    assert build(base, replicas=2).fingerprint("small") == first
+    assert build(base, gpus=2).fingerprint("small") == first

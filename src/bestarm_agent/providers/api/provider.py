@@ -6,7 +6,7 @@ import asyncio
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -108,9 +108,9 @@ class ApiProvider(Provider[ApiOptions]):
     def open_client(http: Mapping[str, Any], **settings: Any) -> Any:  # noqa: ANN401
         """Open the client of the vendor's package over aiohttp; importing it takes seconds."""
 
-    def at(self, urls: Sequence[str]) -> Self:
-        """Return a provider of the same models at other addresses; what one learns, both know."""
-        moved = {"base_url": None, "endpoints": tuple(urls)}
+    def at(self, url: str) -> Self:
+        """Return a provider of the same models at another address; what one learns, both know."""
+        moved = {"base_url": url}
         other = type(self)(self.name, self.options.model_copy(update=moved), self.base_dir)
         other.facts, other._learned = self.facts, self._learned
         return other

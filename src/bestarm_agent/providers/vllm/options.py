@@ -37,15 +37,11 @@ Devices: TypeAlias = Annotated[Literal["auto"] | tuple[int, ...], BeforeValidato
 
 
 class ServedModel(StrictModel):
-    """A model with servers of its own, or just its path.
-
-    None, for the last two: as ``ServeOptions`` says for all models.
-    """
+    """A model with a server of its own, or just its path."""
 
     path: str = Field(min_length=1)  # folder relative to the study, or a name on the hub
-    args: tuple[str, ...] = ()  # further arguments of its servers
-    gpus: int | None = Field(default=None, ge=1)
-    replicas: int | None = Field(default=None, ge=1)
+    args: tuple[str, ...] = ()  # further arguments of its server
+    gpus: int | None = Field(default=None, ge=1)  # None: as ``ServeOptions`` says for all models
 
     @model_validator(mode="before")
     @classmethod
@@ -72,13 +68,10 @@ class ServeOptions(LocalOptions):
     pass_env: tuple[str, ...] = ()
     devices: Devices = "auto"
     gpus: int = Field(default=1, ge=1)  # devices that one server holds
-    replicas: int = Field(default=1, ge=1)  # servers of each model
     sleep: bool = False
     in_flight: int = Field(default=256, ge=1)  # calls at once at one server
     call_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False)  # longest time of a call
     start_seconds: float = Field(default=900.0, gt=0, allow_inf_nan=False)  # until it is ready
-    stop_seconds: float = Field(default=20.0, ge=0, allow_inf_nan=False)  # between SIGTERM and kill
-    sleep_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)  # to go to sleep, or wake
     log_dir: str = "runs/vllm"  # folder for the servers' logs, relative to the study
 
     def served(self, model: str) -> ServedModel:
@@ -90,12 +83,8 @@ class ServeOptions(LocalOptions):
         return self.models[model]
 
     def gpus_of(self, model: str) -> int:
-        """Return the devices of each server of a model."""
+        """Return the number of devices of a model's server."""
         return self.served(model).gpus or self.gpus
-
-    def replicas_of(self, model: str) -> int:
-        """Return the number of servers of a model."""
-        return self.served(model).replicas or self.replicas
 
     def check_installed(self) -> None:
         """Check that vLLM is installed, if our own interpreter runs it; raises ConfigError."""

@@ -17,28 +17,23 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, counted
 from bestarm_agent.providers.api.openai import OpenAIProvider
-from bestarm_agent.providers.base import Capabilities, EndpointStatus
+from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.child_process import find_program
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf.folder import CONTENT, content_digest
-from bestarm_agent.providers.local import (
-    LocalProvider,
-    ModelMemory,
-    averaged,
-    find_devices,
-)
+from bestarm_agent.providers.local import LocalProvider, ModelMemory, averaged, find_devices
 from bestarm_agent.providers.vllm.options import ServeOptions
-from bestarm_agent.providers.vllm.server import ServerProcess, VllmServers, server_environment
+from bestarm_agent.providers.vllm.server import VllmServer, server_environment
 
 _DISCONNECTED = (FailureKind.CONNECTION, FailureKind.UNREACHABLE)
 _PLACEHOLDER_URL = "http://127.0.0.1:1/v1"  # the port is not known before the server is started
 
 
-class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
-    """Answers with vLLM servers on this machine, of each model, started when first needed.
+class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
+    """Answers with a vLLM server on this machine for each model, started when first needed.
 
-    One model's servers are awake at a time. Every second that they are is charged to the calls they
-    answer, the time of their start to the first.
+    One server is awake at a time. Every second that it is, is charged to the calls that it answers,
+    the time of its start to the first.
     """
 
     takes_facts = True
@@ -87,7 +82,18 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
     async def start(self) -> None:
         """Prepare the servers; they are started when they are needed."""
         self._memory = ModelMemory()
-        self._models = {name: self._servers(name) for name in self.options.models}
+        self._models = {
+            name: VllmServer(
+                name,
+                self.options,
+                self._assigned(name),
+                self.base_dir,
+                self._variables,
+                self._protocol,
+                self._clock,
+            )
+            for name in self.options.models
+        }
 
     async def close(self) -> None:
         """Stop all servers with their children."""
@@ -112,8 +118,8 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         return replace(
             self._protocol.capabilities(model),
             price_source=self._price_source,
-            in_flight=self.options.in_flight * self.options.replicas_of(model),
-            rate_limited=False,  # its servers put calls in a queue of their own
+            in_flight=self.options.in_flight,
+            rate_limited=False,  # the server puts calls in a queue of its own
             queued=True,
         )
 
@@ -139,12 +145,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         """True, since a server takes whole devices."""
         return True
 
-    @property
-    def endpoints(self) -> tuple[EndpointStatus, ...]:
-        """The state of every server of models that have several."""
-        shown = [servers.endpoints for servers in self._models.values()]
-        return tuple(status for statuses in shown if len(statuses) > 1 for status in statuses)
-
     async def generate(self, request: Request) -> Reply:
         """Answer one request, once its server is awake.
 
@@ -161,40 +161,40 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
             self._protocol.bound(request)
         except ConfigError as error:
             raise failure(kind, str(error)) from None
-        servers = self._models[request.model]
-        async with self._memory.hold(servers):
-            return await self._answer(servers, request)
+        server = self._models[request.model]
+        async with self._memory.hold(server):
+            return await self._answer(server, request)
 
-    async def _answer(self, servers: VllmServers, request: Request) -> Reply:
-        ticket = servers.time.enter()
+    async def _answer(self, server: VllmServer, request: Request) -> Reply:
+        ticket = server.time.enter()
         try:
             async with asyncio.timeout(self.options.call_seconds):
-                reply = await servers.client.generate(request)
+                reply = await server.client.generate(request)
         except BaseException as error:
-            servers.time.fail(ticket)
-            better = await self._explain(servers, error)
+            server.time.fail(ticket)
+            better = await self._explain(server, error)
             if better is None:
                 raise
             raise better from error
-        seconds = servers.time.leave(ticket) * servers.n_devices
-        servers.call_seconds = averaged(servers.call_seconds, seconds)
+        seconds = server.time.leave(ticket) * server.n_devices
+        server.call_seconds = averaged(server.call_seconds, seconds)
         return replace(reply, gpu_seconds=seconds, usd_nanos=self._price(seconds))
 
-    async def _explain(self, servers: VllmServers, error: BaseException) -> ProviderError | None:
-        """Return a better error, after a look at the servers; None if there is none."""
+    async def _explain(self, server: VllmServer, error: BaseException) -> ProviderError | None:
+        """Return a better error, after a look at the server; None if there is none."""
+        name = f"{self.name}/{server.name}"
         if isinstance(error, TimeoutError):
             return failure(
                 FailureKind.TIMEOUT,
-                f"{self.name}/{servers.name} did not answer within {self.options.call_seconds:g} "
-                "s; raise `call_seconds` of `serve` if it is slow",
+                f"{name} did not answer within {self.options.call_seconds:g} s; raise "
+                "`call_seconds` of `serve` if it is slow",
             )
         if not isinstance(error, ProviderError) or error.kind not in _DISCONNECTED:
             return None
-        reason = await servers.exit_reason()
+        reason = await server.exit_reason()
         if reason is None:
             return None
-        died = failure(FailureKind.SERVER, f"{self.name}/{servers.name}: {reason}")
-        return BilledError(died, Spend(calls=1))
+        return BilledError(failure(FailureKind.SERVER, f"{name}: {reason}"), Spend(calls=1))
 
     def _naming(self, model: str) -> AbstractContextManager[None]:
         return locating(lambda error: ConfigError(f"{self.name}/{model}: {error}"))
@@ -203,56 +203,42 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
     def _devices(self) -> tuple[int, ...]:
         return find_devices(self._variables)
 
-    def _assigned(self, model: str) -> list[tuple[int, ...]]:
-        """Return the devices of each server of a model; no devices for it where none are visible.
+    def _assigned(self, model: str) -> tuple[int, ...]:
+        """Return the devices of a model's server; empty where none are visible.
 
         Raises OptionsError if it cannot have what it wants.
         """
-        serve, visible = self.options, self._devices
-        gpus, n_servers, chosen = serve.gpus_of(model), serve.replicas_of(model), serve.devices
-        if not visible:
-            if chosen == "auto" and n_servers == 1:
-                return [()]
-            option = "replicas" if chosen == "auto" else "devices"
+        gpus, chosen, visible = self.options.gpus_of(model), self.options.devices, self._devices
+        if chosen == "auto":
+            if not visible:
+                return ()
+            chosen = visible
+        elif not visible:
             raise self._refused(
-                model,
-                option,
-                f"`{option}` needs devices, and nvidia-smi shows none here; leave it out, or run "
+                "`devices` needs devices, and nvidia-smi shows none here; leave it out, or run "
                 "this where the devices are",
+                "devices",
             )
-        wanted = visible if chosen == "auto" else chosen
-        for number in wanted:
+        for number in chosen:
             if number not in visible:
                 shown = ", ".join(map(str, visible))
                 raise self._refused(
-                    model,
-                    "devices",
                     f"device {number} does not exist or is not visible; visible devices: {shown}. "
                     "Name one of these, or change CUDA_VISIBLE_DEVICES",
+                    "devices",
                 )
-        if len(wanted) < gpus * n_servers:
-            servers = f"{n_servers} servers of " if n_servers > 1 else ""
+        if len(chosen) < gpus:
+            own = self.options.served(model).gpus is not None
             raise self._refused(
-                model,
-                "replicas" if n_servers > 1 else "gpus",
-                f"`{model}` wants {servers}{counted(gpus, 'device')}, and there are only "
-                f"{len(wanted)} ({', '.join(map(str, wanted))}); lower `gpus` or `replicas`",
+                f"`{model}` wants {counted(gpus, 'device')}, and there are only "
+                f"{len(chosen)} ({', '.join(map(str, chosen))}); lower `gpus`",
+                *(("models", model) if own else ()),
+                "gpus",
             )
-        return [tuple(wanted[i * gpus : (i + 1) * gpus]) for i in range(n_servers)]
+        return chosen[:gpus]
 
-    def _refused(self, model: str, option: str, text: str) -> OptionsError:
-        own = getattr(self.options.served(model), option, None) is not None
-        path = ("models", model, option) if own else (option,)
+    def _refused(self, text: str, *path: str) -> OptionsError:
         return OptionsError(f"provider `{self.name}`", [Problem(("serve", *path), text)])
-
-    def _servers(self, name: str) -> VllmServers:
-        processes = [
-            ServerProcess(
-                self.options, name, devices, self.base_dir, self._variables, number=number
-            )
-            for number, devices in enumerate(self._assigned(name), 1)
-        ]
-        return VllmServers(name, self.options, processes, self._protocol, self._clock)
 
     def _content(self, path: str) -> Json:
         folder = self.base_dir / path
@@ -264,7 +250,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
 
 def _refuse_devices(name: str, options: Mapping[str, Json]) -> None:
     """Check that no devices are assigned to a server that runs already; raises OptionsError."""
-    for option in ("devices", "gpus", "replicas"):
+    for option in ("devices", "gpus"):
         if option in options:
             text = (
                 f"`{option}` assigns devices to servers that are started here, and this one runs "
