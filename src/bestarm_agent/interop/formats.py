@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from bestarm_agent.domain.digest import digest
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.replay import Record, Recording
+from bestarm_agent.providers.replay import Record, parse_recording
 from bestarm_agent.simulation.score_tables import read_table
 
 Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrote
@@ -272,10 +272,10 @@ def is_record(row: Object) -> bool:
 
 def read_records(rows: Iterable[Object], where: str) -> Iterator[Result]:
     """Yield recorded answers; raises ConfigError if a row breaks a rule of recordings."""
-    recording = Recording((f"{where}, row {n}", row) for n, row in enumerate(rows, start=1))
-    for candidate in recording.candidates():
-        for example in recording.examples(candidate):
-            for attempt, record in enumerate(recording.attempts(candidate, example), start=1):
+    recording = parse_recording((f"{where}, row {n}", row) for n, row in enumerate(rows, start=1))
+    for candidate, examples in recording.items():
+        for example, attempts in examples.items():
+            for attempt, record in enumerate(attempts, start=1):
                 yield _answer(candidate, example, f"{where} {attempt}", record)
 
 

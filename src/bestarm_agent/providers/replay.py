@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -103,44 +103,28 @@ class _Row(BaseModel):
         return Record(reply, failure(self.error, message, retry_after=self.retry_after))
 
 
-class Recording:
-    """The records of (candidate, example) pairs, each row with its source ("a.jsonl, line 3").
+# The calls recorded of every candidate and example, in order.
+Recording: TypeAlias = dict[str, dict[str, tuple[Record, ...]]]
+
+
+def parse_recording(rows: Iterable[tuple[str, Mapping[str, Json]]]) -> Recording:
+    """Parse rows, each with its source ("a.jsonl, line 3").
 
     Raises ConfigError if a row breaks a rule, or a pair's attempts are not numbered 1, 2, ...
     """
-
-    def __init__(self, rows: Iterable[tuple[str, Mapping[str, Json]]]) -> None:
-        self._attempts: dict[str, dict[str, tuple[Record, ...]]] = {}
-        self._unpriced: set[str] = set()
-        for where, values in rows:
-            row = parse_row(_Row, values, where)
-            examples = self._attempts.setdefault(row.candidate, {})
-            earlier = examples.get(row.example, ())
-            if row.attempt != len(earlier) + 1:
-                raise ConfigError(
-                    f"{where}: `attempt` is {row.attempt}, but {len(earlier)} row(s) of candidate "
-                    f"{row.candidate!r} at example {row.example!r} come before it; delete one, or "
-                    "number the pair's rows 1, 2, ... in this order"
-                )
-            examples[row.example] = (*earlier, row.record())
-            if row.usd is None:
-                self._unpriced.add(row.candidate)
-
-    def candidates(self) -> Sequence[str]:
-        """Return the names of the candidates that have records."""
-        return list(self._attempts)
-
-    def examples(self, candidate: str) -> Sequence[str]:
-        """Return the ids of the examples that a candidate has records of."""
-        return list(self._attempts.get(candidate, ()))
-
-    def attempts(self, candidate: str, example: str) -> Sequence[Record]:
-        """Return the calls recorded for one pair, in order; empty if there is none."""
-        return self._attempts.get(candidate, {}).get(example, ())
-
-    def priced(self, candidate: str) -> bool:
-        """Return True if every record of a candidate holds its cost in dollars."""
-        return candidate not in self._unpriced
+    recording: Recording = {}
+    for where, values in rows:
+        row = parse_row(_Row, values, where)
+        examples = recording.setdefault(row.candidate, {})
+        earlier = examples.get(row.example, ())
+        if row.attempt != len(earlier) + 1:
+            raise ConfigError(
+                f"{where}: `attempt` is {row.attempt}, but {len(earlier)} row(s) of candidate "
+                f"{row.candidate!r} at example {row.example!r} come before it; delete one, or "
+                "number the pair's rows 1, 2, ... in this order"
+            )
+        examples[row.example] = (*earlier, row.record())
+    return recording
 
 
 def read_recording(path: Path, shown: str) -> Recording:
@@ -148,9 +132,9 @@ def read_recording(path: Path, shown: str) -> Recording:
     suffix = path.suffix.lower()
     try:
         if suffix == ".csv":
-            return Recording(_csv_rows(path, shown))
+            return parse_recording(_csv_rows(path, shown))
         if suffix == ".jsonl" or path.name.lower().endswith(".jsonl.gz"):
-            return Recording(_json_rows(path, shown))
+            return parse_recording(_json_rows(path, shown))
     except FileNotFoundError as error:
         missing = Problem(("path",), f"there is no file {shown}; correct the option `path`")
         raise OptionsError("", [missing]) from error
@@ -163,34 +147,27 @@ def _json_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
-            if line.strip():
-                where = f"{shown}, line {number}"
-                yield where, _json_object(line, where)
-
-
-def _json_object(line: str, where: str) -> Mapping[str, Json]:
-    try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{where}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where}: a row is a JSON object, got {line.strip()[:40]!r}")
-    return value
+            if not line.strip():
+                continue
+            where = f"{shown}, line {number}"
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ConfigError(f"{where}: not JSON: {error}") from error
+            if not isinstance(value, dict):
+                raise ConfigError(f"{where}: a row is a JSON object, got {line.strip()[:40]!r}")
+            yield where, value
 
 
 def _csv_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    """Yield rows without empty cells, except for an empty answer: CSV cannot tell the two apart."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, restkey="(beyond the last heading)", strict=True)
         for cells in reader:
-            yield f"{shown}, line {reader.line_num}", _filled(cells)
-
-
-def _filled(cells: Mapping[str, str | None]) -> Mapping[str, Json]:
-    """Leave empty cells out, except an empty answer: CSV cannot tell the two apart."""
-    filled: dict[str, Json] = {key: cell for key, cell in cells.items() if cell}
-    if "text" in cells and not filled.keys() & {"score", "error"}:
-        filled.setdefault("text", "")
-    return filled
+            filled = {key: cell for key, cell in cells.items() if cell}
+            if "text" in cells and not filled.keys() & {"score", "error"}:
+                filled.setdefault("text", "")
+            yield f"{shown}, line {reader.line_num}", filled
 
 
 class ReplayProvider(Provider[ReplayOptions]):
@@ -214,16 +191,21 @@ class ReplayProvider(Provider[ReplayOptions]):
         super().__init__(name, options, base_dir)
         self._path = base_dir / options.path
         self._recording = read_recording(self._path, options.path)
+        self._unpriced = {
+            candidate
+            for candidate, examples in self._recording.items()
+            if any(one.reply.usd_nanos is None for records in examples.values() for one in records)
+        }
         self._sleep = sleep
         self._played = defaultdict[tuple[str, str], Counter[int]](Counter)  # by draw
         self._max_spend: dict[str, Spend] = {}
 
     def check(self, model: str) -> None:
         """Check that the file holds records of ``model``; raises ConfigError."""
-        if self.options.by == "model" and not self._recording.examples(model):
+        if self.options.by == "model" and model not in self._recording:
             raise ConfigError(
                 f"{self.options.path} holds no records of {model!r}; "
-                f"{nearest(model, self._recording.candidates())}"
+                f"{nearest(model, self._recording)}"
             )
 
     def capabilities(self, model: str) -> Capabilities:
@@ -231,7 +213,7 @@ class ReplayProvider(Provider[ReplayOptions]):
         return Capabilities(
             params=_ANY_PARAMS if self.options.by == "candidate" else frozenset(),
             seed=True,
-            price_source="recording" if self._recording.priced(model) else None,
+            price_source=None if model in self._unpriced else "recording",
             in_flight=1024,
             by_example=True,
         )
@@ -250,7 +232,7 @@ class ReplayProvider(Provider[ReplayOptions]):
             return _max_spend(attempts)
         model = self._owner(request)
         if model not in self._max_spend:
-            pairs = (self._recording.attempts(model, e) for e in self._recording.examples(model))
+            pairs = self._recording.get(model, {}).values()
             self._max_spend[model] = _max_spend([record for records in pairs for record in records])
         return self._max_spend[model]
 
@@ -283,7 +265,7 @@ class ReplayProvider(Provider[ReplayOptions]):
         return attempts[min(number, len(attempts)) - 1]
 
     def _attempts(self, request: Request) -> Sequence[Record]:
-        return self._recording.attempts(self._owner(request), request.example)
+        return self._recording.get(self._owner(request), {}).get(request.example, ())
 
     def _owner(self, request: Request) -> str:
         return request.model if self.options.by == "model" else request.candidate

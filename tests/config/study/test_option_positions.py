@@ -76,8 +76,8 @@ def test_a_price_of_the_wrong_shape_shows_the_right_one(
         ),
         (
             {"PROVIDERS": "openai: {api: chatt}"},
-            "study.yaml, line 11: provider `openai`: `api` must be 'chat', 'responses' or "
-            "'embeddings', got \"chatt\"; did you mean `chat`?",
+            "study.yaml, line 11: provider `openai`: `api` must be 'chat' or "
+            "'responses', got \"chatt\"; did you mean `chat`?",
         ),
         ({"MODEL": "opnai/second"}, "study.yaml, line 3: no provider is called `opnai`; did you"),
         ({"PROVIDERS": "opnai: {}"}, "study.yaml, line 11: no provider is called `opnai`"),

@@ -37,9 +37,6 @@ DIALOGUE = (
 
 def answer(call: Call) -> Said:
     said = {"json": '{"score": 4}', "long": "x" * 400}.get(call.question, "a b")
-    if call.model == "vectors":
-        empty = call.question == "nothing"
-        return Said("[]" if empty else json.dumps([0.5, -1, len(call.question)]))
     if call.model == "boundless":
         return Said("a b" * 1000)
     if call.question == "count":
@@ -57,8 +54,7 @@ def api() -> Iterator[FakeApi]:
     deaf = FakeModel(ignores=frozenset({"logprobs"}), lenient=True)
     old = FakeModel(max_tokens_fields=frozenset({"max_tokens"}))
     boundless = FakeModel(ignores=frozenset({"max_tokens"}))
-    models = {"deaf": deaf, "old": old, "boundless": boundless}
-    models |= {name: FakeModel() for name in ("good", "vectors")}
+    models = {"deaf": deaf, "old": old, "boundless": boundless, "good": FakeModel()}
     with in_thread(FakeApi(answer, script, models)) as server:
         yield server
 
@@ -460,40 +456,3 @@ def test_the_query_of_an_address_stays_behind_the_path(api: FakeApi, vendor: str
     base = api.openai_url if vendor == "openai" else api.url
     provider = provider_of(vendor, api, base_url=f"{base}?api-version=2026-11-01")
     assert reply(provider, asked("2+3")).text == "a b"
-
-
-VECTORS: dict[str, Json] = {
-    "api": "embeddings",
-    "default_max_tokens": 1,
-    "price": {"input": 20, "output": 0},
-}
-
-
-def test_the_answer_is_the_vector(api: FakeApi) -> None:
-    request = Request("vectors", text="hello", params={"dimensions": 3})
-    provider = provider_of("openai", api, **VECTORS)
-    found, bound = reply(provider, request), provider.bound(request)
-    assert json.loads(found.text) == [0.5, -1, 5]
-    assert api.received[-1].path == "/v1/embeddings"
-    assert api.received[-1].body == {
-        "model": "vectors",
-        "input": "hello",
-        "encoding_format": "float",
-        "dimensions": 3,
-    }
-    assert found.usage == Usage(input=6)
-    assert found.usd_nanos == 6 * 20_000
-    assert found.notices == ()
-    assert found.usage.total <= bound.tokens
-    assert found.usd_nanos <= bound.usd_nanos
-
-
-def test_a_response_without_a_vector_is_malformed(api: FakeApi) -> None:
-    failed = error(provider_of("openai", api, **VECTORS), Request("vectors", text="nothing"))
-    assert failed.kind is FailureKind.MALFORMED_REPLY
-
-
-def test_chat_messages_have_no_vector(api: FakeApi) -> None:
-    request = Request("vectors", messages=(Message("user", "hello"),))
-    with pytest.raises(ConfigError, match="makes vectors of plain texts"):
-        provider_of("openai", api, **VECTORS).bound(request)

@@ -19,7 +19,6 @@ class Api(StrEnum):
     CHAT = "chat"
     COMPLETIONS = "completions"
     RESPONSES = "responses"
-    EMBEDDINGS = "embeddings"
     MESSAGES = "messages"
 
     @property

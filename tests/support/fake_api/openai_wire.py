@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -42,7 +41,6 @@ KNOWN: Mapping[Api, frozenset[str]] = {
         "prompt_cache_key",
     },
     Api.COMPLETIONS: _SAMPLED | {"prompt", "echo"},
-    Api.EMBEDDINGS: frozenset({"model", "input", "dimensions", "encoding_format", "user"}),
     Api.RESPONSES: _SHARED
     | {
         "input",
@@ -118,7 +116,6 @@ def answered(call: Call, spoken: Sequence[Spoken], number: int, *, ignored: froz
         Api.CHAT: _chat,
         Api.COMPLETIONS: _completion,
         Api.RESPONSES: _response,
-        Api.EMBEDDINGS: _embedding,
     }
     build = builders[call.api]
     return build(call, spoken, number, "logprobs" not in ignored)
@@ -228,17 +225,6 @@ def _response(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool)
             "output_tokens_details": {"reasoning_tokens": sum(_reasoning(spoken))},
             "total_tokens": usage["total_tokens"],
         },
-    }
-
-
-def _embedding(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool) -> Body:
-    """What the model says is its vector, as JSON."""
-    (one,) = spoken
-    return {
-        "object": "list",
-        "data": [{"object": "embedding", "index": 0, "embedding": json.loads(one.text)}],
-        "model": call.model,
-        "usage": {"prompt_tokens": call.prompt_tokens, "total_tokens": call.prompt_tokens},
     }
 
 

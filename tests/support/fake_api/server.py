@@ -24,7 +24,6 @@ PATHS = {
     "/v1/chat/completions": Api.CHAT,
     "/v1/completions": Api.COMPLETIONS,
     "/v1/responses": Api.RESPONSES,
-    "/v1/embeddings": Api.EMBEDDINGS,
     "/v1/messages": Api.MESSAGES,
 }
 

@@ -1,22 +1,17 @@
-"""Models behind OpenAI's API, or behind any server that speaks it: three protocols and vectors."""
+"""Models behind OpenAI's API, or behind any server that speaks it: three protocols."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
-from bestarm_agent.domain.spend import Usage
-from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     Answer,
     Wire,
     chat_messages,
-    count,
     items,
     joined,
     malformed,
@@ -180,34 +175,6 @@ def _decode_response(body: Mapping[str, Json]) -> Answer:
     )
 
 
-def _encode_embedding(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
-    if request.text is None:
-        raise ConfigError(
-            f"{request.model} makes vectors of plain texts, and was sent chat messages; write its "
-            "prompt as one text"
-        )
-    return {"input": request.text, "encoding_format": "float", **own_params(request)}
-
-
-def _decode_embedding(body: Mapping[str, Json]) -> Answer:
-    found = items(body.get("data"))
-    vector = found[0].get("embedding") if found else None
-    if not isinstance(vector, list) or not vector or not all(map(_is_finite, vector)):
-        malformed("it holds no embedding of finite numbers")
-    asked = count(mapping(body.get("usage")).get("prompt_tokens"))
-    return Answer(
-        text=json.dumps(vector, separators=(",", ":")),
-        finish=Finish.STOP,
-        usage=None if asked is None else Usage(input=asked),
-        model=text(body.get("model")) or "",
-        generates=False,
-    )
-
-
-def _is_finite(value: Json) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
 _COMMON = frozenset({"temperature", "top_p", "max_tokens", "max_completion_tokens", "service_tier"})
 _SAMPLED = _COMMON | {"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias"}
 
@@ -226,7 +193,6 @@ RESPONSES = Wire(
     _encode_response,
     _decode_response,
 )
-EMBEDDINGS = Wire("embeddings", frozenset({"dimensions"}), _encode_embedding, _decode_embedding)
 
 
 class OpenAIProvider(ApiProvider):
@@ -239,8 +205,6 @@ class OpenAIProvider(ApiProvider):
     @staticmethod
     def wire(facts: ModelFacts, *, chat: bool) -> Wire:
         """Return the protocol of a model's ``api``; plain prompts may be sent for completion."""
-        if facts.api == "embeddings":
-            return EMBEDDINGS
         if not chat and facts.text == "completions":
             return COMPLETIONS
         return RESPONSES if facts.api == "responses" else CHAT

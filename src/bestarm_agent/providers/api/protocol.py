@@ -72,7 +72,6 @@ class Answer:
     tier: str | None = None  # the service tier that was used, or None
     # the answer's tokens with their probabilities, or None if it holds none
     logprobs: tuple[Position, ...] | None = None
-    generates: bool = True  # False if the text is no sequence of tokens but a vector
 
 
 class MalformedError(Exception):
@@ -174,11 +173,11 @@ def charged_usage(answer: Answer, bound: Usage, facts: ModelFacts) -> Usage:
     """
     said = answer.usage
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
-    has_output = said is not None and (said.output > 0 or not (answer.generates and answer.text))
+    has_output = said is not None and (said.output > 0 or not answer.text)
     if said is not None and has_output and 0 < said.input <= bound.input and said.output <= longest:
         return said
     n_tokens = len(answer.text.encode(errors="replace")) // _BYTES_PER_TOKEN
-    return replace(bound, output=max(bound.output, n_tokens if answer.generates else 0))
+    return replace(bound, output=max(bound.output, n_tokens))
 
 
 def notices(

@@ -359,9 +359,7 @@ async def _limited(chunks: AsyncIterator[bytes], max_bytes: int) -> AsyncIterato
 
 
 def _without_keys(answer: Answer, keys: tuple[str, ...]) -> Answer:
-    """Remove our own key from an answer that repeats it; vectors hold none."""
-    if not answer.generates:
-        return answer
+    """Remove our own key from an answer that repeats it."""
     shown, model, tier = (
         without_traces(text, keys) for text in (answer.text, answer.model, answer.tier or "")
     )
