@@ -164,7 +164,7 @@ def _csv_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, restkey="(beyond the last heading)", strict=True)
         for cells in reader:
-            filled = {key: cell for key, cell in cells.items() if cell}
+            filled: dict[str, Json] = {key: cell for key, cell in cells.items() if cell}
             if "text" in cells and not filled.keys() & {"score", "error"}:
                 filled.setdefault("text", "")
             yield f"{shown}, line {reader.line_num}", filled

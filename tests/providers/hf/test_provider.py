@@ -23,7 +23,7 @@ from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, an
 
 GREEDY: Mapping[str, Json] = {"temperature": 0, "max_tokens": 8}
 DRAWN: Mapping[str, Json] = {"temperature": 1, "max_tokens": 8}
-OPTIONS: Mapping[str, Json] = {"threads": 1, "gather_ms": 1}
+OPTIONS: Mapping[str, Json] = {"threads": 1}
 PROMPTS = ("1+2=", "what is twelve and thirteen?", "a", "12+34=", "Q: 3\nA:")
 
 

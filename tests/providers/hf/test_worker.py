@@ -76,14 +76,12 @@ def worker_of(
     memory: ModelMemory | None = None,
     *,
     max_batch: int = 4,
-    gather_seconds: float = 0.0,
     max_gpu_seconds: float = 100.0,
     name: str = "m",
 ) -> Worker:
     options = HfOptions(
         max_batch=max_batch,
         max_batch_tokens=1_000_000,
-        gather_ms=1000 * gather_seconds,
         max_gpu_seconds=max_gpu_seconds,
     )
     return Worker(
@@ -156,7 +154,7 @@ def test_a_small_batch_waits_while_it_grows() -> None:
             for turns, text in enumerate("abc"):
                 group.create_task(later(text, turns))
 
-    play(scene, lambda: engine, gather_seconds=0.05)
+    play(scene, lambda: engine)
     assert engine.batches == [["a", "b", "c"]]
 
 

@@ -30,7 +30,6 @@ class HfOptions(LocalOptions):
 
     max_batch: int = Field(default=256, ge=1)  # most calls generated together
     max_batch_tokens: int = Field(default=65_536, ge=1)
-    gather_ms: float = Field(default=5.0, ge=0, le=1000)  # a growing batch waits so long for more
     threads: int | None = Field(default=None, ge=1)
     memory_gb: float | None = Field(default=None, gt=0)
     device: Device = "auto"  # "auto": one accelerator ("cuda"), if there is any

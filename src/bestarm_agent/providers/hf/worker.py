@@ -20,7 +20,7 @@ from bestarm_agent.providers.local import LocalModel, ModelMemory, averaged
 _T = TypeVar("_T")
 _CallT = TypeVar("_CallT", bound=Call)
 
-_MAX_WAITS = 10
+_GATHER_SECONDS, _MAX_WAITS = 0.005, 10  # a growing batch waits so long, so often, for more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,12 +167,11 @@ class Worker(LocalModel):
 
     async def _gather(self) -> None:
         """Wait while a small batch is still growing."""
-        seconds = self._options.gather_ms / 1000
         for _ in range(_MAX_WAITS):
             n_waiting = len(self._waiting)
-            if n_waiting >= self._options.max_batch or seconds == 0:
+            if n_waiting >= self._options.max_batch:
                 return
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(_GATHER_SECONDS)
             if len(self._waiting) == n_waiting:
                 return
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -50,45 +50,6 @@ class RayOptions(StrictModel):
     runtime_env: dict[str, Any] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A provider in the terms of ``create_provider``; it can be sent to other machines."""
-
-    name: str
-    options: dict[str, Json]
-    base_dir: Path
-    adapter: str
-
-    @classmethod
-    def find(cls, name: str, own: RayOptions, options: Mapping[str, Json], base_dir: Path) -> Self:
-        """Look the provider up as a study in ``base_dir`` does; raises ConfigError.
-
-        Its options are fitted to the accelerators and cores of one actor.
-        """
-        adapter, merged = own.adapter, dict(options)
-        if not is_path(adapter):
-            entry = Catalog(base_dir).get("providers", adapter).parse(ProviderEntry)
-            adapter, merged = entry.adapter, merge_options(entry.options, options)
-        if adapter == "ray":
-            raise ConfigError(f"provider `{name}`: actors cannot run `ray`; set `adapter` to hf")
-        if adapter == "hf":
-            if merged.get("device", "auto") == "auto":
-                merged["device"] = "cuda" if own.gpus else "cpu"
-            merged.setdefault("threads", max(1, int(own.cpus)))
-        serve = merged.get("serve")
-        if adapter == "vllm" and isinstance(serve, Mapping):
-            merged["serve"] = {"gpus": max(1, int(own.gpus)), **serve}
-        return cls(name, merged, base_dir, adapter)
-
-    def create(self, number: int | None = None) -> Provider:
-        """Build the provider of an actor, or one to describe it; raises ConfigError."""
-        options, serve = self.options, self.options.get("serve")
-        if number is not None and isinstance(serve, Mapping):  # actors may share a disk
-            folder = f"{serve.get('log_dir', 'runs/vllm')}/actor-{number}"
-            options = {**options, "serve": {**serve, "log_dir": folder}}
-        return create_provider(self.name, options, self.base_dir, adapter=self.adapter)
-
-
 class RayProvider(Provider[RayOptions]):
     """Answers with actors, each of which runs the same provider for all models.
 
@@ -97,10 +58,16 @@ class RayProvider(Provider[RayOptions]):
 
     options_type = RayOptions
 
-    def __init__(self, name: str, options: RayOptions, base_dir: Path, engine: Engine) -> None:
+    def __init__(
+        self,
+        name: str,
+        options: RayOptions,
+        base_dir: Path,
+        engine: Callable[[int | None], Provider],  # builds the provider of the actor of a number
+    ) -> None:
         super().__init__(name, options, base_dir)
         self._engine = engine
-        self._described = engine.create()
+        self._described = engine(None)
         self._replicas: tuple[Replica, ...] = ()
         self._changed = asyncio.Event()  # an actor is up, or broken
         self._watching: list[asyncio.Task[None]] = []
@@ -112,7 +79,7 @@ class RayProvider(Provider[RayOptions]):
         ours = {key: value for key, value in options.items() if key in RayOptions.model_fields}
         theirs = {key: value for key, value in options.items() if key not in ours}
         own = parse_options(RayOptions, ours, subject=f"provider `{name}`")
-        return cls(name, own, base_dir, Engine.find(name, own, theirs, base_dir.absolute()))
+        return cls(name, own, base_dir, _find_engine(name, own, theirs, base_dir.absolute()))
 
     async def start(self) -> None:
         """Connect to the cluster, and wait for the first actor.
@@ -232,7 +199,7 @@ class RayProvider(Provider[RayOptions]):
             max_task_retries=0,  # calls are repeated by the engine, which pays for them
             runtime_env={**own.runtime_env, "env_vars": variables},
         )
-        return actor.remote(self._engine.create, number)
+        return actor.remote(self._engine, number)
 
     def _missing(self) -> str:
         own = self.options
@@ -242,3 +209,38 @@ class RayProvider(Provider[RayOptions]):
             f"{describe_resources()}. Lower `gpus` or `cpus`, add nodes, or raise `start_seconds` "
             "if an autoscaler is adding them or the engine is slow to start"
         )
+
+
+def _find_engine(
+    name: str, own: RayOptions, options: Mapping[str, Json], base_dir: Path
+) -> Callable[[int | None], Provider]:
+    """Look the actors' provider up as a study in ``base_dir`` does; raises ConfigError.
+
+    Its options are fitted to the accelerators and cores of one actor. The function that is returned
+    builds it, and can be sent to other machines.
+    """
+    adapter, merged = own.adapter, dict(options)
+    if not is_path(adapter):
+        entry = Catalog(base_dir).get("providers", adapter).parse(ProviderEntry)
+        adapter, merged = entry.adapter, merge_options(entry.options, options)
+    if adapter == "ray":
+        raise ConfigError(f"provider `{name}`: actors cannot run `ray`; set `adapter` to hf")
+    if adapter == "hf":
+        if merged.get("device", "auto") == "auto":
+            merged["device"] = "cuda" if own.gpus else "cpu"
+        merged.setdefault("threads", max(1, int(own.cpus)))
+    serve = merged.get("serve")
+    if adapter == "vllm" and isinstance(serve, Mapping):
+        merged["serve"] = {"gpus": max(1, int(own.gpus)), **serve}
+    return partial(_create_engine, name, merged, base_dir, adapter)
+
+
+def _create_engine(
+    name: str, options: Mapping[str, Json], base_dir: Path, adapter: str, number: int | None
+) -> Provider:
+    """Build the provider of an actor; without a number, one to describe it."""
+    serve = options.get("serve")
+    if number is not None and isinstance(serve, Mapping):  # actors may share a disk
+        folder = f"{serve.get('log_dir', 'runs/vllm')}/actor-{number}"
+        options = {**options, "serve": {**serve, "log_dir": folder}}
+    return create_provider(name, options, base_dir, adapter=adapter)

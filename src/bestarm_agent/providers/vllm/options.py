@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -12,7 +13,9 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.domain.redaction import is_secret_variable
 from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.providers.child_process import environment
 from bestarm_agent.providers.local import LocalOptions
 
 _MODULE = "vllm.entrypoints.openai.api_server"
@@ -21,6 +24,8 @@ _DIVIDING = (
     *("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"),
     *("--data-parallel-size", "-dp"),
 )
+# Beginnings of the variables that set its libraries.
+_PREFIXES = ("CUDA", "HF_", "HIP", "NCCL", "NVIDIA", "OMP_", "ROCR", "TORCH", "VLLM_", "XDG_")
 
 
 def _check_devices(value: object) -> object:
@@ -86,43 +91,40 @@ class ServeOptions(LocalOptions):
         """Return the number of devices of a model's server."""
         return self.served(model).gpus or self.gpus
 
-    def check_installed(self) -> None:
-        """Check that vLLM is installed, if our own interpreter runs it; raises ConfigError."""
-        if self.python is None and find_spec("vllm") is None:
+    def program(self) -> str:
+        """Return the interpreter that runs the servers; raises ConfigError if ours lacks vLLM."""
+        if self.python is not None:
+            return expanduser(self.python)
+        if find_spec("vllm") is None:
             raise ConfigError(
                 "vLLM is not installed in this Python; install it (pip install vllm), or name the "
                 "interpreter that has it in `serve: {python: ...}`"
             )
-
-    def program(self) -> str:
-        """Return the interpreter that runs the servers."""
-        return sys.executable if self.python is None else expanduser(self.python)
+        return sys.executable
 
     def arguments(self, model: str, base_dir: Path, port: int, devices: Sequence[int]) -> list[str]:
         """Return the interpreter's arguments for a model's server on some devices."""
         served = self.served(model)
-        arguments = ["-m", _MODULE]
-        arguments += ["--model", _location(served.path, base_dir), "--served-model-name", model]
+        folder = base_dir / served.path
+        path = str(folder.resolve()) if folder.is_dir() else served.path
+        arguments = ["-m", _MODULE, "--model", path, "--served-model-name", model]
         arguments += ["--host", "127.0.0.1", "--port", str(port)]
         if self.sleep:
             arguments.append("--enable-sleep-mode")
-        if len(devices) > 1 and not any(map(_divides, (*self.args, *served.args))):
+        given = (*self.args, *served.args)
+        names = {argument.partition("=")[0].replace("_", "-") for argument in given}
+        if len(devices) > 1 and names.isdisjoint(_DIVIDING):
             arguments += ["--tensor-parallel-size", str(len(devices))]
-        return [*arguments, *self.args, *served.args]
+        return [*arguments, *given]
 
     def variables(self) -> dict[str, str]:
-        """Return the variables that our use of a server needs, overridden by the user's."""
+        """Return a server's variables: our own for its libraries, what it needs, and those set."""
+        library = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(_PREFIXES) and not is_secret_variable(name)
+        }
         needed = {"VLLM_NO_USAGE_STATS": "1"}
         if self.sleep:
             needed["VLLM_SERVER_DEV_MODE"] = "1"  # else there is no /sleep
-        return {**needed, **self.env}
-
-
-def _divides(argument: str) -> bool:
-    return argument.partition("=")[0].replace("_", "-") in _DIVIDING
-
-
-def _location(path: str, base_dir: Path) -> str:
-    """Return a folder next to the study as an absolute path; other texts are names on the hub."""
-    folder = base_dir / path
-    return str(folder.resolve()) if folder.is_dir() else path
+        return {**library, **environment(self.pass_env, {**needed, **self.env})}

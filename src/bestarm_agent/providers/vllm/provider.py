@@ -23,7 +23,7 @@ from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf.folder import CONTENT, content_digest
 from bestarm_agent.providers.local import LocalProvider, ModelMemory, averaged, find_devices
 from bestarm_agent.providers.vllm.options import ServeOptions
-from bestarm_agent.providers.vllm.server import VllmServer, server_environment
+from bestarm_agent.providers.vllm.server import VllmServer
 
 _DISCONNECTED = (FailureKind.CONNECTION, FailureKind.UNREACHABLE)
 _PLACEHOLDER_URL = "http://127.0.0.1:1/v1"  # the port is not known before the server is started
@@ -47,7 +47,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
     ) -> None:
         super().__init__(name, serve, base_dir.absolute())  # servers run in another folder
         self._clock = time.monotonic
-        self._variables = server_environment(serve.pass_env, serve.variables())
+        self._variables = serve.variables()
         options = {**api, "base_url": _PLACEHOLDER_URL}
         self._protocol = OpenAIProvider.create(name, options, base_dir)  # says what may be sent
         self._protocol.facts = self.facts
@@ -109,7 +109,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
     def check_machine(self, model: str) -> None:
         """Check that a model's servers have a program and devices; raises ConfigError."""
         with self._naming(model):
-            self.options.check_installed()
             find_program(self.options.program(), self.base_dir, self._variables)
         self._assigned(model)
 

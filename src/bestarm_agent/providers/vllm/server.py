@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.request import ProxyHandler, Request, build_opener
 
-from bestarm_agent.domain.redaction import is_secret_variable
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.child_process import (
     ChildProcess,
-    environment,
     find_program,
     hidden_from,
 )
@@ -216,17 +213,6 @@ class VllmServer(LocalModel):
     def _log_shown(self) -> str:
         tail = "" if self._supervisor is None else self._supervisor.tail(_TAIL_LINES)
         return f"its log {self._log.name} ends with: {tail or '(nothing)'}"
-
-
-def server_environment(passed: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return a server's variables: those of all programs, and the settings of its libraries."""
-    prefixes = ("CUDA", "HF_", "HIP", "NCCL", "NVIDIA", "OMP_", "ROCR", "TORCH", "VLLM_", "XDG_")
-    library = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(prefixes) and not is_secret_variable(name)
-    }
-    return {**library, **environment(passed, given)}
 
 
 def _free_port() -> int:
