@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, JsonValue, field_validator
 
@@ -65,11 +65,6 @@ class ModelFacts(StrictModel):
     def _check_extra_body(cls, body: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
         _refuse_reserved(body or (), _PROMPT | _BOUND)
         return body
-
-    def overridden_by(self, other: ModelFacts) -> Self:
-        """Return these facts, replaced by those of ``other`` where it has any."""
-        own = {name: getattr(other, name) for name in ModelFacts.model_fields}
-        return self.model_copy(update={k: v for k, v in own.items() if v is not None})
 
 
 def merge_options(*layers: Mapping[str, Json]) -> dict[str, Json]:

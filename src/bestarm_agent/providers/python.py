@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from traceback import extract_tb
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -387,9 +388,5 @@ def _as_candidate_error(error: ProviderError, program: Program) -> ProviderError
 
 
 def _location(error: BaseException) -> str:
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is None:
-        return ""
-    return f" ({Path(traceback.tb_frame.f_code.co_filename).name}:{traceback.tb_lineno})"
+    frames = extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

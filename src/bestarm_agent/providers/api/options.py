@@ -59,9 +59,7 @@ class ApiOptions(ModelFacts):
 
     def facts_of(self, model: str, stated: ModelFacts | None) -> ModelFacts:
         """Return all facts about a model: those stated of it, of its pattern, or of all models."""
-        found = ModelFacts.model_construct(**{n: getattr(self, n) for n in ModelFacts.model_fields})
         matching = (facts for pattern, facts in self.models.items() if fnmatchcase(model, pattern))
-        for layer in (next(matching, None), stated):
-            if layer is not None:
-                found = found.overridden_by(layer)
-        return found
+        layers = filter(None, (self, next(matching, None), stated))
+        facts = [(n, getattr(layer, n)) for layer in layers for n in ModelFacts.model_fields]
+        return ModelFacts.model_construct(**{n: fact for n, fact in facts if fact is not None})

@@ -17,7 +17,7 @@ from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
 
 # Everything that decides a reply; a README or a training log does not.
-CONTENT = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
+_CONTENT = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
@@ -91,10 +91,6 @@ class ModelFolder:
     def _codec(self) -> TextCodec:
         return TextCodec(load_tokenizer(self.path))
 
-    def digest_files(self) -> dict[str, Path]:
-        """Return the files that decide the replies, by name."""
-        return {path.name: path for pattern in CONTENT for path in self.path.glob(pattern)}
-
     def _weight_files(self) -> list[str]:
         if (self.path / "model.safetensors").exists():
             return ["model.safetensors"]
@@ -154,6 +150,12 @@ class ModelFolder:
         return value
 
 
+def content_digests(folder: Path) -> dict[str, str]:
+    """Return the digests of the files in a model's folder that decide replies, by name."""
+    files = (path for pattern in _CONTENT for path in folder.glob(pattern))
+    return {path.name: content_digest(path) for path in files}
+
+
 def content_digest(path: Path) -> str:
     """Return a file's SHA-256 in hexadecimal, computed again if its size or time has changed."""
     status = path.stat()
@@ -198,7 +200,7 @@ def _snapshot(model: str, *, local_files_only: bool) -> Path | None:
     try:
         return Path(
             hub.snapshot_download(
-                model, allow_patterns=list(CONTENT), local_files_only=local_files_only
+                model, allow_patterns=list(_CONTENT), local_files_only=local_files_only
             )
         )
     except HFValidationError as error:

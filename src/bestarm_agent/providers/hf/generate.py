@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 _SPARE_TOKENS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A request with its parameters parsed."""
+    """A request with its parameters parsed; equal to itself only."""
 
     request: Request
     sampling: Sampling
@@ -325,11 +325,7 @@ def _uniforms(calls: Sequence[Call]) -> NDArray[np.float64]:
             continue
         if sampling.seed not in streams:
             streams[sampling.seed] = KeyedRandom(sampling.seed, "hf sampling")
-        uniforms[row] = streams[sampling.seed].at(_prompt_key(call)).random(uniforms.shape[1])
+        messages = [message.as_json() for message in call.request.messages]
+        key = int(digest([call.request.text, messages], length=16), 16)
+        uniforms[row] = streams[sampling.seed].at(key).random(uniforms.shape[1])
     return uniforms
-
-
-def _prompt_key(call: Call) -> int:
-    request = call.request
-    messages = [message.as_json() for message in request.messages]
-    return int(digest([request.text, messages], length=16), 16)

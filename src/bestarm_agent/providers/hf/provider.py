@@ -16,7 +16,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.folder import ModelFolder, content_digest, locate
+from bestarm_agent.providers.hf.folder import ModelFolder, content_digests, locate
 from bestarm_agent.providers.hf.generate import Call, load_engine
 from bestarm_agent.providers.hf.options import Dtype, HfOptions, Sampling, read_sampling
 from bestarm_agent.providers.hf.tokenizer import import_transformers, max_prompt_tokens
@@ -97,9 +97,8 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of the model's files by content; downloads a model if necessary."""
-        files = self._fetch(model).digest_files()
         content: dict[str, Json] = {
-            "files": {name: content_digest(path) for name, path in files.items()},
+            "files": content_digests(self._fetch(model).path),
             "dtype": self.options.dtype,
             "sampler": _SAMPLER_VERSION,
         }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import FailureKind, ProviderError
@@ -18,24 +18,12 @@ from bestarm_agent.providers.hf.options import HfOptions
 from bestarm_agent.providers.local import LocalModel, ModelMemory, averaged
 
 _T = TypeVar("_T")
-_CallT = TypeVar("_CallT", bound=Call)
+_Replies: TypeAlias = dict[Call, asyncio.Future[Reply]]  # to calls, the oldest first
 
 _GATHER_SECONDS, _MAX_WAITS = 0.005, 10  # a growing batch waits so long, so often, for more
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Job(Call):
-    """A call with the future of its reply."""
-
-    reply: asyncio.Future[Reply]
-
-    def fail(self, error: ProviderError) -> None:
-        """Fail it with an error of its own: a shared one would collect all their tracebacks."""
-        if not self.reply.done():
-            self.reply.set_exception(failure(error.kind, str(error)))
-
-
-def next_batch(waiting: Sequence[_CallT], max_batch: int, max_tokens: int) -> list[_CallT]:
+def next_batch(waiting: Sequence[Call], max_batch: int, max_tokens: int) -> list[Call]:
     """Choose the calls that are generated together, among those that wait, the oldest first.
 
     A batch runs until its longest reply is done, so only calls of one ``max_tokens`` share it; all
@@ -86,7 +74,7 @@ class Worker(LocalModel):
         self._options = options
         self._price = price
         self._clock = clock
-        self._waiting: list[Job] = []
+        self._waiting: _Replies = {}
         self._engine: BatchEngine | None = None
         self._broken: str | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -102,7 +90,7 @@ class Worker(LocalModel):
         """Answer one call; raises ProviderError."""
         self._check()
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Job(call.request, call.sampling, reply))
+        self._waiting[call] = reply
         if self._draining is None:
             self._draining = asyncio.create_task(self._drain())
         return await reply
@@ -137,8 +125,8 @@ class Worker(LocalModel):
     async def close(self) -> None:
         """Stop generating at the next token, and wait for the thread."""
         thread = self._thread
-        for job in self._take_all():
-            job.reply.cancel()
+        for reply in self._take_all().values():
+            reply.cancel()
         if self._engine is not None:
             self._engine.abort()
         if self._draining is not None:
@@ -160,8 +148,7 @@ class Worker(LocalModel):
                     async with self._generating:
                         await self._run_batch(self._take())
         except ProviderError as error:
-            for job in self._take_all():
-                job.fail(error)
+            _fail(self._take_all(), error)
         finally:
             self._draining = None
 
@@ -175,34 +162,34 @@ class Worker(LocalModel):
             if len(self._waiting) == n_waiting:
                 return
 
-    def _take(self) -> list[Job]:
+    def _take(self) -> _Replies:
         """Remove the next batch and return it; cancelled calls are dropped."""
-        waiting = [job for job in self._waiting if not job.reply.done()]
+        waiting = {call: reply for call, reply in self._waiting.items() if not reply.done()}
+        self._waiting = waiting
+        if not waiting:
+            return {}
         options = self._options
-        batch = next_batch(waiting, options.max_batch, options.max_batch_tokens) if waiting else []
-        taken = set(map(id, batch))
-        self._waiting = [job for job in waiting if id(job) not in taken]
-        return batch
+        batch = next_batch(list(waiting), options.max_batch, options.max_batch_tokens)
+        return {call: waiting.pop(call) for call in batch}
 
-    def _take_all(self) -> list[Job]:
-        jobs, self._waiting = self._waiting, []
-        return jobs
+    def _take_all(self) -> _Replies:
+        replies, self._waiting = self._waiting, {}
+        return replies
 
-    async def _run_batch(self, jobs: list[Job]) -> None:
-        if not jobs:
+    async def _run_batch(self, replies: _Replies) -> None:
+        if not replies:
             return
         try:
-            results, seconds = await self._in_thread(partial(self._generate, jobs))
-            self.call_seconds = averaged(self.call_seconds, seconds / len(jobs))
-            self._settle(jobs, results, seconds)
+            results, seconds = await self._in_thread(partial(self._generate, list(replies)))
+            self.call_seconds = averaged(self.call_seconds, seconds / len(replies))
+            self._settle(replies, results, seconds)
         except asyncio.CancelledError:
-            for job in jobs:
-                job.reply.cancel()
+            for reply in replies.values():
+                reply.cancel()
             raise
         except Exception as error:
-            reason = f"model {self.name} failed on {len(jobs)} calls: {error!r}"
-            for job in jobs:
-                job.fail(failure(FailureKind.INTERNAL, reason))
+            reason = f"model {self.name} failed on {len(replies)} calls: {error!r}"
+            _fail(replies, failure(FailureKind.INTERNAL, reason))
 
     def _generate(self, calls: Sequence[Call]) -> tuple[list[Reply | ProviderError], float]:
         if self._engine is None:
@@ -211,29 +198,36 @@ class Worker(LocalModel):
         return self._engine.generate(calls), self._clock() - start
 
     def _settle(
-        self, jobs: list[Job], results: list[Reply | ProviderError], seconds: float
+        self, replies: _Replies, results: list[Reply | ProviderError], seconds: float
     ) -> None:
         """Return the replies; worker seconds, loading included, are split by tokens.
 
         Each call took as long as its batch: loading and the queue before it do not count.
         """
-        n_tokens = sum(reply.usage.total for reply in results if isinstance(reply, Reply))
+        n_tokens = sum(one.usage.total for one in results if isinstance(one, Reply))
         to_charge = seconds
         if n_tokens:
             to_charge += self._uncharged
             self._uncharged = 0.0
-        for job, result in zip(jobs, results, strict=True):
-            if job.reply.done():
+        for reply, result in zip(replies.values(), results, strict=True):
+            if reply.done():
                 continue
             if isinstance(result, ProviderError):
-                job.reply.set_exception(result)
+                reply.set_exception(result)
                 continue
             share = to_charge * result.usage.total / n_tokens
             # the deadline is checked between tokens; time of the last one beyond it is free
             charged = min(share, self._options.max_gpu_seconds)
             usd_nanos = self._price(charged)
             answered = replace(result, seconds=seconds, gpu_seconds=charged, usd_nanos=usd_nanos)
-            job.reply.set_result(replace(answered, model=self.name))
+            reply.set_result(replace(answered, model=self.name))
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _fail(replies: _Replies, error: ProviderError) -> None:
+    """Fail calls with an error for each: a shared one would collect all their tracebacks."""
+    for reply in replies.values():
+        if not reply.done():
+            reply.set_exception(failure(error.kind, str(error)))

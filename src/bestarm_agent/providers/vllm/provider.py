@@ -20,7 +20,7 @@ from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.child_process import find_program
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.hf.folder import CONTENT, content_digest
+from bestarm_agent.providers.hf.folder import content_digests
 from bestarm_agent.providers.local import LocalProvider, ModelMemory, averaged, find_devices
 from bestarm_agent.providers.vllm.options import ServeOptions
 from bestarm_agent.providers.vllm.server import VllmServer
@@ -125,9 +125,10 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
     def fingerprint(self, model: str) -> str:
         """Return a digest of the weights by content, the servers' arguments, and what is sent."""
         served = self.options.served(model)
+        folder = self.base_dir / served.path
         return digest(
             {
-                "weights": self._content(served.path),
+                "weights": content_digests(folder) if folder.is_dir() else served.path,
                 "args": [*self.options.args, *served.args],
                 "api": self._protocol.fingerprint(model),
             }
@@ -238,13 +239,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
 
     def _refused(self, text: str, *path: str) -> OptionsError:
         return OptionsError(f"provider `{self.name}`", [Problem(("serve", *path), text)])
-
-    def _content(self, path: str) -> Json:
-        folder = self.base_dir / path
-        if not folder.is_dir():
-            return path
-        files = sorted({file for pattern in CONTENT for file in folder.glob(pattern)})
-        return {file.name: content_digest(file) for file in files}
 
 
 def _refuse_devices(name: str, options: Mapping[str, Json]) -> None:
