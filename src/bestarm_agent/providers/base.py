@@ -33,7 +33,6 @@ class Capabilities:
 
     params: frozenset[str]  # names of the sampling parameters that it honours
     chat: bool = True  # it takes chat messages
-    completion: bool = True  # it takes a plain prompt
     seed: bool = False  # a seed makes one call reproducible
     # origin of its price, such as "the option price" or "genai-prices 0.2.3 ..."; None: no price
     price_source: str | None = None

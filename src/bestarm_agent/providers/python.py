@@ -350,13 +350,11 @@ class PythonProvider(Provider[PythonOptions]):
     async def _call(self, program: Program, task: Task) -> object:
         if program.is_async:
             return await program.function(task)
-        value = await self._in_thread(partial(program.function, task), program)
-        return await value if inspect.isawaitable(value) else value
-
-    async def _in_thread(self, work: Callable[[], object], program: Program) -> object:
         if self._threads is None:
             raise RuntimeError("use the provider inside `async with provider:`")
-        return await self._threads.run(work, f"{self.name} {program.name}")
+        name = f"{self.name} {program.name}"
+        value = await self._threads.run(partial(program.function, task), name)
+        return await value if inspect.isawaitable(value) else value
 
     def _reply(self, answer: Answer, models: Models, program: Program, seconds: float) -> Reply:
         cost = answer.cost(models.spend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,19 +69,21 @@ class TextCodec:
         prompts = [self._render(request) for request in requests]
         encoded: dict[int, list[int] | ProviderError] = {}
         for adds_special in (False, True):
-            texts = {
-                row: text
-                for row, text in enumerate(prompts)
-                if isinstance(text, str) and self._lacks_bos(requests[row], text) == adds_special
-            }
-            for row, tokens in zip(
-                texts, self._tokenize(texts.values(), adds_special), strict=True
-            ):
-                encoded[row] = self._fitting(tokens, requests[row])
-        return [
-            text if isinstance(text, ProviderError) else encoded[row]
-            for row, text in enumerate(prompts)
-        ]
+            texts: dict[int, str] = {}
+            for row, prompt in enumerate(prompts):
+                if isinstance(prompt, ProviderError):
+                    encoded[row] = prompt
+                elif self._lacks_bos(requests[row], prompt) == adds_special:
+                    texts[row] = prompt
+            if texts:
+                found = self._tokenizer(
+                    list(texts.values()),
+                    add_special_tokens=adds_special,
+                    return_attention_mask=False,
+                )["input_ids"]
+                for row, tokens in zip(texts, found, strict=True):
+                    encoded[row] = self._fitting(list(tokens), requests[row])
+        return [encoded[row] for row in range(len(requests))]
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Return the text of each row of tokens, without special tokens."""
@@ -132,14 +134,6 @@ class TextCodec:
         """Return True if special tokens are still to be added; a chat template adds its own."""
         bos = self._tokenizer.bos_token
         return request.text is not None and not (bos and text.startswith(str(bos)))
-
-    def _tokenize(self, texts: Collection[str], adds_special: bool) -> list[list[int]]:
-        if not texts:
-            return []
-        encoded = self._tokenizer(
-            list(texts), add_special_tokens=adds_special, return_attention_mask=False
-        )
-        return list(encoded["input_ids"])
 
     def _fitting(self, tokens: list[int], request: Request) -> list[int] | ProviderError:
         if self.context_length is not None and len(tokens) >= self.context_length:
