@@ -176,10 +176,6 @@ class Server:
         if self._is_open:
             await self.client.close()
 
-    def is_due(self, now: float) -> bool:
-        """Return True if it failed, and a call may try it again."""
-        return self.failure is not None and now >= self.returns_at
-
     @property
     def returns_at(self) -> float:
         """When a call may try it again; infinite while one does."""
@@ -277,7 +273,8 @@ class EndpointPool:
         if len(self._servers) == 1:
             return self._servers[0]
         now = asyncio.get_running_loop().time()
-        due = next((server for server in self._servers if server.is_due(now)), None)
+        failed = [server for server in self._servers if server.failure is not None]
+        due = next((server for server in failed if server.returns_at <= now), None)
         if due is not None:
             return due
         usable = [server for server in self._servers if server.failure is None]

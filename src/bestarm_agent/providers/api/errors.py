@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked
@@ -117,7 +117,9 @@ def sdk_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErro
     if isinstance(error, MalformedError):
         said = f"the response is malformed: {_clean(str(error), endpoint)}"
         return failure(FailureKind.MALFORMED_REPLY, f"{name}: {said}")
-    chain = [error, *_causes(error)]
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
     names = {cls.__name__ for one in chain for cls in type(one).__mro__}
     kind = next((kind for cls, kind in _BY_CLASS.items() if cls in names), None)
     if kind is None:
@@ -132,12 +134,6 @@ def sdk_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErro
     if last is not error or kind in _MESSAGES:
         message += f" ({type(last).__name__}: {last})"
     return failure(kind, f"{name}: {_clean(message, endpoint)}")
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    while error.__cause__ is not None:
-        error = error.__cause__
-        yield error
 
 
 def status_failure(

@@ -340,22 +340,21 @@ def _post(client: Any, wire: Wire, body: dict[str, Json]) -> Awaitable[Response]
 
 
 async def _limit_body(max_bytes: int, response: Any) -> None:  # noqa: ANN401
-    """Make reading a response's body stop at ``max_bytes``, counted after decompression."""
+    """Make reading a body raise MalformedError after ``max_bytes``, counted when decompressed."""
     read = response.aiter_bytes
-    response.aiter_bytes = lambda chunk_size=None: _limited(read(chunk_size), max_bytes)
 
+    async def limited(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        n_bytes = 0
+        async for chunk in read(chunk_size):
+            n_bytes += len(chunk)
+            if n_bytes > max_bytes:
+                malformed(
+                    f"it is longer than {max_bytes:,} bytes; raise the provider's option "
+                    "`max_response_bytes` if its answers are that long"
+                )
+            yield chunk
 
-async def _limited(chunks: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
-    """Pass a body's chunks on; raises MalformedError where they exceed ``max_bytes``."""
-    n_bytes = 0
-    async for chunk in chunks:
-        n_bytes += len(chunk)
-        if n_bytes > max_bytes:
-            malformed(
-                f"it is longer than {max_bytes:,} bytes; raise the provider's option "
-                "`max_response_bytes` if its answers are that long"
-            )
-        yield chunk
+    response.aiter_bytes = limited
 
 
 def _without_keys(answer: Answer, keys: tuple[str, ...]) -> Answer:

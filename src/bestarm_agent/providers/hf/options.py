@@ -36,10 +36,6 @@ class HfOptions(LocalOptions):
     dtype: Dtype = "float32"  # type of the weights in memory, whatever it is on disk
 
 
-def _one_or_many(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
 class Sampling(StrictModel):
     """Sampling parameters of a reply; the defaults are those of the completion APIs.
 
@@ -52,7 +48,8 @@ class Sampling(StrictModel):
     top_k: int = Field(default=0, ge=0)  # draw from this many; 0: all. Before ``top_p``
     max_tokens: int = Field(default=256, ge=1)  # longest reply, the end-of-text token included
     stop: Annotated[  # texts that end a reply; they and the rest are cut off
-        tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_one_or_many)
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
     ] = ()
     seed: int = Field(default=0, ge=0)  # another seed gives other draws
 

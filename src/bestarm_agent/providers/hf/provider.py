@@ -80,7 +80,13 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     def check_machine(self, model: str) -> None:
         """Check that the device is there and has memory for a model; raises ConfigError."""
         if self.options.device == "cuda":
-            _check_cuda()
+            import torch
+
+            if not torch.cuda.is_available():
+                raise ConfigError(
+                    f"torch {torch.__version__} finds no CUDA device; install a build for CUDA and "
+                    "its driver, or set the option `device: cpu`"
+                )
         self._check_size(model)
 
     def capabilities(self, model: str) -> Capabilities:
@@ -247,14 +253,4 @@ def check_installed() -> None:
     if missing:
         raise ConfigError(
             f"the provider hf needs {' and '.join(missing)}; run: pip install 'bestarm-agent[hf]'"
-        )
-
-
-def _check_cuda() -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise ConfigError(
-            f"torch {torch.__version__} finds no CUDA device; install a build for CUDA and its "
-            "driver, or set the option `device: cpu`"
         )
