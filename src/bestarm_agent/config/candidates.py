@@ -18,10 +18,10 @@ from bestarm_agent.config.study import (
     PromptSpec,
     StudyConfig,
     axis,
-    model_labels,
+    template_of,
 )
 from bestarm_agent.config.yaml import KeyPath, Places, config_error
-from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest
 
@@ -42,11 +42,8 @@ class Combination:
     own: Mapping[str, KeyPath]
     label: str | None = None  # label given by the user, or None
     at: KeyPath = ()  # key path of an explicit candidate; empty for a point of the grid
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """Return the names by which an exclusion may refer to the model."""
-        return self.model_label, self.model.model, self.model.name
+    dropped: frozenset[str] = frozenset()  # parameters left out, which the model does not support
+    size: int = 1  # number of points of the grid that became this one, equal without ``dropped``
 
 
 def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[Combination]:
@@ -54,8 +51,8 @@ def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[
 
     Raises ConfigError if the grid is too large, or an exclusion matches nothing.
     """
-    labels = model_labels(config.models)
-    axes = [_axes(config.params, spec.params) for spec in config.models]
+    labels = config.model_labels
+    axes = [_axes(config, spec) for spec in config.models]
     count = len(prompts) * sum(math.prod(map(len, own.values())) for own in axes)
     if count > _MOST_COMBINATIONS:
         raise ConfigError(
@@ -63,7 +60,7 @@ def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[
             f"{_MOST_COMBINATIONS:,}; shorten an axis of `params`, `models` or `prompts`"
         )
     combinations = [
-        Combination(spec, labels[i], prompt, params, _places_of_own(i, spec, params))
+        Combination(spec, labels[i], prompt, params, _own(spec, params, "models", i))
         for i, spec in enumerate(config.models)
         for prompt in prompts
         for params in _points(axes[i])
@@ -71,10 +68,8 @@ def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[
     return _without_excluded(combinations, config, places)
 
 
-def _axes(
-    shared: Mapping[str, JsonValue], own: Mapping[str, JsonValue]
-) -> dict[str, tuple[JsonValue, ...]]:
-    return {name: axis(value) for name, value in {**shared, **own}.items()}
+def _axes(config: StudyConfig, model: ModelSpec) -> dict[str, tuple[JsonValue, ...]]:
+    return {name: axis(value) for name, value in {**config.params, **model.params}.items()}
 
 
 def _points(axes: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[str, JsonValue]]:
@@ -84,14 +79,11 @@ def _points(axes: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[str, JsonV
         yield {name: value for name, value in point if value is not None}
 
 
-def _places_of_own(i: int, spec: ModelSpec, params: Mapping[str, JsonValue]) -> dict[str, KeyPath]:
-    return {name: ("models", i, "params", name) for name in spec.params if name in params}
-
-
-def shared_params(config: StudyConfig, spec: ModelSpec) -> dict[str, JsonValue]:
-    """Return the parameters with a single value, which explicit candidates share."""
-    axes = _axes(config.params, spec.params)
-    return {name: values[0] for name, values in axes.items() if len(values) == 1}
+def _own(
+    spec: ModelSpec | CandidateSpec, params: Mapping[str, JsonValue], *at: str | int
+) -> dict[str, KeyPath]:
+    """Return the key paths of those of ``params`` that the entry ``at`` this path gives."""
+    return {name: (*at, "params", name) for name in spec.params if name in params}
 
 
 def _without_excluded(
@@ -119,7 +111,7 @@ def _has(combination: Combination, key: str, wanted: JsonValue) -> bool:
 
 def _values_of(combination: Combination, key: str) -> tuple[JsonValue, ...]:
     if key == "model":
-        return combination.names
+        return combination.model_label, combination.model.model, combination.model.name
     return (combination.prompt if key == "prompt" else combination.params.get(key),)
 
 
@@ -155,13 +147,14 @@ def label_all(combinations: Sequence[Combination]) -> list[str]:
     A part appears if it differs between combinations. Labels given by the user are kept.
     """
     varying = _varying(combinations)
-    generated = [_label(combination, varying) for combination in combinations]
     labels: list[str] = []
     taken = {found.label for found in combinations if found.label is not None}
-    for combination, label in zip(combinations, generated, strict=True):
-        if combination.label is None and label in taken:
-            label = f"{label}#{_fingerprint(combination)}"
-        labels.append(combination.label or label)
+    for found in combinations:
+        label = _label(found, varying)
+        if found.label is None and label in taken:
+            content: Json = [found.model.model, found.prompt, dict(found.params)]
+            label = f"{label}#{digest(content, length=6)}"
+        labels.append(found.label or label)
         taken.add(labels[-1])
     return labels
 
@@ -172,23 +165,14 @@ def full_label(combination: Combination) -> str:
 
 
 def _varying(combinations: Sequence[Combination]) -> set[str]:
-    first = combinations[0]
-    names = {name: None for found in combinations for name in found.params}
-    varying = {
-        name
-        for name in names
-        if any(_value(found, name) != _value(first, name) for found in combinations)
-    }
-    if any(found.model_label != first.model_label for found in combinations):
-        varying.add("model")
-    if any(found.prompt != first.prompt for found in combinations):
-        varying.add("prompt")
-    return varying
-
-
-def _value(combination: Combination, name: str) -> str | None:
-    params = combination.params
-    return canonical(params[name]) if name in params else None
+    """Return the names of the parts that are not the same in all combinations."""
+    names = {"model", "prompt", *(name for found in combinations for name in found.params)}
+    values: dict[str, set[str | None]] = {name: set() for name in names}
+    for found in combinations:
+        parts = {**found.params, "model": found.model_label, "prompt": found.prompt}
+        for name, of_name in values.items():
+            of_name.add(canonical(parts[name]) if name in parts else None)
+    return {name for name, of_name in values.items() if len(of_name) > 1}
 
 
 def _label(combination: Combination, varying: set[str]) -> str:
@@ -209,11 +193,6 @@ def _short(value: JsonValue) -> str:
     if text and len(text) <= _LONGEST_VALUE and text.isprintable() and "/" not in text:
         return text
     return digest(value, length=6)
-
-
-def _fingerprint(combination: Combination) -> str:
-    params = dict(combination.params)
-    return digest([combination.model.model, combination.prompt, params], length=6)
 
 
 _Spec = TypeVar("_Spec", bound=StudyModel)
@@ -247,10 +226,10 @@ def explicit_combination(
     """
     at = () if entry is None else ("candidates", entry)
     model, label = _model_of(config, spec, places)
-    given = {**shared_params(config, model), **spec.params}
+    shared = {name: of[0] for name, of in _axes(config, model).items() if len(of) == 1}
+    given = {**shared, **spec.params}
     params = {name: value for name, value in given.items() if value is not None}
-    own = {name: (*at, "params", name) for name in spec.params if name in params}
-    return Combination(model, label, spec.prompt, params, own, spec.label, at)
+    return Combination(model, label, spec.prompt, params, _own(spec, params, *at), spec.label, at)
 
 
 def make_candidate(
@@ -285,8 +264,7 @@ def _inline_prompt(prompt: Mapping[str, Json], places: Places) -> PromptTemplate
     spec = _validated(PromptSpec, prompt, places)
     if spec.name is None or (spec.text is None and spec.messages is None):
         raise places.error("`prompt` must hold a `name`, and a `text` or `messages`")
-    messages = tuple(Message(item.role, item.content) for item in spec.messages or ())
-    return PromptTemplate(spec.name, spec.text, messages)
+    return template_of(spec.name, spec.text, spec.messages)
 
 
 def _validated(model: type[_Spec], content: Mapping[str, Json], places: Places) -> _Spec:
@@ -302,37 +280,17 @@ _MOST_NAMED = 5
 _LIKE_A_TYPO = 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
-    """The candidates of a study, with unique ids and labels; the grid comes first.
-
-    ``notices`` are sentences about parameters left out and candidates merged.
-    """
-
-    candidates: tuple[Candidate, ...]
-    notices: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The combinations that become one candidate."""
-
-    combination: Combination  # the combination, with the parameters that its model supports
-    dropped: frozenset[str]  # names of the parameters that it does not support
-    size: int  # number of combinations that became equal
-
-
 def expand(
     config: StudyConfig,
     prompts: Mapping[str, PromptTemplate],
     capabilities: Capabilities,
     places: Places | None = None,
-) -> Expansion:
-    """Return the candidates of a study.
+) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
+    """Return the candidates of a study, and sentences about parameters left out and merged ones.
 
-    The grid is ``models`` x ``prompts`` x ``params`` without ``exclude``; the explicit
-    ``candidates`` follow. A parameter of the whole study that a model does not support is left out
-    for it; combinations that become equal are merged.
+    Ids and labels are unique. The grid is ``models`` x ``prompts`` x ``params`` without
+    ``exclude``; the explicit ``candidates`` follow. A parameter of the whole study that a model
+    does not support is left out for it; combinations that become equal are merged.
 
     Args:
         config: the study.
@@ -353,14 +311,14 @@ def expand(
     models = {(found.model.provider, found.model.name) for found in combinations}
     taken = {model: capabilities(*model) for model in models}
     _check_spelling(config, taken, places)
-    groups = _grouped(combinations, taken, places)
-    labels = label_all([group.combination for group in groups])
+    merged = _merged(combinations, taken, places)
+    labels = label_all(merged)
     candidates = [
-        make_candidate(group.combination, label, prompts, places)
-        for group, label in zip(groups, labels, strict=True)
+        make_candidate(found, label, prompts, places)
+        for found, label in zip(merged, labels, strict=True)
     ]
-    _check_distinct(candidates, groups, places)
-    return Expansion(tuple(candidates), tuple(_notices(groups, labels)))
+    _check_distinct(candidates, merged, places)
+    return tuple(candidates), tuple(_notices(merged, labels))
 
 
 _AT_LEAST = {"temperature": 0, "top_p": 0, "max_tokens": 1, "max_completion_tokens": 1}
@@ -383,8 +341,11 @@ def _check_spelling(config: StudyConfig, taken: _Taken, places: Places) -> None:
             )
 
 
-def _grouped(combinations: Sequence[Combination], taken: _Taken, places: Places) -> list[_Group]:
-    groups: dict[tuple[object, ...], _Group] = {}
+def _merged(
+    combinations: Sequence[Combination], taken: _Taken, places: Places
+) -> list[Combination]:
+    """Leave out the parameters that a model does not support, and merge what becomes equal."""
+    merged: dict[tuple[object, ...], Combination] = {}
     for found in combinations:
         names = taken[found.model.provider, found.model.name]
         _check_numbers(found, names or frozenset(), places)
@@ -392,11 +353,11 @@ def _grouped(combinations: Sequence[Combination], taken: _Taken, places: Places)
         _check_own(found, dropped, names or frozenset(), places)
         params = {name: value for name, value in found.params.items() if name not in dropped}
         key = (found.at, found.model_label, found.prompt, canonical(params))
-        before = groups.get(key, _Group(found, frozenset(), 0))
-        groups[key] = _Group(
-            replace(found, params=params), before.dropped | dropped, before.size + 1
-        )
-    return list(groups.values())
+        size = 1
+        if (before := merged.get(key)) is not None:
+            dropped, size = dropped | before.dropped, before.size + 1
+        merged[key] = replace(found, params=params, dropped=dropped, size=size)
+    return list(merged.values())
 
 
 def _check_own(
@@ -424,27 +385,27 @@ def _check_numbers(found: Combination, names: frozenset[str], places: Places) ->
 
 
 def _check_distinct(
-    candidates: Sequence[Candidate], groups: Sequence[_Group], places: Places
+    candidates: Sequence[Candidate], combinations: Sequence[Combination], places: Places
 ) -> None:
     first: dict[str, str] = {}
-    for candidate, group in zip(candidates, groups, strict=True):
+    for candidate, found in zip(candidates, combinations, strict=True):
         label = first.setdefault(candidate.id, candidate.label)
         if label != candidate.label:
             raise places.error(
                 f"candidates `{label}` and `{candidate.label}` are the same: equal model, prompt "
                 "text and parameters; take one of them away",
-                *group.combination.at,
+                *found.at,
             )
 
 
-def _notices(groups: Sequence[_Group], labels: Sequence[str]) -> Iterator[str]:
+def _notices(combinations: Sequence[Combination], labels: Sequence[str]) -> Iterator[str]:
     by_model: dict[tuple[str, frozenset[str]], list[int]] = {}
-    for i, group in enumerate(groups):
-        if group.dropped:
-            by_model.setdefault((group.combination.model_label, group.dropped), []).append(i)
+    for i, found in enumerate(combinations):
+        if found.dropped:
+            by_model.setdefault((found.model_label, found.dropped), []).append(i)
     for (model, dropped), members in by_model.items():
         names = " and ".join(f"`{name}`" for name in sorted(dropped))
-        before = sum(groups[i].size for i in members)
+        before = sum(combinations[i].size for i in members)
         if before == len(members):
             yield f"{model} does not take {names}: left out"
         else:

@@ -75,73 +75,48 @@ def to_examples(rows: Iterable[Row], columns: Columns, source: str) -> tuple[Exa
 
     Fields must be there, ids unique, targets not empty, and values JSON.
     """
-    maker = _Maker(columns, source)
-    examples = tuple(maker.example(number, row) for number, row in enumerate(rows, start=1))
+    examples: list[Example] = []
+    places: dict[str, str] = {}  # by id
+    seen: set[str] = set()
+    id_field = columns.id
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, {row.place}"
+        seen.update(row.values)
+        if number == 1 and id_field is None and _AUTOMATIC_ID in row.values:
+            id_field = _AUTOMATIC_ID
+        name = f"{number:0{_ID_DIGITS}}"
+        if id_field is not None:
+            name = _id_text(_value(row, id_field, where), f"{where}: `{id_field}`")
+        if name in places:
+            raise ConfigError(
+                f"{source}: the id `{name}` stands on {places[name]} and on {row.place}; make ids "
+                "unique, or name another field as the id"
+            )
+        places[name] = row.place
+        inputs: Any = _inputs(row, columns)  # checked next
+        examples.append(Example(name, inputs, _reference(row, columns.target, where)))
+        _check_content(examples[-1], where)
     if not examples:
         raise ConfigError(f"{source} holds no rows; add at least one example")
-    maker.check_fields()
-    return examples
+    for field in columns.fields or ():
+        if field not in seen:
+            raise ConfigError(f"{source}: no row has the field `{field}`; {nearest(field, seen)}")
+    return tuple(examples)
 
 
-class _Maker:
-    """Makes examples one by one and remembers their ids and fields."""
+def _inputs(row: Row, columns: Columns) -> dict[str, object]:
+    if columns.fields is None:
+        return {field: value for field, value in row.values.items() if field != columns.target}
+    return {field: row.values[field] for field in columns.fields if field in row.values}
 
-    def __init__(self, columns: Columns, source: str) -> None:
-        self._columns = columns
-        self._source = source
-        self._id_field = columns.id
-        self._places: dict[str, str] = {}
-        self._seen: set[str] = set()
 
-    def example(self, number: int, row: Row) -> Example:
-        """Make one example; ``number`` counts from 1."""
-        where = f"{self._source}, {row.place}"
-        if number == 1 and self._id_field is None and _AUTOMATIC_ID in row.values:
-            self._id_field = _AUTOMATIC_ID
-        self._seen.update(row.values)
-        example = Example(
-            id=self._id(number, row, where),
-            inputs=self._inputs(row),  # type: ignore[arg-type] # checked next
-            reference=self._reference(row, where),
-        )
-        _check_content(example, where)
-        return example
-
-    def check_fields(self) -> None:
-        for field in self._columns.fields or ():
-            if field not in self._seen:
-                raise ConfigError(
-                    f"{self._source}: no row has the field `{field}`; {nearest(field, self._seen)}"
-                )
-
-    def _id(self, number: int, row: Row, where: str) -> str:
-        if self._id_field is None:
-            name = f"{number:0{_ID_DIGITS}}"
-        else:
-            name = _id_text(_value(row, self._id_field, where), f"{where}: `{self._id_field}`")
-        if name in self._places:
-            raise ConfigError(
-                f"{self._source}: the id `{name}` stands on {self._places[name]} and on "
-                f"{row.place}; make ids unique, or name another field as the id"
-            )
-        self._places[name] = row.place
-        return name
-
-    def _inputs(self, row: Row) -> dict[str, object]:
-        fields = self._columns.fields
-        if fields is None:
-            target = self._columns.target
-            return {field: value for field, value in row.values.items() if field != target}
-        return {field: row.values[field] for field in fields if field in row.values}
-
-    def _reference(self, row: Row, where: str) -> str | tuple[str, ...] | None:
-        field = self._columns.target
-        if field is None:
-            return None
-        value = _value(row, field, where)
-        if isinstance(value, list | tuple) and value:
-            return tuple(_target_text(one, f"{where}: `{field}`") for one in value)
-        return _target_text(value, f"{where}: `{field}`")
+def _reference(row: Row, field: str | None, where: str) -> str | tuple[str, ...] | None:
+    if field is None:
+        return None
+    value, what = _value(row, field, where), f"{where}: `{field}`"
+    if isinstance(value, list | tuple) and value:
+        return tuple(_target_text(one, what) for one in value)
+    return _target_text(value, what)
 
 
 def _value(row: Row, field: str, where: str) -> object:
@@ -357,26 +332,6 @@ def read_parquet(path: Path, columns: Columns) -> Iterator[Row]:
         raise ConfigError(f"{shown_path(path)} is not a sound parquet file: {reason}") from None
 
 
-def read_huggingface(
-    name: str, columns: Columns, *, subset: str | None, split: str, revision: str | None
-) -> Iterator[Row]:
-    """Read one split of a dataset of the Hugging Face hub; download it if necessary."""
-    hub = _extra("datasets", "reading datasets of the Hugging Face hub")
-    try:
-        table = hub.load_dataset(name, subset, split=split, revision=revision)
-    except Exception as error:  # the hub, the network, the disk, the dataset's own files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"cannot load {huggingface_source(name, split)}: {reason}") from error
-    names = columns.selected(table.column_names, huggingface_source(name, split))
-    table = table.select_columns(names)
-    yield from _arrow_rows(table.with_format("arrow").iter(batch_size=_BATCH_ROWS))
-
-
-def huggingface_source(name: str, split: str) -> str:
-    """Return the name of a dataset of the hub for messages."""
-    return f"split `{split}` of the Hugging Face dataset {name}"
-
-
 def _extra(module: str, purpose: str) -> ModuleType:
     try:
         return import_module(module)
@@ -484,8 +439,16 @@ def load_huggingface_examples(
     Raises:
         ConfigError: the extra ``data`` is missing, or the dataset cannot be loaded.
     """
-    rows = read_huggingface(name, columns, subset=subset, split=split, revision=revision)
-    return to_examples(islice(rows, limit), columns, huggingface_source(name, split))
+    hub = _extra("datasets", "reading datasets of the Hugging Face hub")
+    source = f"split `{split}` of the Hugging Face dataset {name}"
+    try:
+        table = hub.load_dataset(name, subset, split=split, revision=revision)
+    except Exception as error:  # the hub, the network, the disk, the dataset's own files
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"cannot load {source}: {reason}") from error
+    table = table.select_columns(columns.selected(table.column_names, source))
+    batches = table.with_format("arrow").iter(batch_size=_BATCH_ROWS)
+    return to_examples(islice(_arrow_rows(batches), limit), columns, source)
 
 
 def _rows(path: Path, format: str, columns: Columns, base_dir: Path) -> Iterator[Row]:
@@ -596,18 +559,9 @@ def _length_buckets(examples: Sequence[Example]) -> Iterator[str]:
     return (_BUCKETS[k] for k in np.searchsorted(edges, lengths).tolist())
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(BaseModel):
     """A gold score in [0, 1] of the answer of a candidate, or of an answer with this digest."""
 
-    example: str
-    score: float
-    candidate: str | None = None
-    answer: str | None = None
-    answer_digest: str | None = None
-
-
-class _Row(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
 
     example: str = Field(min_length=1)
@@ -638,10 +592,10 @@ def load_labels(path: Path) -> tuple[Label, ...]:
     labels: dict[tuple[str, str | None, str | None], Label] = {}
     for row in load_rows(path, "labels file"):
         where = f"{shown_path(path)}, {row.place}"
-        values = {key: value for key, value in row.values.items() if value not in (None, "")}
-        read = parse_row(_Row, values, where)  # type: ignore[arg-type]
-        named = answer_digest(read.answer) if read.answer is not None else read.answer_digest
-        label = Label(read.example, read.score, read.candidate, read.answer, named)
+        values: Any = {key: value for key, value in row.values.items() if value not in (None, "")}
+        label = parse_row(Label, values, where)
+        if label.answer is not None:
+            label = label.model_copy(update={"answer_digest": answer_digest(label.answer)})
         key = (label.example, label.candidate, label.answer_digest)
         if labels.setdefault(key, label).score != label.score:
             raise ConfigError(f"{where}: this answer has another score already; keep one of them")

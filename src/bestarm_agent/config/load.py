@@ -16,7 +16,14 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import Columns, load_examples, load_huggingface_examples
 from bestarm_agent.config.fields import dotted, shown
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
-from bestarm_agent.config.study import DatasetSpec, Expandable, Name, PromptSpec, StudyConfig
+from bestarm_agent.config.study import (
+    DatasetSpec,
+    Expandable,
+    Name,
+    PromptSpec,
+    StudyConfig,
+    template_of,
+)
 from bestarm_agent.config.yaml import (
     KeyPath,
     Places,
@@ -27,7 +34,7 @@ from bestarm_agent.config.yaml import (
     placing,
     read_source,
 )
-from bestarm_agent.domain.candidate import Message, PromptTemplate
+from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.redaction import secrets_in
@@ -75,10 +82,9 @@ def _templates(spec: PromptSpec, base_dir: Path, catalog: Catalog) -> Iterator[P
             yield file_prompt(path, name=spec.name)
     elif spec.catalog is not None:
         found = catalog_prompt(spec.catalog, catalog)
-        yield PromptTemplate(spec.name or found.name, found.text, found.messages)
+        yield replace(found, name=spec.name or found.name)
     else:
-        messages = tuple(Message(item.role, item.content) for item in spec.messages or ())
-        yield PromptTemplate(spec.name or "", spec.text, messages)
+        yield template_of(spec.name or "", spec.text, spec.messages)
 
 
 def check_fields(

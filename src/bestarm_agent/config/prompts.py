@@ -10,11 +10,12 @@ their own anyway.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from glob import escape, glob
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NoReturn, Self, TypeAlias
+from typing import NoReturn, Self, TypeAlias
 
 from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -22,6 +23,7 @@ from pydantic import model_validator
 
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
 from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.study import MessageSpec, template_of
 from bestarm_agent.config.yaml import read_text, shown_path
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
@@ -31,12 +33,13 @@ from bestarm_agent.errors import ConfigError, nearest
 Rendered: TypeAlias = str | tuple[Message, ...]
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
+_MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
 
 _OTHER_FILES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 
 
 class CompiledPrompt:
-    """A compiled prompt template. Compiling takes milliseconds: keep the result.
+    """A compiled prompt template; equal texts are compiled once.
 
     ``origin`` is its file, for messages; ``fields`` are the names that it looks up. A syntax error
     is a ConfigError with the prompt and the line.
@@ -71,21 +74,15 @@ class CompiledPrompt:
 
     def _compiled(self, source: str, fields: set[str]) -> Template | str:
         try:
-            tree = _JINJA.parse(source)
-            for node in tree.find_all(_OTHER_FILES):
-                raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
-            fields |= meta.find_undeclared_variables(tree)
-            if (fixed := _fixed_text(tree)) is not None:
-                return fixed
-            template = _JINJA.from_string(tree)
-            template.globals = dict(template.globals)  # a chain of mappings, copied in each render
-            return template
+            template, used = _compile(source)
         except TemplateSyntaxError as error:
             raise ConfigError(
                 f"{self.called}, line {error.lineno} of the template: {error.message}"
             ) from None
         except (RecursionError, SyntaxError):  # the latter from Python, for 20 nested loops
             raise ConfigError(f"{self.called}: nested too deeply") from None
+        fields |= used
+        return template
 
     def _rendered(self, template: Template | str, inputs: Mapping[str, Json]) -> str:
         if isinstance(template, str):
@@ -158,6 +155,20 @@ def _environment() -> ImmutableSandboxedEnvironment:
 _JINJA = _environment()
 
 
+@lru_cache(maxsize=_MOST_COMPILED)
+def _compile(source: str) -> tuple[Template | str, frozenset[str]]:
+    """Return a compiled template, or the text that it always is, and the names it looks up."""
+    tree = _JINJA.parse(source)
+    for node in tree.find_all(_OTHER_FILES):
+        raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
+    used = frozenset(meta.find_undeclared_variables(tree))
+    if (fixed := _fixed_text(tree)) is not None:
+        return fixed, used
+    template = _JINJA.from_string(tree)
+    template.globals = dict(template.globals)  # a chain of mappings, copied in each render
+    return template, used
+
+
 def _fixed_text(tree: nodes.Template) -> str | None:
     pieces = [node for output in tree.body for node in output.iter_child_nodes()]
     if not all(isinstance(output, nodes.Output) for output in tree.body):
@@ -180,20 +191,13 @@ _YAML = (".yaml", ".yml")
 _SUFFIXES = (*_YAML, ".jinja", ".j2", ".md", ".txt")
 
 
-class MessageEntry(StrictModel):
-    """One chat message of a prompt file; ``content`` is Jinja source."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
 class PromptEntry(StrictModel):
     """A YAML file of a ``prompts/`` folder, with exactly one of ``text`` and ``messages``."""
 
     name: str = ""  # the file's, without its suffix
     description: str = ""  # one sentence for people
     text: str | None = None  # Jinja source of a plain prompt
-    messages: tuple[MessageEntry, ...] = ()
+    messages: tuple[MessageSpec, ...] = ()
 
     @model_validator(mode="after")
     def _check_form(self) -> Self:
@@ -247,7 +251,6 @@ def prompt_files(pattern: str, base_dir: Path) -> tuple[Path, ...]:
 
 def _loaded(name: str, entry: CatalogEntry) -> PromptTemplate:
     parsed = entry.parse(PromptEntry)
-    messages = tuple(Message(message.role, message.content) for message in parsed.messages)
-    template = PromptTemplate(name, parsed.text, messages)
+    template = template_of(name, parsed.text, parsed.messages)
     CompiledPrompt(template, origin=shown_path(entry.path))  # reports syntax errors with the file
     return template

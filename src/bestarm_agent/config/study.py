@@ -33,6 +33,7 @@ from pydantic_core import CoreSchema
 
 from bestarm_agent.config.fields import StudyModel, allow_also, broken, shown
 from bestarm_agent.config.yaml import KeyPath
+from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import canonical
 from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
@@ -276,6 +277,13 @@ class MessageSpec(StudyModel):
 
     role: Literal["system", "user", "assistant"] = Field(description="Role of the message.")
     content: str = Field(description="Jinja template of the message.")
+
+
+def template_of(
+    name: str, text: str | None, messages: Sequence[MessageSpec] | None
+) -> PromptTemplate:
+    """Return the prompt with this text, or with these messages."""
+    return PromptTemplate(name, text, tuple(Message(m.role, m.content) for m in messages or ()))
 
 
 class PromptSpec(StudyModel):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.config.candidates import Expansion, expand, explicit_candidate
+from bestarm_agent.config.candidates import expand, explicit_candidate
 from bestarm_agent.config.load import study_from
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.domain.candidate import Message, PromptTemplate
+from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
 
@@ -39,19 +39,19 @@ def grown(
     config: StudyConfig,
     taken: Mapping[str, Sequence[str]] | None = None,
     prompts: Mapping[str, PromptTemplate] = PROMPTS,
-) -> Expansion:
-    """Expand; ``taken`` lists the parameters that each model takes."""
+) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
+    """Return candidates and notices; ``taken`` lists the parameters that each model takes."""
     if taken is None:
         return expand(config, prompts, everything)
     return expand(config, prompts, lambda provider, model: frozenset(taken[f"{provider}/{model}"]))
 
 
-def labels(expansion: Expansion) -> list[str]:
-    return [candidate.label for candidate in expansion.candidates]
+def labels(candidates: Sequence[Candidate]) -> list[str]:
+    return [candidate.label for candidate in candidates]
 
 
 def test_the_grid_is_models_by_prompts_by_params_in_the_order_of_the_file() -> None:
-    found = grown(study(params={"temperature": [0, 0.5], "max_tokens": 4}))
+    found, notices = grown(study(params={"temperature": [0, 0.5], "max_tokens": 4}))
     assert labels(found) == [
         "big/plain/t=0",
         "big/plain/t=0.5",
@@ -62,11 +62,11 @@ def test_the_grid_is_models_by_prompts_by_params_in_the_order_of_the_file() -> N
         "gpt-x/chat/t=0",
         "gpt-x/chat/t=0.5",
     ]
-    first = found.candidates[0]
+    first = found[0]
     assert (first.provider, first.model) == ("hf", "models/big")
     assert first.prompt is PROMPTS["plain"]
     assert first.params == {"temperature": 0, "max_tokens": 4}
-    assert not found.notices
+    assert not notices
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_the_grid_is_models_by_prompts_by_params_in_the_order_of_the_file() -> N
 def test_labels_hold_what_differs(
     sections: dict[str, Json], prompts: tuple[str, ...], expected: list[str]
 ) -> None:
-    found = grown(study(**sections), prompts={name: PROMPTS[name] for name in prompts})
+    found, _ = grown(study(**sections), prompts={name: PROMPTS[name] for name in prompts})
     assert labels(found) == expected
 
 
 def test_null_leaves_a_parameter_out_and_a_model_overrides_the_study() -> None:
     models = ["hf/a", {"model": "openai/b", "params": {"temperature": None, "effort": [1, 2]}}]
-    found = grown(study(models=models, params={"temperature": [0, 1]}))  # type: ignore[arg-type]
-    assert [dict(candidate.params) for candidate in found.candidates[::2]] == [
+    found, _ = grown(study(models=models, params={"temperature": [0, 1]}))  # type: ignore[arg-type]
+    assert [dict(candidate.params) for candidate in found[::2]] == [
         {"temperature": 0},
         {"temperature": 0},
         {"effort": 1},
@@ -116,7 +116,7 @@ def test_exclusions_take_out_what_matches_all_their_keys() -> None:
         {"model": "openai/gpt-x", "prompt": "chat", "temperature": [0, 0.5]},
         {"model": "models/big", "prompt": "plain", "temperature": 1},
     ]
-    found = grown(study(params=params, exclude=rules))
+    found, _ = grown(study(params=params, exclude=rules))
     assert labels(found) == [
         "big/plain/t=0",
         "big/plain/t=0.5",
@@ -153,9 +153,7 @@ def test_explicit_candidates_follow_the_grid_and_share_its_single_values() -> No
         {"model": "big", "prompt": "plain", "params": {"temperature": 0.7}, "label": "base"},
         {"model": "hf/other", "prompt": "chat", "params": {"max_tokens": None, "stop": ["#"]}},
     ]
-    found = grown(
-        study(params={"temperature": [0, 1], "max_tokens": 4}, candidates=candidates)
-    ).candidates
+    found, _ = grown(study(params={"temperature": [0, 1], "max_tokens": 4}, candidates=candidates))
     assert len(found) == 10
     assert (found[8].label, found[8].params) == ("base", {"temperature": 0.7, "max_tokens": 4})
     assert (found[9].provider, found[9].model, found[9].params) == ("hf", "other", {"stop": ["#"]})
@@ -164,18 +162,18 @@ def test_explicit_candidates_follow_the_grid_and_share_its_single_values() -> No
 
 def test_explicit_candidates_may_replace_the_grid() -> None:
     candidates: Json = [{"model": f"hf/m{i}", "prompt": "plain"} for i in range(3)]
-    found = grown(study(models=[], candidates=candidates))
+    found, _ = grown(study(models=[], candidates=candidates))
     assert labels(found) == ["m0", "m1", "m2"]
 
 
 def test_parameters_that_a_model_does_not_take_are_left_out_and_what_is_equal_merged() -> None:
     config = study(params={"temperature": [0, 0.5, 1], "max_tokens": 4, "seed": 1})
     taken = {"hf/models/big": ["temperature", "max_tokens", "seed"], "openai/gpt-x": ["max_tokens"]}
-    found = grown(config, taken)
-    assert len(found.candidates) == 6 + 2
+    found, notices = grown(config, taken)
+    assert len(found) == 6 + 2
     assert labels(found)[6:] == ["gpt-x/plain", "gpt-x/chat"]
-    assert found.candidates[6].params == {"max_tokens": 4}
-    assert found.notices == (
+    assert found[6].params == {"max_tokens": 4}
+    assert notices == (
         "gpt-x does not take `seed` and `temperature`: 6 combinations are 2 candidates "
         "(gpt-x/plain, gpt-x/chat)",
     )
@@ -183,9 +181,9 @@ def test_parameters_that_a_model_does_not_take_are_left_out_and_what_is_equal_me
 
 def test_a_parameter_left_out_without_a_merge_is_told_too() -> None:
     taken = {"hf/models/big": ["temperature"], "openai/gpt-x": list[str]()}
-    found = grown(study(params={"temperature": 0}), taken)
-    assert len(found.candidates) == 4
-    assert found.notices == ("gpt-x does not take `temperature`: left out",)
+    found, notices = grown(study(params={"temperature": 0}), taken)
+    assert len(found) == 4
+    assert notices == ("gpt-x does not take `temperature`: left out",)
 
 
 @pytest.mark.slow
@@ -289,14 +287,14 @@ def grids(draw: st.DrawFn) -> dict[str, Any]:
 def test_the_size_of_an_expansion_is_the_product_of_its_axes(case: dict[str, Any]) -> None:
     models, axes, taken = case["models"], case["params"], case["taken"]
     everywhere = frozenset(axes)
-    found = expand(
+    found, notices = expand(
         study(models=models, params=axes),
         PROMPTS,
         lambda _, model: frozenset(taken) if model == "m0" else everywhere,
     )
     full = math.prod(len(values) for values in axes.values())
     first = math.prod(len(values) for name, values in axes.items() if name in taken)
-    assert len(found.candidates) == len(PROMPTS) * (first + full * (len(models) - 1))
-    assert len({candidate.id for candidate in found.candidates}) == len(found.candidates)
-    assert len(set(labels(found))) == len(found.candidates)
-    assert bool(found.notices) == (not everywhere <= taken)
+    assert len(found) == len(PROMPTS) * (first + full * (len(models) - 1))
+    assert len({candidate.id for candidate in found}) == len(found)
+    assert len(set(labels(found))) == len(found)
+    assert bool(notices) == (not everywhere <= taken)

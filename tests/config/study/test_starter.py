@@ -23,13 +23,13 @@ def test_the_starter_is_a_valid_study(tmp_path: Path) -> None:
     ]
     config = load_study(written[0], environ={}).config
     prompts = {p.name: PromptTemplate(p.name, p.text) for p in config.prompts if p.name and p.text}
-    found = expand(config, prompts, lambda provider, model: frozenset())
-    assert [candidate.label for candidate in found.candidates] == [
+    found, notices = expand(config, prompts, lambda provider, model: frozenset())
+    assert [candidate.label for candidate in found] == [
         "careful",
         "quick",
         "largest-city",
     ]
-    assert not found.notices
+    assert not notices
 
 
 def test_every_question_of_the_starter_has_an_answer_of_every_candidate(tmp_path: Path) -> None:

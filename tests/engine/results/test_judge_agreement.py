@@ -270,4 +270,5 @@ def test_a_judge_that_failed_on_everything_is_told_by_its_last_failure(tmp_path:
 
 def test_labels_by_text_carry_its_digest(tmp_path: Path) -> None:
     write_lines(tmp_path / "g.jsonl", [{"example": 7, "score": 0.5, "answer": "46"}])
-    assert load_labels(tmp_path / "g.jsonl") == (Label("7", 0.5, None, "46", answer_digest("46")),)
+    label = Label(example="7", score=0.5, answer="46", answer_digest=answer_digest("46"))
+    assert load_labels(tmp_path / "g.jsonl") == (label,)

@@ -60,7 +60,11 @@ def put_label(
         for label in human_labels(where, run_id)
         if (label.example, label.answer_digest) != (example, digest)
     ]
-    fresh = [] if score is None else [Label(example, score, answer=answer, answer_digest=digest)]
+    fresh = (
+        []
+        if score is None
+        else [Label(example=example, score=score, answer=answer, answer_digest=digest)]
+    )
     path, labels = labels_path(where, run_id), [*others, *fresh]
     try:
         if labels:

@@ -91,13 +91,13 @@ def assemble(
         fixed = check_fields(prompts, config.dataset, found)
     providers = ProviderSet(config, base_dir, catalog, places)
     dropped = left_out(judge, found, providers.able) if judge.models else []
-    expansion = expand(config, prompts, providers.params, places)
-    grid_notices = _grid_notices(expansion.candidates, providers, fixed, config.repeats)
+    candidates, merged = expand(config, prompts, providers.params, places)
+    grid_notices = _grid_notices(candidates, providers, fixed, config.repeats)
     with locating(partial(places.located, ("labels",))):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
         study=study,
-        candidates=expansion.candidates,
+        candidates=candidates,
         prompts=prompts,
         examples=found,
         kept_back=tuple(rows[number] for number in held),
@@ -105,8 +105,8 @@ def assemble(
         providers=providers,
         judge=judge,
         labels=labels,
-        budget=config.budget.caps(len(expansion.candidates) * len(found)),
-        notices=(*expansion.notices, *grid_notices, *dropped),
+        budget=config.budget.caps(len(candidates) * len(found)),
+        notices=(*merged, *grid_notices, *dropped),
         mode=mode,
     )
 
