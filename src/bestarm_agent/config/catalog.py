@@ -122,14 +122,14 @@ def read_entry(path: Path) -> CatalogEntry:
         raise ConfigError(
             f"{shown_path(path)}: unknown kind of file; use one of {', '.join((*_YAML, *_TEXT))}"
         )
-    document = read_yaml(path)
-    name = document.data.get("name", path.stem)
+    data, lines = read_yaml(path)
+    name = data.get("name", path.stem)
     if name != path.stem:
         raise ConfigError(
-            f"{shown_path(path)}, line {document.lines[('name',)]}: `name` is {name!r}, but an "
+            f"{shown_path(path)}, line {lines['name',]}: `name` is {name!r}, but an "
             f"entry is found by its file's name; write `name: {path.stem}` or rename the file"
         )
-    return CatalogEntry(path, document.data, document.lines)
+    return CatalogEntry(path, data, lines)
 
 
 def _shipped_folder() -> Path:

@@ -29,7 +29,6 @@ from bestarm_agent.config.yaml import (
     Places,
     check_plain,
     config_error,
-    locating,
     model_at,
     placing,
     read_source,
@@ -61,10 +60,7 @@ def read_prompts(
     """
     prompts: dict[str, PromptTemplate] = {}
     for i, spec in enumerate(specs):
-        with (
-            locating(partial(places.located, ("prompts", i))),
-            placing(partial(places.where, "prompts", i)),
-        ):
+        with places.locating("prompts", i), placing(partial(places.where, "prompts", i)):
             templates = list(_templates(spec, base_dir, catalog))
         for template in templates:
             if template.name in prompts:
@@ -127,11 +123,6 @@ class LoadedStudy:
     places: Places  # finds the line of a value, for messages
     # the content, overrides included, before defaults and expansion
     source: Json = field(repr=False)
-
-    @property
-    def lines(self) -> Mapping[KeyPath, int]:
-        """Return the 1-based line of each key path in the file."""
-        return self.places.lines
 
     def record(self) -> Json:
         """Return the study for ``study_from``: with defaults, ``${VARIABLE}`` not expanded."""

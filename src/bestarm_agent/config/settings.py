@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -73,11 +73,7 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)  # type: ignore[arg-type] # pydantic checks them
         except ValidationError as error:
-            found = [
-                f"{_variable(str(details['loc'][0]))} {rule_of(details)}"
-                for details in error.errors(include_url=False)
-            ]
-            raise ConfigError("; ".join(found)) from None
+            raise _refusal(error, _variable) from None
 
 
 def _variable(name: str) -> str:
@@ -126,5 +122,11 @@ def more_budget(**caps: str | float | None) -> BudgetSpec | None:
     try:
         return BudgetSpec.model_validate(given) if given else None
     except ValidationError as error:
-        rules = (f"--budget-{found['loc'][0]} {rule_of(found)}" for found in error.errors())
-        raise ConfigError("; ".join(rules)) from error
+        raise _refusal(error, "--budget-{}".format) from error
+
+
+def _refusal(error: ValidationError, named: Callable[[str], str]) -> ConfigError:
+    """Return the rules that were broken, by the names under which the values were given."""
+    found = error.errors(include_url=False)
+    rules = (f"{named(str(one['loc'][0]))} {rule_of(one)}" for one in found)
+    return ConfigError("; ".join(rules))

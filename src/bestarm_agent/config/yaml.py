@@ -49,7 +49,6 @@ class YamlProblem(ValueError):
 
     def __init__(self, text: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(text)
-        self.text = text
         self.line = line
         self.column = column
 
@@ -113,6 +112,7 @@ def _syntax_hint(source: str, error: yaml.MarkedYAMLError) -> str:
 
 
 KeyPath: TypeAlias = tuple[str | int, ...]
+_Parsed: TypeAlias = tuple[JsonValue, dict[KeyPath, int]]
 
 _MOST_VALUES = 200_000  # aliases of aliases expand without bound
 _DEEPEST = 50
@@ -147,7 +147,7 @@ class _Loader(yaml.SafeLoader):
         super().fetch_flow_collection_start(token)
 
 
-def parse_yaml(text: str) -> tuple[JsonValue, dict[KeyPath, int]]:
+def parse_yaml(text: str) -> _Parsed:
     r"""Read one YAML document: its value, and the line, from 1, of each key or list item.
 
     Raises YamlProblem if it is malformed, a key is given twice, or aliases expand too far.
@@ -199,8 +199,9 @@ class _Reader:
     def _mapping(self, node: Node, path: KeyPath) -> dict[str, JsonValue]:
         merged: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
-            if key_node.tag == _MERGE:
-                for source in _merge_sources(value_node):
+            if key_node.tag == _MERGE:  # the first of a list takes precedence, so it comes last
+                is_list = value_node.tag == _LIST
+                for source in reversed(value_node.value) if is_list else [value_node]:
                     merged |= self._merged(source, path)
         return merged | self._own(node, path)
 
@@ -221,11 +222,6 @@ class _Reader:
                 _refuse(key_node, f"key `{key}` is written twice, first on line {first}")
             own[key] = self.value(value_node, (*path, key), key_node.start_mark.line + 1)
         return own
-
-
-def _merge_sources(node: Node) -> Iterator[Node]:
-    """Yield the mappings to merge; the first one takes precedence, so it comes last."""
-    yield from reversed(node.value) if node.tag == _LIST else [node]
 
 
 def _key(node: Node) -> str:
@@ -301,6 +297,14 @@ class Places:
             return error
         return self.error(str(error), *key_path)
 
+    @contextmanager
+    def locating(self, *key_path: str | int) -> Iterator[None]:
+        """Add the position of ``key_path`` to ConfigErrors raised within, as ``located``."""
+        try:
+            yield
+        except ConfigError as error:
+            raise self.located(key_path, error) from error
+
     def error(self, text: str, *key_path: str | int) -> ConfigError:
         """Return an error about the value at ``key_path``; ``text`` names key, rule and value."""
         return ConfigError(f"{self.where(*key_path)}: {text}")
@@ -353,32 +357,25 @@ def _pattern_rule(pattern: str) -> str:
 
 def config_error(error: ValidationError, root: type[StudyModel], places: Places) -> ConfigError:
     """Return one ConfigError that lists up to ten errors in the order of the file."""
-    found = [
-        _described(details, root, places)
-        for details in error.errors(include_url=False)
-        if not _is_echo(details)
-    ]
-    found.sort(key=lambda item: item[0])
-    if len(found) == 1:
-        return ConfigError(f"{found[0][1]}: {found[0][2]}")
-    listed = [f"  {where}: {text}" for _, where, text in found[:_MOST_LISTED]]
-    if (more := len(found) - _MOST_LISTED) > 0:
-        listed.append(f"  and {more} more")
-    return ConfigError("\n".join([f"{places.subject} has {len(found)} errors:", *listed]))
+    found: list[tuple[int, str]] = []
+    for details in error.errors(include_url=False):
+        if details["type"] == "too_short" and details["input"]:
+            continue  # a list is too short only because one of its items is wrong
+        at: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
+        # a missing key has no line: use that of the mapping around it
+        place = at[:-1] if details["type"] == "missing" else at
+        text = f"{places.where(*place)}: {_text(details, at, root)}"
+        found.append((places.line(place) or 0, text))
+    texts = [text for _, text in sorted(found, key=lambda item: item[0])]
+    if len(texts) == 1:
+        return ConfigError(texts[0])
+    heading = f"{places.subject} has {len(texts)} errors:"
+    return ConfigError("\n  ".join([heading, *_first(texts, _MOST_LISTED)]))
 
 
-def _is_echo(details: ErrorDetails) -> bool:
-    """Return whether a list is too short only because one of its items is wrong."""
-    return details["type"] == "too_short" and bool(details["input"])
-
-
-def _described(
-    details: ErrorDetails, root: type[StudyModel], places: Places
-) -> tuple[int, str, str]:
-    at: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
-    # a missing key has no line: use that of the mapping around it
-    place = at[:-1] if details["type"] == "missing" else at
-    return places.line(place) or 0, places.where(*place), _text(details, at, root)
+def _first(texts: Sequence[str], most: int) -> list[str]:
+    more = len(texts) - most
+    return [*texts[:most], f"and {more} more"] if more > 0 else list(texts)
 
 
 def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
@@ -487,14 +484,6 @@ _MOST_ERRORS = 3
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """The content of a YAML file, with the line of every key and list item, from 1."""
-
-    data: Mapping[str, Json]
-    lines: Mapping[KeyPath, int] = field(default_factory=dict, repr=False)
-
-
 def shown_path(path: Path) -> str:
     """Return a path for messages, relative to the working directory if it lies below it."""
     try:
@@ -538,24 +527,24 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n")
 
 
-def read_yaml(path: Path) -> Document:
-    """Read a YAML file that holds a mapping, without a key written twice."""
-    try:
-        data, lines = parse_yaml(read_text(path))
-    except YamlProblem as problem:
-        raise malformed(path, problem) from None
+def read_yaml(path: Path) -> tuple[dict[str, JsonValue], dict[KeyPath, int]]:
+    """Read a YAML file that holds a mapping; return it, and the line of each key and list item."""
+    data, lines = _parse_yaml(path, read_text(path))
     if not isinstance(data, dict):
         raise ConfigError(
             f"{shown_path(path)}, line 1: expected keys with values, such as `description: ...`"
         )
-    return Document(data, lines)
+    return data, lines
 
 
-def malformed(path: Path, problem: YamlProblem, language: str = "YAML") -> ConfigError:
-    """Return the error for a malformed file, with the position."""
-    line = "" if problem.line is None else f", line {problem.line}"
-    column = "" if problem.column is None else f", column {problem.column}"
-    return ConfigError(f"{shown_path(path)}{line}{column}: malformed {language}: {problem}")
+def _parse_yaml(path: Path, text: str, language: str = "YAML") -> _Parsed:
+    try:
+        return parse_yaml(text)
+    except YamlProblem as problem:
+        line = "" if problem.line is None else f", line {problem.line}"
+        column = "" if problem.column is None else f", column {problem.column}"
+        where = f"{shown_path(path)}{line}{column}"
+        raise ConfigError(f"{where}: malformed {language}: {problem}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,7 +565,7 @@ class OptionsError(ConfigError):
         found = [f"line {one.line}: {one.text}" if one.line else one.text for one in problems]
         separator = ", " if problems[0].line else ": "
         whole = f"{subject}{separator}" if subject else ""
-        super().__init__(f"{whole}{'; '.join([*found[:_MOST_ERRORS], *_more(found)])}")
+        super().__init__(f"{whole}{'; '.join(_first(found, _MOST_ERRORS))}")
 
     def placed(self, where: Callable[..., str]) -> ConfigError:
         """Return the error with the position of each key path by ``where``; itself, if known."""
@@ -587,14 +576,10 @@ class OptionsError(ConfigError):
             found.setdefault((where(*one.path), one.path[-1:]), one.text)
         texts = [f"{place}: {text}" for (place, _), text in found.items()]
         if len(texts) > 1:
-            listed = [f"{len(texts)} errors in {self.subject}:", *texts[:_MOST_ERRORS]]
-            return ConfigError("\n  ".join([*listed, *_more(texts)]))
+            heading = f"{len(texts)} errors in {self.subject}:"
+            return ConfigError("\n  ".join([heading, *_first(texts, _MOST_ERRORS)]))
         ((place, _),) = found
         return ConfigError(": ".join(filter(None, (place, self.subject, self.problems[0].text))))
-
-
-def _more(found: Sequence[str]) -> list[str]:
-    return [f"and {len(found) - _MOST_ERRORS} more"] if len(found) > _MOST_ERRORS else []
 
 
 @contextmanager
@@ -604,15 +589,6 @@ def placing(where: Callable[..., str]) -> Iterator[None]:
         yield
     except OptionsError as error:
         raise error.placed(where) from None
-
-
-@contextmanager
-def locating(located: Callable[[ConfigError], ConfigError]) -> Iterator[None]:
-    """Replace ConfigErrors that are raised within, such as by ``Places.located``."""
-    try:
-        yield
-    except ConfigError as error:
-        raise located(error) from error
 
 
 def parse_options(
@@ -629,7 +605,14 @@ def parse_options(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        found = [_problem(one, model, lines or {}) for one in error.errors(include_url=False)]
+        found = [
+            Problem(
+                one["loc"],
+                _explained(one, dotted(one["loc"]), model),
+                _of_longest_prefix(lines or {}, one["loc"]),
+            )
+            for one in error.errors(include_url=False)
+        ]
     raise OptionsError(subject, found)
 
 
@@ -640,12 +623,6 @@ def parse_row(model: type[_Model], data: Mapping[str, Json], where: str) -> _Mod
     except OptionsError as error:
         found = [one.text.replace("option `", "field `") for one in error.problems[:_MOST_ERRORS]]
     raise ConfigError(f"{where}: {'; '.join(found)}")
-
-
-def _problem(error: ErrorDetails, model: type[BaseModel], lines: Mapping[KeyPath, int]) -> Problem:
-    key = error["loc"]
-    line = next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), None)
-    return Problem(key, _explained(error, dotted(key), model), line)
 
 
 def _explained(error: ErrorDetails, name: str, model: type[BaseModel]) -> str:
@@ -670,8 +647,6 @@ def _such_as(error: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 _DATASETS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-
-_Parsed: TypeAlias = tuple[object, dict[KeyPath, int]]
 
 
 def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
@@ -700,13 +675,6 @@ def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
     return value, places
 
 
-def _parse_yaml(path: Path, text: str, language: str = "YAML") -> _Parsed:
-    try:
-        return parse_yaml(text)
-    except YamlProblem as problem:
-        raise malformed(path, problem, language) from None
-
-
 def _parse_json(path: Path, text: str) -> _Parsed:
     name = shown_path(path)
     try:
@@ -730,10 +698,7 @@ def check_plain(value: object, places: Places, *at: str | int) -> None:
         for i, item in enumerate(value):
             check_plain(item, places, *at, i)
     elif isinstance(value, float) and not math.isfinite(value):
-        _not_plain(f"must be finite, got {value}", at, places)
+        raise places.error(f"`{dotted(at)}` must be finite, got {value}", *at)
     elif value is not None and not isinstance(value, str | int | float | bool):
-        _not_plain(f"must be a text or a number, got {value}; put it in quotes", at, places)
-
-
-def _not_plain(text: str, at: KeyPath, places: Places) -> NoReturn:
-    raise places.error(f"`{dotted(at)}` {text}", *at)
+        rule = f"must be a text or a number, got {value}; put it in quotes"
+        raise places.error(f"`{dotted(at)}` {rule}", *at)

@@ -103,7 +103,7 @@ def test_every_key_is_read(write: Write) -> None:
         ("hf", "x"): {},
     }
     assert study.base_dir == Path()
-    assert study.lines["selector", "seed"] == 26
+    assert study.places.lines["selector", "seed"] == 26
     assert study.places.where("candidates", 0, "label") == "study.yaml, line 22"
 
 
@@ -124,7 +124,7 @@ def test_json_says_the_same_as_yaml(write: Write) -> None:
     as_json = {"$schema": "study.schema.json", **expected.source}
     found = load_study(write(json.dumps(as_json, indent="\t"), "s.json"), environ=ENVIRON)
     assert found.config == expected.config
-    assert found.lines[("name",)] == 3
+    assert found.places.lines[("name",)] == 3
 
 
 # Each case: text appended to LEAST (six lines), and what the message must hold.

@@ -52,9 +52,9 @@ def test_missing_and_huge_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_key_and_item_has_its_line(tmp_path: Path) -> None:
-    document = read_yaml(written(tmp_path, "a: 1\n# note\nb:\n  c: [x,\n    y]\n"))
-    assert document.data == {"a": 1, "b": {"c": ["x", "y"]}}
-    assert document.lines == {
+    data, lines = read_yaml(written(tmp_path, "a: 1\n# note\nb:\n  c: [x,\n    y]\n"))
+    assert data == {"a": 1, "b": {"c": ["x", "y"]}}
+    assert lines == {
         ("a",): 1,
         ("b",): 3,
         ("b", "c"): 4,
@@ -64,10 +64,10 @@ def test_every_key_and_item_has_its_line(tmp_path: Path) -> None:
 
 
 def test_what_an_alias_repeats_stands_at_its_anchor(tmp_path: Path) -> None:
-    document = read_yaml(written(tmp_path, "a: &x\n  k: 1\nb: *x\n"))
-    assert document.data["b"] == {"k": 1}
-    assert document.lines[("b",)] == 3
-    assert document.lines[("b", "k")] == 2
+    data, lines = read_yaml(written(tmp_path, "a: &x\n  k: 1\nb: *x\n"))
+    assert data["b"] == {"k": 1}
+    assert lines[("b",)] == 3
+    assert lines[("b", "k")] == 2
 
 
 @pytest.mark.parametrize(

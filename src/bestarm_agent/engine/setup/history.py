@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 from zipfile import BadZipFile
@@ -19,7 +18,6 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.config.yaml import locating
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError
@@ -184,7 +182,7 @@ async def learn_from_history(
             )
         return state
 
-    with locating(partial(parts.study.places.located, ("selector", "history"))):
+    with parts.study.places.locating("selector", "history"):
         history = await load_history(
             [str(base / source) if is_score_file(source) else source for source in sources],
             parts.examples,

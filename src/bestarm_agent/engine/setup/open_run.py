@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -14,7 +13,6 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.load import LoadedStudy, load_study, read_examples, study_from
-from bestarm_agent.config.yaml import locating
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import BudgetSet, Event, Started
@@ -107,7 +105,7 @@ def recorded_parts(
         raise StoreError("the run's configuration is not a mapping; the log is damaged")
     folder = Path() if options.store is None else folder_of(options.store)
     loaded = study_from(started.config, folder / started.base)
-    with locating(partial(loaded.places.located, ("dataset",))):
+    with loaded.places.locating("dataset"):
         rows = examples or read_examples(loaded.config.dataset, loaded.base_dir)
     n = len(state.example_ids) // loaded.config.repeats
     began_with = n + started.kept_back

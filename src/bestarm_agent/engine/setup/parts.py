@@ -16,7 +16,6 @@ from bestarm_agent.config.datasets import Label, load_labels, slices_of
 from bestarm_agent.config.load import LoadedStudy, check_fields, read_examples, read_prompts
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.config.yaml import locating
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example, Slice, each_drawn
 from bestarm_agent.domain.request_reply import Reply, Request
@@ -75,7 +74,7 @@ def assemble(
 ) -> StudyParts:
     """Read and check everything that a configuration names; raise ConfigError if it is wrong."""
     config, base_dir, places = study.config, study.base_dir, study.places
-    with locating(partial(places.located, ("dataset",))):
+    with places.locating("dataset"):
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
         held: Sequence[int] = ()
         if config.confirm is not None and config.gate is None and config.certify is None:
@@ -83,17 +82,17 @@ def assemble(
         out = set(held)
         shown = [row for number, row in enumerate(rows) if number not in out]
         found = each_drawn(shown, config.repeats)
-    with locating(partial(places.located, ("slices",))):
+    with places.locating("slices"):
         slices = slices_of(found, config.slices.by)
     mode, judge = open_mode(study, found, catalog)
     prompts = read_prompts(config.prompts, base_dir, catalog, places)
-    with locating(partial(places.located, ("prompts",))):
+    with places.locating("prompts"):
         fixed = check_fields(prompts, config.dataset, found)
     providers = ProviderSet(config, base_dir, catalog, places)
     dropped = left_out(judge, found, providers.able) if judge.models else []
     candidates, merged = expand(config, prompts, providers.params, places)
     grid_notices = _grid_notices(candidates, providers, fixed, config.repeats)
-    with locating(partial(places.located, ("labels",))):
+    with places.locating("labels"):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
         study=study,
@@ -233,7 +232,7 @@ class CandidateFactory:
             if not provider.capabilities(model).priced:
                 unknown.append(f"{provider.name}/{model}")
         if unknown:
-            with locating(partial(self._parts.study.places.located, ("budget", "usd"))):
+            with self._parts.study.places.locating("budget", "usd"):
                 raise ConfigError(
                     f"budget.usd is set, but {price_unknown_message(unknown)}; or cap calls or "
                     f"tokens instead"
@@ -252,7 +251,7 @@ class CandidateFactory:
     def _compiled(self, template: PromptTemplate) -> CompiledPrompt:
         if template not in self._prompts:
             prompt = CompiledPrompt(template)
-            with locating(partial(self._parts.study.places.located, ("prompts",))):
+            with self._parts.study.places.locating("prompts"):
                 check_prompt(prompt, self._parts.examples)
             self._prompts[template] = prompt
         return self._prompts[template]

@@ -14,7 +14,6 @@ from bestarm_agent.config.study import StudyConfig, rate_limits
 from bestarm_agent.config.yaml import (
     KeyPath,
     Places,
-    locating,
     parse_options,
     placing,
     shown_path,
@@ -69,11 +68,11 @@ class ProviderSet:
         """Add to errors where the study names a model, and its options."""
         own = _OptionPlaces(self.places, self._config, self._catalog, provider, model)
 
-        def located(error: ConfigError) -> ConfigError:
-            return self.places.located(own.entry, error)
-
-        with locating(located), placing(own.where):
-            yield
+        try:
+            with placing(own.where):
+                yield
+        except ConfigError as error:
+            raise self.places.located(own.entry, error) from error
 
     def _check_names(self) -> None:
         limits = self._config.limits

@@ -12,7 +12,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import ObjectiveSpec, ScorerSpec, SelectorSpec, StopSpec
-from bestarm_agent.config.yaml import Places, locating, placing
+from bestarm_agent.config.yaml import Places, placing
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.record import Size, axes_of
@@ -129,7 +129,7 @@ def open_selection(
     """
     config, chosen = study.config, study.config.selector
     judge = _placed_judge(config.scorer, study, catalog, "scorer")
-    with locating(partial(study.places.located, ("dataset",))):
+    with study.places.locating("dataset"):
         check_examples(judge, examples)
     measures = {}
     for name, spec in sorted(config.measures.items()):  # a log keeps no order of keys

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from bestarm_agent.config.yaml import OptionsError, Problem, locating, parse_options
+from bestarm_agent.config.yaml import OptionsError, Problem, parse_options
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
@@ -196,8 +196,12 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
             return None
         return BilledError(failure(FailureKind.SERVER, f"{name}: {reason}"), Spend(calls=1))
 
-    def _naming(self, model: str) -> AbstractContextManager[None]:
-        return locating(lambda error: ConfigError(f"{self.name}/{model}: {error}"))
+    @contextmanager
+    def _naming(self, model: str) -> Iterator[None]:
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}/{model}: {error}") from error
 
     @cached_property
     def _devices(self) -> tuple[int, ...]:
