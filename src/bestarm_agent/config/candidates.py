@@ -91,17 +91,17 @@ def _without_excluded(
 ) -> list[Combination]:
     excluded: set[int] = set()
     for i, rule in enumerate(config.exclude):
-        matched = [j for j, found in enumerate(combinations) if _matches(found, rule)]
+        matched = [
+            j
+            for j, found in enumerate(combinations)
+            if all(_has(found, key, value) for key, value in rule.items())
+        ]
         if not matched:
             raise _unmatched(combinations, i, rule, places)
         excluded.update(matched)
     if combinations and len(excluded) == len(combinations) and not config.candidates:
         raise places.error("`exclude` leaves no candidate; take a rule away", "exclude")
     return [found for j, found in enumerate(combinations) if j not in excluded]
-
-
-def _matches(combination: Combination, rule: Mapping[str, JsonValue]) -> bool:
-    return all(_has(combination, key, value) for key, value in rule.items())
 
 
 def _has(combination: Combination, key: str, wanted: JsonValue) -> bool:
@@ -159,11 +159,6 @@ def label_all(combinations: Sequence[Combination]) -> list[str]:
     return labels
 
 
-def full_label(combination: Combination) -> str:
-    """Return the label of a combination that joins a running study: all its parts."""
-    return combination.label or _label(combination, {"model", "prompt", *combination.params})
-
-
 def _varying(combinations: Sequence[Combination]) -> set[str]:
     """Return the names of the parts that are not the same in all combinations."""
     names = {"model", "prompt", *(name for found in combinations for name in found.params)}
@@ -214,7 +209,8 @@ def explicit_candidate(
         content = {**content, "prompt": template.name}
     spec = _validated(CandidateSpec, content, places)
     found = explicit_combination(config, spec, places)
-    return make_candidate(found, full_label(found), prompts, places)
+    label = found.label or _label(found, {"model", "prompt", *found.params})
+    return make_candidate(found, label, prompts, places)
 
 
 def explicit_combination(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -366,11 +365,7 @@ def _arrow_values(column: Any) -> list[object]:  # noqa: ANN401 - an arrow array
 Reader: TypeAlias = Callable[[Path], Iterable[Mapping[str, object]]]
 
 READERS: Final = Registry[Reader](
-    "dataset format",
-    None,
-    {},
-    callable,
-    "a function from a path to rows",
+    "dataset format", None, {}, callable, "a function from a path to rows"
 )
 _SUFFIXES = {
     ".jsonl": "jsonl",
@@ -404,17 +399,24 @@ def load_examples(
         ConfigError: the file is missing, empty or malformed, or a row breaks a rule.
         PluginError: the function of a dotted path cannot be used.
     """
-    check_file(path)
-    with _reading(path):
-        rows = islice(_rows(path, _format_of(path, format), columns, base_dir or Path()), limit)
-        return to_examples(rows, columns, shown_path(path))
+    rows = load_rows(path, columns=columns, format=format, base_dir=base_dir)
+    return to_examples(islice(rows, limit), columns, shown_path(path))
 
 
-def load_rows(path: Path, kind: str = "dataset") -> Iterator[Row]:
-    """Read the rows of a file, by its suffix; ``kind`` names it in a ConfigError."""
+def load_rows(
+    path: Path,
+    kind: str = "dataset",
+    *,
+    columns: Columns = ALL_COLUMNS,
+    format: str = "auto",
+    base_dir: Path | None = None,
+) -> Iterator[Row]:
+    """Read the rows of a file, as ``load_examples``; ``kind`` names it in a ConfigError."""
     check_file(path, kind)
-    with _reading(path):
-        yield from _rows(path, _format_of(path, "auto"), ALL_COLUMNS, Path())
+    try:
+        yield from _rows(path, _format_of(path, format), columns, base_dir or Path())
+    except OSError as error:
+        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
 
 
 def load_huggingface_examples(
@@ -491,14 +493,6 @@ def _format_of(path: Path, format: str) -> str:
             f"{shown_path(path)}: the suffix {path.suffix!r} is none of {known}; set the format"
         )
     return found
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
 
 
 LENGTH = "length_bucket"

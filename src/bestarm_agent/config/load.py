@@ -150,9 +150,7 @@ def load_study(
     data, places = read_source(path)
     data.pop("$schema", None)  # for editors, in a JSON file
     data.setdefault("name", _name_of(path))
-    named = {key: (given_by or {}).get(key, f"override {key}") for key in overrides or {}}
-    places = replace(places, origins={tuple(key.split(".")): name for key, name in named.items()})
-    return _loaded(data, overrides or {}, places, environ, path, path.parent)
+    return _loaded(data, overrides or {}, given_by or {}, places, environ, path, path.parent)
 
 
 def study_place(path: Path) -> tuple[str, Path]:
@@ -188,22 +186,25 @@ def study_from(
         environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
     """
     data = {key: _copied(value) for key, value in content.items()}
-    origins: dict[KeyPath, str] = {tuple(k.split(".")): f"override {k}" for k in overrides or {}}
-    places = Places("the study", origins=origins)
+    places = Places("the study")
     check_plain(data, places)
-    return _loaded(data, overrides or {}, places, environ, None, base_dir or Path())
+    return _loaded(data, overrides or {}, {}, places, environ, None, base_dir or Path())
 
 
 def _loaded(
     data: dict[str, JsonValue],
     overrides: Mapping[str, Json],
+    given_by: Mapping[str, str],
     places: Places,
     environ: Mapping[str, str] | None,
     path: Path | None,
     base_dir: Path,
 ) -> LoadedStudy:
+    origins: dict[KeyPath, str] = {}
     for key, value in overrides.items():
         _override(data, key, value)
+        origins[tuple(key.split("."))] = given_by.get(key, f"override {key}")
+    places = replace(places, origins=origins)
     context = {"environ": environment() if environ is None else environ}
     try:
         config = StudyConfig.model_validate(data, context=context)

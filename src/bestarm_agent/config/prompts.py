@@ -9,7 +9,7 @@ their own anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from glob import escape, glob
 from itertools import pairwise
@@ -115,7 +115,11 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> None:
     One example is rendered for every set of fields that occurs, null or not: others of the same
     set render alike, unless the template computes with the values.
     """
-    for example in _one_per_field_set(examples):
+    first: dict[frozenset[tuple[str, bool]], Example] = {}
+    for example in examples:
+        fields = frozenset((field, value is None) for field, value in example.inputs.items())
+        first.setdefault(fields, example)
+    for example in first.values():
         try:
             prompt.render(example.inputs)
         except ConfigError as error:
@@ -129,14 +133,6 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> None:
             ) from None
 
 
-def _one_per_field_set(examples: Iterable[Example]) -> Iterable[Example]:
-    found: dict[frozenset[tuple[str, bool]], Example] = {}
-    for example in examples:
-        fields = frozenset((field, value is None) for field, value in example.inputs.items())
-        found.setdefault(fields, example)
-    return found.values()
-
-
 def _printed(value: object) -> object:
     """Refuse to print null, which would put the word None into a prompt."""
     if value is None:
@@ -144,15 +140,10 @@ def _printed(value: object) -> object:
     return value
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, keep_trailing_newline=True, finalize=_printed
-    )
-    del environment.globals["lipsum"], environment.filters["random"]
-    return environment
-
-
-_JINJA = _environment()
+_JINJA = ImmutableSandboxedEnvironment(
+    undefined=StrictUndefined, keep_trailing_newline=True, finalize=_printed
+)
+del _JINJA.globals["lipsum"], _JINJA.filters["random"]
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
