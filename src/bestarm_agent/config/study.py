@@ -177,6 +177,7 @@ def read_share(value: object) -> object:
 Count: TypeAlias = Annotated[int, Strict(), Field(ge=1)]
 Positive: TypeAlias = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Share: TypeAlias = Annotated[float, Strict(), Field(ge=0, le=1)]
+Inside: TypeAlias = Annotated[float, Strict(), Field(gt=0, lt=1)]  # of (0, 1), without its ends
 Flag: TypeAlias = Annotated[bool, Strict()]
 Text: TypeAlias = Annotated[str, Field(min_length=1)]
 # Names stand in labels, tables and file names.
@@ -600,7 +601,7 @@ def _seconds(minutes: float | None) -> float | None:
 class StopSpec(StudyModel):
     """When a run may stop though the best is not established."""
 
-    within: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
+    within: Inside | None = Field(
         None,
         description="Stop once the leading candidate is shown to be at most this far below the "
         "best, in (0, 1), at the confidence of `selector`.",
@@ -629,7 +630,7 @@ class SelectorSpec(StudyModel):
         description="Unit in which the rule saves: calls, or dollars. Per dollar, expensive "
         "candidates are pulled less (docs/costs.md); needs known prices.",
     )
-    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
+    confidence: Inside | None = Field(
         None,
         description="Confidence in (0, 1) that the answer must have; a run whose budget ends "
         "before exits with code 3. Left out: none is asked for, intervals are stated at 0.95.",
@@ -744,7 +745,7 @@ class ObjectiveSpec(StudyModel):
         "those whose price is at most `usd_per_1k_calls`. `cheapest-within-epsilon`: the cheapest "
         "of those at most `epsilon` below the best. All but `best` need known prices.",
     )
-    epsilon: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
+    epsilon: Inside = Field(
         0.02,
         description="How far below the highest mean is good enough, in (0, 1); for "
         "`cheapest-within-epsilon`.",
@@ -834,7 +835,7 @@ class ConfirmSpec(StudyModel):
         description=f'Share of the examples kept back, in (0, {_MOST}]; 0.2 or "20%". The '
         "selection does not see them.",
     )
-    baseline: Annotated[str, Strict(), Field(min_length=1)] | None = Field(
+    baseline: Text | None = Field(
         None, description="Label of a candidate that answers them too, to be compared with."
     )
 
@@ -857,7 +858,7 @@ GEPA = "gepa"
 class OptimizeSpec(StudyModel):
     """Lets a function propose prompts by what went wrong, in rounds."""
 
-    proposer: Annotated[str, Strict(), Field(min_length=1)] = Field(
+    proposer: Text = Field(
         description="Function that proposes prompts, as `module:function`, or `gepa`."
     )
     rounds: Annotated[int, Field(ge=1)] = Field(4, description="Times that it is asked at most.")
@@ -875,10 +876,8 @@ class CertifySpec(StudyModel):
     one minus a score.
     """
 
-    risk: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
-        description="Largest mean loss in (0, 1) that is good enough."
-    )
-    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
+    risk: Inside = Field(description="Largest mean loss in (0, 1) that is good enough.")
+    confidence: Inside = Field(
         0.9, description="Probability in (0, 1) that no bad candidate is certified."
     )
     judge: ScorerSpec = Field(
@@ -926,9 +925,7 @@ _MARGIN = 0.02
 class GateSpec(StudyModel):
     """Asks whether challengers are not worse than a baseline instead of for the best candidate."""
 
-    baseline: Annotated[str, Strict(), Field(min_length=1)] = Field(
-        description="Label of the candidate that the others are compared with."
-    )
+    baseline: Text = Field(description="Label of the candidate that the others are compared with.")
     challengers: tuple[Annotated[str, Strict()], ...] = Field(
         (), description="Labels of the candidates to be compared. Left out: all others."
     )
@@ -943,7 +940,7 @@ class GateSpec(StudyModel):
         f"study has `slices`. Left out: the margin; {_MARGIN} with `improve`.",
     )
     improve: bool = Field(False, description="Ask for challengers that are better.")
-    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
+    confidence: Inside = Field(
         0.95, description="Probability in (0, 1) that all verdicts together are right."
     )
 

@@ -321,38 +321,28 @@ _LIKE_A_TYPO = 0.75
 _NAMES = r"^\w["
 _NAME_RULE = "must begin with a letter or digit and hold only letters, digits, spaces and .:@+()-_"
 
-# The rule that a value breaks, by pydantic's type of error.
-_PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "string_type": lambda _: "must be a text",
-    "string_too_short": lambda _: "must not be empty",
-    "string_too_long": lambda context: f"must have at most {context['max_length']:,} characters",
-    "string_pattern_mismatch": lambda context: _pattern_rule(context["pattern"]),
-    "too_short": lambda _: "must not be empty",
-    "int_type": lambda _: "must be a whole number",
-    "int_parsing": lambda _: "must be a whole number",
-    "int_from_float": lambda _: "must be a whole number",
-    "float_parsing": lambda _: "must be a number",
-    "float_type": lambda _: "must be a number",
-    "finite_number": lambda _: "must be finite",
-    "decimal_parsing": lambda _: "must be a number",
-    "decimal_type": lambda _: "must be a number",
-    "list_type": lambda _: "must be a list (`- item` on lines of their own, or [a, b])",
-    "bool_parsing": lambda _: "must be true or false",
-    "bool_type": lambda _: "must be true or false",
-    "tuple_type": lambda _: "must be a list (`- item` on lines of their own, or [a, b])",
-    "dict_type": lambda _: "must be a mapping (`key: value`)",
-    "model_type": lambda _: "must be a mapping (`key: value`)",
-    "literal_error": lambda context: f"must be {context['expected']}",
-    "enum": lambda context: f"must be {context['expected']}",
-    "greater_than": lambda context: f"must be greater than {context['gt']:g}",
-    "greater_than_equal": lambda context: f"must be at least {context['ge']:g}",
-    "less_than": lambda context: f"must be less than {context['lt']:g}",
-    "less_than_equal": lambda context: f"must be at most {context['le']:g}",
+# The rule that a value breaks, by pydantic's type of error; filled in from the error's context.
+_RULES = {
+    "string_type": "must be a text",
+    "string_too_long": "must have at most {max_length:,} characters",
+    "string_pattern_mismatch": "must match the pattern `{pattern}`",
+    "finite_number": "must be finite",
+    **dict.fromkeys(("string_too_short", "too_short"), "must not be empty"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("decimal_type", "decimal_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(
+        ("list_type", "tuple_type"),
+        "must be a list (`- item` on lines of their own, or [a, b])",
+    ),
+    **dict.fromkeys(("dict_type", "model_type"), "must be a mapping (`key: value`)"),
+    **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
 }
-
-
-def _pattern_rule(pattern: str) -> str:
-    return _NAME_RULE if pattern.startswith(_NAMES) else f"must match the pattern `{pattern}`"
 
 
 def config_error(error: ValidationError, root: type[StudyModel], places: Places) -> ConfigError:
@@ -422,10 +412,13 @@ def rule_of(details: ErrorDetails) -> str:
     """Return the rule that was broken and the value found: "must be at least 1, got 0"."""
     if details["type"] == BROKEN_RULE:
         return details["msg"]
-    predicate = _PREDICATES.get(details["type"])
-    rule = (
-        f"is refused ({details['msg']})" if predicate is None else predicate(details.get("ctx", {}))
-    )
+    context = details.get("ctx", {})
+    if str(context.get("pattern", "")).startswith(_NAMES):
+        rule = _NAME_RULE
+    elif details["type"] in _RULES:
+        rule = _RULES[details["type"]].format(**context)
+    else:
+        rule = f"is refused ({details['msg']})"
     return f"{rule}, got {shown(details['input'])}"
 
 
@@ -468,14 +461,9 @@ def model_at(root: type[StudyModel], path: KeyPath) -> type[StudyModel] | None:
         else:
             inner = [item for item in get_args(here) if item is not ...]
             here = inner[-1] if inner else None
-        here = _without_none(here)
+        if get_origin(here) in (Union, UnionType):
+            here = next(item for item in get_args(here) if item is not type(None))
     return here if isinstance(here, type) and issubclass(here, StudyModel) else None
-
-
-def _without_none(annotation: Any) -> Any:  # noqa: ANN401 - an annotation may be anything
-    if get_origin(annotation) in (Union, UnionType):
-        return next(item for item in get_args(annotation) if item is not type(None))
-    return annotation
 
 
 _MOST_BYTES = 4_000_000
