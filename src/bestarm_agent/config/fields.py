@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from bestarm_agent.domain.digest import canonical
@@ -39,6 +39,22 @@ def dotted(path: Iterable[str | int]) -> str:
     """
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
     return text.removeprefix(".")
+
+
+def replaced(
+    value: object, replace: Callable[[Any, tuple[str | int, ...]], JsonValue], *at: str | int
+) -> JsonValue:
+    """Return a copy of ``value``, found ``at`` this path, with ``replace(scalar, path)`` of each.
+
+    Example:
+        >>> replaced({"a": [1, 2], "b": 3}, lambda one, at: f"{dotted(at)} is {one}")
+        {'a': ['a[0] is 1', 'a[1] is 2'], 'b': 'b is 3'}
+    """
+    if isinstance(value, Mapping):
+        return {key: replaced(item, replace, *at, key) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [replaced(item, replace, *at, i) for i, item in enumerate(value)]
+    return replace(value, at)
 
 
 def allow_also(schema: dict[str, Any], *others: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import Columns, load_examples, load_huggingface_examples
-from bestarm_agent.config.fields import dotted, shown
+from bestarm_agent.config.fields import dotted, replaced, shown
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
 from bestarm_agent.config.study import (
     DatasetSpec,
@@ -27,10 +27,10 @@ from bestarm_agent.config.study import (
 from bestarm_agent.config.yaml import (
     KeyPath,
     Places,
-    check_plain,
     config_error,
     model_at,
     placing,
+    plain_copy,
     read_source,
 )
 from bestarm_agent.domain.candidate import PromptTemplate
@@ -185,9 +185,8 @@ def study_from(
         overrides: values that replace those of ``content``, by dotted key.
         environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
     """
-    data = {key: _copied(value) for key, value in content.items()}
     places = Places("the study")
-    check_plain(data, places)
+    data = {key: plain_copy(value, places, key) for key, value in content.items()}
     return _loaded(data, overrides or {}, {}, places, environ, None, base_dir or Path())
 
 
@@ -229,7 +228,7 @@ def _override(data: dict[str, JsonValue], key: str, value: Json) -> None:
     here = data
     for depth in range(len(parents)):
         here = _mapping_in(here, parents[: depth + 1], key)
-    here[last] = _copied(value)
+    here[last] = replaced(value, lambda one, _: one)
 
 
 def _mapping_in(
@@ -248,11 +247,3 @@ def _mapping_in(
         )
     around[path[-1]] = found
     return found
-
-
-def _copied(value: Json) -> JsonValue:
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_copied(item) for item in value]
-    return value

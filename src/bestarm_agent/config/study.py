@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from bestarm_agent.config.fields import StudyModel, allow_also, broken, shown
+from bestarm_agent.config.fields import StudyModel, allow_also, broken, replaced, shown
 from bestarm_agent.config.yaml import KeyPath
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import canonical
@@ -48,22 +48,18 @@ _DOLLARS = re.compile(rf"\s*\$?{_AMOUNT}(?:usd)?\s*", re.IGNORECASE)
 _SHARE = re.compile(rf"{_AMOUNT}(%?)\s*")
 
 
-def expand_variables(value: JsonValue, environ: Mapping[str, str], *at: str | int) -> JsonValue:
+def expand_variables(value: JsonValue, environ: Mapping[str, str]) -> JsonValue:
     """Replace every ``${NAME}`` in the texts of ``value``; report one that is not set.
-
-    ``at`` is the path to ``value``, for messages.
 
     Example:
         >>> expand_variables({"base_url": "${HOST}/v1"}, {"HOST": "http://localhost"})
         {'base_url': 'http://localhost/v1'}
     """
-    if isinstance(value, str):
-        return _expand_text(value, environ, at)
-    if isinstance(value, list):
-        return [expand_variables(item, environ, *at, i) for i, item in enumerate(value)]
-    if isinstance(value, dict):
-        return {key: expand_variables(item, environ, *at, key) for key, item in value.items()}
-    return value
+
+    def expanded(one: JsonValue, at: KeyPath) -> JsonValue:
+        return _expand_text(one, environ, at) if isinstance(one, str) else one
+
+    return replaced(value, expanded)
 
 
 def _expand_text(text: str, environ: Mapping[str, str], at: KeyPath) -> str:
@@ -125,17 +121,17 @@ def without_secret_names(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return params
 
 
-def tidy(value: JsonValue, *at: str | int) -> JsonValue:
+def tidy(value: JsonValue) -> JsonValue:
     """Return ``value`` with whole floats as integers, so 1.0 and 1 are the same; refuse NaN."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            broken(f"must be finite, got {value}", *at)
-        return int(value) if value.is_integer() else value
-    if isinstance(value, list):
-        return [tidy(item, *at, i) for i, item in enumerate(value)]
-    if isinstance(value, dict):
-        return {key: tidy(item, *at, key) for key, item in value.items()}
-    return value
+
+    def tidied(one: JsonValue, at: KeyPath) -> JsonValue:
+        if not isinstance(one, float):
+            return one
+        if not math.isfinite(one):
+            broken(f"must be finite, got {one}", *at)
+        return int(one) if one.is_integer() else one
+
+    return replaced(value, tidied)
 
 
 def axis(value: JsonValue) -> tuple[JsonValue, ...]:
@@ -1144,7 +1140,7 @@ class StudyConfig(StudyModel):
 
     @model_validator(mode="after")
     def _check_candidates(self) -> Self:
-        prompts = [spec.label for spec in self.prompts]
+        prompts = {spec.label for spec in self.prompts}
         for i, candidate in enumerate(self.candidates):
             _check_candidate_model(candidate, i, self)
             if candidate.prompt not in prompts and None not in prompts:

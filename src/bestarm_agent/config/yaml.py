@@ -24,7 +24,7 @@ from pydantic_core import ErrorDetails
 from yaml.nodes import Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from bestarm_agent.config.fields import BROKEN_RULE, StudyModel, dotted, shown
+from bestarm_agent.config.fields import BROKEN_RULE, StudyModel, dotted, replaced, shown
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError, nearest
 
@@ -659,8 +659,7 @@ def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
         raise ConfigError(f"{name} is empty; `bestarm-agent init` writes a study to start from")
     if not isinstance(value, dict):
         raise ConfigError(f"{name}: a study must be a mapping (`key: value`), got {shown(value)}")
-    check_plain(value, places)
-    return value, places
+    return {key: plain_copy(item, places, key) for key, item in value.items()}, places
 
 
 def _parse_json(path: Path, text: str) -> _Parsed:
@@ -677,16 +676,15 @@ def _parse_json(path: Path, text: str) -> _Parsed:
     return value, _parse_yaml(path, text.replace("\t", " "), "JSON")[1]
 
 
-def check_plain(value: object, places: Places, *at: str | int) -> None:
-    """Raise ConfigError if ``value``, found ``at`` this path, is not JSON (NaN, a date)."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            check_plain(item, places, *at, key)
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            check_plain(item, places, *at, i)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise places.error(f"`{dotted(at)}` must be finite, got {value}", *at)
-    elif value is not None and not isinstance(value, str | int | float | bool):
-        rule = f"must be a text or a number, got {value}; put it in quotes"
-        raise places.error(f"`{dotted(at)}` {rule}", *at)
+def plain_copy(value: object, places: Places, *at: str | int) -> JsonValue:
+    """Return a copy of ``value``, found ``at`` this path; ConfigError: not JSON (NaN, a date)."""
+
+    def checked(one: JsonValue, path: KeyPath) -> JsonValue:
+        if isinstance(one, float) and not math.isfinite(one):
+            raise places.error(f"`{dotted(path)}` must be finite, got {one}", *path)
+        if one is not None and not isinstance(one, str | int | float | bool):
+            rule = f"must be a text or a number, got {one}; put it in quotes"
+            raise places.error(f"`{dotted(path)}` {rule}", *path)
+        return one
+
+    return replaced(value, checked, *at)
