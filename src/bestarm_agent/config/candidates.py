@@ -208,20 +208,29 @@ def explicit_candidate(
         prompts = {**prompts, template.name: template}
         content = {**content, "prompt": template.name}
     spec = _validated(CandidateSpec, content, places)
-    found = explicit_combination(config, spec, places)
+    found = _explicit(config, _by_label(config), spec, places)
     label = found.label or _label(found, {"model", "prompt", *found.params})
     return make_candidate(found, label, prompts, places)
 
 
-def explicit_combination(
-    config: StudyConfig, spec: CandidateSpec, places: Places, entry: int | None = None
+def _by_label(config: StudyConfig) -> dict[str, ModelSpec]:
+    return dict(zip(config.model_labels, config.models, strict=True))
+
+
+def _explicit(
+    config: StudyConfig,
+    models: Mapping[str, ModelSpec],
+    spec: CandidateSpec,
+    places: Places,
+    entry: int | None = None,
 ) -> Combination:
     """Return the combination of an explicit candidate, with the shared parameters.
 
-    ``entry`` is its index in the study file, if any. Raises ConfigError if there is no such model.
+    ``models`` are those of the study by label; ``entry`` is the candidate's index in the study
+    file, if any. Raises ConfigError if there is no such model.
     """
     at = () if entry is None else ("candidates", entry)
-    model, label = _model_of(config, spec, places)
+    model, label = _model_of(models, spec, places)
     shared = {name: of[0] for name, of in _axes(config, model).items() if len(of) == 1}
     given = {**shared, **spec.params}
     params = {name: value for name, value in given.items() if value is not None}
@@ -242,17 +251,18 @@ def make_candidate(
     return Candidate(model.provider, model.name, template, dict(found.params), label)
 
 
-def _model_of(config: StudyConfig, spec: CandidateSpec, places: Places) -> tuple[ModelSpec, str]:
-    by_label = dict(zip(config.model_labels, config.models, strict=True))
-    if spec.model in by_label:
-        return by_label[spec.model], spec.model
+def _model_of(
+    models: Mapping[str, ModelSpec], spec: CandidateSpec, places: Places
+) -> tuple[ModelSpec, str]:
+    if spec.model in models:
+        return models[spec.model], spec.model
     if "/" not in spec.model:
-        raise places.error(f"model {shown(spec.model)} is unknown; {nearest(spec.model, by_label)}")
-    named = [(model, label) for label, model in by_label.items() if model.model == spec.model]
+        raise places.error(f"model {shown(spec.model)} is unknown; {nearest(spec.model, models)}")
+    named = [(model, label) for label, model in models.items() if model.model == spec.model]
     if len(named) == 1:
         return named[0]
     short = spec.model.rstrip("/").rpartition("/")[2]
-    label = spec.model if short in by_label else short
+    label = spec.model if short in models else short
     return _validated(ModelSpec, {"model": spec.model}, places), label
 
 
@@ -299,13 +309,13 @@ def expand(
         ConfigError: an exclusion matches nothing, a name is unknown, a model does not support a
             parameter given for it only, two candidates are the same, or none is left.
     """
-    places = places or Places("the study")
+    places, models = places or Places("the study"), _by_label(config)
     combinations = [
         *grid(config, tuple(prompts), places),
-        *(explicit_combination(config, c, places, i) for i, c in enumerate(config.candidates)),
+        *(_explicit(config, models, c, places, i) for i, c in enumerate(config.candidates)),
     ]
-    models = {(found.model.provider, found.model.name) for found in combinations}
-    taken = {model: capabilities(*model) for model in models}
+    names = {(found.model.provider, found.model.name) for found in combinations}
+    taken = {name: capabilities(*name) for name in names}
     _check_spelling(config, taken, places)
     merged = _merged(combinations, taken, places)
     labels = label_all(merged)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from enum import StrEnum
@@ -1141,8 +1141,9 @@ class StudyConfig(StudyModel):
     @model_validator(mode="after")
     def _check_candidates(self) -> Self:
         prompts = {spec.label for spec in self.prompts}
+        labels, models = self.model_labels, {spec.model for spec in self.models}
         for i, candidate in enumerate(self.candidates):
-            _check_candidate_model(candidate, i, self)
+            _check_candidate_model(candidate, i, labels, models)
             if candidate.prompt not in prompts and None not in prompts:
                 names = [name for name in prompts if name is not None]
                 broken(
@@ -1171,9 +1172,10 @@ def _check_unique(labels: list[str | None] | tuple[str, ...], key: str, what: st
             )
 
 
-def _check_candidate_model(candidate: CandidateSpec, i: int, config: StudyConfig) -> None:
-    labels = config.model_labels
-    if candidate.model in {*labels, *(spec.model for spec in config.models)}:
+def _check_candidate_model(
+    candidate: CandidateSpec, i: int, labels: Sequence[str], models: Collection[str]
+) -> None:
+    if candidate.model in labels or candidate.model in models:
         if candidate.options:
             broken("belong to this model's entry in `models`", "candidates", i, "options")
         return
