@@ -189,12 +189,13 @@ class _Reader:
         if len(self._open) == _DEEPEST:
             _refuse(node, _TOO_DEEP)
         self._open.append(node)
-        content = self._mapping(node, path) if node.tag == _MAPPING else self._list(node, path)
+        content: JsonValue
+        if node.tag == _MAPPING:
+            content = self._mapping(node, path)
+        else:
+            content = [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
         self._open.pop()
         return content
-
-    def _list(self, node: Node, path: KeyPath) -> list[JsonValue]:
-        return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
 
     def _mapping(self, node: Node, path: KeyPath) -> dict[str, JsonValue]:
         merged: dict[str, JsonValue] = {}

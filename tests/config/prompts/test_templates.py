@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import Environment, nodes
 
 from bestarm_agent.config.prompts import MAX_CHARS, CompiledPrompt, check_prompt
 from bestarm_agent.domain.candidate import Message, PromptTemplate
@@ -172,6 +173,21 @@ def test_a_long_document_is_within_the_limits() -> None:
 def test_every_render_has_all_its_rounds() -> None:
     prompt = CompiledPrompt(PromptTemplate("p", "{% for i in range(60000) %}{% endfor %}{{ a }}"))
     assert [prompt.render({"a": i}) for i in range(3)] == ["0", "1", "2"]
+
+
+def test_equal_texts_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    compile_source = Environment.compile
+
+    def counted(self: Environment, source: nodes.Template, *rest: object) -> object:
+        compiled.append(source)
+        return compile_source(self, source, *rest)  # type: ignore[call-overload] # as it is called
+
+    monkeypatch.setattr(Environment, "compile", counted)
+    for name in ("one", "two"):
+        prompt = CompiledPrompt(PromptTemplate(name, "compiled once: {{ a }}"))
+        assert (prompt.name, prompt.render({"a": name})) == (name, f"compiled once: {name}")
+    assert len(compiled) == 1
 
 
 def test_inputs_are_not_changed() -> None:
