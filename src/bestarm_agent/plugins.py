@@ -78,23 +78,20 @@ class Registry(Generic[T]):
         """
         if name in self.built_in:
             return import_path(self.built_in[name])  # type: ignore[return-value] # tested by name
-        subject, entry = f"`{name}`", None
-        if not is_path(name):
-            entry = self._entry(name)
-            subject += f" ({entry.value}) of {_owner(entry)}"
+        entry = None if is_path(name) else self._entry(name)
         try:
             found = imported(name) if entry is None else import_path(entry.value)
         except ConfigError as error:  # it names the path and the way out
             raise PluginError(f"{self.kind} {error}") from error
         except (Exception, SystemExit) as error:  # a module may raise anything when imported
             raise PluginError(
-                f"{self.kind} {subject}{_owner_of(name)} cannot be used: importing it raised "
+                f"{self.kind} {_subject(name, entry)} cannot be used: importing it raised "
                 f"{type(error).__name__}: {error}; repair, update or uninstall it, or choose "
                 "another"
             ) from error
         if not self.fits(found):
             raise PluginError(
-                f"{self.kind} {subject}{_owner_of(name)} is {found!r:.60}, not {self.expected}"
+                f"{self.kind} {_subject(name, entry)} is {found!r:.60}, not {self.expected}"
             )
         return found  # type: ignore[return-value] # `fits` has said so
 
@@ -117,11 +114,11 @@ def _owner(entry: EntryPoint) -> str:
     return "an unknown distribution" if dist is None else f"{dist.name} {dist.version}"
 
 
-def _owner_of(name: str) -> str:
-    """Return " of DISTRIBUTION VERSION" for the module of a dotted path, "" if it is not known."""
+def _subject(name: str, entry: EntryPoint | None) -> str:
+    """Return the name of an entry point or a dotted path with its distribution, if it is known."""
     from importlib.metadata import packages_distributions, version
 
-    if not is_path(name):
-        return ""
+    if entry is not None:
+        return f"`{name}` ({entry.value}) of {_owner(entry)}"
     owners = packages_distributions().get(name.partition(":")[0].partition(".")[0], [])
-    return f" of {owners[0]} {version(owners[0])}" if owners else ""
+    return f"`{name}` of {owners[0]} {version(owners[0])}" if owners else f"`{name}`"

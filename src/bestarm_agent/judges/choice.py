@@ -108,13 +108,10 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
 
 def _statement(plain: str, ends: Sequence[int], options: Mapping[str, str]) -> str | None:
     matches = (_STATED.match(plain, end) for end in ends)
-    found = [match for match in matches if match and _stated_by(match) in options]
-    more = {match["other"] or match["next"] for match in found} & options.keys()
-    return _only({_stated_by(match) for match in found} | more)
-
-
-def _stated_by(match: re.Match[str]) -> str:
-    return str(match["letter"] or match["small"]).upper()
+    said = [(str(match["letter"] or match["small"]).upper(), match) for match in matches if match]
+    found = [(letter, match) for letter, match in said if letter in options]
+    more = {match["other"] or match["next"] for _, match in found} & options.keys()
+    return _only({letter for letter, _ in found} | more)
 
 
 def _letters(pattern: re.Pattern[str], plain: str, options: Mapping[str, str]) -> set[str]:

@@ -61,7 +61,7 @@ class ContainsJudge(WholeTextJudge[ContainsOptions]):
         return combine(contains(answer, part, words=words) for part in self._targets(example))
 
 
-Flag: TypeAlias = Literal["ignore-case", "multi-line", "dot-all", "ascii"]
+Flag: TypeAlias = Literal["ignore-case", "multi-line", "dot-all", "ascii"]  # as regex.DOTALL
 
 
 class RegexOptions(ShortRuleOptions):
@@ -89,7 +89,6 @@ class RegexOptions(ShortRuleOptions):
 
     def compiled(self) -> regex.Pattern[str]:
         """Compile the pattern; raises ValueError if it is malformed."""
-        # such as regex.IGNORECASE
         flags = sum(getattr(regex, flag.replace("-", "").upper()) for flag in self.flags)
         try:
             return regex.compile(self.pattern, flags, cache_pattern=False)
