@@ -180,13 +180,11 @@ class CommandProvider(Provider[CommandOptions]):
                 FailureKind.MALFORMED_REPLY, f"the program {request.model}: no answer: {reason}"
             )
             raise BilledError(malformed, self.options.bound()) from error
-        cost = answer.cost(Spend())
-        self.options.check(cost, f"the program {request.model}")
+        cost = answer.cost(Spend(), self.options, f"the program {request.model}")
         failed = answer.failed(self._hidden)
         if failed is not None:
             raise BilledError(failed, cost)
-        priced = self.options.usd_per_call is not None
-        return answer.reply(cost, Usage(), seconds, priced=priced, hidden=self._hidden)
+        return answer.reply(cost, Usage(), seconds, self.options, self._hidden)
 
 
 def _input_line(request: Request) -> bytes:

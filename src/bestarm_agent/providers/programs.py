@@ -59,14 +59,6 @@ class ProgramOptions(StrictModel):
             counted=self.max_tokens is not None and self.max_gpu_seconds is not None,
         )
 
-    def check(self, cost: Spend, program: str) -> None:
-        """Check that an answer kept the declared bounds; raises BilledError, fatal."""
-        broken = self.broken_bound(cost)
-        if broken is None:
-            return
-        message = f"{program} took more than it declared, so that no budget could be kept: {broken}"
-        raise BilledError(failure(FailureKind.BAD_REQUEST, f"{message}; raise the option"), cost)
-
     def broken_bound(self, spend: Spend) -> str | None:
         """Return the option that ``spend`` exceeds, with both values; None if all bounds hold."""
         declared = {
@@ -125,28 +117,39 @@ class Answer(StrictModel):
         message = masked(self.message, hidden) or "the program gave no message"
         return failure(self.error, message, retry_after=self.retry_after)
 
-    def cost(self, called: Spend) -> Spend:
-        """Return the cost of calls through our clients and of those that the program reports."""
+    def cost(self, called: Spend, options: ProgramOptions, program: str) -> Spend:
+        """Return the cost of calls through our clients and of those that the program reports.
+
+        Raises BilledError, fatal, if that breaks a bound that the options declare.
+        """
         least = int(called.calls == 0)
-        return called + Spend(
+        cost = called + Spend(
             calls=max(least if self.calls is None else self.calls, least),
             tokens=self.usage.input + self.usage.output,
             usd_nanos=nanos(self.usd or 0),
             gpu_seconds=self.gpu_seconds,
         )
+        if broken := options.broken_bound(cost):
+            error = failure(
+                FailureKind.BAD_REQUEST,
+                f"{program} took more than it declared, so that no budget could be kept: {broken}; "
+                "raise the option",
+            )
+            raise BilledError(error, cost)
+        return cost
 
     def reply(
         self,
         cost: Spend,  # of all calls
         usage: Usage,  # of the calls through our clients that were answered
         seconds: float,  # until the answer
-        *,
-        priced: bool,  # unreported dollars are 0, not unknown
+        options: ProgramOptions,
         hidden: Mapping[str, str],  # secrets and other texts to leave out
     ) -> Reply:
         """Return the answer with its cost.
 
-        Tokens that failed calls may have been billed for count as input.
+        Tokens that failed calls may have been billed for count as input. Dollars that are not
+        reported are 0 where the options declare a bound, else unknown.
         """
         keys = [text for text, shown in hidden.items() if shown == REDACTED]
         usage = add_usage(usage, Usage(**self.usage.model_dump()))
@@ -154,7 +157,7 @@ class Answer(StrictModel):
             text=without_traces(self.text or "", keys),
             finish=self.finish,
             usage=replace(usage, input=usage.input + cost.tokens - usage.total),
-            usd_nanos=cost.usd_nanos if priced or self.usd is not None else None,
+            usd_nanos=None if options.usd_per_call is None and self.usd is None else cost.usd_nanos,
             seconds=seconds,
             gpu_seconds=cost.gpu_seconds,
             model=without_traces(self.model, keys),

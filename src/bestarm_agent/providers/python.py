@@ -357,13 +357,11 @@ class PythonProvider(Provider[PythonOptions]):
         return await value if inspect.isawaitable(value) else value
 
     def _reply(self, answer: Answer, models: Models, program: Program, seconds: float) -> Reply:
-        cost = answer.cost(models.spend)
-        self.options.check(cost, f"program {program.name}")
+        cost = answer.cost(models.spend, self.options, f"program {program.name}")
         error = answer.failed(program.hidden)
         if error is not None:
             raise BilledError(_as_candidate_error(error, program), cost)
-        priced = self.options.usd_per_call is not None
-        return answer.reply(cost, models.usage, seconds, priced=priced, hidden=program.hidden)
+        return answer.reply(cost, models.usage, seconds, self.options, program.hidden)
 
     def _program(self, model: str) -> Program:
         if model not in self._programs:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
 DEFAULT_MAX_TOKENS = 4096
@@ -266,13 +266,3 @@ def chat_messages(request: Request) -> list[dict[str, Json]]:
 def own_params(request: Request) -> dict[str, Json]:
     """Return the parameters that keep their names: all but the longest answer."""
     return {name: value for name, value in request.params.items() if name not in MAX_TOKENS}
-
-
-def check_params(request: Request, known: frozenset[str], name: str) -> None:
-    """Check that a model takes all parameters of a request; raises ConfigError."""
-    for param in request.params:
-        if param not in known:
-            raise ConfigError(
-                f"{name} does not take the parameter `{param}`; {nearest(param, known)}; add it to "
-                "`params` in the model's options if it does"
-            )

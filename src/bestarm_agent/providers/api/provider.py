@@ -18,7 +18,7 @@ from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.api.endpoints import (
     Endpoint,
     EndpointPool,
@@ -34,7 +34,6 @@ from bestarm_agent.providers.api.protocol import (
     Answer,
     Wire,
     charged_usage,
-    check_params,
     items,
     malformed,
     max_output_tokens,
@@ -253,7 +252,13 @@ class ApiProvider(Provider[ApiOptions]):
 
     def _encode(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
         wire, facts = known.wires[request.text is None], known.facts
-        check_params(request, wire.params_of(facts), f"{self.name}/{request.model}")
+        taken = wire.params_of(facts)
+        unknown = next((name for name in request.params if name not in taken), None)
+        if unknown is not None:
+            raise ConfigError(
+                f"{self.name}/{request.model} does not take the parameter `{unknown}`; "
+                f"{nearest(unknown, taken)}; add it to `params` in the model's options if it does"
+            )
         body = wire.encode(request, facts, max_output_tokens(request, facts))
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
 
