@@ -55,7 +55,6 @@ class LocalModel(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.n_loads = 0  # number of times that it was loaded
         self.load_seconds: float | None = None  # on average
         self.call_seconds: float | None = None  # worker seconds of one call, on average
 
@@ -145,11 +144,6 @@ class LocalProvider(Provider[LocalOptionsT], Generic[LocalOptionsT, LocalModelT]
         super().__init__(name, options, base_dir)
         self._models: dict[str, LocalModelT] = {}
         self._memory: ModelMemory | None = None
-
-    @property
-    def n_loads(self) -> int:
-        """Number of times that models were loaded."""
-        return sum(model.n_loads for model in self._models.values())
 
     @property
     def loading(self) -> tuple[str, ...]:

@@ -111,7 +111,6 @@ class Worker(LocalModel):
             )
             raise failure(FailureKind.MODEL_NOT_FOUND, self._broken) from error
         seconds = self._clock() - start
-        self.n_loads += 1
         self.load_seconds = averaged(self.load_seconds, seconds)
         self._uncharged += seconds
 

@@ -112,7 +112,6 @@ class VllmServer(LocalModel):
             await self.close()
             raise
         self._is_awake = True
-        self.n_loads += 1
         self.load_seconds = averaged(self.load_seconds, self._clock() - start)
 
     async def unload(self) -> None:
