@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
@@ -83,17 +84,9 @@ class JudgeSuite:
         judge = case.build()
         replies = [reply for reply, _ in case.scored]
         apart = [_score(case, judge, reply) for reply in replies]
-
-        async def together() -> list[Score]:
-            calls = _Calls(case.answer)
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(judge.score(case.example, reply, calls))
-                    for reply in replies * 3
-                ]
-            return [task.result() for task in tasks]
-
-        assert asyncio.run(together()) == apart * 3
+        calls = _Calls(case.answer)
+        scores = together(judge.score(case.example, reply, calls) for reply in replies * 3)
+        assert asyncio.run(scores) == apart * 3
 
     def test_a_failure_of_the_candidate_is_blamed_on_it(self, case: JudgeCase) -> None:
         for reply in case.failing:

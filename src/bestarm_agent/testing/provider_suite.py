@@ -19,20 +19,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
+from bestarm_agent.errors import Blame, ConfigError, ProviderError
 from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.failures import failure
 
 _T = TypeVar("_T")
-
-_CANDIDATES_OWN = {
-    FailureKind.REFUSED,
-    FailureKind.UNPARSABLE,
-    FailureKind.TOO_LONG,
-    FailureKind.CONTENT_FILTERED,
-    FailureKind.GAVE_UP,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +42,7 @@ class ProviderCase:
 
 async def answer_all(provider: Provider, requests: Sequence[Request]) -> list[Reply]:
     """Send all requests at once and return the replies in the same order."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(provider.generate(request)) for request in requests]
-    return [task.result() for task in tasks]
+    return await together(provider.generate(request) for request in requests)
 
 
 class ProviderSuite:
@@ -108,23 +100,25 @@ class ProviderSuite:
     def test_concurrent_calls_do_not_mix(self, case: ProviderCase) -> None:
         async def main(provider: Provider) -> None:
             apart = [await provider.generate(request) for request in case.requests]
-            together = await answer_all(provider, [*case.requests] * 5)
-            assert [reply.text for reply in together] == [reply.text for reply in apart] * 5
-            assert [reply.score for reply in together] == [reply.score for reply in apart] * 5
-            assert [reply.usage for reply in together] == [reply.usage for reply in apart] * 5
+            at_once = await answer_all(provider, [*case.requests] * 5)
+            assert [reply.text for reply in at_once] == [reply.text for reply in apart] * 5
+            assert [reply.score for reply in at_once] == [reply.score for reply in apart] * 5
+            assert [reply.usage for reply in at_once] == [reply.usage for reply in apart] * 5
 
         self._with(case, main)
 
     def test_failures_are_typed_and_leave_the_others_alone(self, case: ProviderCase) -> None:
         async def main(provider: Provider) -> None:
+            errors = together(_failure(provider, bad) for bad in case.failing)
             async with asyncio.TaskGroup() as group:
-                failing = [group.create_task(_failure(provider, bad)) for bad in case.failing]
+                failing = group.create_task(errors)
                 good = group.create_task(answer_all(provider, case.requests))
             assert len(good.result()) == len(case.requests)
-            for error in (task.result() for task in failing):
+            for error in failing.result():
                 assert str(error).strip()
                 assert not (error.transient and error.fatal)
-                assert (error.blame is Blame.CANDIDATE) == (error.kind in _CANDIDATES_OWN)
+                implied = failure(error.kind, str(error)).blame
+                assert (error.blame is Blame.CANDIDATE) == (implied is Blame.CANDIDATE)
 
         self._with(case, main)
 
