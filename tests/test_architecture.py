@@ -28,8 +28,8 @@ FLOORS = tuple(
     config.fields
     config.yaml
     config.catalog config.functions
-    config.datasets config.study
-    config.candidates config.prompts
+    config.study
+    config.candidates config.datasets config.prompts
     config.load config.starter
     config.settings config.__init__
     store simulation

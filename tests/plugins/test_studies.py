@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent import Budget, Options, Study
-from bestarm_agent.config.load import read_examples
+from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example

@@ -12,9 +12,9 @@ import numpy as np
 
 from bestarm_agent.certification.certificate import Rounds, plan_rounds
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import Columns, load_examples, load_labels
+from bestarm_agent.config.datasets import load_labels, read_examples
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.config.study import CertifySpec, StudyConfig
+from bestarm_agent.config.study import CertifySpec, DatasetSpec, StudyConfig
 from bestarm_agent.config.yaml import Places, placing
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
@@ -134,7 +134,8 @@ def _labelled(
     path = base_dir / spec.labels
     by_id = {example.id: example for example in examples}
     found = {}
-    for row in load_examples(path, Columns("id", "target"), format="jsonl"):
+    dataset = DatasetSpec(path=str(path), format="jsonl", id="id", target="target")
+    for row in read_examples(dataset, Path()):
         if row.id not in by_id:
             raise ConfigError(
                 f"{path.name} labels example {row.id!r}, which the dataset does not hold; "

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -26,6 +26,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.functions import load_object
+from bestarm_agent.config.study import DatasetSpec, HuggingFaceSpec
 from bestarm_agent.config.yaml import check_file, parse_row, shown_path
 from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.example import Example, Slice
@@ -45,31 +46,30 @@ class Row:
     values: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The fields of a row that hold id, target and inputs."""
+def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
+    """Read the dataset of a study: a file, or a dataset of the hub, downloaded if necessary.
 
-    # unique; None: ``id`` if the first row has it, else rows are numbered: "000001"
-    id: str | None = None
-    # reference answer or a list of acceptable ones; None: no judge needs one
-    target: str | None = None
-    fields: tuple[str, ...] | None = None  # for templates; None: all but the target
+    Args:
+        spec: says where it is, and which fields hold id, target and inputs.
+        base_dir: folder from which its path starts, and where a reader's module is looked up.
 
-    def selected(self, available: Sequence[str], source: str) -> list[str]:
-        """Return the columns of a table to read; raise ConfigError if it lacks one."""
-        if self.fields is None:
-            return list(available)
-        named = {*self.fields, self.id, self.target} - {None}
-        for name in sorted(map(str, named)):
-            if name not in available:
-                raise ConfigError(f"{source} has no field `{name}`; {nearest(name, available)}")
-        return [name for name in available if name in named or name == _AUTOMATIC_ID]
+    Raises:
+        ConfigError: the dataset is missing, empty or malformed, a row breaks a rule, or the extra
+            ``data`` is missing.
+        PluginError: the function of a dotted path cannot be used.
+    """
+    wanted = None if spec.fields is None else {*spec.fields, spec.id, spec.target} - {None}
+    if (hub := spec.huggingface) is not None:
+        source = f"split `{hub.split}` of the Hugging Face dataset {hub.name}"
+        rows = _huggingface_rows(hub, wanted, source)
+    else:
+        path = base_dir / (spec.path or "")
+        source = shown_path(path)
+        rows = load_rows(path, format=spec.format, wanted=wanted, base_dir=base_dir)
+    return _examples(islice(rows, spec.limit), spec, source)
 
 
-ALL_COLUMNS = Columns()
-
-
-def to_examples(rows: Iterable[Row], columns: Columns, source: str) -> tuple[Example, ...]:
+def _examples(rows: Iterable[Row], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
     """Turn rows into examples, in order; raise ConfigError with the dataset and the row.
 
     Fields must be there, ids unique, targets not empty, and values JSON.
@@ -77,7 +77,7 @@ def to_examples(rows: Iterable[Row], columns: Columns, source: str) -> tuple[Exa
     examples: list[Example] = []
     places: dict[str, str] = {}  # by id
     seen: set[str] = set()
-    id_field = columns.id
+    id_field = spec.id
     for number, row in enumerate(rows, start=1):
         where = f"{source}, {row.place}"
         seen.update(row.values)
@@ -92,21 +92,21 @@ def to_examples(rows: Iterable[Row], columns: Columns, source: str) -> tuple[Exa
                 "unique, or name another field as the id"
             )
         places[name] = row.place
-        inputs: Any = _inputs(row, columns)  # checked next
-        examples.append(Example(name, inputs, _reference(row, columns.target, where)))
+        inputs: Any = _inputs(row, spec)  # checked next
+        examples.append(Example(name, inputs, _reference(row, spec.target, where)))
         _check_content(examples[-1], where)
     if not examples:
         raise ConfigError(f"{source} holds no rows; add at least one example")
-    for field in columns.fields or ():
+    for field in spec.fields or ():
         if field not in seen:
             raise ConfigError(f"{source}: no row has the field `{field}`; {nearest(field, seen)}")
     return tuple(examples)
 
 
-def _inputs(row: Row, columns: Columns) -> dict[str, object]:
-    if columns.fields is None:
-        return {field: value for field, value in row.values.items() if field != columns.target}
-    return {field: row.values[field] for field in columns.fields if field in row.values}
+def _inputs(row: Row, spec: DatasetSpec) -> dict[str, object]:
+    if spec.fields is None:
+        return {field: value for field, value in row.values.items() if field != spec.target}
+    return {field: row.values[field] for field in spec.fields if field in row.values}
 
 
 def _reference(row: Row, field: str | None, where: str) -> str | tuple[str, ...] | None:
@@ -317,18 +317,42 @@ def _kind(value: object) -> str:
 _BATCH_ROWS = 1024
 
 
-def read_parquet(path: Path, columns: Columns) -> Iterator[Row]:
+_Wanted: TypeAlias = Collection[str | None] | None  # the columns to read; None: all
+
+
+def _selected(wanted: _Wanted, available: Sequence[str], source: str) -> list[str]:
+    """Return the columns of a table to read; raise ConfigError if it lacks one."""
+    if wanted is None:
+        return list(available)
+    for name in sorted(map(str, wanted)):
+        if name not in available:
+            raise ConfigError(f"{source} has no field `{name}`; {nearest(name, available)}")
+    return [name for name in available if name in wanted or name == _AUTOMATIC_ID]
+
+
+def read_parquet(path: Path, wanted: _Wanted) -> Iterator[Row]:
     """Read the required columns of a parquet file."""
     parquet = _extra("pyarrow.parquet", "reading parquet files")
     lib = import_module("pyarrow.lib")
     try:
         with parquet.ParquetFile(path) as file:
-            names = columns.selected(file.schema_arrow.names, shown_path(path))
+            names = _selected(wanted, file.schema_arrow.names, shown_path(path))
             batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
             yield from _arrow_rows(batches)
     except (lib.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{shown_path(path)} is not a sound parquet file: {reason}") from None
+
+
+def _huggingface_rows(hub: HuggingFaceSpec, wanted: _Wanted, source: str) -> Iterator[Row]:
+    library = _extra("datasets", "reading datasets of the Hugging Face hub")
+    try:
+        table = library.load_dataset(hub.name, hub.subset, split=hub.split, revision=hub.revision)
+    except Exception as error:  # the hub, the network, the disk, the dataset's own files
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"cannot load {source}: {reason}") from error
+    table = table.select_columns(_selected(wanted, table.column_names, source))
+    return _arrow_rows(table.with_format("arrow").iter(batch_size=_BATCH_ROWS))
 
 
 def _extra(module: str, purpose: str) -> ModuleType:
@@ -377,83 +401,26 @@ _SUFFIXES = {
 }
 
 
-def load_examples(
-    path: Path,
-    columns: Columns = ALL_COLUMNS,
-    *,
-    format: str = "auto",
-    limit: int | None = None,
-    base_dir: Path | None = None,
-) -> tuple[Example, ...]:
-    """Read a dataset from a file.
-
-    Args:
-        path: the file.
-        columns: the fields that hold id, target and inputs.
-        format: "jsonl", "json", "csv", "tsv", "parquet", or a dotted path ``module:function``;
-            "auto" goes by the suffix.
-        limit: read at most this many rows, from the top, >= 1; None reads all.
-        base_dir: folder where the module of a dotted path is looked up first.
-
-    Raises:
-        ConfigError: the file is missing, empty or malformed, or a row breaks a rule.
-        PluginError: the function of a dotted path cannot be used.
-    """
-    rows = load_rows(path, columns=columns, format=format, base_dir=base_dir)
-    return to_examples(islice(rows, limit), columns, shown_path(path))
-
-
 def load_rows(
     path: Path,
     kind: str = "dataset",
     *,
-    columns: Columns = ALL_COLUMNS,
     format: str = "auto",
+    wanted: _Wanted = None,
     base_dir: Path | None = None,
 ) -> Iterator[Row]:
-    """Read the rows of a file, as ``load_examples``; ``kind`` names it in a ConfigError."""
+    """Read the rows of a file, as ``read_examples``; ``kind`` names it in a ConfigError.
+
+    Of a parquet file, only the columns ``wanted`` are read.
+    """
     check_file(path, kind)
     try:
-        yield from _rows(path, _format_of(path, format), columns, base_dir or Path())
+        yield from _rows(path, _format_of(path, format), wanted, base_dir or Path())
     except OSError as error:
         raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
 
 
-def load_huggingface_examples(
-    name: str,
-    columns: Columns = ALL_COLUMNS,
-    *,
-    split: str = "test",
-    subset: str | None = None,
-    revision: str | None = None,
-    limit: int | None = None,
-) -> tuple[Example, ...]:
-    """Read a dataset of the Hugging Face hub, or a local folder; download it if necessary.
-
-    Args:
-        name: name on the hub, or a local folder.
-        columns: the fields that hold id, target and inputs.
-        split: the split to read.
-        subset: configuration of the dataset; None for its only or default one.
-        revision: commit, tag or branch; pin it to keep the rows from changing.
-        limit: read at most this many rows, from the top, >= 1; None reads all.
-
-    Raises:
-        ConfigError: the extra ``data`` is missing, or the dataset cannot be loaded.
-    """
-    hub = _extra("datasets", "reading datasets of the Hugging Face hub")
-    source = f"split `{split}` of the Hugging Face dataset {name}"
-    try:
-        table = hub.load_dataset(name, subset, split=split, revision=revision)
-    except Exception as error:  # the hub, the network, the disk, the dataset's own files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"cannot load {source}: {reason}") from error
-    table = table.select_columns(columns.selected(table.column_names, source))
-    batches = table.with_format("arrow").iter(batch_size=_BATCH_ROWS)
-    return to_examples(islice(_arrow_rows(batches), limit), columns, source)
-
-
-def _rows(path: Path, format: str, columns: Columns, base_dir: Path) -> Iterator[Row]:
+def _rows(path: Path, format: str, wanted: _Wanted, base_dir: Path) -> Iterator[Row]:
     match format:
         case "jsonl":
             return read_jsonl(path)
@@ -464,7 +431,7 @@ def _rows(path: Path, format: str, columns: Columns, base_dir: Path) -> Iterator
         case "tsv":
             return read_separated(path, "\t")
         case "parquet":
-            return read_parquet(path, columns)
+            return read_parquet(path, wanted)
         case _:
             read = READERS.load(format, imported=partial(load_object, base_dir=base_dir))
             return _read_by_plugin(read, path, format)

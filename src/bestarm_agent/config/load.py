@@ -13,7 +13,6 @@ from dotenv import dotenv_values
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import Columns, load_examples, load_huggingface_examples
 from bestarm_agent.config.fields import dotted, replaced, shown
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
 from bestarm_agent.config.study import (
@@ -38,17 +37,6 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.errors import ConfigError
-
-
-def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
-    """Read the dataset of a study; raise ConfigError if it is missing or breaks a rule."""
-    columns = Columns(spec.id, spec.target, spec.fields)
-    if spec.huggingface is not None:
-        source = spec.huggingface.model_dump()
-        name = source.pop("name")
-        return load_huggingface_examples(name, columns, **source, limit=spec.limit)
-    path = base_dir / (spec.path or "")
-    return load_examples(path, columns, format=spec.format, limit=spec.limit, base_dir=base_dir)
 
 
 def read_prompts(

@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.config.datasets import Columns, load_examples, load_huggingface_examples
+from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
 
 pa = pytest.importorskip("pyarrow", reason="parquet needs pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+
+
+def examples_of(**spec: Any) -> tuple[Example, ...]:  # noqa: ANN401 - keys of a study
+    return read_examples(DatasetSpec.model_validate(spec), Path())
 
 
 @pytest.fixture
@@ -38,54 +44,58 @@ def parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_parquet_is_read_without_float_noise(parquet: Path) -> None:
     fields = ["q", "when", "price"]
-    first, second = load_examples(parquet, Columns(target="answer", fields=tuple(fields)))
+    first, second = examples_of(path=str(parquet), target="answer", fields=tuple(fields))
     assert (first.id, first.reference) == ("1", "0.1")
     assert first.inputs == {"q": "x", "when": "2026-01-02", "price": "1.10"}
     assert (second.id, second.reference, second.inputs["q"]) == ("2", "46", None)
-    assert load_examples(parquet, Columns(target="many", fields=("q",)))[0].reference == ("a", "b")
-    assert len(load_examples(parquet, Columns(fields=("q",)), limit=1)) == 1
+    assert examples_of(path=str(parquet), target="many", fields=("q",))[0].reference == ("a", "b")
+    assert len(examples_of(path=str(parquet), fields=("q",), limit=1)) == 1
 
 
 def test_what_templates_cannot_use_is_refused(parquet: Path) -> None:
     with pytest.raises(ConfigError, match=r"^d\.parquet, row 1: field `image` holds bytes, which"):
-        load_examples(parquet)
+        examples_of(path=str(parquet))
 
 
 def test_missing_parquet_fields_are_named(parquet: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"^d\.parquet has no field `answr`; did you mean `answer`\?$"
     ):
-        load_examples(parquet, Columns(target="answr", fields=("q",)))
+        examples_of(path=str(parquet), target="answr", fields=("q",))
     with pytest.raises(
         ConfigError, match=r"^d\.parquet has no field `z`; there are `answer`, `id`"
     ):
-        load_examples(parquet, Columns(fields=("z",)))
+        examples_of(path=str(parquet), fields=("z",))
 
 
 def test_nan_and_null_targets_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "d.parquet"
     pq.write_table(pa.table({"q": [1.5, float("nan")], "a": [1.0, float("nan")]}), path)
     with pytest.raises(ConfigError, match=r"row 2: `a`: a target must be text, a number.*got nan"):
-        load_examples(path, Columns(target="a"))
+        examples_of(path=str(path), target="a")
     with pytest.raises(ConfigError, match=r"row 2: field `q` is not a number \(NaN or infinite\)"):
-        load_examples(path, Columns(fields=("q",)))
+        examples_of(path=str(path), fields=("q",))
 
 
 def test_a_broken_parquet_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("d.parquet").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(ConfigError, match=r"^d\.parquet is not a sound parquet file: ") as caught:
-        load_examples(Path("d.parquet"))
+        examples_of(path="d.parquet")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("module", ["pyarrow.parquet", "datasets"])
+@pytest.mark.usefixtures("parquet")
+@pytest.mark.parametrize(
+    ("module", "key", "value"),
+    [("pyarrow.parquet", "path", "d.parquet"), ("datasets", "huggingface", "org/name")],
+)
 def test_a_missing_extra_is_named(
-    module: str, parquet: Path, monkeypatch: pytest.MonkeyPatch
+    module: str, key: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=r"needs the extra `data`; run: pip install 'bestarm-ag"):
-        load_huggingface_examples("org/name") if module == "datasets" else load_examples(parquet)
+        examples_of(**{key: value})
 
 
 class HubTable:
@@ -119,13 +129,8 @@ def test_the_hub_is_asked_for_one_split(monkeypatch: pytest.MonkeyPatch) -> None
         return HubTable(table)
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    examples = load_huggingface_examples(
-        "org/name",
-        Columns(target="label", fields=("q",)),
-        subset="main",
-        split="train",
-        revision="v1",
-    )
+    hub = {"name": "org/name", "subset": "main", "split": "train", "revision": "v1"}
+    examples = examples_of(huggingface=hub, target="label", fields=("q",))
     assert calls == [("org/name", "main", "train", "v1")]
     assert len(examples) == 3000
     assert (examples[-1].id, examples[-1].inputs, examples[-1].reference) == (
@@ -137,7 +142,7 @@ def test_the_hub_is_asked_for_one_split(monkeypatch: pytest.MonkeyPatch) -> None
         ConfigError,
         match=r"^split `test` of the Hugging Face dataset org/name has no field `lable`; did you",
     ):
-        load_huggingface_examples("org/name", Columns(target="lable", fields=("q",)))
+        examples_of(huggingface="org/name", target="lable", fields=("q",))
 
 
 def test_what_the_hub_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,4 +155,4 @@ def test_what_the_hub_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None
         match=r"^cannot load split `tset` of the Hugging Face dataset org/name: Unknown split 'ts"
         r"et'\. Should be one of",
     ):
-        load_huggingface_examples("org/name", split="tset")
+        examples_of(huggingface={"name": "org/name", "split": "tset"})

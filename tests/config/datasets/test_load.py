@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bestarm_agent.config.datasets import MAX_LINE_BYTES, Columns, load_examples
+from bestarm_agent.config.datasets import MAX_LINE_BYTES, read_examples
+from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
 
@@ -20,6 +22,10 @@ def written(name: str, content: str | bytes) -> Path:
     path = Path(name)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
+
+
+def examples_of(path: Path, **spec: Any) -> tuple[Example, ...]:  # noqa: ANN401 - keys of a study
+    return read_examples(DatasetSpec(path=str(path), **spec), Path())
 
 
 ROWS = (
@@ -39,43 +45,43 @@ CONTENTS = {
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", list(CONTENTS))
 def test_every_text_format_gives_the_same_examples(name: str) -> None:
-    assert load_examples(written(name, CONTENTS[name]), Columns(target="answer")) == ROWS
+    assert examples_of(written(name, CONTENTS[name]), target="answer") == ROWS
 
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", list(CONTENTS))
 def test_byte_order_marks_carriage_returns_and_missing_last_line_ends_are_fine(name: str) -> None:
     content = b"\xef\xbb\xbf" + CONTENTS[name].strip().replace("\n", "\r\n").encode()
-    assert load_examples(written(name, content), Columns(target="answer")) == ROWS
+    assert examples_of(written(name, content), target="answer") == ROWS
 
 
 @pytest.mark.usefixtures("here")
 def test_the_format_may_be_said() -> None:
     path = written("data.txt", CONTENTS["d.csv"])
-    assert load_examples(path, Columns(target="answer"), format="csv") == ROWS
+    assert examples_of(path, target="answer", format="csv") == ROWS
     with pytest.raises(ConfigError, match=r"^data\.txt: the suffix '\.txt' is none of \.jsonl, "):
-        load_examples(path)
+        examples_of(path)
 
 
 @pytest.mark.usefixtures("here")
 def test_ids_default_to_the_field_id_then_to_row_numbers() -> None:
     path = written("d.jsonl", '{"q": 1}\n\n{"q": 2}\n')
-    assert [example.id for example in load_examples(path)] == ["000001", "000002"]
+    assert [example.id for example in examples_of(path)] == ["000001", "000002"]
     path = written("d.jsonl", '{"id": 7, "q": 1}\n{"id": 8.0, "q": 2}\n')
-    assert [example.id for example in load_examples(path)] == ["7", "8"]
-    assert [example.id for example in load_examples(path, Columns(id="q"))] == ["1", "2"]
+    assert [example.id for example in examples_of(path)] == ["7", "8"]
+    assert [example.id for example in examples_of(path, id="q")] == ["1", "2"]
 
 
 @pytest.mark.usefixtures("here")
 def test_fields_are_selected() -> None:
     path = written("d.jsonl", '{"Problem text": "x", "n": 1, "ans": "y"}\n{"n": 2, "ans": "z"}\n')
-    everything = load_examples(path, Columns(target="ans"))
+    everything = examples_of(path, target="ans")
     assert [dict(e.inputs) for e in everything] == [{"Problem text": "x", "n": 1}, {"n": 2}]
-    some = load_examples(path, Columns(target="ans", fields=("n",)))
+    some = examples_of(path, target="ans", fields=("n",))
     assert [dict(e.inputs) for e in some] == [{"n": 1}, {"n": 2}]
-    shown = load_examples(path, Columns(target="ans", fields=("ans", "n")))
+    shown = examples_of(path, target="ans", fields=("ans", "n"))
     assert [dict(e.inputs) for e in shown] == [{"ans": "y", "n": 1}, {"ans": "z", "n": 2}]
-    assert load_examples(path)[0].reference is None
+    assert examples_of(path)[0].reference is None
 
 
 @pytest.mark.usefixtures("here")
@@ -99,29 +105,29 @@ def test_fields_are_selected() -> None:
 )
 def test_targets_become_text(target: str, expected: str | tuple[str, ...]) -> None:
     path = written("d.jsonl", f'{{"q": 1, "a": {target}}}\n')
-    assert load_examples(path, Columns(target="a"))[0].reference == expected
+    assert examples_of(path, target="a")[0].reference == expected
 
 
 @pytest.mark.usefixtures("here")
 def test_only_the_first_rows_are_read() -> None:
     path = written("d.jsonl", '{"q": 1}\n{"q": 2}\nnot json\n')
-    assert len(load_examples(path, limit=2)) == 2
+    assert len(examples_of(path, limit=2)) == 2
 
 
 @pytest.mark.usefixtures("here")
 def test_values_may_hold_separators_quotes_and_line_breaks() -> None:
     path = written("d.csv", 'q,a\r\n"x, ""y""\r\nz",46\r\n"\u2028",\x0b\r\n')
-    first, second = load_examples(path)
+    first, second = examples_of(path)
     assert first.inputs == {"q": 'x, "y"\r\nz', "a": "46"}
     assert second.inputs == {"q": "\u2028", "a": "\x0b"}
     path = written("d.jsonl", '{"q": "a\u2028b"}\n')
-    assert load_examples(path)[0].inputs == {"q": "a\u2028b"}
+    assert examples_of(path)[0].inputs == {"q": "a\u2028b"}
 
 
 @pytest.mark.usefixtures("here")
 def test_columns_without_a_name_are_skipped() -> None:
     path = written("d.csv", ",q, a\n0,x,y\n")
-    assert load_examples(path, Columns(target="a")) == (Example("000001", {"q": "x"}, "y"),)
+    assert examples_of(path, target="a") == (Example("000001", {"q": "x"}, "y"),)
 
 
 @pytest.mark.usefixtures("here")
@@ -129,9 +135,7 @@ def test_long_values_fit_and_the_csv_modules_limit_is_put_back() -> None:
     import csv
 
     before = csv.field_size_limit()
-    assert (
-        len(str(load_examples(written("d.csv", "q\n" + "x" * 500_000))[0].inputs["q"])) == 500_000
-    )
+    assert len(str(examples_of(written("d.csv", "q\n" + "x" * 500_000))[0].inputs["q"])) == 500_000
     assert csv.field_size_limit() == before
 
 
@@ -179,7 +183,7 @@ def test_broken_files_are_refused_with_the_place(
     name: str, content: str | bytes, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        load_examples(written(name, content))
+        examples_of(written(name, content))
     assert "\n" not in str(caught.value)
 
 
@@ -229,17 +233,17 @@ def test_broken_rows_are_refused_with_the_place(
     rows: str, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        load_examples(written("d.jsonl", rows), Columns(**options))  # type: ignore[arg-type]
+        examples_of(written("d.jsonl", rows), **options)
 
 
 def test_missing_files_are_refused(here: Path) -> None:
     written("train.jsonl", "{}")
     with pytest.raises(ConfigError, match=r"^dataset tran\.jsonl does not exist; did you mean `tr"):
-        load_examples(Path("tran.jsonl"))
+        examples_of(Path("tran.jsonl"))
     with pytest.raises(ConfigError, match=r"does not exist, and neither does its folder; a relat"):
-        load_examples(here / "none" / "d.jsonl")
+        examples_of(here / "none" / "d.jsonl")
     with pytest.raises(ConfigError, match=r" is a folder; name a file in it"):
-        load_examples(here)
+        examples_of(here)
 
 
 def test_unreadable_files_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +254,7 @@ def test_unreadable_files_are_refused(here: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ConfigError, match=r"^cannot read d\.jsonl: Permission denied$"):
-        load_examples(path)
+        examples_of(path)
     assert here.is_dir()
 
 
@@ -258,6 +262,6 @@ def test_unreadable_files_are_refused(here: Path, monkeypatch: pytest.MonkeyPatc
 def test_twelve_thousand_examples() -> None:
     rows = ({"id": i, "question": f"{i}+1", "answer": i + 1} for i in range(12_000))
     path = written("d.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    examples = load_examples(path, Columns(target="answer"))
+    examples = examples_of(path, target="answer")
     assert len(examples) == 12_000
     assert examples[-1] == Example("11999", {"id": 11999, "question": "11999+1"}, "12000")

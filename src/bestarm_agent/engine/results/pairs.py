@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bestarm_agent.config.load import environment, read_examples
+from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.load import environment
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.candidate import PromptTemplate

@@ -10,9 +10,10 @@ from typing import TypedDict
 
 from bestarm_agent._version import __version__
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.functions import source_name
-from bestarm_agent.config.load import LoadedStudy, load_study, read_examples, study_from
+from bestarm_agent.config.load import LoadedStudy, load_study, study_from
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import BudgetSet, Event, Started

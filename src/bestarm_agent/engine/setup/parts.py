@@ -12,8 +12,8 @@ from functools import cached_property, partial
 
 from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import Label, load_labels, slices_of
-from bestarm_agent.config.load import LoadedStudy, check_fields, read_examples, read_prompts
+from bestarm_agent.config.datasets import Label, load_labels, read_examples, slices_of
+from bestarm_agent.config.load import LoadedStudy, check_fields, read_prompts
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
 from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate

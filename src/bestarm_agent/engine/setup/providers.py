@@ -67,7 +67,6 @@ class ProviderSet:
     def _locating(self, provider: str, model: str) -> Iterator[None]:
         """Add to errors where the study names a model, and its options."""
         own = _OptionPlaces(self.places, self._config, self._catalog, provider, model)
-
         try:
             with placing(own.where):
                 yield
