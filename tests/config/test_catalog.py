@@ -127,12 +127,6 @@ def test_entries_are_validated_with_their_lines(
         read_entry(path).parse(Entry)
 
 
-def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
-    path = declared(tmp_path, "prompts", "a.docx", "x")
-    with pytest.raises(ConfigError, match=r"unknown kind of file; use one of \.yaml, \.yml, \.j"):
-        read_entry(path)
-
-
 def test_extra_folders_must_be_catalogues(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"catalogue folder .*none does not exist"):
         Catalog(extra_dirs=[tmp_path / "none"])

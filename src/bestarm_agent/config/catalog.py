@@ -115,13 +115,9 @@ class Catalog:
 
 
 def read_entry(path: Path) -> CatalogEntry:
-    """Read one catalogue file: YAML, or the Jinja text of a prompt without its last line break."""
-    if path.suffix in _TEXT:
-        return CatalogEntry(path, {"text": read_text(path).removesuffix("\n")})
+    """Read one file: YAML, or else the Jinja text of a prompt without its last line break."""
     if path.suffix not in _YAML:
-        raise ConfigError(
-            f"{shown_path(path)}: unknown kind of file; use one of {', '.join((*_YAML, *_TEXT))}"
-        )
+        return CatalogEntry(path, {"text": read_text(path).removesuffix("\n")})
     data, lines = read_yaml(path)
     name = data.get("name", path.stem)
     if name != path.stem:

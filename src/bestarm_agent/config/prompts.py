@@ -24,7 +24,7 @@ from pydantic import model_validator
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.study import MessageSpec, template_of
-from bestarm_agent.config.yaml import read_text, shown_path
+from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
@@ -178,8 +178,7 @@ def _template_line(traceback: TracebackType | None) -> int | None:
     return line
 
 
-_YAML = (".yaml", ".yml")
-_SUFFIXES = (*_YAML, ".jinja", ".j2", ".md", ".txt")
+_SUFFIXES = (".yaml", ".yml", ".jinja", ".j2", ".md", ".txt")
 
 
 class PromptEntry(StrictModel):
@@ -215,11 +214,7 @@ def file_prompt(path: Path, *, name: str | None = None) -> PromptTemplate:
     The last line break of a text file is dropped. ``name`` is by default the file's, without its
     suffix. Raises ConfigError if the file or the template is malformed.
     """
-    if path.suffix in _YAML:
-        entry = read_entry(path)
-    else:
-        entry = CatalogEntry(path, {"text": read_text(path).removesuffix("\n")})
-    return _loaded(path.stem if name is None else name, entry)
+    return _loaded(path.stem if name is None else name, read_entry(path))
 
 
 def prompt_files(pattern: str, base_dir: Path) -> tuple[Path, ...]:
