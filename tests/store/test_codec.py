@@ -20,6 +20,7 @@ from bestarm_agent.domain.events import (
     Proposed,
     ProposerCalled,
     Resumed,
+    Rows,
     Started,
     Stopped,
     Told,
@@ -27,7 +28,6 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.redaction import is_secret_name
 from bestarm_agent.domain.request_reply import Position, Reply, Token, clean_text
-from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_reply, event_of, line_of, load_reply

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.rows import Rows
+from bestarm_agent.domain.events import Rows
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store import run_state
 from bestarm_agent.store.run_state import fold

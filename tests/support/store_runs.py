@@ -10,13 +10,13 @@ from bestarm_agent.domain.events import (
     Event,
     ExamplesAdded,
     Resumed,
+    Rows,
     Started,
     Stopped,
     Told,
 )
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.request_reply import Finish, Reply
-from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.store.store import RunLog, Store

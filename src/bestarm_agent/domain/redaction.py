@@ -27,7 +27,7 @@ _VOCABULARY = re.compile(
     re.IGNORECASE,
 )
 _SPECIAL_TOKEN = re.compile(r"</?[^<>\s]+>")  # as "<|im_end|>", whatever it stands under
-_REFERENCE = re.compile(
+_REFERENCE = re.compile(  # to variables: "Bearer ${MY_KEY}"
     r"(?:(?:bearer|basic|token)\s+)?(?:\$\{[a-z_]\w*\}[\s:;,/-]*)+", re.ASCII | re.IGNORECASE
 )
 # What stands after a secret's name, and what begins as the vendors' keys do.
@@ -64,16 +64,6 @@ def is_secret_variable(name: str) -> bool:
     return is_secret_name(name) or name.lower().endswith("key")
 
 
-def is_reference(text: str) -> bool:
-    """Tell whether a text refers to variables (``${NAME}``) instead of holding a secret.
-
-    Example:
-        >>> [is_reference(text) for text in ("${MY_KEY}", "Bearer ${MY_KEY}", "sk-1", "$${MY_KEY}")]
-        [True, True, False, False]
-    """
-    return _REFERENCE.fullmatch(text) is not None
-
-
 def redacted(value: Json) -> Json:
     """Copy ``value``; texts under a secret's name are replaced by a mark.
 
@@ -84,6 +74,8 @@ def redacted(value: Json) -> Json:
     Example:
         >>> redacted({"api_key": "sk-1", "properties": {"password": {"type": "string"}}})
         {'api_key': '[redacted]', 'properties': {'password': {'type': 'string'}}}
+        >>> redacted([{"token": text} for text in ("${KEY}", "Bearer ${KEY}", "$${KEY}")])
+        [{'token': '${KEY}'}, {'token': 'Bearer ${KEY}'}, {'token': '[redacted]'}]
     """
     return _redacted(value, (), {})
 
@@ -118,7 +110,7 @@ def _redacted(value: Json, at: _Path, found: dict[_Path, Json], *, named: bool =
 
 def _holds_text(value: Json) -> bool:
     if isinstance(value, str):
-        return not is_reference(value) and not _SPECIAL_TOKEN.fullmatch(value)
+        return not _REFERENCE.fullmatch(value) and not _SPECIAL_TOKEN.fullmatch(value)
     if isinstance(value, Mapping):
         return any(map(_holds_text, value.values()))
     return isinstance(value, list | tuple) and any(map(_holds_text, value))

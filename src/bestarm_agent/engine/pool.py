@@ -24,11 +24,10 @@ import numpy as np
 
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.events import CandidatesAdded
+from bestarm_agent.domain.events import NO_ROWS, CandidatesAdded, Rows
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome
 from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.call import WHOLE_PROVIDER, AttemptLog, Call, ProviderClient
 from bestarm_agent.engine.evaluate import Pair

@@ -22,6 +22,7 @@ from pydantic_core import from_json
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
+    NO_ROWS,
     Asked,
     Attempted,
     BudgetSet,
@@ -33,13 +34,13 @@ from bestarm_agent.domain.events import (
     Proposed,
     ProposerCalled,
     Resumed,
+    Rows,
     Started,
     Stopped,
     Told,
 )
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.outcome import Failed
-from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import Ask, Pair, State
