@@ -160,7 +160,9 @@ def routed(path: Path, length: int, rule: str, seeds: int) -> Any:  # noqa: ANN4
         table = router_table(path, order)
         # where the rule learns a theta, it starts at zero: every model equal
         flat = {} if rule in ("random", "mm", "linucb") else {"spread": 0.0}
-        chosen = route(RULES[rule](table.problem(seed), **flat), table, order, 2)
+        n_models = len(table.utility)
+        problem = PreselectionProblem(n_models, n_models * table.prompts.shape[1], seed)
+        chosen = route(RULES[rule](problem, **flat), table, order, 2)
         quality = table.gained(chosen, order)
         first = table.gained(chosen[:, :1], order)
         half = length // 2

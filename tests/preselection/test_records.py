@@ -10,18 +10,22 @@ from bestarm_agent.preselection.records import (
     Record,
     RoutedCandidate,
     RouterSettings,
-    parse_line,
     parse_settings,
     read_candidates,
     read_history,
+    read_rows,
 )
 
 
 def test_the_forms_of_a_verdict() -> None:
-    scored = parse_line(Record, '{"prompt": "p", "scores": {"a": 1, "b": 0}}', "x")
+    lines = [
+        '{"prompt": "p", "scores": {"a": 1, "b": 0}}',
+        '{"prompt": "p", "shown": ["a"], "winner": null}',
+        '{"prompt": "p", "shown": ["a", "b"], "winner": "b"}',
+    ]
+    scored, lost, won = read_rows(Record, lines, "x")
     assert (scored.shown, scored.scores) == (("a", "b"), {"a": 1.0, "b": 0.0})
-    assert parse_line(Record, '{"prompt": "p", "shown": ["a"], "winner": null}', "x").ranking == ()
-    won = parse_line(Record, '{"prompt": "p", "shown": ["a", "b"], "winner": "b"}', "x")
+    assert lost.ranking == ()
     assert won == Record(prompt="p", shown=("a", "b"), ranking=("b",))
 
 
@@ -49,7 +53,7 @@ def test_the_forms_of_a_verdict() -> None:
 )
 def test_bad_records_say_where_and_why(line: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        parse_line(Record, line, "file, line 3")
+        list(read_rows(Record, ["", " ", line], "file"))
     assert str(caught.value).startswith("file, line 3")
 
 
@@ -63,7 +67,7 @@ def test_bad_records_say_where_and_why(line: str, message: str) -> None:
 )
 def test_bad_prompts_say_why(line: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse_line(PromptRow, line, "stdin, line 1")
+        list(read_rows(PromptRow, [line], "stdin"))
 
 
 def test_history_is_read_from_lines_of_json(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_dollars_weigh_against_scores() -> None:
             )
             assert router.learn(billed)
         with pytest.raises(ConfigError, match="price of 'other' is not known"):
-            Router("r", NAMES, settings)
+            Router("r", Store.in_memory(), NAMES, settings)
 
     run(main)
 
@@ -242,13 +242,11 @@ def test_what_does_not_fit_the_router_is_refused(tmp_path: Path) -> None:
             async with Router.open("r", tmp_path / "absent.sqlite"):
                 pass
         with pytest.raises(ConfigError, match="at least 2 candidates, got 1"):
-            Router("r", NAMES[:1], FAST)
+            Router("r", store, NAMES[:1], FAST)
         with pytest.raises(ConfigError, match="two candidates are called 'poet'"):
-            Router("r", [NAMES[0], NAMES[0]], FAST)
+            Router("r", store, [NAMES[0], NAMES[0]], FAST)
         with pytest.raises(ConfigError, match="no prompts to make features from"):
-            Router("r", NAMES, FAST).prepare()
-        with pytest.raises(ValueError, match=r"Router\.open"):
-            await Router("r", NAMES, FAST).save()
+            Router("r", store, NAMES, FAST).prepare()
 
     run(main)
 

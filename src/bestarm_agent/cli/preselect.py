@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,15 +23,9 @@ from bestarm_agent.cli.options import (
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from bestarm_agent.preselection.records import (
-        PromptRow,
-        Record,
-        RouterSettings,
-    )
+    from bestarm_agent.preselection.records import Record, RouterSettings
     from bestarm_agent.preselection.router import Router
     from bestarm_agent.preselection.serve import Served, Service
-
-    _Row = TypeVar("_Row", Record, PromptRow)
 
 _STREAM = Path("-")
 _SAVE_EVERY = 50  # prompts: the most that a crash can lose of what was learnt; replies are durable
@@ -125,10 +119,10 @@ def choose(
     import asyncio
 
     from bestarm_agent.cli.stores import default_store
-    from bestarm_agent.preselection.records import PromptRow
+    from bestarm_agent.preselection.records import PromptRow, read_rows
     from bestarm_agent.preselection.router import Router
 
-    rows = (row.prompt for row in _stdin(PromptRow))
+    rows = (row.prompt for row in read_rows(PromptRow, sys.stdin, "stdin"))
     opening = Router.open(router, default_store(store))
     asked = rows if prompt is None else iter([prompt])
     asyncio.run(_choose(opening, asked, k, as_lines=as_json or prompt is None))
@@ -172,14 +166,14 @@ async def _train(
     opening: AbstractAsyncContextManager[Router], history: list[Record] | None, k: int
 ) -> dict[str, Any]:
     """Learn all records, those of a stream on stdin if there are none; count them."""
-    from bestarm_agent.preselection.records import Record
+    from bestarm_agent.preselection.records import Record, read_rows
     from bestarm_agent.preselection.worth import would_pay
 
     async with opening as router:
         if history and not router.ready:
             router.prepare([record.prompt for record in history[:_MOST_PROMPTS]])
         count = {True: 0, False: 0}
-        records = _stdin(Record) if history is None else history
+        records = read_rows(Record, sys.stdin, "stdin") if history is None else history
         for number, record in enumerate(records, start=1):
             count[router.learn(record)] += 1
             if history is None and number % _SAVE_EVERY == 0:
@@ -208,14 +202,6 @@ async def _choose(
             answer = {"prompt": prompt, "shown": chosen, "version": router.version}
             typer.echo(json.dumps(answer, ensure_ascii=False))
             sys.stdout.flush()  # the program that asked is waiting
-
-
-def _stdin(model: type[_Row]) -> Iterator[_Row]:
-    from bestarm_agent.preselection.records import parse_line
-
-    for number, line in enumerate(sys.stdin, start=1):
-        if line.strip():
-            yield parse_line(model, line, f"stdin, line {number}")
 
 
 async def _serve(opening: AbstractAsyncContextManager[Service], k: int, *, as_json: bool) -> None:

@@ -112,7 +112,7 @@ class LoadedStudy:
     # the content, overrides included, before defaults and expansion
     source: Json = field(repr=False)
 
-    def record(self) -> Json:
+    def record(self) -> dict[str, Json]:
         """Return the study for ``study_from``: with defaults, ``${VARIABLE}`` not expanded."""
         return StudyConfig.model_validate(self.source).model_dump(mode="json")
 

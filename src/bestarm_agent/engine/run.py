@@ -156,22 +156,33 @@ class Run:
 
 
 @asynccontextmanager
-async def new_run(parts: StudyParts, options: Options) -> AsyncIterator[Run]:
-    """Begin a run; nothing is written if a part of it cannot be built."""
-    prepared = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
+async def new_run(
+    parts: StudyParts,
+    options: Options,
+    factory: CandidateFactory | None = None,
+    mark: Mapping[str, Json] | None = None,
+) -> AsyncIterator[Run]:
+    """Begin a run; nothing is written if a part of it cannot be built.
+
+    ``factory`` has the candidates ready, if they are already; ``mark`` holds sections of the
+    recorded configuration that the study does not have.
+    """
+    if factory is None:
+        factory = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
     where = store_of(parts.study, options)
     history, said = await learn_from_history(parts, where)
     model, name = (None, None) if history is None else (history.model, history.name)
     base = relative(parts.study.base_dir, where)
-    events = first_events(parts, prepared.ready, base, options.clock, name)
-    record = record_of(parts.mode, parts.study.record(), model)
+    config = {**parts.study.record(), **(mark or {})}
+    events = first_events(parts, factory.ready, config, base, options.clock, name)
+    record = record_of(parts.mode, config, model)
     record.feed(events)
     notices = (*parts.mode.notices(record.pairs, record.size), *said)
     async with open_store(where) as store, closing(await store.create(parts.config.name)) as log:
         for event in events:
             log.append(event)
         await log.flush()
-        async with Run(parts, prepared, record, store, log, options, notices).opened() as run:
+        async with Run(parts, factory, record, store, log, options, notices).opened() as run:
             yield run
 
 

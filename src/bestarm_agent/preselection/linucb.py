@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from bestarm_agent.preselection.rule import (
     Arrays,
@@ -73,7 +73,5 @@ class LinUcb(Preselector):
 
     def _solve(self) -> None:
         self._factor = np.linalg.cholesky(self.gram)
-        half = solve_triangular(self._factor, self.moment, lower=True, check_finite=False)
-        self.theta: FloatArray = solve_triangular(
-            self._factor, half, lower=True, trans=1, check_finite=False
-        )
+        factor = (self._factor, True)
+        self.theta: FloatArray = cho_solve(factor, self.moment, check_finite=False)

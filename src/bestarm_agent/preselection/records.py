@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -120,8 +120,9 @@ class RouterSettings(_Part):
     cost_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     seed: Annotated[int, Field(ge=0)] = 0  # of all random choices
 
-    def make_rule(self, problem: PreselectionProblem) -> Preselector:
-        """Make the rule; where it learns a theta, all candidates begin equal."""
+    def make_rule(self, n_arms: int, n_features: int, seed: int) -> Preselector:
+        """Make the rule for prompts of so many features; all candidates begin equal."""
+        problem = PreselectionProblem(n_arms, n_arms * n_features, seed)
         return LinUcb(problem) if self.rule == "linucb" else Cppl(problem, spread=0.0)
 
 
@@ -141,15 +142,19 @@ def parse_settings(texts: Sequence[str]) -> RouterSettings:
     return parse_row(RouterSettings, values, "settings of the router")
 
 
-def parse_line(model: type[_Row], line: str, where: str) -> _Row:
-    """Read a line of JSON; the message of a ConfigError begins with ``where``."""
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"{where}: not a line of JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise ConfigError(f"{where}: a JSON object is needed, got {line.strip()}")
-    return parse_row(model, row, where)
+def read_rows(model: type[_Row], lines: Iterable[str], source: str) -> Iterator[_Row]:
+    """Read lines of JSON; a ConfigError says which line of ``source`` is wrong."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{source}, line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"{where}: not a line of JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise ConfigError(f"{where}: a JSON object is needed, got {line.strip()}")
+        yield parse_row(model, row, where)
 
 
 def read_candidates(path: Path) -> tuple[RoutedCandidate, ...]:
@@ -173,8 +178,6 @@ def read_history(path: Path) -> Iterator[Record]:
     check_file(path, "history")
     try:
         with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield parse_line(Record, line, f"{path}, line {number}")
+            yield from read_rows(Record, file, str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error

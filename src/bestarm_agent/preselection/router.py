@@ -26,10 +26,8 @@ from bestarm_agent.preselection.features import PromptFeatures, contexts_of
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.rule import (
     Arrays,
-    BoolArray,
     Feedback,
     FloatArray,
-    PreselectionProblem,
     Preselector,
     score_feedback,
 )
@@ -61,14 +59,26 @@ class Router:
     """
 
     def __init__(
-        self, name: str, candidates: Sequence[RoutedCandidate], settings: RouterSettings
+        self,
+        name: str,
+        store: Store,
+        candidates: Sequence[RoutedCandidate],
+        settings: RouterSettings,
     ) -> None:
-        self.name = name
-        self.candidates = tuple(candidates)
-        self.settings = settings
+        _check_apart(candidates)
+        if len(candidates) < 2:
+            raise ConfigError(
+                f"a router chooses among at least 2 candidates, got {len(candidates)}"
+            )
+        unpriced = [candidate.name for candidate in candidates if candidate.usd is None]
+        if settings.cost_weight and unpriced:
+            raise ConfigError(
+                f"cost_weight is set, but the price of {unpriced[0]!r} is not known, and an "
+                f"unknown price is not $0; give every candidate `usd`"
+            )
+        self.name, self.candidates, self.settings = name, tuple(candidates), settings
         self.version = 0  # of the saved state it stands on; 0 before the first ``save``
-        self._check_candidates()
-        self._store: Store | None = None
+        self._store = store
         self._row = {candidate.name: i for i, candidate in enumerate(candidates)}
         self._features = PromptFeatures(settings.n_components, seed=settings.seed)
         self._rule: Preselector | None = None  # made with the features
@@ -99,17 +109,15 @@ class Router:
         async with open_store(store, create=bool(candidates)) as opened:
             found = await opened.get_state(_STATE + name)
             if found is not None:
-                router = cls._loaded(name, found[1])
-                router.version = found[0]
+                router = cls._loaded(name, opened, *found)
                 router._compare(candidates, settings)
             elif candidates:
-                router = cls(name, candidates, settings or RouterSettings())
+                router = cls(name, opened, candidates, settings or RouterSettings())
             else:
                 raise ConfigError(
                     f"there is no router {name!r} in this store; `preselect train` makes one, "
                     f"given its candidates"
                 )
-            router._store = opened
             try:
                 yield router
             finally:
@@ -138,7 +146,8 @@ class Router:
         Raises:
             ConfigError: a name is unknown, there are fewer than k, or the prompt is empty.
         """
-        allowed = self._mask(self._row if among is None else among)
+        allowed = np.zeros(len(self.candidates), dtype=np.bool_)
+        allowed[self._rows(self._row if among is None else among)] = True
         if not prompt:
             raise ConfigError(f"router {self.name!r} got an empty prompt; a prompt needs text")
         if not 1 <= k <= allowed.sum():
@@ -159,7 +168,7 @@ class Router:
         Fewer than two candidates, nobody who won, or equal scores say nothing about who is better.
         Raise ConfigError if it names an unknown candidate.
         """
-        self._mask(record.shown)
+        self._rows(record.shown)
         if len(record.shown) < 2 or not (record.scores or record.ranking):
             return False
         self._changed = True
@@ -194,8 +203,6 @@ class Router:
         Raises:
             StoreError: another process has saved the router meanwhile, or the store fails.
         """
-        if self._store is None:
-            raise ValueError("a router is saved in the store that Router.open was given")
         if self._changed:
             data = self._dumped()
             self.version = await self._store.put_state(_STATE + self.name, data, after=self.version)
@@ -203,9 +210,8 @@ class Router:
         return self.version
 
     def _new_rule(self) -> Preselector:
-        n_arms, seed = len(self.candidates), self.settings.seed
-        width = self._features.n_features * n_arms
-        return self.settings.make_rule(PreselectionProblem(n_arms, width, seed))
+        n_arms, n_features = len(self.candidates), self._features.n_features
+        return self.settings.make_rule(n_arms, n_features, self.settings.seed)
 
     def _contexts(self, prompt: str) -> FloatArray:
         return contexts_of(self._features.vectors([prompt])[0], len(self.candidates))
@@ -213,41 +219,27 @@ class Router:
     def _feedback(self, record: Record) -> Feedback:
         contexts, weight = self._contexts(record.prompt), self.settings.cost_weight
         if record.scores or weight:
-            rows = [self._row[name] for name in record.shown]
+            rows = self._rows(record.shown)
             quality = record.scores or quality_by_place(record)
             prices = [self.candidates[row].usd or 0.0 for row in rows]
             usd = [record.usd.get(name, p) for name, p in zip(record.shown, prices, strict=True)]
             utility = np.array([quality[name] for name in record.shown]) - weight * np.array(usd)
             return score_feedback(contexts, rows, utility, self._ties.at(self.n_learnt))
         rest = [name for name in record.shown if name not in record.ranking]
-        order = np.array([self._row[name] for name in (*record.ranking, *rest)], dtype=np.intp)
+        order = np.array(self._rows((*record.ranking, *rest)), dtype=np.intp)
         return Feedback(contexts, order, len(record.ranking))
 
-    def _mask(self, names: Iterable[str]) -> BoolArray:
-        mask = np.zeros(len(self.candidates), dtype=np.bool_)
+    def _rows(self, names: Iterable[str]) -> list[int]:
+        """Return the rows of candidates; raise ConfigError if one is unknown."""
+        names = list(names)
         for name in names:
-            mask[self._row_of(name)] = True
-        return mask
-
-    def _row_of(self, name: str) -> int:
-        if name not in self._row:
-            raise ConfigError(
-                f"router {self.name!r} knows no candidate {name!r}; {nearest(name, self._row)}; "
-                f"a candidate that joins needs a router of another name, trained with it"
-            )
-        return self._row[name]
-
-    def _check_candidates(self) -> None:
-        _check_apart(self.candidates)
-        n_candidates = len(self.candidates)
-        if n_candidates < 2:
-            raise ConfigError(f"a router chooses among at least 2 candidates, got {n_candidates}")
-        unpriced = [candidate.name for candidate in self.candidates if candidate.usd is None]
-        if self.settings.cost_weight and unpriced:
-            raise ConfigError(
-                f"cost_weight is set, but the price of {unpriced[0]!r} is not known, and an "
-                f"unknown price is not $0; give every candidate `usd`"
-            )
+            if name not in self._row:
+                raise ConfigError(
+                    f"router {self.name!r} knows no candidate {name!r}; "
+                    f"{nearest(name, self._row)}; a candidate that joins needs a router of another "
+                    f"name, trained with it"
+                )
+        return [self._row[name] for name in names]
 
     def _compare(
         self, candidates: Sequence[RoutedCandidate], settings: RouterSettings | None
@@ -259,13 +251,11 @@ class Router:
                 f"new router another name"
             )
         _check_apart(candidates)
-        present = list(self.candidates)
-        for candidate in candidates:
-            row = self._row_of(candidate.name)
-            if candidate.usd is not None:
-                present[row] = candidate
-        self._changed |= tuple(present) != self.candidates
-        self.candidates = tuple(present)
+        self._rows(one.name for one in candidates)
+        priced = {one.name: one for one in candidates if one.usd is not None}
+        now = tuple(priced.get(one.name, one) for one in self.candidates)
+        self._changed |= now != self.candidates
+        self.candidates = now
 
     def _dumped(self) -> bytes:
         """Return the router as arrays without pickle, so that reading them runs no code."""
@@ -283,14 +273,16 @@ class Router:
         return file.getvalue()
 
     @classmethod
-    def _loaded(cls, name: str, data: bytes) -> Router:
+    def _loaded(cls, name: str, store: Store, version: int, data: bytes) -> Router:
         """Return the router that ``_dumped`` wrote."""
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as file:
                 arrays = dict(file)
             facts = json.loads(str(arrays["facts"]))
             candidates = [RoutedCandidate.model_validate(row) for row in facts["candidates"]]
-            router = cls(name, candidates, RouterSettings.model_validate(facts["settings"]))
+            settings = RouterSettings.model_validate(facts["settings"])
+            router = cls(name, store, candidates, settings)
+            router.version = version
             router._waiting = [Record.model_validate(row) for row in facts["waiting"]]
             if rule := _part(arrays, "rule/"):
                 router._features.restore(_part(arrays, "features/"))

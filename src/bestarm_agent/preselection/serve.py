@@ -14,38 +14,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 from bestarm_agent.config.load import LoadedStudy
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Asked, Event, Started, Stopped, Told
+from bestarm_agent.domain.events import Asked, Stopped, Told
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator, Pair
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import examples_added, score_of
-from bestarm_agent.engine.setup.open_run import (
-    Options,
-    catalog_of,
-    first_events,
-    loaded_study,
-    relative,
-    store_of,
-)
-from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, assemble
+from bestarm_agent.engine.run import Run, new_run
+from bestarm_agent.engine.setup.open_run import Options, catalog_of, loaded_study, store_of
+from bestarm_agent.engine.setup.parts import CandidateFactory, assemble
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.preselection.mode import ROUTED
+from bestarm_agent.preselection.mode import ROUTED, Preselection
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
-from bestarm_agent.store.store import RunLog, Store, closing, open_store
 
 _USUAL_FIELDS = ("prompt", "text", "question", "input")
 
@@ -85,31 +77,18 @@ class Service:
         run_id: id of the log, which `show`, `report` and `export` read.
     """
 
-    def __init__(
-        self,
-        parts: StudyParts,
-        router: Router,
-        prepared: CandidateFactory,
-        replies: ReplyCache,
-        log: RunLog,
-        options: Options,
-    ) -> None:
-        self.parts = parts
-        self.router = router
-        self.run_id = log.run_id
-        self._entries = {entry.candidate.label: entry for entry in prepared.ready}
+    def __init__(self, run: Run, router: Router) -> None:
+        self.parts, self.run_id, self.router = run.parts, run.id, router
+        self._run, self._ledger, self._clock = run, run.ledger, run.options.clock
+        self._entries = {entry.candidate.label: entry for entry in run.factory.ready}
         self._row = {label: row for row, label in enumerate(self._entries)}
-        self._ledger = prepared.ledger
-        self._pool = CandidatePool(parts.config.limits.in_flight)
-        self._pool.add(list(prepared.ready))
-        self._evaluator = Evaluator(replies, prepared.judge_client)
-        self._clock = options.clock
-        self._began = options.clock.now()
-        self._log = log
-        self._n_asked, self._n_columns = 0, len(parts.examples)
+        self._pool = CandidatePool(run.parts.config.limits.in_flight)
+        self._pool.add(run.factory.ready)
+        self._evaluator = Evaluator(run.replies, run.factory.judge_client)
+        self._began = self._clock.now()
         # columns of the dataset's examples that were not served yet
-        self._columns = {(one.id, one.digest): j for j, one in enumerate(parts.examples)}
-        self._end: End | None = None  # why nothing more is served; None while something is
+        self._columns = {(one.id, one.digest): j for j, one in enumerate(run.parts.examples)}
+        self._end = End.SERVED
 
     @classmethod
     @asynccontextmanager
@@ -140,28 +119,30 @@ class Service:
             StoreError: the store cannot be used.
         """
         options = options or Options()
-        loaded = loaded_study(source, {**(overrides or {}), "repeats": 1, "confirm": None})
+        fixed: Mapping[str, Json] = {"repeats": 1, "confirm": None, "selector.history": ()}
+        loaded = loaded_study(source, {**(overrides or {}), **fixed})
         parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
-        ledger, where = Ledger(parts.budget), store_of(loaded, options)
-        prepared = await asyncio.to_thread(  # digests weights
-            CandidateFactory, parts, ledger, options.clock, parts.candidates
+        factory = await asyncio.to_thread(  # digests weights
+            CandidateFactory, parts, Ledger(parts.budget), options.clock, parts.candidates
         )
+        study = loaded_study(loaded, {"name": f"{loaded.config.name}-{ROUTED}"})
+        parts = replace(parts, study=study, mode=Preselection())
         candidates = [
-            RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in prepared.ready
+            RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in factory.ready
         ]
-        base = relative(loaded.base_dir, where)
-        events = first_events(parts, list(prepared.ready), base, options.clock)
-        async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(open_store(where))
-            opening = Router.open(router, store, candidates, settings)
-            opened = await stack.enter_async_context(opening)
-            log = await stack.enter_async_context(closing(await _begun_log(store, events, router)))
-            replies = ReplyCache(store, ledger, use_cache=options.use_cache)
-            service = cls(parts, opened, prepared, replies, log, options)
-            stack.push_async_exit(service._close)
-            for provider in parts.providers.in_use:
-                await stack.enter_async_context(provider)
-            yield service
+        async with (
+            Router.open(router, store_of(loaded, options), candidates, settings) as opened,
+            new_run(parts, options, factory, {ROUTED: {"router": router}}) as run,
+        ):
+            service = cls(run, opened)
+            try:
+                yield service
+            except BaseException as error:
+                service._end = End.ERROR if isinstance(error, Exception) else End.INTERRUPTED
+                raise
+            finally:
+                told = (service._seconds(), run.ledger.close(), run.replies.remarks())
+                run.record.record(Stopped(options.clock.utc(), service._end.value, *told))
 
     @property
     def spent(self) -> Spend:
@@ -194,16 +175,11 @@ class Service:
             self._end = End.FAILURES if is_broken else End.BUDGET
             return None
         first = await self._logged(example, pairs)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._evaluate(seq, name, pair))
-                    for seq, (name, pair) in enumerate(pairs.items(), start=first)
-                ]
-        except ExceptionGroup as several:  # a task group wraps even a single error
-            raise several.exceptions[0] from several
-        answers = tuple(task.result() for task in tasks)
-        return Served(example, answers, self._learn(text, answers))
+        answers = await together(
+            self._evaluate(seq, name, pair)
+            for seq, (name, pair) in enumerate(pairs.items(), start=first)
+        )
+        return Served(example, tuple(answers), self._learn(text, answers))
 
     def _reserved(self, text: str, example: Example, k: int) -> dict[str, Pair]:
         """Let the router choose, and reserve what the answers cost, as far as the budget goes."""
@@ -233,17 +209,17 @@ class Service:
         A pair is logged at most once, so an example that comes again joins as another column, and
         so does one that is not of the study's dataset.
         """
-        rule = self.router.settings.rule if self.router.ready else "random"
-        first = self._n_asked
+        record = self._run.record
+        first = len(record.state.asks)
+        reason = self.router.settings.rule if self.router.ready else "random"
         column = self._columns.pop((example.id, example.digest), None)
         if column is None:
-            column, self._n_columns = self._n_columns, self._n_columns + 1
-            self._log.append(examples_added([example]))
+            column = len(record.state.example_ids)
+            record.record(examples_added([example]))
         for seq, name in enumerate(pairs, start=first):
-            self._log.append(Asked(seq, self._row[name], column, None, rule))
-        self._n_asked += len(pairs)
+            record.record(Asked(seq, self._row[name], column, None, reason), is_known=False)
         try:
-            await self._log.flush()
+            await record.flush()
         except BaseException:
             for pair in pairs.values():
                 pair.let_go()
@@ -257,17 +233,17 @@ class Service:
         except BaseException:
             pair.let_go()
             raise
-        outcome, priced = await self._evaluator.evaluate(pair), self._entries[name].usd is not None
+        entry, outcome = self._entries[name], await self._evaluator.evaluate(pair)
+        spend = pair.spend if outcome is None else outcome.spend
+        cost = None if entry.usd is None else usd(spend.usd_nanos)
         if outcome is None:
             if pair.obstacle is not None:
-                self._pool.note_obstacle(self._entries[name], pair.obstacle)
-            cost = usd(pair.spend.usd_nanos) if priced else None
+                self._pool.note_obstacle(entry, pair.obstacle)
             return Answer(name, None, None, cost, str(pair.obstacle or "the budget ended"))
         score = score_of(outcome, self.parts.config.limits.failed_score)
-        self._log.append(Told(seq, outcome, score, self._seconds()))
+        self._run.record.record(Told(seq, outcome, score, self._seconds()))
         read = outcome.answer if isinstance(outcome, Scored) else None
         problem = outcome.message if isinstance(outcome, Failed) else None
-        cost = usd(outcome.spend.usd_nanos) if priced else None
         return Answer(name, score, read, cost, problem)
 
     def _learn(self, text: str, answers: Sequence[Answer]) -> bool:
@@ -279,19 +255,6 @@ class Service:
 
     def _seconds(self) -> float:
         return self._clock.now() - self._began
-
-    async def _close(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Log why it ended, with what the ledger and the replies say at the end."""
-        end = self._end or End.SERVED
-        if kind is not None:
-            end = End.ERROR if issubclass(kind, Exception) else End.INTERRUPTED
-        told = (self._seconds(), self._ledger.close(), self._evaluator.replies.remarks())
-        self._log.append(Stopped(self._clock.utc(), end.value, *told))
 
 
 def text_of(example: Example) -> str:
@@ -313,17 +276,3 @@ def text_of(example: Example) -> str:
         f"example {example.id!r} has the fields {', '.join(fields)}, and a router looks at one "
         f"text: call it {' or '.join(f'`{name}`' for name in _USUAL_FIELDS)}"
     )
-
-
-async def _begun_log(store: Store, events: Sequence[Event], router: str) -> RunLog:
-    """Begin a log, named after the study; raise StoreError if it could not be written."""
-    started, *others = events
-    if not isinstance(started, Started) or not isinstance(started.config, Mapping):
-        raise ValueError(f"a log begins with Started and a configuration, got {started}")
-    config: Json = {**started.config, ROUTED: {"router": router}}
-    name = f"{started.name}-{ROUTED}"
-    log = await store.create(name)
-    for event in (replace(started, name=name, config=config), *others):
-        log.append(event)
-    await log.flush()
-    return log

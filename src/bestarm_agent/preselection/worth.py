@@ -18,13 +18,7 @@ import numpy as np
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.features import PromptFeatures, contexts_of
 from bestarm_agent.preselection.records import Record, RouterSettings
-from bestarm_agent.preselection.rule import (
-    FloatArray,
-    IntArray,
-    PreselectionProblem,
-    Preselector,
-    score_feedback,
-)
+from bestarm_agent.preselection.rule import FloatArray, IntArray, Preselector, score_feedback
 from bestarm_agent.stats.arrays import one_thread
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
@@ -42,11 +36,6 @@ class Table:
     prompts: FloatArray  # (N, p) features of the prompts
     # (n,) what a candidate's dollars weigh: of k that are run, each is paid, and the best counts
     weighed: FloatArray
-
-    def problem(self, seed: int) -> PreselectionProblem:
-        """Return the problem of a rule that routes these prompts."""
-        n_arms = len(self.utility)
-        return PreselectionProblem(n_arms, self.prompts.shape[1] * n_arms, seed)
 
     def gained(self, chosen: IntArray, prompts: IntArray) -> FloatArray:
         """Return the (T,) best scores less all dollars of (T, k) chosen rows on T prompts."""
@@ -113,13 +102,14 @@ def would_pay(records: Sequence[Record], settings: RouterSettings, k: int) -> Wo
 @one_thread  # the rules' matrices are small: threads would cost more than they gain
 def worth(table: Table, settings: RouterSettings, k: int, *, orders: int = _ORDERS) -> Worth:
     """Compare routing with the fixed choice, in random orders of the prompts."""
-    n_prompts = table.utility.shape[1]
+    n_prompts, n_features = table.prompts.shape
     half = n_prompts // 2
     gains, late, oracle = [], [], []
     for turn in range(orders):
         seed = settings.seed + turn
         order = KeyedRandom(seed, "order of prompts").at(0).permutation(n_prompts)
-        chosen = route(settings.make_rule(table.problem(seed)), table, order, k)[half:]
+        rule = settings.make_rule(len(table.utility), n_features, seed)
+        chosen = route(rule, table, order, k)[half:]
         late.append(order[half:])
         rows = best_fixed_subset(table, order[:half], k)
         fixed = table.gained(np.tile(rows, (n_prompts - half, 1)), order[half:])

@@ -134,6 +134,7 @@ def recorded_parts(
 def first_events(
     parts: StudyParts,
     entries: Sequence[ReadyCandidate],
+    config: Json,
     base: str,
     clock: Clock,
     lesson: str | None = None,
@@ -143,7 +144,7 @@ def first_events(
         name=parts.config.name,
         at=clock.utc(),
         version=__version__,
-        config=parts.study.record(),
+        config=config,
         base=base,
         lesson=lesson,
         judge=parts.judge.digest,
