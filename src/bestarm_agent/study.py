@@ -502,9 +502,9 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
     config = started.config
     chosen = SelectorSpec.model_validate(_section(config, "selector"))
     if _section(config, "preselect"):
-        from bestarm_agent.preselection.mode import Preselection
+        from bestarm_agent.preselection.mode import ROUTING
 
-        return Preselection()
+        return ROUTING
     if section := _section(config, "gate"):
         from bestarm_agent.config.study import GateSpec
         from bestarm_agent.gate.mode import Gate

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.engine.record import Size
-from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.selectors.history import HistoryModel
-from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.config.study import SelectorSpec
+from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray
 
@@ -30,19 +25,4 @@ class RouterPlan(Rule):
         """Choose nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preselection:
-    """Answers prompts as they come."""
-
-    def pairs(
-        self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
-    ) -> Pairs:
-        """Make what the log of a router is replayed into."""
-        return Pairs(RouterPlan(size.problem(per_dollar=False)))
-
-    def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
-
-    def result(self, pairs: Pairs, standing: Standing) -> None:
-        """Return None: the standing shows the scores."""
+ROUTING = Selection(SelectorSpec(stop_when_separated=False), rule=RouterPlan)

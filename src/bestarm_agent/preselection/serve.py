@@ -35,7 +35,7 @@ from bestarm_agent.engine.run import Run, new_run
 from bestarm_agent.engine.setup.open_run import Options, catalog_of, loaded_study, store_of
 from bestarm_agent.engine.setup.parts import CandidateFactory, assemble
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.preselection.mode import ROUTED, Preselection
+from bestarm_agent.preselection.mode import ROUTED, ROUTING
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
 
@@ -126,7 +126,7 @@ class Service:
             CandidateFactory, parts, Ledger(parts.budget), options.clock, parts.candidates
         )
         study = loaded_study(loaded, {"name": f"{loaded.config.name}-{ROUTED}"})
-        parts = replace(parts, study=study, mode=Preselection())
+        parts = replace(parts, study=study, mode=ROUTING)
         candidates = [
             RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in factory.ready
         ]
