@@ -1,4 +1,4 @@
-"""The seam between the engine and what runs are for: selection, certification, preselection."""
+"""The seam between the engine and what runs are for: selection, certification, gate."""
 
 from __future__ import annotations
 
