@@ -44,13 +44,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from bestarm_agent.preselection.rule import (
-    Arrays,
-    Feedback,
-    FloatArray,
-    PreselectionProblem,
-    Preselector,
-)
+from bestarm_agent.preselection.rule import Feedback, FloatArray, PreselectionProblem, Preselector
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
@@ -125,7 +119,6 @@ class Cppl(Preselector):
         slope = gradient(self.theta, ordered, n_ranked)
         self.information -= hessian(self.theta, ordered, n_ranked)
         self.scatter += np.outer(slope, slope)
-        self._factor = None
 
     def variances(self, contexts: FloatArray) -> FloatArray:
         """Return the (n,) x' Sigma x of the rows x of ``contexts``; O(d^2) per row.
@@ -141,9 +134,8 @@ class Cppl(Preselector):
         variances: FloatArray = (solved * (self.scatter @ solved)).sum(axis=0)
         return variances
 
-    def restore(self, state: Arrays) -> None:
-        """Continue from a state of the same rule and problem; raises ValueError if incomplete."""
-        super().restore(state)
+    def renew(self) -> None:
+        """Forget the factor: the next choice makes it."""
         self._factor = None
 
 

@@ -16,13 +16,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-from bestarm_agent.preselection.rule import (
-    Arrays,
-    Feedback,
-    FloatArray,
-    PreselectionProblem,
-    Preselector,
-)
+from bestarm_agent.preselection.rule import Feedback, FloatArray, PreselectionProblem, Preselector
 
 
 class LinUcb(Preselector):
@@ -48,7 +42,7 @@ class LinUcb(Preselector):
         self.width = width
         self.gram: FloatArray = ridge * np.eye(problem.n_features)
         self.moment: FloatArray = np.zeros(problem.n_features)
-        self._solve()
+        self.renew()
 
     def index(self, contexts: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return each arm's predicted score plus ``width`` standard errors."""
@@ -64,14 +58,9 @@ class LinUcb(Preselector):
             scores = (np.arange(len(feedback.order)) == 0).astype(np.float64)
         self.gram += feedback.ordered.T @ feedback.ordered
         self.moment += scores @ feedback.ordered
-        self._solve()
 
-    def restore(self, state: Arrays) -> None:
-        """Continue from a state of the same rule and problem; raises ValueError if incomplete."""
-        super().restore(state)
-        self._solve()
-
-    def _solve(self) -> None:
+    def renew(self) -> None:
+        """Solve the ridge regression."""
         self._factor = np.linalg.cholesky(self.gram)
         factor = (self._factor, True)
         self.theta: FloatArray = cho_solve(factor, self.moment, check_finite=False)

@@ -251,7 +251,7 @@ class Router:
                 f"new router another name"
             )
         _check_apart(candidates)
-        self._rows(one.name for one in candidates)
+        self._rows(one.name for one in candidates)  # refuses unknown ones
         priced = {one.name: one for one in candidates if one.usd is not None}
         now = tuple(priced.get(one.name, one) for one in self.candidates)
         self._changed |= now != self.candidates

@@ -120,6 +120,9 @@ class Preselector(ABC):
     def update(self, feedback: Feedback) -> None:
         """Learn from one feedback; ``n_learnt`` counts it already."""
 
+    def renew(self) -> None:  # noqa: B027 - most rules derive nothing
+        """Make anew, or forget, what follows from the arrays that are saved: they have changed."""
+
     def choose(
         self,
         contexts: FloatArray,
@@ -169,6 +172,7 @@ class Preselector(ABC):
         self.n_learnt += 1
         self.n_ties = self.n_ties * 3 // 4
         self.update(feedback)
+        self.renew()
         return True
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -184,6 +188,7 @@ class Preselector(ABC):
         self.n_chosen, self.n_learnt, self.n_ties = (int(count) for count in state["counts"])
         for name in self.saved:
             setattr(self, name, np.array(state[name]))
+        self.renew()
 
     def _check_contexts(self, contexts: FloatArray) -> None:
         expected = (self.problem.n_arms, self.problem.n_features)
