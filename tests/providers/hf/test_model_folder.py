@@ -20,7 +20,6 @@ from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.providers.hf.tokenizer import (
     TextCodec,
     load_tokenizer,
-    max_prompt_tokens,
     max_text_tokens,
 )
 
@@ -278,7 +277,7 @@ def test_bounds_cover_the_tokens_of_texts_and_chats(models: Path, model: str) ->
         for request in (chat, plain):
             (tokens,) = codec.encode([request])
             assert isinstance(tokens, list)
-            assert len(tokens) <= max_prompt_tokens(request, folder) <= 64
+            assert len(tokens) <= folder.max_prompt_tokens(request) <= 64
 
 
 def test_a_template_that_repeats_itself_is_bounded_too(models: Path, tmp_path: Path) -> None:
@@ -292,4 +291,4 @@ def test_a_template_that_repeats_itself_is_bounded_too(models: Path, tmp_path: P
     (tokens,) = TextCodec(load_tokenizer(folder)).encode([request])
     assert isinstance(tokens, list)
     assert len(tokens) == 3 * 10 + 2
-    assert 32 <= max_prompt_tokens(request, ModelFolder(folder, "echo")) <= 50
+    assert 32 <= ModelFolder(folder, "echo").max_prompt_tokens(request) <= 50

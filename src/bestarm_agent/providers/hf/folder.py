@@ -13,8 +13,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
+from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer, max_text_tokens
+
+# Tokens that tokenizers put around a text: BOS, EOS, a leading space, and some to spare.
+_SPECIAL_TOKENS = 8
 
 # Everything that decides a reply; a README or a training log does not.
 _CONTENT = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
@@ -68,6 +72,21 @@ class ModelFolder:
     def n_parameters(self) -> int:
         """Numbers in all weight files; raises ConfigError if a file is missing or truncated."""
         return sum(self._count_parameters(name) for name in self._weight_files())
+
+    def max_prompt_tokens(self, request: Request) -> int:
+        """Return the most tokens that a prompt can have; at most the model's context length.
+
+        Every token takes at least one byte. The bytes that a chat template adds are measured by
+        rendering it once for every sequence of roles; only then is a tokenizer loaded.
+        """
+        if request.text is not None:
+            bound = max_text_tokens(request.text)
+        else:
+            overhead, copies = self.template_size(tuple(one.role for one in request.messages))
+            contents = sum(max_text_tokens(message.content) for message in request.messages)
+            bound = overhead + copies * contents
+        bound += _SPECIAL_TOKENS
+        return bound if self.context_length is None else min(bound, self.context_length)
 
     def template_size(self, roles: tuple[str, ...]) -> tuple[int, int]:
         """Return the bytes that the chat template adds, and how often it repeats each content."""

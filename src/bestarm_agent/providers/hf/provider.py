@@ -19,7 +19,7 @@ from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.folder import ModelFolder, content_digests, locate
 from bestarm_agent.providers.hf.generate import Call, load_engine
 from bestarm_agent.providers.hf.options import Dtype, HfOptions, Sampling, read_sampling
-from bestarm_agent.providers.hf.tokenizer import import_transformers, max_prompt_tokens
+from bestarm_agent.providers.hf.tokenizer import import_transformers
 from bestarm_agent.providers.hf.worker import Worker
 from bestarm_agent.providers.local import (
     LocalProvider,
@@ -118,7 +118,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         Tokens: as many as the prompt has bytes, or the context holds, plus ``max_tokens``. Worker
         seconds: ``max_gpu_seconds``, at which a batch is cut off.
         """
-        n_prompt = max_prompt_tokens(request, self._fetch(request.model))
+        n_prompt = self._fetch(request.model).max_prompt_tokens(request)
         seconds = self.options.max_gpu_seconds
         return Spend(
             calls=1,

@@ -16,11 +16,6 @@ from bestarm_agent.providers.failures import failure
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from bestarm_agent.providers.hf.folder import ModelFolder
-
-# Tokens that tokenizers put around a text: BOS, EOS, a leading space, and some to spare.
-_SPECIAL_TOKENS = 8
-
 
 def import_transformers() -> None:
     """Import the libraries, and keep them from writing to the terminal."""
@@ -146,22 +141,6 @@ class TextCodec:
             return tokens
         bos = self._tokenizer.bos_token_id  # something must stand before the first token
         return [self.pad_token if bos is None else int(bos)]
-
-
-def max_prompt_tokens(request: Request, folder: ModelFolder) -> int:
-    """Return the most tokens that a prompt can have; at most the model's context length.
-
-    Every token takes at least one byte. The bytes that a chat template adds are measured by
-    rendering it once for every sequence of roles; only then is a tokenizer loaded.
-    """
-    if request.text is not None:
-        bound = max_text_tokens(request.text)
-    else:
-        overhead, copies = folder.template_size(tuple(one.role for one in request.messages))
-        contents = sum(max_text_tokens(message.content) for message in request.messages)
-        bound = overhead + copies * contents
-    bound += _SPECIAL_TOKENS
-    return bound if folder.context_length is None else min(bound, folder.context_length)
 
 
 def max_text_tokens(text: str) -> int:
