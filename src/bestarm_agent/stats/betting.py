@@ -27,7 +27,7 @@ approximation that holds at one time only.
 Shares. After few draws only distant means can be rejected, for which b = 1 is nearly the best bet;
 of equal shares it has 1 / (number of bets). ``early_bets`` give it .4, the next one at least .22,
 and the rest to a finer grid that begins higher. That narrows the intervals of scores by 5 to 9 % at
-10 to 50 draws, and leaves them within 4 % of what they were later (``benchmarks.stopping.widths``).
+10 to 50 draws, and leaves them within 4 % of what they were later (widths.py, commit e83ff81).
 
 Unequal chances. If draw J is made with chance p_J among n that are left, then with r = 1 / (n p_J)
 
