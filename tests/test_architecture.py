@@ -78,7 +78,7 @@ CONFINED = {
     "genai_prices": {"providers.prices"},
     "sqlalchemy": {"store"},
     "psycopg": {"store"},
-    "typer": {"cli"},
+    "click": {"cli"},
     "rich": {"cli"},
     "tenacity": {"engine.call"},
     "jinja2": {"config.prompts", "report"},

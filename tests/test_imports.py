@@ -21,7 +21,7 @@ HEAVY = {
     "sqlalchemy",
     "tenacity",
     "torch",
-    "typer",
+    "click",
     "yaml",
 }
 

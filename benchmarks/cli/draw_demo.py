@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from bestarm_agent import Standing, Study
-from bestarm_agent.cli.demo import write_demo
 from bestarm_agent.cli.progress import screen_of
+from bestarm_agent.cli.start import write_demo
 
 TARGET = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
 

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from bestarm_agent import Budget, Study
 from bestarm_agent.cli.progress import LiveTable
-from bestarm_agent.cli.run_command import run_shown
+from bestarm_agent.cli.run import run_shown
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request

@@ -418,7 +418,7 @@ class Archive:
     async def _best(self, run: str) -> str:
         best = (await self.record(run)).standing.best
         if best is None:
-            raise ConfigError(f"run {run} has no best candidate; name two with --candidates A B")
+            raise ConfigError(f"run {run} has no best candidate; name two with --between A B")
         return best.candidate.label
 
     def outcomes(self, run: str = "latest", *, only: PairFilter | None = None) -> Outcomes:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.commands import Done, invoke
 from tests.support.studies import write_study
 
-ASKED = ("--judge", "recorded", "--order", "given", "--quiet")
+ASKED = ("--judge", "recorded", "--set", "certify.order=given", "--quiet")
 
 
 def study(
@@ -39,7 +39,9 @@ def reported(capsys: pytest.CaptureFixture[str], folder: Path, fmt: str) -> byte
 @pytest.mark.slow
 def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study(tmp_path)
-    done = certify(capsys, tmp_path, *ASKED, "--risk", "0.55", "--per-label", "1", "--json")
+    done = certify(
+        capsys, tmp_path, *ASKED, "--risk", "0.55", "--set", "certify.per_label=1", "--json"
+    )
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["certified"][0] == "c5"
@@ -148,7 +150,16 @@ def test_labels_that_changed_are_noticed_on_resume(
 @pytest.mark.slow
 def test_a_correction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study(tmp_path)
-    asked = (*ASKED, "--risk", "0.55", "--per-label", "1", "--correction", "bonferroni", "--json")
+    asked = (
+        *ASKED,
+        "--risk",
+        "0.55",
+        "--set",
+        "certify.per_label=1",
+        "--set",
+        "certify.correction=bonferroni",
+        "--json",
+    )
     found = json.loads(certify(capsys, tmp_path, *asked).out)
     assert found["correction"] == "bonferroni"
     assert found["candidates"][0]["name"] == "c0"
@@ -163,8 +174,8 @@ def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     prompts = [{"short": "{{ question }}"}, {"long": "Please answer this: {{ question }}"}]
     study(tmp_path, {"prompts": prompts, "models": ["replay/c5"]})
     done = certify(
-        capsys, tmp_path, "--judge", "recorded", "--order", "prompt", "-q", "--risk", "0.6",
-        "--json",
+        capsys, tmp_path, "--judge", "recorded", "--set", "certify.order=prompt", "-q",
+        "--risk", "0.6", "--json",
     )  # fmt: skip
     names = [candidate["name"] for candidate in json.loads(done.out)["candidates"]]
     assert names == ["long", "short"][: len(names)]
@@ -181,8 +192,14 @@ def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "--judge: no judge is called `recordd`; did you mean",
         ),
         ((*ASKED, "--risk", "0.1", "--labels", "none.jsonl"), "none.jsonl does not exist"),
-        ((*ASKED, "--risk", "0.1", "--correction", "holm"), "`certify.correction` must be"),
-        ((*ASKED, "--risk", "0.1", "--per-label", "900"), "too few for 900 unlabelled ones"),
+        (
+            (*ASKED, "--risk", "0.1", "--set", "certify.correction=holm"),
+            "`certify.correction` must be",
+        ),
+        (
+            (*ASKED, "--risk", "0.1", "--set", "certify.per_label=900"),
+            "too few for 900 unlabelled ones",
+        ),
         ((*ASKED, "--risk", "0.1", "--labels", "strange.jsonl"), "labels example 'e999'"),
     ],
 )
@@ -207,5 +224,5 @@ def test_a_price_that_is_not_known_is_named(
     done = certify(capsys, path.parent, "--judge", "recorded", "--risk", "0.5", "-q")
     assert done.code == 2
     assert "the prices of 6 of 6 candidates are not known" in done.err
-    assert "--order given" in done.err
+    assert "order: given" in done.err
     assert not (tmp_path / "runs").exists(), "nothing was begun"

@@ -28,7 +28,16 @@ STUDY = {
     "scorer": "numeric",
 }
 PROGRAM = "from bestarm_agent.cli.main import main; main()"
-ASKED = ["--risk", "0.5", "--judge", "contains", "--labels", "labels.jsonl", "--order", "given"]
+ASKED = [
+    "--risk",
+    "0.5",
+    "--judge",
+    "contains",
+    "--labels",
+    "labels.jsonl",
+    "--set",
+    "certify.order=given",
+]
 
 
 @pytest.fixture

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -54,14 +51,24 @@ def folder(tmp_path: Path, capsys: Capsys) -> Path:
 def test_one_line_per_pair(folder: Path, capsys: Capsys) -> None:
     done = invoke(capsys, "answers", folder=folder)
     head, *lines = done.out.splitlines()
-    assert head.split() == ["candidate", "example", "score", "target", "answer"]
-    assert sorted(line.split()[:4] for line in lines) == [
+    assert head.split() == ["candidate", "example", "score", "question", "target", "answer"]
+    assert sorted([*line.split()[:3], line.split()[4]] for line in lines) == [
         ["c0", "e0", "1", "Paris"],
         ["c0", "e1", "1", "Rome"],
         ["c1", "e0", "0", "Paris"],
         ["c1", "e1", "1", "Rome"],
     ]
-    assert len(invoke(capsys, "answers", "--limit", "3", folder=folder).out.splitlines()) == 4
+
+
+def test_the_first_twenty_are_shown_unless_all_are_asked_for(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    path = write_study(tmp_path, n_candidates=2, n_examples=15, changes={"selector": "uniform"})
+    invoke(capsys, "select", path, "-q", "--set", "selector.stop_when_separated=false")
+    *shown, rest = invoke(capsys, "answers", folder=tmp_path).out.splitlines()
+    assert (len(shown), rest) == (21, "... and 10 more: --all shows them")
+    assert len(invoke(capsys, "answers", "--all", folder=tmp_path).out.splitlines()) == 31
+    assert len(invoke(capsys, "answers", "--json", folder=tmp_path).out.splitlines()) == 30
 
 
 def test_one_pair_in_full(folder: Path, capsys: Capsys) -> None:
@@ -73,97 +80,39 @@ def test_one_pair_in_full(folder: Path, capsys: Capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags",
+    "command",
     [
-        [],
-        ["--wrong"],
-        ["--example", "e0"],
-        ["--diff", "c0", "c1"],
-        ["--format", "csv"],
-        ["--format", "jsonl"],
+        "answers",
+        "answers --wrong",
+        "answers --example e0",
+        "answers --json",
+        "compare --between c0 c1",
     ],
-    ids=" ".join,
 )
-def test_escape_sequences_stay_text(folder: Path, capsys: Capsys, flags: list[str]) -> None:
-    out = invoke(capsys, "answers", *flags, folder=folder).out
+def test_escape_sequences_stay_text(folder: Path, capsys: Capsys, command: str) -> None:
+    out = invoke(capsys, *command.split(), folder=folder).out
     assert "lyon" in out.lower()
     assert "[2j" in out.lower()
     assert not {"\x1b", "\x9b"} & set(out)
 
 
 def test_json_lines_keep_everything(folder: Path, capsys: Capsys) -> None:
-    done = invoke(capsys, "answers", "--wrong", "--format", "jsonl", folder=folder)
+    done = invoke(capsys, "answers", "--wrong", "--json", folder=folder)
     [pair] = map(json.loads, done.out.splitlines())
     assert (pair["candidate"], pair["example"], pair["target"]) == ("c1", "e0", "Paris")
     assert pair["reply"] == REPLIES["c1", "e0"]
     assert pair["prompt"] == f"France?{ATTACK}"
 
 
-def test_csv_has_a_row_per_pair(folder: Path, capsys: Capsys) -> None:
-    done = invoke(capsys, "answers", "--example", "e1", "--format", "csv", folder=folder)
-    rows = list(csv.DictReader(io.StringIO(done.out)))
-    assert {(row["candidate"], row["reply"], row["target"]) for row in rows} == {
-        ("c0", "Rome", "Rome"),
-        ("c1", "Rome", "Rome"),
-    }
-
-
-@pytest.mark.parametrize("flags", [[], ["--limit", "3"], ["--diff", "c0", "c1"], ["--failed"]])
-def test_parquet_holds_what_json_lines_hold(
-    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, flags: list[str]
-) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    monkeypatch.setattr(
-        "bestarm_agent.store.export.ROWS_WITH_TEXTS", 3
-    )  # a whole batch, and a rest
-    out = folder / "answers.parquet"
-    arguments = ["answers", *flags, "--format"]
-    done = invoke(capsys, *arguments, "parquet", "--out", out, folder=folder)
-    assert (done.code, done.out) == (0, "")
-    assert out.stat().st_mode & 0o777 == 0o600
-    pairs = [
-        json.loads(line)
-        for line in invoke(capsys, *arguments, "jsonl", folder=folder).out.splitlines()
-    ]
-    for pair in pairs:
-        pair["inputs"] = json.dumps(pair["inputs"], ensure_ascii=False)
-        pair["verdicts"] = "\n".join(pair.pop("votes")) or None  # a rule has none
-    table = parquet.read_table(out)
-    assert table.to_pylist() == pairs
-    assert bool(pairs) == (flags != ["--failed"])
-    assert {str(table.schema.field(name).type) for name in ("usd", "seconds")} == {"double"}
-
-
-def test_parquet_needs_a_file_and_pyarrow(
-    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for flags in (["--format", "parquet"], ["--out", "answers.csv"]):
-        done = invoke(capsys, "answers", *flags, folder=folder)
-        assert done.code == 2
-        assert "--format parquet and --out FILE go together" in done.err
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    done = invoke(capsys, "answers", "--format", "parquet", "--out", "a.parquet", folder=folder)
-    assert done.code == 2
-    assert "bestarm-agent[data]" in done.err
-    assert not list(folder.glob("*.parquet*"))
-
-
 def test_two_candidates_side_by_side(folder: Path, capsys: Capsys) -> None:
-    done = invoke(capsys, "answers", "--diff", "c0", "c1", folder=folder)
-    head, line = done.out.splitlines()
-    assert head.split() == ["example", "target", "c0", "c1"]
-    assert line.split()[:3] == ["e0", "Paris", "1"]
-    assert "0 lyon" in line
-    both = invoke(capsys, "answers", "--diff", "c0", "c1", "--format", "jsonl", folder=folder)
-    pairs = map(json.loads, both.out.splitlines())
-    assert [(pair["candidate"], pair["example"]) for pair in pairs] == [("c0", "e0"), ("c1", "e0")]
+    done = invoke(capsys, "compare", "--between", "c0", "c1", folder=folder)
+    assert "They differ on 1 example:\ne0: A 1, B 0\n  question  France?" in done.out
+    assert "\n  target    Paris\n  A         «paris»\n  B         «lyon" in done.out
 
 
 def test_nothing_to_show_is_said(folder: Path, capsys: Capsys) -> None:
     done = invoke(capsys, "answers", "--failed", folder=folder)
     assert "no pair of the run is like this" in done.err
-    wrong = invoke(capsys, "answers", "--diff", "c0", "c1", "--wrong", folder=folder)
-    assert (wrong.code, "leave out" in wrong.err) == (2, True)
 
 
 def test_a_dataset_that_is_gone_is_said(folder: Path, capsys: Capsys) -> None:
@@ -174,15 +123,14 @@ def test_a_dataset_that_is_gone_is_said(folder: Path, capsys: Capsys) -> None:
 
 
 def test_compare_counts_the_same_examples(folder: Path, capsys: Capsys) -> None:
-    done = invoke(capsys, "compare", "--candidates", "c0", "c1", folder=folder)
+    done = invoke(capsys, "compare", "--between", "c0", "c1", folder=folder)
     assert "2 of 2 examples were scored for both; only they count here" in done.out
     lines = [line.split() for line in done.out.splitlines()]
     assert ["A", "right", "1", "1"] in lines
     assert ["A", "wrong", "0", "0"] in lines
-    assert ["e0", "1", "0"] in lines
     assert "A - B: +0.500, [+0.500, +0.500] at 95% over all 2 examples" in done.out
     assert "McNemar's exact test: p = 1;" in done.out
-    as_json = invoke(capsys, "compare", "--candidates", "c0", "c1", "--json", folder=folder)
+    as_json = invoke(capsys, "compare", "--between", "c0", "c1", "--json", folder=folder)
     found = json.loads(as_json.out)
     assert (found["n"], found["only_a"], found["difference"]) == (2, 1, [0.5, 0.5, 0.5])
     assert found["flips"] == [{"example": "e0", "score_a": 1.0, "score_b": 0.0}]
@@ -194,11 +142,10 @@ def test_compare_takes_the_best_of_two_runs(folder: Path, capsys: Capsys) -> Non
     done = invoke(capsys, "compare", *runs, folder=folder)
     assert "A = c0\nB = c0\n" in done.out
     assert "They score alike on all of these." in done.out
-    assert "answers RUN" not in done.out
-    other = invoke(capsys, "compare", *runs, "--candidates", "c0", "c1", folder=folder)
+    other = invoke(capsys, "compare", *runs, "--between", "c0", "c1", folder=folder)
     assert "    model: replay/c0 -> replay/c1" in other.out
     neither = invoke(capsys, "compare", folder=folder)
-    assert "name two candidates (--candidates A B), or a second run" in neither.err
+    assert "name two candidates (--between A B), or a second run" in neither.err
 
 
 def test_export_adds_texts(folder: Path, capsys: Capsys) -> None:

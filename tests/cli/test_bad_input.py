@@ -192,7 +192,7 @@ def test_what_a_prompt_or_a_judge_lacks_is_told_with_the_line(
 def test_no_head_of_a_table_is_printed_above_an_error(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, n_candidates=2, n_examples=4)
     assert invoke(capsys, "select", path, "-q", folder=tmp_path).code == 0
-    for asked in (["--candidate", "c9"], ["latest", "--diff", "c0", "c9"], ["--failed"]):
+    for asked in (["--candidate", "c9"], ["--failed"]):
         done = invoke(capsys, "answers", *asked, folder=tmp_path)
         assert done.out == ""
         assert done.err

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.cli.run_command import (
+from bestarm_agent.cli.run import (
     EXIT_FAILURES,
     EXIT_NO_GUARANTEE,
     EXIT_OK,
@@ -67,7 +67,7 @@ def test_select_as_json_is_one_object_on_stdout(tmp_path: Path, capsys: Capsys) 
 
 def test_progress_goes_to_stderr_in_plain_lines(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path)
-    done = invoke(capsys, "select", "-c", path, "--display", "plain", folder=tmp_path)
+    done = invoke(capsys, "select", "-c", path, folder=tmp_path)
     assert "0 s | " in done.err
     assert "no score yet" in done.err
     assert "| leading" not in done.out

@@ -14,7 +14,7 @@ from tests.support.commands import invoke
 def test_the_demo_establishes_the_winner(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = invoke(capsys, "demo", "--display", "none", folder=tmp_path)
+    done = invoke(capsys, "demo", "--quiet", folder=tmp_path)
     assert done.code == 0
     assert re.search(r"Winner: +sum-llama-113k/plain/t=0", done.out)
     assert re.search(r"How sure: +95% sure", done.out)

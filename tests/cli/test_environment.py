@@ -57,7 +57,6 @@ def test_the_log_level_decides_what_is_logged(
     [
         ("plain", (), True),
         ("none", (), False),
-        ("none", ("--display", "plain"), True),
         ("plain", ("--quiet",), False),
     ],
 )
@@ -91,8 +90,8 @@ def test_no_color_prints_without_colours_on_a_terminal(
 ) -> None:
     path = write_study(tmp_path)
     written = on_a_terminal(
-        ["select", "-c", str(path), "--display", "full", "--budget-pulls", "10"],
-        {"BESTARM_NO_COLOR": no_color, "TERM": "xterm-256color"},
+        ["select", "-c", str(path), "--budget-pulls", "10"],
+        {"BESTARM_DISPLAY": "full", "BESTARM_NO_COLOR": no_color, "TERM": "xterm-256color"},
         tmp_path,
     )
     assert ("\x1b[32m" in written or "\x1b[1;32m" in written) is coloured

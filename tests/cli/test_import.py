@@ -87,7 +87,7 @@ def test_imported_logs_become_a_stored_run_and_history(
     invoke(capsys, "import", logs[1], "--out", tmp_path / "answers.jsonl")
     options = ("--json", "--history", tmp_path / "answers.jsonl", "--seed", "1")
     done = invoke(capsys, "select", "study.json", *options, folder=tmp_path / "old")
-    compared = invoke(capsys, "compare", "--candidates", "a", "b", folder=tmp_path / "old")
+    compared = invoke(capsys, "compare", "--between", "a", "b", folder=tmp_path / "old")
 
     assert imported.code == 0, imported.err
     assert done.code == 0, done.err

@@ -20,7 +20,7 @@ except SystemExit:
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 COMPLETION = {
-    "_BESTARM_AGENT_COMPLETE": "complete_bash",
+    "_BESTARM_AGENT_COMPLETE": "bash_complete",
     "COMP_WORDS": "bestarm-agent select --bud",
     "COMP_CWORD": "2",
 }
@@ -53,10 +53,9 @@ def test_version_and_help_load_nothing_heavy(arguments: tuple[str, ...]) -> None
     assert "bestarm-agent" in printed
     assert not modules.intersection(HEAVY)
     assert "rich" not in modules, "panels would double the time"
-    if len(arguments) == 1:  # typer itself loads pydantic for a command with options
-        assert "pydantic" not in modules
+    assert "pydantic" not in modules
     own = [name for name in modules if name.startswith("bestarm_agent.")]
-    assert len(own) < 40, sorted(own)
+    assert len(own) < 8, sorted(own)
 
 
 def test_completion_loads_nothing_heavy() -> None:

@@ -20,8 +20,13 @@ def select(capsys: Capsys, folder: Path, *flags: str) -> Done:
     return invoke(capsys, "select", "-c", path, *flags, folder=folder)
 
 
+def aimed(name: str, *more: str) -> tuple[str, ...]:
+    given = [f"objective={name}", *(f"objective.{one}" for one in more)]
+    return tuple(word for one in given for word in ("--set", one))
+
+
 def under(dollars: str) -> tuple[str, ...]:
-    return ("--objective", "best-under-usd", "--usd-per-1k-calls", dollars)
+    return aimed("best-under-usd", f"usd_per_1k_calls={dollars}")
 
 
 def test_the_exit_code_tells_an_answer_that_is_not_established(
@@ -36,7 +41,7 @@ def test_the_exit_code_tells_an_answer_that_is_not_established(
 @pytest.mark.slow
 def test_a_run_stops_at_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, n_examples=200, changes={"selector": "racing"})
-    flags = ("--json", "--confidence", "0.9", "--within", "0.15")
+    flags = ("--json", "--confidence", "0.9", "--set", "stop.within=0.15")
     found = json.loads(invoke(capsys, "select", "-c", path, *flags, folder=tmp_path).out)
     assert (found["ended"], found["established"], found["separated"]) == ("within", True, False)
     assert found["margin"] <= found["within"] == 0.15
@@ -83,7 +88,7 @@ def test_the_verdict_and_the_table_by_price(tmp_path: Path, capsys: Capsys) -> N
 
 @pytest.mark.slow
 def test_the_json_tells_prices_accounts_and_reservations(tmp_path: Path, capsys: Capsys) -> None:
-    done = select(capsys, tmp_path, "--objective", "cheapest-within-epsilon", "--json")
+    done = select(capsys, tmp_path, *aimed("cheapest-within-epsilon"), "--json")
     result = json.loads(done.out)
     objective = result["objective"]
     assert objective["name"] == "cheapest-within-epsilon"
@@ -104,7 +109,7 @@ def test_the_json_tells_prices_accounts_and_reservations(tmp_path: Path, capsys:
 
 @pytest.mark.slow
 def test_show_and_report_know_the_objective_too(tmp_path: Path, capsys: Capsys) -> None:
-    ended = select(capsys, tmp_path, "--objective", "cheapest-within-epsilon", "--json")
+    ended = select(capsys, tmp_path, *aimed("cheapest-within-epsilon"), "--json")
     store = ("--store", "runs/runs.sqlite")
     shown = invoke(capsys, "show", "--json", *store, folder=tmp_path)
     live, stored = json.loads(ended.out), json.loads(shown.out)
@@ -115,14 +120,17 @@ def test_show_and_report_know_the_objective_too(tmp_path: Path, capsys: Capsys) 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--objective", "best-under-usd"), "--usd-per-1k-calls 2"),
-        (("--objective", "cheapest"), "objective"),
+        (aimed("best-under-usd"), "--set objective.usd_per_1k_calls=2"),
+        (aimed("cheapest"), "--set objective: `objective.name` must be"),
         (
-            ("--objective", "cheapest-within-epsilon", "--usd-per-1k-calls", "2"),
+            aimed("cheapest-within-epsilon", "usd_per_1k_calls=2"),
             "belongs to `best-under-usd`",
         ),
-        (("--objective", "cheapest-within-epsilon", "--epsilon", "1.5"), "epsilon"),
-        (("--per", "token"), "per"),
+        (aimed("cheapest-within-epsilon", "epsilon=1.5"), "epsilon"),
+        (("--set", "selector.per=token"), "--set selector.per: `selector.per` must be"),
+        (("--set", "budget.minuts=3"), "unknown key `budget.minuts`; did you mean `minutes` or"),
+        (("--set", "budget.minutes"), "--set takes KEY=VALUE"),
+        (("--set", "objective=["), "--set objective: "),
     ],
 )
 def test_wrong_flags_are_usage_errors(
@@ -135,6 +143,6 @@ def test_wrong_flags_are_usage_errors(
 
 
 def test_working_per_dollar_by_a_flag(tmp_path: Path, capsys: Capsys) -> None:
-    done = select(capsys, tmp_path, "--per", "dollar", "--budget-usd", "0.2", "--json")
+    done = select(capsys, tmp_path, "--set", "selector.per=dollar", "--budget-usd", "0.2", "--json")
     rows = {row["label"]: row for row in json.loads(done.out)["candidates"]}
     assert rows["c0"]["n"] > rows["c5"]["n"]

@@ -74,7 +74,15 @@ def test_a_stream_is_learnt_and_more_of_it_later(
         found: dict[str, int] = json.loads(done.out)
         return found
 
-    first = feed(lines(120), "-c", "candidates.json", "--set", "rule=cppl", "--set", "collect=30")
+    first = feed(
+        lines(120),
+        "--names",
+        "candidates.json",
+        "--setting",
+        "rule=cppl",
+        "--setting",
+        "collect=30",
+    )
     assert (first["learnt"], first["waiting"]) == (120, 0)
     assert first["version"] == 3  # saved twice on the way, and at the end
     nobody = '{"prompt": "hm", "shown": ["poet", "sums"], "winner": null}\n'
@@ -90,9 +98,9 @@ def test_a_stream_is_learnt_and_more_of_it_later(
     ("arguments", "message"),
     [
         (("train", "absent.jsonl"), "history absent.jsonl does not exist"),
-        (("train", "history.jsonl", "--set", "rule=x"), "`rule` must be 'linucb' or 'cppl'"),
+        (("train", "history.jsonl", "--setting", "rule=x"), "`rule` must be 'linucb' or 'cppl'"),
         (
-            ("train", "history.jsonl", "-c", "absent.json"),
+            ("train", "history.jsonl", "--names", "absent.json"),
             "candidates file absent.json does not exist",
         ),
         (("choose", "hello"), "no run store (runs.sqlite) lies in this folder"),

@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from bestarm_agent.cli import progress
-from bestarm_agent.cli.progress import LiveTable, PlainLines, busy, print_line, screen_of
+from bestarm_agent.cli.output import print_line
+from bestarm_agent.cli.progress import LiveTable, PlainLines, busy, screen_of
 from bestarm_agent.cli.result_output import print_result, standing_json
-from bestarm_agent.cli.run_command import print_notices
+from bestarm_agent.cli.run import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
 from bestarm_agent.engine.loop import End

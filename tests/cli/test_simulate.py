@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bestarm_agent._version import __version__
-from bestarm_agent.cli.options import expanded
-from bestarm_agent.cli.simulate import parse_budget, simulate
+from bestarm_agent.cli.main import app
+from bestarm_agent.cli.simulate import parse_budget
 from bestarm_agent.errors import ConfigError
 
 
@@ -25,18 +24,13 @@ def scores(tmp_path: Path) -> Path:
 
 
 def run(matrix: str | Path, *arguments: str) -> tuple[str, BaseException | None]:
-    app = typer.Typer()
-    app.command()(expanded(simulate))
-    result = CliRunner().invoke(app, [str(matrix), "--jobs", "1", *arguments])
+    result = CliRunner().invoke(app, ["simulate", str(matrix), "--jobs", "1", *arguments])
     return result.stdout, result.exception
 
 
-def test_the_object_has_the_documented_fields(scores: Path, tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
+def test_the_object_has_the_documented_fields(scores: Path) -> None:
     wanted = ("--selectors", "ucb-e,uniform", "--budget", "0.1:0.5:3", "--seeds", "5")
-    _, error = run(scores, *wanted, "--json", str(path))
-    assert error is None
-    found = json.loads(path.read_text())
+    found = json.loads(run(scores, *wanted, "--json")[0])
     assert found["version"] == __version__
     assert found["matrix"]["shape"] == [4, 60]
     assert found["matrix"]["h1"] > 0
@@ -69,7 +63,7 @@ def test_a_first_budget_that_is_enough_says_so(scores: Path) -> None:
 
 
 def test_json_on_stdout_is_all_there_is(scores: Path) -> None:
-    text, error = run(scores, "--budget", "1:1:1", "--seeds", "1", "--json", "-")
+    text, error = run(scores, "--budget", "1:1:1", "--seeds", "1", "--json")
     assert error is None
     found = json.loads(text)["selectors"]
     assert list(found) == ["auto", "ucb-e", "sysrs", "uniform"], "the default and its rivals"
@@ -97,9 +91,7 @@ def test_a_figure_is_written(scores: Path, tmp_path: Path) -> None:
         (("--selectors", "ucb-e[eta=-1]"), "eta must be > 0, got -1"),
         (("--plot", "out.gif"), "a figure is written as"),
         (("--budget", "0.5:0.1"), "--budget must be LO:HI"),
-        (("--json", "nowhere/out.json"), "there is no folder nowhere to write out.json into"),
         (("--plot", "nowhere/out.svg"), "there is no folder nowhere to write out.svg into"),
-        (("--json", "."), ". is a folder; name a file in it"),
     ],
 )
 def test_what_the_user_wrote_wrong_is_named(

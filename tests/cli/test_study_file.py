@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import partial
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
-from typing import get_type_hints
 
+import click
 import pytest
-import typer
 
-from bestarm_agent.cli.gate import GateOptions
+from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.main import app
-from bestarm_agent.cli.options import BudgetOptions, Keyed, RunOptions
-from bestarm_agent.cli.select_resume import ProposerOptions, RuleOptions
-from bestarm_agent.config.settings import flag_of
+from bestarm_agent.cli.options import OPTIONS
+from bestarm_agent.config.study import StudyConfig
+from bestarm_agent.config.yaml import model_at
 from bestarm_agent.stats.mcnemar import examples_needed
 from tests.support.commands import invoke
 from tests.support.studies import write_study
@@ -66,24 +70,68 @@ def test_plan_says_how_many_examples_a_difference_needs(tmp_path: Path, capsys: 
     assert (done.code, "--detect must be between 0 and 1, got 3" in done.err) == (2, True)
 
 
-def test_a_flag_is_named_as_it_is_written(tmp_path: Path, capsys: Capsys) -> None:
-    path = write_study(tmp_path)
-    done = invoke(capsys, "select", path, "--confirm", "2", folder=tmp_path)
-    assert "--confirm: `confirm.share` must be at most 1, got 2" in done.err
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--confirm", "2"), "--confirm: `confirm.share` must be at most 1, got 2"),
+        (("--seed", "-1"), "--seed: `selector.seed` must be at least 0, got -1"),
+        (("--budget-share", "2"), "--budget-share: `budget.share` must be at most 1"),
+        (("--in-flight", "0"), "--in-flight: `limits.in_flight` must be at least 1"),
+        (("--set", "objective.name=bset"), "--set objective.name: `objective.name` must be "),
+    ],
+)
+def test_a_wrong_value_is_called_what_the_user_calls_it(
+    tmp_path: Path, capsys: Capsys, flags: tuple[str, ...], said: str
+) -> None:
+    done = invoke(capsys, "select", write_study(tmp_path), *flags, folder=tmp_path)
+    assert said in done.err
 
 
-def test_every_option_of_a_study_key_is_named_by_its_flag() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined] # a group
-    flags = {flag for command in commands.values() for one in command.params for flag in one.opts}
-    keys = {
-        mark.key
-        for group in (BudgetOptions, RunOptions, RuleOptions, ProposerOptions, GateOptions)
-        for hint in get_type_hints(group, include_extras=True).values()
-        for mark in getattr(hint, "__metadata__", ())
-        if isinstance(mark, Keyed)
-    }
-    assert len(keys) > 20
-    assert {key for key in keys if flag_of(key) not in flags} == set()
+def test_every_key_of_an_option_is_one_of_a_study() -> None:
+    keys = [option.key for option in OPTIONS.values() if option.key]
+    assert len(keys) == len(set(keys)) > 20
+    for key in keys:
+        *parents, last = key.split(".")
+        model = model_at(StudyConfig, tuple(parents))
+        assert model is not None
+        assert last in model.model_fields
+
+
+def test_one_flag_means_one_thing_and_few_are_many_enough() -> None:
+    """The forms of options differ, but for formats; no command takes more than people use."""
+    found = [*_commands(app)]
+    assert len(app.commands) <= 21
+    flags = {flag for command in found for one in command.params for flag in one.opts}
+    assert "--set" in flags
+    for command in found:
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        assert len(options) <= 16, command.name
+    assert sum(len(command.params) for command in found) <= 165
+    meanings: dict[str, set[str]] = {}
+    for option in OPTIONS.values():
+        meanings.setdefault(option.flag, set()).add(option.help)
+    assert {flag for flag, found in meanings.items() if len(found) > 1} == {"--format", "--store"}
+
+
+def _commands(group: click.Group) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        if isinstance(command, click.Group):
+            yield from _commands(command)
+        else:
+            yield command
+
+
+def test_every_command_has_its_function() -> None:
+    """A function takes what the options of its command are called."""
+    for command in _commands(app):
+        assert isinstance(command.callback, partial)
+        module, name = command.callback.args
+        function = getattr(import_module(f"bestarm_agent.cli.{module}"), name)
+        shared = {field.name for field in fields(Given)}
+        own = {one.name for one in command.params} - shared
+        own -= {name for name, option in OPTIONS.items() if option.key}
+        assert next(iter(signature(function).parameters)) == "given"
+        assert signature(function).parameters.keys() - {"given"} == own, command.name
 
 
 @pytest.mark.parametrize(

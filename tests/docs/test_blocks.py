@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
-import typer
 import yaml
 
 from bestarm_agent.cli.main import app
@@ -60,11 +60,11 @@ def parse(line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
     stops = [n for n, word in enumerate(words) if word in ("|", "<", ">", "&&")]
     words = words[: min(stops, default=None)]
-    command = typer.main.get_command(app)
-    context = typer.Context(command, info_name="bestarm-agent")
-    while inner := getattr(command, "commands", None):
-        command = inner[words.pop(0)]
-        context = typer.Context(command, parent=context)
+    command: click.Command = app
+    context = click.Context(command, info_name="bestarm-agent")
+    while isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+        context = click.Context(command, parent=context)
     command.parse_args(context, words)
 
 

@@ -44,7 +44,9 @@ def test_the_output_of_json_has_exactly_the_documented_keys(
     head, *rows = answers.read_text(encoding="utf-8").splitlines()
     answers.write_text("\n".join([f"{head},usd", *(f"{row},0.001" for row in rows)]))
     for objective in ("best", "cheapest-within-epsilon"):
-        ran = invoke(capsys, "select", study, "--json", "--quiet", "--objective", objective)
+        ran = invoke(
+            capsys, "select", study, "--json", "--quiet", "--set", f"objective={objective}"
+        )
         assert ran.code in (0, 3), ran.err
         jsonschema.validate(json.loads(ran.out), schema)
         shown = invoke(capsys, "show", "--json", "--store", tmp_path / "runs" / "runs.sqlite")

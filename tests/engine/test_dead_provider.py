@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.cli.run_command import EXIT_FAILURES, exit_code
+from bestarm_agent.cli.run import EXIT_FAILURES, exit_code
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.study import Archive

@@ -194,7 +194,7 @@ def test_verdicts_by_slice_in_all_outputs(
     asked = ("gate", "study.json", "-q", "--baseline", "c0", "--margin", "0.05")
     done = invoke(capsys, *asked, folder=tmp_path)
     assert done.code == 0, done.out
-    files = ("--markdown", "summary.md", "--by", "language", "--slice-margin", "0.1")
+    files = ("--markdown", "summary.md", "--by", "language", "--set", "gate.slice_margin=0.1")
     done = invoke(capsys, *asked, *files, folder=tmp_path)
     assert done.code == 5, done.out
     assert "FAIL:      c1 is worse by more than 0.1 on language=de: difference" in done.out

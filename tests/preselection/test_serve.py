@@ -140,7 +140,7 @@ def test_the_command_prints_a_line_per_prompt_or_a_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = study(tmp_path)
-    done = invoke(capsys, "preselect", "run", path, "--set", "collect=10", "--json")
+    done = invoke(capsys, "preselect", "run", path, "--setting", "collect=10", "--json")
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert len(rows) == N

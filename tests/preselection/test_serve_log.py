@@ -150,7 +150,7 @@ def test_it_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.slow
 def test_the_usual_commands_read_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_study(tmp_path, n_candidates=K, n_examples=N)
-    ran = invoke(capsys, "preselect", "run", path, "--set", "collect=10")
+    ran = invoke(capsys, "preselect", "run", path, "--setting", "collect=10")
     [line] = [line for line in ran.out.splitlines() if line.startswith("run ")]
     run = line.split()[1].rstrip(":")
     shown = invoke(capsys, "show", run, "--store", store_of(path))

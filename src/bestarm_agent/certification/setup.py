@@ -72,7 +72,7 @@ def trial_order(
                 f"certify.order is `cost`, but the prices of {len(unknown)} of {len(candidates)} "
                 f"candidates are not known, such as {unknown[0]!r}; give their models prices, or "
                 f"list the candidates from the most expensive to the cheapest and say "
-                f"`order: given` or --order given"
+                f"`order: given`"
             )
         keys = [cost or 0.0 for cost in costs]
         if wrong := [c.label for c, key in zip(candidates, keys, strict=True) if math.isnan(key)]:

@@ -2,108 +2,124 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
+from rich.text import Text
 
-from bestarm_agent.cli.answers import score_text
-from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption
+from bestarm_agent.cli.answers import SHOWN, said
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.output import (
+    Column,
+    fitted,
+    numbers,
+    print_json,
+    print_table,
+    score_text,
+    stdout_console,
+)
+from bestarm_agent.cli.stores import find_run
+from bestarm_agent.engine.results.compare import Flip, PairedComparison
+from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome
+from bestarm_agent.errors import ConfigError, counted
+from bestarm_agent.report.words import marked, safe
+from bestarm_agent.study import Archive
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from bestarm_agent.engine.results.compare import PairedComparison
-
-_SHOWN_FLIPS = 20
+_CONFIDENCE = 0.95  # of the interval
+_INDENT = len("  question  ")
+_AROUND = 24  # characters shown before and after what differs
 
 
 def compare(
-    run: RunArgument = None,
-    other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER_RUN]", help="The run of B, if it is another.")
-    ] = None,
-    candidates: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="A B", help="The two, by label or id; of two runs, by default the best of each."
-        ),
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the interval, between 0 and 1.")] = 0.95,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    given: Given, other: str | None, between: tuple[str, str] | None, everything: bool
 ) -> None:
-    """Compare two candidates on the examples that both have seen."""
-    import asyncio
+    """Compare two candidates; show the examples on which they differ, with both answers."""
+    if other is None and between is None:
+        raise ConfigError("name two candidates (--between A B), or a second run")
+    where, one = find_run(given.run, given.store)
+    archive = Archive(where)
+    found = asyncio.run(archive.compared(one, other, between, _CONFIDENCE))
+    if given.as_json:
+        print_json({"n": found.n, **asdict(found)})
+        return
+    _print(found)
+    flips = found.flips if everything else found.flips[:SHOWN]
+    names = [flip.example for flip in flips]
+    pairs_a = asyncio.run(_pairs(archive, one, found.a, names))
+    pairs_b = asyncio.run(_pairs(archive, other or one, found.b, names))
+    for flip in flips:
+        _print_flip(flip, pairs_a[flip.example], pairs_b[flip.example])
+    if (more := len(found.flips) - len(flips)) > 0:
+        click.echo(f"... and {more:,} more: --all shows them")
 
-    from bestarm_agent.cli.stores import find_run
-    from bestarm_agent.errors import ConfigError
-    from bestarm_agent.study import Archive
 
-    if not 0.0 < confidence < 1.0:
-        raise ConfigError(f"--confidence must be between 0 and 1, got {confidence}")
-    if other is None and candidates is None:
-        raise ConfigError("name two candidates (--candidates A B), or a second run")
-    where, one = find_run(run, store)
-    found = asyncio.run(Archive(where).compared(one, other, candidates, confidence))
-    if as_json:
-        typer.echo(json.dumps({"n": found.n, **asdict(found)}, indent=2))
-    else:
-        _print(found, shown=other is None)
+async def _pairs(
+    archive: Archive, run: str, candidate: str, examples: Sequence[str]
+) -> Mapping[str, PairOutcome]:
+    """Return a candidate's pairs on some examples, by example."""
+    async with archive.texts(run) as texts:
+        asks, ids = texts.state.asks, texts.state.example_ids
+        seqs = PairFilter(candidate=candidate).chosen(texts.state)
+        wanted = [seq for seq in seqs if ids[asks.pair(seq)[1]] in examples]
+        return {pair.example: pair async for page in texts.pages(wanted) for pair in page}
 
 
-def _print(found: PairedComparison, *, shown: bool) -> None:
-    """Print a comparison; ``shown``: ``answers --diff`` can show both, of one run."""
-    from bestarm_agent.cli.result_output import stdout_console
-    from bestarm_agent.report.words import safe
-
-    a, b, gap = safe(found.a), safe(found.b), found.difference
+def _print_flip(flip: Flip, a: PairOutcome, b: PairOutcome) -> None:
+    """Print question, target and both answers, what differs marked."""
     console = stdout_console()
-    typer.echo(f"A = {a}\nB = {b}")
+    width = console.width - _INDENT
+    scores = f"A {score_text(flip.score_a)}, B {score_text(flip.score_b)}"
+    console.print(Text(safe(f"{flip.example}: {scores}"), style="bold"), soft_wrap=True)
+    shown = [("question", Text(fitted(_line(a.question), width, "end")))]
+    if a.target is not None:
+        shown.append(("target", Text(fitted(_line(a.target), width, "end"))))
+    answers = marked(_line(said(a)), _line(said(b)))
+    shown += zip("AB", (_marked(*parts, width) for parts in answers), strict=True)
+    for name, text in shown:
+        console.print(Text(f"  {name}".ljust(_INDENT)).append_text(text), soft_wrap=True)
+
+
+def _line(text: str) -> str:
+    return safe(" ".join(text.split()))
+
+
+def _marked(before: str, differs: str, after: str, width: int) -> Text:
+    before, after = fitted(before, _AROUND, "end"), fitted(after, _AROUND, "start")
+    room = max(_AROUND, width - len(before) - len(after) - len("«»"))
+    return Text.assemble(before, (f"«{fitted(differs, room, 'end')}»", "bold"), after)
+
+
+def _print(found: PairedComparison) -> None:
+    a, b, gap = safe(found.a), safe(found.b), found.difference
+    click.echo(f"A = {a}\nB = {b}")
     for line in found.changed:
-        typer.echo(f"    {safe(line)}")
-    typer.echo(
+        click.echo(f"    {safe(line)}")
+    click.echo(
         f"\n{found.n:,} of {found.n_examples:,} examples were scored for both; only they count here"
     )
     for name, label, scored in (("A", a, found.scored_a), ("B", b, found.scored_b)):
         if rest := scored - found.n:
-            typer.echo(f"  {rest:,} scored for {name} ({label}) alone, and left out")
-    typer.echo()
-    console.print(_table(found))
-    typer.echo(f"\nmean of A {found.mean_a:.3f}, of B {found.mean_b:.3f}")
-    typer.echo(
+            click.echo(f"  {rest:,} scored for {name} ({label}) alone, and left out")
+    click.echo()
+    print_table(
+        [Column(""), *numbers("B right", "B wrong")],
+        [
+            ["A right", f"{found.both:,}", f"{found.only_a:,}"],
+            ["A wrong", f"{found.only_b:,}", f"{found.neither:,}"],
+        ],
+    )
+    click.echo(f"\nmean of A {found.mean_a:.3f}, of B {found.mean_b:.3f}")
+    click.echo(
         f"A - B: {gap.value:+.3f}, [{gap.lower:+.3f}, {gap.upper:+.3f}] at {found.confidence:.0%} "
         f"over all {found.n_examples:,} examples; holds if examples were drawn at random, "
         "as `auto` does"
     )
     test = "sign test" if found.graded else "McNemar's exact test"
     about = "for a number of examples like these, fixed in advance"
-    typer.echo(f"{test}: p = {found.p_value:.3g}; {about}\n")
-    _print_flips(found, shown=shown)
-
-
-def _table(found: PairedComparison) -> Table:
-    from bestarm_agent.cli.result_output import plain_table
-
-    table = plain_table("", right=("B right", "B wrong"))
-    table.add_row("A right", f"{found.both:,}", f"{found.only_a:,}")
-    table.add_row("A wrong", f"{found.only_b:,}", f"{found.neither:,}")
-    return table
-
-
-def _print_flips(found: PairedComparison, *, shown: bool) -> None:
-    from bestarm_agent.cli.result_output import plain_table, stdout_console
-    from bestarm_agent.report.words import safe
-
-    if not found.flips:
-        typer.echo("They score alike on all of these.")
-        return
-    table = plain_table("they differ on", right=("A", "B"))
-    for flip in found.flips[:_SHOWN_FLIPS]:
-        table.add_row(safe(flip.example), score_text(flip.score_a), score_text(flip.score_b))
-    stdout_console().print(table)
-    if (more := len(found.flips) - _SHOWN_FLIPS) > 0:
-        typer.echo(f"and {more:,} more")
-    if shown:
-        typer.echo("The answers: bestarm-agent answers RUN --diff A B")
+    click.echo(f"{test}: p = {found.p_value:.3g}; {about}\n")
+    if found.flips:
+        click.echo(f"They differ on {counted(len(found.flips), 'example')}:")
+    else:
+        click.echo("They score alike on all of these.")

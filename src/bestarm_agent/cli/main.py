@@ -1,106 +1,269 @@
-"""The command line; modules of commands import late, to keep ``--help`` and completion light."""
+"""Every command of the command line: its options, its help, and the module that runs it.
+
+A command is a function of the module named here, imported when the command is called.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Annotated
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from bestarm_agent._version import __version__
-from bestarm_agent.cli import (
-    answers,
-    certify,
-    compare,
-    demo,
-    gate,
-    import_logs,
-    init_plan,
-    judge_check,
-    list_show_export,
-    preselect,
-    providers,
-    select_resume,
-    simulate,
-    try_models,
-    view,
-)
-from bestarm_agent.cli.options import expanded
+from bestarm_agent.cli.options import parameters
 from bestarm_agent.errors import BestarmError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 
-app = typer.Typer(
-    name="bestarm-agent",
-    help="Finds the best LLM candidate from a small part of the calls.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # panels take longer to import than all the rest of --help
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+_VERSION = f"bestarm-agent {__version__}"
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+_STUDY = "study candidates changes"
+_CALLS = "store no_cache as_json"
+_CAPS = "budget_usd budget_share budget_pulls"
+
+
+def _call(module: str, name: str, /, **values: object) -> None:
+    """Call a command's function with the values of its options; exit with the code it returns."""
+    from bestarm_agent.cli.given import apply_settings, take_given
+
+    apply_settings()
+    function = getattr(import_module(f"bestarm_agent.cli.{module}"), name)
+    given = take_given(values)
+    sys.exit(function(given, **values))
+
+
+def _command(name: str, module: str, options: str, about: str) -> click.Command:
+    """Return a command that calls the function ``name`` of a module of this package."""
+    return click.Command(
+        name.rstrip("_"),
+        params=parameters(options.split()),
+        help=about,
+        callback=partial(_call, module, name),
+        context_settings=_CONTEXT,
+    )
+
+
+def _group(name: str, about: str, commands: Iterable[click.Command]) -> click.Group:
+    return click.Group(
+        name, help=about, commands=list(commands), no_args_is_help=True, context_settings=_CONTEXT
+    )
+
+
+app = _group(
+    "bestarm-agent",
+    "Finds the best LLM candidate from a small part of the calls.",
+    [
+        _command(
+            "demo",
+            "start",
+            "folder as_json quiet",
+            """See a selection in ten seconds: no key, no model, no network.
+
+            Writes a study of 60 candidates and the recorded answers of five small models into a
+            folder, and runs it. Everything but the models is real.""",
+        ),
+        _command(
+            "init",
+            "start",
+            "path data models config",
+            """Write a commented study file to start from. An existing file is never overwritten.
+
+            With --data and --models the study is one of your own; without either, a terminal is
+            asked for them, and elsewhere the study runs on recorded answers.""",
+        ),
+        _command(
+            "plan",
+            "start",
+            f"{_STUDY} detect store as_json",
+            """Check a study and all that it names, and say what it can cost. No call is made.""",
+        ),
+        _command(
+            "try_",
+            "start",
+            f"{_STUDY} {_CALLS}",
+            """Make one call to each model, and let it be judged.
+
+            Shows prompt, reply, score and seconds.""",
+        ),
+        _command(
+            "select",
+            "run",
+            f"{_STUDY} selector history confidence confirm {_CAPS} seed in_flight {_CALLS} quiet",
+            """Find the best candidate from a small part of the calls.""",
+        ),
+        _command(
+            "resume",
+            "run",
+            f"run {_CAPS} budget_calls budget_tokens budget_minutes {_CALLS} quiet",
+            """Go on with a run, with more budget, or after an interruption or a crash.
+
+            A --budget-... given here is what may be spent beyond what the run has spent already.
+            The run goes on as it began: after an edit of the study, `select` it again; that reuses
+            all answers.""",
+        ),
+        _command("list_", "stored", "store as_json", "List all runs in the store, oldest first."),
+        _command("show", "stored", "run everything store as_json", "Show where a run stands."),
+        _command(
+            "report",
+            "stored",
+            "run out report_format store",
+            """Write a run as one HTML file that opens offline.
+
+            Or a summary as Markdown or JSON. Without --out, it lies next to the store.""",
+        ),
+        _command(
+            "view",
+            "stored",
+            "stores port",
+            "Look at runs and answers in the browser, and label them.",
+        ),
+        _command(
+            "answers",
+            "answers",
+            "run candidate example wrong failed everything store as_json",
+            """Show questions, answers and how they were scored.
+
+            --json prints all of them, a line for each, with prompts, replies and verdicts.""",
+        ),
+        _command(
+            "compare",
+            "compare",
+            "run other between everything store as_json",
+            "Compare two candidates on the examples that both have seen.",
+        ),
+        _command(
+            "export",
+            "stored",
+            "run out export_format form texts store",
+            """Export a run's scores. Cells that were not measured stay empty.
+
+            Without --out, to stdout. `inspect` writes a folder of logs, with prompts and
+            answers.""",
+        ),
+        _command(
+            "import_",
+            "simulate",
+            "paths metric out study_folder",
+            """Read logs of Inspect, lm-eval and promptfoo, and plain tables.
+
+            `simulate`, `--history` and `replay` read what --out FILE.jsonl writes; `select` runs
+            the study.""",
+        ),
+        _command(
+            "simulate",
+            "simulate",
+            "matrix selectors budget seeds jobs metric plot store as_json",
+            "Replay selection rules on known scores: what would be saved?",
+        ),
+        _command(
+            "gate",
+            "run",
+            f"{_STUDY} baseline challenger margin by improve markdown junit budget_usd "
+            f"budget_pulls {_CALLS} quiet",
+            """Tell whether candidates are not worse than a baseline.
+
+            Exit code 0: none is worse, on all examples and each slice; 5: one is; 3: the budget
+            left it open; 4: too many calls failed.""",
+        ),
+        _command(
+            "certify",
+            "run",
+            f"{_STUDY} risk judge labels max_labels budget_usd {_CALLS} quiet",
+            "Find the cheapest candidate whose risk is at most a target, from few labels.",
+        ),
+        _group(
+            "preselect",
+            "Choose which candidates to run for a prompt. Learns which of them win.",
+            [
+                _command(
+                    "train",
+                    "preselect",
+                    "records k router names settings store as_json",
+                    """Learn from records of earlier prompts, or from a live stream of them.
+
+                    A record is {"prompt": ..., "shown": [names], and "winner", "ranking" or
+                    "scores"}. Where a file has scores of all candidates on all prompts, it is said
+                    whether routing would pay.""",
+                ),
+                _command(
+                    "choose",
+                    "preselect",
+                    "prompt k router store as_json",
+                    "Choose the candidates to run for a prompt, the most promising first.",
+                ),
+                _command(
+                    "run",
+                    "preselect",
+                    f"{_STUDY} budget_usd k router settings store as_json",
+                    """Answer a study's examples one after the other by k chosen candidates.
+
+                    The study's scorer says who was best, and the router learns. The budget is kept
+                    as in a run.""",
+                ),
+            ],
+        ),
+        _group(
+            "judge",
+            "Judges: how far they can be trusted.",
+            [
+                _command(
+                    "check",
+                    "judge",
+                    "source gold store no_cache as_json",
+                    "Compare a judge's scores with gold scores of the same answers.",
+                ),
+            ],
+        ),
+        _command(
+            "optimize",
+            "run",
+            f"{_STUDY} proposer rounds proposer_model out confidence {_CAPS} seed {_CALLS} quiet",
+            """Find the best candidate, and let a function propose better prompts meanwhile.
+
+            The budget is divided among the rounds. After each, the function is given the leading
+            candidate with its wrong answers, and what it returns joins the run. --out is for the
+            winner's prompt. `resume` goes on with the rounds.""",
+        ),
+        _command(
+            "providers",
+            "providers",
+            "name check",
+            "List providers, and whether their keys are set.",
+        ),
+    ],
 )
 
 
-_VERSION = f"bestarm-agent {__version__}"
-
-
-def _show_version(wanted: bool) -> None:
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        typer.echo(_VERSION)
-        raise typer.Exit
+        click.echo(_VERSION)
+        ctx.exit()
 
 
-@app.callback()
-def _top(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
-    ] = False,
-) -> None:
-    """Finds the best LLM candidate from a small part of the calls."""
-
-
-_COMMANDS: Mapping[str, Callable[..., None]] = {
-    "demo": demo.demo,
-    "init": init_plan.init,
-    "plan": init_plan.plan,
-    "try": try_models.try_models,
-    "select": select_resume.select,
-    "optimize": select_resume.optimize,
-    "resume": select_resume.resume,
-    "list": list_show_export.list_,
-    "show": list_show_export.show,
-    "report": list_show_export.report,
-    "export": list_show_export.export,
-    "answers": answers.answers,
-    "compare": compare.compare,
-    "view": view.view,
-    "import": import_logs.import_,
-    "simulate": simulate.simulate,
-    "certify": certify.certify,
-    "gate": gate.gate,
-    "providers": providers.providers,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(expanded(_command))
-for _group in (preselect, judge_check):
-    _group.register(app)
-
-
-@cache
-def _command_line() -> Callable[[], None]:
-    """Build the command line, once per process: tests run many commands in one."""
-    return typer.main.get_command(app)
+app.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_version,
+        help="Show it.",
+    )
+)
 
 
 def main() -> None:
     """Run a command; errors raised on purpose become one paragraph and an exit code."""
-    if sys.argv[1:] == ["--version"]:  # typer would load pydantic to read the flag
-        typer.echo(_VERSION)
-        return
     try:
-        _command_line()()
+        app()
     except BestarmError as error:
         _print_error(error)
         sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_ERROR)
@@ -109,7 +272,7 @@ def main() -> None:
 def _print_error(error: BestarmError) -> None:
     from rich.console import Console
 
-    from bestarm_agent.cli.progress import print_line
+    from bestarm_agent.cli.output import print_line
     from bestarm_agent.report.words import safe_lines
 
     print_line(

@@ -2,173 +2,83 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from bestarm_agent.cli.options import (
-    CallsOption,
-    CatalogOption,
-    JsonOption,
-    StoreOption,
-    UsdOption,
-    expanded,
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.output import print_json
+from bestarm_agent.cli.stores import default_or_new_store, default_store
+from bestarm_agent.preselection.records import (
+    PromptRow,
+    Record,
+    RoutedCandidate,
+    parse_settings,
+    read_candidates,
+    read_history,
+    read_rows,
 )
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from bestarm_agent.preselection.records import Record, RouterSettings
-    from bestarm_agent.preselection.router import Router
-    from bestarm_agent.preselection.serve import Served, Service
+from bestarm_agent.preselection.router import Router
+from bestarm_agent.preselection.serve import Served, Service
+from bestarm_agent.preselection.worth import would_pay
+from bestarm_agent.report.words import cost_text, safe
 
 _STREAM = Path("-")
 _SAVE_EVERY = 50  # prompts: the most that a crash can lose of what was learnt; replies are durable
 _MOST_PROMPTS = 5000  # of a history, to make features from
 
-RouterOption = Annotated[str, typer.Option("--router", "-r", help="Name of the router.")]
-KOption = Annotated[int, typer.Option("-k", "--k", help="Candidates to run per prompt.")]
-SettingsOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Setting of a new router, such as rule=cppl; repeatable."),
-]
-NamesOption = Annotated[
-    Path | None,
-    typer.Option("--candidates", "-c", help="JSON: names, or name and usd."),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceOptions:
-    """The caps of ``preselect run``, and where it finds its parts."""
-
-    budget_usd: UsdOption = None
-    budget_calls: CallsOption = None
-    catalog: CatalogOption = None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to an application."""
-    group = typer.Typer(
-        help="Choose which candidates to run for a prompt. Learns which of them win.",
-        no_args_is_help=True,
-    )
-    for command in (train, choose, run):
-        group.command()(expanded(command))
-    app.add_typer(group, name="preselect")
-
 
 def train(
-    history: Annotated[
-        Path,
-        typer.Argument(help='Records: a .jsonl file, or "-" for JSON lines on stdin.'),
-    ] = _STREAM,
-    k: KOption = 2,
-    router: RouterOption = "default",
-    candidates: NamesOption = None,
-    settings: SettingsOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    given: Given, records: Path, k: int, router: str, names: Path | None, settings: Sequence[str]
 ) -> None:
-    """Learn from records of earlier prompts, or from a live stream of them.
-
-    A record is {"prompt": ..., "shown": [names], and "winner", "ranking" or "scores"}. Where a file
-    has scores of all candidates on all prompts, it is said whether routing would pay.
-    """
-    import asyncio
-
-    from bestarm_agent.cli.stores import default_or_new_store
-    from bestarm_agent.preselection.records import RoutedCandidate, read_candidates, read_history
-    from bestarm_agent.preselection.router import Router
-    from bestarm_agent.report.words import safe
-
-    known = () if candidates is None else read_candidates(candidates)
-    wanted = _settings(settings)
-    records = None if history == _STREAM else list(read_history(history))
-    names = dict.fromkeys(name for record in records or () for name in record.shown)
-    chosen_among = known or [RoutedCandidate(name=name) for name in names]
-    opening = Router.open(router, default_or_new_store(store), chosen_among, wanted)
-    done = asyncio.run(_train(opening, records, k))
-    if as_json:
-        typer.echo(json.dumps(done))
+    """Learn from records; say how many said something, and whether routing would pay."""
+    known = () if names is None else read_candidates(names)
+    wanted = parse_settings(settings) if settings else None
+    history = None if records == _STREAM else list(read_history(records))
+    shown = dict.fromkeys(name for record in history or () for name in record.shown)
+    chosen_among = known or [RoutedCandidate(name=name) for name in shown]
+    opening = Router.open(router, default_or_new_store(given.store), chosen_among, wanted)
+    done = asyncio.run(_train(opening, history, k))
+    if given.as_json:
+        print_json(done)
         return
-    typer.echo(
+    click.echo(
         f"router {safe(router)}, version {done['version']}: {done['learnt']:,} records learnt, "
         f"{done['uninformative']:,} say nothing, {done['waiting']:,} wait for features"
     )
     if done["routing"] is not None:
-        typer.echo(done["routing"]["says"])
+        click.echo(done["routing"]["says"])
 
 
-def choose(
-    prompt: Annotated[
-        str | None,
-        typer.Argument(help='The prompt; without it, JSON lines {"prompt": ...} on stdin.'),
-    ] = None,
-    k: KOption = 2,
-    router: RouterOption = "default",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Choose the candidates to run for a prompt, the most promising first."""
-    import asyncio
-
-    from bestarm_agent.cli.stores import default_store
-    from bestarm_agent.preselection.records import PromptRow, read_rows
-    from bestarm_agent.preselection.router import Router
-
+def choose(given: Given, prompt: str | None, k: int, router: str) -> None:
+    """Print the candidates for a prompt, or for each of a stream."""
     rows = (row.prompt for row in read_rows(PromptRow, sys.stdin, "stdin"))
-    opening = Router.open(router, default_store(store))
+    opening = Router.open(router, default_store(given.store))
     asked = rows if prompt is None else iter([prompt])
-    asyncio.run(_choose(opening, asked, k, as_lines=as_json or prompt is None))
+    asyncio.run(_choose(opening, asked, k, as_lines=given.as_json or prompt is None))
 
 
-def run(
-    study: Annotated[Path, typer.Argument(help="Study file: candidates, prompts, scorer, budget.")],
-    limits: ServiceOptions,
-    k: KOption = 2,
-    router: RouterOption = "default",
-    settings: SettingsOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Answer a study's examples one after the other by the k candidates that the router chooses.
-
-    The study's scorer says who was best, and the router learns. The budget is kept as in a run.
-    """
-    import asyncio
-
-    from bestarm_agent.cli.options import StudyPlace, overrides
-    from bestarm_agent.config.settings import resolve
-    from bestarm_agent.preselection.serve import Service
-
+def run(given: Given, k: int, router: str, settings: Sequence[str]) -> None:
+    """Answer the examples of a study by the candidates that a router chooses."""
     opening = Service.open(
-        resolve(study, overrides(limits)),
+        given.load(),
         router=router,
-        settings=_settings(settings),
-        options=StudyPlace(store, limits.catalog).options(),
+        settings=parse_settings(settings) if settings else None,
+        options=given.options(),
     )
-    asyncio.run(_serve(opening, k, as_json=as_json))
-
-
-def _settings(texts: Sequence[str] | None) -> RouterSettings | None:
-    from bestarm_agent.preselection.records import parse_settings
-
-    return parse_settings(texts) if texts else None
+    asyncio.run(_serve(opening, k, as_json=given.as_json))
 
 
 async def _train(
     opening: AbstractAsyncContextManager[Router], history: list[Record] | None, k: int
 ) -> dict[str, Any]:
     """Learn all records, those of a stream on stdin if there are none; count them."""
-    from bestarm_agent.preselection.records import Record, read_rows
-    from bestarm_agent.preselection.worth import would_pay
-
     async with opening as router:
         if history and not router.ready:
             router.prepare([record.prompt for record in history[:_MOST_PROMPTS]])
@@ -197,11 +107,10 @@ async def _choose(
         for prompt in asked:
             chosen = router.choose(prompt, k)
             if not as_lines:
-                typer.echo("\n".join(chosen))
+                click.echo("\n".join(chosen))
                 continue
             answer = {"prompt": prompt, "shown": chosen, "version": router.version}
-            typer.echo(json.dumps(answer, ensure_ascii=False))
-            sys.stdout.flush()  # the program that asked is waiting
+            print_json(answer, one_line=True)
 
 
 async def _serve(opening: AbstractAsyncContextManager[Service], k: int, *, as_json: bool) -> None:
@@ -214,8 +123,7 @@ async def _serve(opening: AbstractAsyncContextManager[Service], k: int, *, as_js
                 break
             found.append(served)
             if as_json:
-                typer.echo(json.dumps(_line(served), ensure_ascii=False))
-                sys.stdout.flush()  # the program that reads is waiting
+                print_json(_line(served), one_line=True)
             if number % _SAVE_EVERY == 0:
                 await service.router.save()
         version = await service.router.save()
@@ -224,23 +132,21 @@ async def _serve(opening: AbstractAsyncContextManager[Service], k: int, *, as_js
 
 
 def _print_totals(service: Service, found: Sequence[Served], version: int) -> None:
-    from bestarm_agent.report.words import cost_text, safe
-
     spent, run_id, n_examples = service.spent, service.run_id, len(service.parts.examples)
     best = [served.winner.score for served in found if served.winner is not None]
     first = [served.answers[0].score for served in found]
-    typer.echo(
+    click.echo(
         f"{len(found)} of {n_examples} prompts, {spent.calls:,} calls, {spent.tokens:,} tokens, "
         f"cost {cost_text(spent.usd_nanos, priced=service.priced)}: mean score of the best answer "
         f"{_mean(best)}, of the first choice {_mean(first)}"
     )
-    typer.echo(
+    click.echo(
         f"router {safe(service.router.name)}, version {version}: learned from "
         f"{sum(served.learnt for served in found):,} of them"
     )
-    typer.echo(f"run {run_id}: `bestarm-agent show {run_id}` says what each candidate did and cost")
+    click.echo(f"run {run_id}: `bestarm-agent show {run_id}` says what each candidate did and cost")
     if len(found) < n_examples:
-        typer.echo("the budget ended, or nothing can be called any more")
+        click.echo("the budget ended, or nothing can be called any more")
 
 
 def _mean(scores: Iterable[float | None]) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from textwrap import TextWrapper
 from threading import Timer
-from typing import Literal, TypeAlias
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -14,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.words import (
@@ -33,15 +32,12 @@ from bestarm_agent.report.words import (
     seconds_text,
     seen,
     seen_title,
-    shortened,
     state,
     time_left,
     used_line,
     verdict_line,
     waits_line,
 )
-
-_Column: TypeAlias = tuple[str, list[str]]
 
 _STYLES = {
     Status.BEST: "bold green",
@@ -53,7 +49,6 @@ _STYLES = {
 }
 _MOST_PROBLEMS = 2  # reasons why candidates cannot be called
 _LINES_AROUND_TABLE = 8 + _MOST_PROBLEMS
-_GAP = 2  # blanks between columns
 
 _PATIENCE_SECONDS = 1.0  # until something is said elsewhere than on a terminal
 
@@ -80,21 +75,6 @@ def busy(
         return
     with console.status(words) as status:
         yield lambda waits: status.update(f"{words}; {waits_line(waits)}" if waits else words)
-
-
-def print_line(console: Console, text: str, *, indent: int = 0) -> None:
-    """Print plain text; on a terminal, long lines break between words and continue indented."""
-    lines = text.split("\n")
-    if console.is_terminal:
-        wrapped = TextWrapper(
-            width=console.width,
-            subsequent_indent=" " * indent,
-            break_long_words=False,  # a path or a command can be copied whole
-            break_on_hyphens=False,
-        )
-        lines = [part for line in lines for part in wrapped.wrap(line) or [""]]
-    for line in lines:
-        console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class LiveTable:
@@ -166,7 +146,7 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
         Text(f"{safe(standing.name)}  {size}, {standing.selector}", overflow="ellipsis"),
         Text(duration(standing.seconds)),
     )
-    used = Table.grid(padding=(0, _GAP, 0, 0))
+    used = Table.grid(padding=(0, GAP, 0, 0))
     bar = ProgressBar(total=1.0, completed=most_used(standing)[0], width=24)
     used.add_row(bar, Text(used_line(standing)), Text(time_left(standing)))
     lines: list[RenderableType] = [head, used, Text(budget_line(standing))]
@@ -191,63 +171,52 @@ class CandidateTable:
         self._rows = standing.rows[:max_rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = self._columns(options.max_width)
-        room = options.max_width - sum(_width(column) + _GAP for column in columns)
-        labels = [safe(row.candidate.label) for row in self._rows]
-        longest = max([len("candidate"), *map(len, labels)])
-        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-        table.add_column("candidate", no_wrap=True)
-        for title, _ in columns:
-            justify: Literal["left", "right"] = "left" if title == "state" else "right"
-            table.add_column(title, justify=justify, no_wrap=True)
-        cells = [[shortened(label, min(longest, room)) for label in labels]]
-        cells += [column for _, column in columns]
-        for row, *line in zip(self._rows, *cells, strict=True):
-            table.add_row(*map(Text, line), style=_STYLES[row.status])
-        yield table
+        columns, cells = self._columns(options.max_width)
+        head, lines = table_lines(columns, zip(*cells, strict=True), options.max_width)
+        yield Text(head, "bold", no_wrap=True)
+        for row, line in zip(self._rows, lines, strict=True):
+            yield Text(line, _STYLES[row.status], no_wrap=True)
 
-    def _columns(self, width: int) -> list[_Column]:
+    def _columns(self, width: int) -> tuple[list[Column], list[list[str]]]:
+        """Return the columns for which there is room, and the cells of each."""
         rows, graded = self._rows, self._standing.graded
-        columns: list[_Column] = [
-            (seen_title(graded=graded), [seen(row, graded=graded) for row in rows]),
-            ("estimate", [estimate(row) for row in rows]),
-            (f"{self._standing.confidence:.0%} interval", [interval(row) for row in rows]),
-            ("state", [state(row) + self._mark(row) for row in rows]),
-        ]
-        optional: list[_Column] = [
-            ("cost", [cost_text(row.spend.usd_nanos, priced=row.priced) for row in rows]),
-            ("pending", [f"{row.pending:,}" for row in rows]),
-            ("tokens", [f"{row.spend.tokens:,}" for row in rows]),
-            (
-                "p50",
-                [seconds_text(None if row.latency is None else row.latency.p50) for row in rows],
+        found = [
+            (Column("candidate", "middle"), [row.candidate.label for row in rows]),
+            *(
+                (Column(title, right=True), cells)
+                for title, cells in (
+                    (seen_title(graded=graded), [seen(row, graded=graded) for row in rows]),
+                    ("estimate", [estimate(row) for row in rows]),
+                    (f"{self._standing.confidence:.0%} interval", [interval(row) for row in rows]),
+                )
             ),
-            (
-                "p95",
-                [seconds_text(None if row.latency is None else row.latency.p95) for row in rows],
-            ),
+            (Column("state"), [state(row) + self._mark(row) for row in rows]),
         ]
-        if not any(row.latency for row in rows):
-            del optional[-2:]
-        if any(row.price for row in rows):
-            optional.insert(0, ("$ per 1k calls", [price_text(row.price) for row in rows]))
-        if any(row.limits for row in rows):
-            optional.insert(0, ("limits", [limits_text(row) for row in rows]))
-        longest = max([LEAST_LABEL, *(len(row.candidate.label) for row in rows)])
-        used = longest + sum(_width(column) + _GAP for column in columns)
-        for column in optional:
-            used += _width(column) + _GAP
-            if used > width:
+        used = sum(
+            max(len(text) for text in [column.title, *cells]) + GAP for column, cells in found
+        )
+        used += max(0, LEAST_LABEL - max([0, *(len(row.candidate.label) for row in rows)]))
+        for title, cells in self._optional():
+            used += max(len(text) for text in [title, *cells]) + GAP
+            if used > width + GAP:
                 break
-            columns.append(column)
-        return columns
+            found.append((Column(title, right=True), cells))
+        return [column for column, _ in found], [cells for _, cells in found]
+
+    def _optional(self) -> Iterator[tuple[str, list[str]]]:
+        rows = self._rows
+        if any(row.limits for row in rows):
+            yield "limits", [limits_text(row) for row in rows]
+        if any(row.price for row in rows):
+            yield "$ per 1k calls", [price_text(row.price) for row in rows]
+        yield "cost", [cost_text(row.spend.usd_nanos, priced=row.priced) for row in rows]
+        yield "pending", [f"{row.pending:,}" for row in rows]
+        yield "tokens", [f"{row.spend.tokens:,}" for row in rows]
+        if any(row.latency for row in rows):
+            yield "p50", [seconds_text(row.latency and row.latency.p50) for row in rows]
+            yield "p95", [seconds_text(row.latency and row.latency.p95) for row in rows]
 
     def _mark(self, row: Row) -> str:
         objective = self._standing.objective
         answer = None if objective is None else objective.answer
         return " *" if answer is not None and row.index == answer.index else ""
-
-
-def _width(column: _Column) -> int:
-    title, cells = column
-    return max([len(title), *map(len, cells)])

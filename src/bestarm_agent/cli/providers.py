@@ -2,61 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
-from bestarm_agent.cli.options import CatalogOption, default_catalogs
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.output import Column, print_table
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.load import environment
 from bestarm_agent.errors import BestarmError
-
-if TYPE_CHECKING:
-    from bestarm_agent.providers.api.endpoints import Vendor
-    from bestarm_agent.providers.catalog_entry import ProviderEntry
+from bestarm_agent.providers.api.anthropic import AnthropicProvider
+from bestarm_agent.providers.api.endpoints import NO_KEY, Vendor, is_loopback
+from bestarm_agent.providers.api.openai import OpenAIProvider
+from bestarm_agent.providers.api.provider import ApiProvider
+from bestarm_agent.providers.catalog_entry import ProviderEntry
+from bestarm_agent.providers.registry import create_provider
 
 _SECONDS = 30.0
 _MODELS_SHOWN = 20
 
 
-def providers(
-    name: Annotated[str, typer.Argument(help="One provider; all if left out.")] = "",
-    check: Annotated[
-        bool, typer.Option("--check", help="Ask those with a key for their list of models.")
-    ] = False,
-    catalog: CatalogOption = None,
-) -> None:
-    """List providers, and whether their keys are set."""
-    from bestarm_agent.config.catalog import Catalog
-    from bestarm_agent.providers.catalog_entry import ProviderEntry
-
-    found = Catalog(Path(), default_catalogs(catalog))
+def providers(given: Given, name: str | None, check: bool) -> int:
+    """List providers, or show one."""
+    found = Catalog(Path(), given.options().catalog_dirs)
     names = [name] if name else found.names("providers")
     entries = [found.get("providers", one).parse(ProviderEntry) for one in names]
     if name:
         _show(entries[0])
     else:
-        _list(entries)
-    if check and not _check(entries) and name:
-        raise typer.Exit(1)
-
-
-def _list(entries: list[ProviderEntry]) -> None:
-    from bestarm_agent.cli.result_output import plain_table, stdout_console
-
-    table = plain_table("provider", "key", "address")
-    for entry in entries:
-        table.add_row(entry.name, _key(entry), _address(entry))
-    stdout_console().print(table)
+        print_table(
+            [Column("provider"), Column("key"), Column("address", "end")],
+            [[entry.name, _key(entry), _address(entry)] for entry in entries],
+        )
+    return 1 if check and not _check(entries) and name else 0
 
 
 def _show(entry: ProviderEntry) -> None:
-    typer.echo(f"{entry.name}: {entry.description}")
-    typer.echo(f"adapter: {entry.adapter}\naddress: {_address(entry)}\nkey: {_key(entry)}")
+    click.echo(f"{entry.name}: {entry.description}")
+    click.echo(f"adapter: {entry.adapter}\naddress: {_address(entry)}\nkey: {_key(entry)}")
     for name, value in entry.options.items():
         if name not in ("base_url", "endpoints", "key"):
-            typer.echo(f"{name}: {_text(value)}")
+            click.echo(f"{name}: {_text(value)}")
     for pattern, facts in entry.models.items():
-        typer.echo(f"models {pattern}: {_text(facts.model_dump(exclude_none=True)) or 'as above'}")
+        click.echo(f"models {pattern}: {_text(facts.model_dump(exclude_none=True)) or 'as above'}")
 
 
 def _text(value: object) -> str:
@@ -66,9 +55,6 @@ def _text(value: object) -> str:
 
 
 def _vendor(entry: ProviderEntry) -> Vendor | None:
-    from bestarm_agent.providers.api.anthropic import AnthropicProvider
-    from bestarm_agent.providers.api.openai import OpenAIProvider
-
     if entry.adapter == "anthropic":
         return AnthropicProvider.vendor
     return OpenAIProvider.vendor if entry.adapter in ("openai", "vllm") else None
@@ -90,8 +76,6 @@ def _key(entry: ProviderEntry) -> str:
 
 
 def _variable(entry: ProviderEntry) -> str | None:
-    from bestarm_agent.providers.api.endpoints import NO_KEY, is_loopback
-
     vendor = _vendor(entry)
     named = entry.options.get("key")
     if vendor is None or named == NO_KEY or (named is None and is_loopback(_address(entry))):
@@ -100,14 +84,11 @@ def _variable(entry: ProviderEntry) -> str | None:
 
 
 def _is_set(variable: str) -> bool:
-    from bestarm_agent.config.load import environment
-
     return bool(environment().get(variable))
 
 
 def _check(entries: list[ProviderEntry]) -> bool:
     """Ask all endpoints for their models at once; return False if one does not tell."""
-    import asyncio
 
     async def ask_all() -> list[tuple[bool, str]]:
         async with asyncio.TaskGroup() as group:
@@ -116,17 +97,12 @@ def _check(entries: list[ProviderEntry]) -> bool:
 
     answers = asyncio.run(ask_all())
     for is_good, line in answers:
-        typer.echo(line, err=not is_good)
+        click.echo(line, err=not is_good)
     return all(is_good for is_good, _ in answers)
 
 
 async def _models(entry: ProviderEntry) -> tuple[bool, str]:
     """Return whether an endpoint lists its models, and the line that says so."""
-    import asyncio
-
-    from bestarm_agent.providers.api.provider import ApiProvider
-    from bestarm_agent.providers.registry import create_provider
-
     variable = _variable(entry)
     if variable is not None and not _is_set(variable):
         return False, f"{entry.name}: not asked; set {variable} to its key"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 
-import typer
-from rich.console import Console
-from rich.table import Table
-
-from bestarm_agent.cli.progress import CandidateTable, print_line
+from bestarm_agent.cli.output import (
+    Column,
+    numbers,
+    print_json,
+    print_line,
+    print_table,
+    stdout_console,
+)
+from bestarm_agent.cli.progress import CandidateTable
 from bestarm_agent.config.study import Objective
 from bestarm_agent.domain.spend import Reservations, Spend, usd
 from bestarm_agent.engine.loop import End
@@ -44,7 +47,6 @@ from bestarm_agent.report.words import (
     placed,
     problem_lines,
     safe,
-    shortened,
     slices_json,
     weakest_line,
     what_next,
@@ -56,7 +58,6 @@ SCHEMA_VERSION = 1  # of the JSON object; docs/reference/result.schema.json desc
 _SHOWN_ROWS = 10
 _SHOWN_FAILURES = 5
 _INDENT = len("Winner:    ")
-_WIDTH_WITHOUT_TERMINAL = 140
 
 
 def print_result(
@@ -65,36 +66,20 @@ def print_result(
     as_json: bool,
     report: Path | None = None,
     failures: Sequence[FailureLine] = (),
+    everything: bool = False,
 ) -> None:
     """Print a standing, and for people what went wrong most often."""
     if as_json:
-        typer.echo(json.dumps(standing_json(standing, report), indent=2, ensure_ascii=False))
+        print_json(standing_json(standing, report))
         return
     console = stdout_console()
-    console.print(CandidateTable(standing, _SHOWN_ROWS))
-    if hidden := hidden_line(standing.rows[_SHOWN_ROWS:]):
+    shown = len(standing.rows) if everything else _SHOWN_ROWS
+    console.print(CandidateTable(standing, shown))
+    if hidden := hidden_line(standing.rows[shown:]):
         console.print(hidden)
     console.print()
     for line in [*_lines(standing, report), *_failure_lines(failures)]:
         print_line(console, line, indent=_INDENT)
-
-
-def plain_table(*left: str, right: Sequence[str] = ()) -> Table:
-    """Make a table without lines: text columns, then columns of numbers aligned to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in left:
-        table.add_column(name)
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def stdout_console() -> Console:
-    """Return the console of results; it is wide where no terminal sets a width."""
-    console = Console(highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_WITHOUT_TERMINAL
-    return console
 
 
 def _lines(standing: Standing, report: Path | None) -> list[str]:
@@ -294,30 +279,22 @@ def _row_json(row: Row | None) -> dict[str, object] | None:
 
 
 _MODE_INDENT = len("Labels used: ")
-_GAP = 2  # between columns
-_WIDER = 8  # characters of the cells of an interval beyond the head of its column
 
 
 def print_mode_result(found: ModeResult, *, as_json: bool, report: Path | None = None) -> None:
     """Print the answer of a mode."""
     if as_json:
-        typer.echo(json.dumps(found.as_json, indent=2, ensure_ascii=False))
+        print_json(found.as_json)
         return
     console = stdout_console()
     if len(found.rows) > 1 or not all(row.said for row in found.rows):
-        console.print(_mode_table(found, console.width))
+        name, verdict, *others = (head.lower() for head in found.columns)
+        print_table(
+            [Column(name, "middle"), Column(verdict), *numbers(*others)],
+            [[row.cells[0], found.marks[row.verdict], *row.cells[2:]] for row in found.rows],
+        )
         console.print()
     for line in found.lines:
         print_line(console, safe(line), indent=_MODE_INDENT)
     if report is not None:
         print_line(console, f"Report:    {report}", indent=_MODE_INDENT)
-
-
-def _mode_table(found: ModeResult, width: int) -> Table:
-    name, verdict, *numbers = (head.lower() for head in found.columns)
-    table = plain_table(name, verdict, right=numbers)
-    room = width - sum(len(head) + _GAP for head in (verdict, *numbers)) - _WIDER
-    for row in found.rows:
-        label, _, *cells = row.cells
-        table.add_row(shortened(label, room), found.marks[row.verdict], *cells)
-    return table

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from bestarm_agent.cli.options import STUDY_FILE
+from bestarm_agent.cli.given import STUDY_FILE
 from bestarm_agent.config.load import study_place
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.engine.setup.open_run import STORE_FILE

@@ -4,7 +4,7 @@ An entry is a file named after it, ``<folder>/<kind>/<name>.yaml``; prompts may 
 too. Folders are searched in this order, and the first entry found counts:
 
 1. the user's, next to the study;
-2. those of ``--catalog``;
+2. those of ``BESTARM_CATALOG_DIRS``;
 3. the one that ships with the package. Wheels carry it as ``bestarm_agent/_catalog``; an editable
    install reads the repository's root folders.
 
@@ -141,12 +141,12 @@ def _plugin_names(kind: Kind) -> set[str]:
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ConfigError(
-            f"catalogue folder {shown_path(folder)} does not exist; correct --catalog"
+            f"catalogue folder {shown_path(folder)} does not exist; correct BESTARM_CATALOG_DIRS"
         )
     if not any((folder / kind).is_dir() for kind in _SUFFIXES):
         raise ConfigError(
             f"catalogue folder {shown_path(folder)} holds none of {', '.join(_SUFFIXES)}; name the "
-            "folder above them in --catalog"
+            "folder above them in BESTARM_CATALOG_DIRS"
         )
 
 

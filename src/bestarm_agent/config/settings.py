@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from bestarm_agent.config.load import ENV_FILE, LoadedStudy, load_study
+from bestarm_agent.config.load import ENV_FILE
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.config.yaml import rule_of
 from bestarm_agent.domain.digest import Json
@@ -18,13 +18,6 @@ from bestarm_agent.errors import ConfigError
 
 _PREFIX = "BESTARM_"
 _OFF = frozenset({"", "0", "false", "no", "off"})
-
-# Flags that are not named like their key.
-_FLAGS = {
-    "confirm.share": "--confirm",
-    "gate.challengers": "--challenger",
-    "optimize.model": "--proposer-model",
-}
 
 
 def _split_paths(value: object) -> object:
@@ -80,47 +73,11 @@ def _variable(name: str) -> str:
     return name if name.isupper() else f"{_PREFIX}{name.upper()}"
 
 
-def resolve(
-    path: Path,
-    flags: Mapping[str, Json | None] | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-) -> LoadedStudy:
-    """Load a study; flags override the file, which overrides the defaults.
-
-    Args:
-        path: the study file.
-        flags: values from the command line, by dotted key ("budget.usd"); None means not given.
-        environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
-    """
-    given = {key: value for key, value in (flags or {}).items() if value is not None}
-    return load_study(path, given, environ=environ, given_by={key: flag_of(key) for key in given})
-
-
-def flag_of(key: str) -> str:
-    """Return the command-line flag of a study's key.
-
-    Example:
-        >>> flag_of("selector.name"), flag_of("budget.usd"), flag_of("selector.seed")
-        ('--selector', '--budget-usd', '--seed')
-    """
-    if key in _FLAGS:
-        return _FLAGS[key]
-    *parents, last = key.split(".")
-    if last == "name" and parents:
-        last = parents[-1]
-    words = ["budget", last] if parents == ["budget"] else [last]
-    return f"--{'-'.join(words).replace('_', '-')}"
-
-
-def more_budget(**caps: str | float | None) -> BudgetSpec | None:
-    """Return the additional budget that flags allow, or None without any.
-
-    A cap that is None does not change.
-    """
-    given = {name: amount for name, amount in caps.items() if amount is not None}
+def more_budget(given: Mapping[str, Json]) -> BudgetSpec | None:
+    """Return the additional budget that caps by key ("budget.usd") allow, or None without any."""
+    caps = {key.removeprefix("budget."): cap for key, cap in given.items()}
     try:
-        return BudgetSpec.model_validate(given) if given else None
+        return BudgetSpec.model_validate(caps) if caps else None
     except ValidationError as error:
         raise _refusal(error, "--budget-{}".format) from error
 

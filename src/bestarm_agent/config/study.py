@@ -779,7 +779,7 @@ class ObjectiveSpec(StudyModel):
             broken(
                 "is missing: `best-under-usd` needs to know what 1,000 calls may cost; write "
                 "`objective: {name: best-under-usd, usd_per_1k_calls: 2}`, or give "
-                "--usd-per-1k-calls 2",
+                "--set objective.usd_per_1k_calls=2",
                 "usd_per_1k_calls",
             )
         if not needed and self.usd_per_1k_calls is not None:

@@ -50,6 +50,7 @@ from bestarm_agent.report.words import (
     is_clear,
     latest_verdicts,
     limit_text,
+    marked,
     measure,
     measured_text,
     money,
@@ -405,14 +406,7 @@ def differences(details: Details) -> Iterator[Difference]:
     """Iterate over the examples, those first on which the winner is worse."""
     for ask, other in details.sample.differing:
         pair = details.sample.pairs[ask]
-        yield Difference(short(_question(pair)), pair, details.sample.pairs[other])
-
-
-def _question(pair: PairOutcome) -> str:
-    """Return the field named question, or the end of the prompt, where the question stands."""
-    if isinstance(asked := pair.inputs.get("question"), str):
-        return asked
-    return (pair.prompt or "")[-_SHORT:]
+        yield Difference(short(pair.question), pair, details.sample.pairs[other])
 
 
 def _reply(pair: PairOutcome) -> str:
@@ -422,25 +416,6 @@ def _reply(pair: PairOutcome) -> str:
 def short(text: str) -> str:
     """Shorten a text for a table."""
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 4]} ..."
-
-
-def marked(a: str, b: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
-    """Part two texts into their common start, what differs, and their common end.
-
-    Example:
-        >>> marked("it is 42.", "it is 7.")
-        (('it is ', '42', '.'), ('it is ', '7', '.'))
-    """
-    least, start, end = min(len(a), len(b)), 0, 0
-    while start < least and a[start] == b[start]:
-        start += 1
-    while end < least - start and a[-1 - end] == b[-1 - end]:
-        end += 1
-    return _parts(a, start, end), _parts(b, start, end)
-
-
-def _parts(text: str, start: int, end: int) -> tuple[str, str, str]:
-    return text[:start], text[start : len(text) - end], text[len(text) - end :]
 
 
 def departure(row: Row, details: Details, labels: dict[int, str]) -> tuple[int | None, str]:

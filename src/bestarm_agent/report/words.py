@@ -64,6 +64,25 @@ def shortened(label: str, width: int) -> str:
     return f"{label[: width - 1 - tail]}…{label[-tail:]}"
 
 
+def marked(a: str, b: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+    """Part two texts into their common start, what differs, and their common end.
+
+    Example:
+        >>> marked("it is 42.", "it is 7.")
+        (('it is ', '42', '.'), ('it is ', '7', '.'))
+    """
+    least, start, end = min(len(a), len(b)), 0, 0
+    while start < least and a[start] == b[start]:
+        start += 1
+    while end < least - start and a[-1 - end] == b[-1 - end]:
+        end += 1
+    return _parts(a, start, end), _parts(b, start, end)
+
+
+def _parts(text: str, start: int, end: int) -> tuple[str, str, str]:
+    return text[:start], text[start : len(text) - end], text[len(text) - end :]
+
+
 def money(nano_dollars: int) -> str:
     """Write dollars and cents, small amounts with two significant digits.
 

@@ -50,7 +50,7 @@ def test_it_is_resumed_and_its_draws_are_named(
     assert found["asked"] == K * N * DRAWS
     means = {row["label"]: row["estimate"] for row in found["candidates"]}
     assert means == pytest.approx({f"c{i}": scores[i].mean() for i in range(K)})
-    shown = invoke(capsys, "answers", "latest", "--format", "jsonl", folder=tmp_path)
+    shown = invoke(capsys, "answers", "latest", "--json", folder=tmp_path)
     ids = {json.loads(line)["example"] for line in shown.out.splitlines()}
     assert {"e0", "e0#2", "e0#3"} <= ids
 
@@ -69,7 +69,7 @@ def test_rows_are_kept_back_with_all_their_draws_and_the_winner_answers_one_of_e
     path, scores = study(tmp_path, selector=chosen, confirm={"share": 0.25, "baseline": "c1"})
     done = invoke(capsys, "select", path, "-q", "--json", folder=tmp_path)
     found = json.loads(done.out)["winner_mean"]["confirmed"]
-    shown = invoke(capsys, "answers", "latest", "--format", "jsonl", folder=tmp_path).out
+    shown = invoke(capsys, "answers", "latest", "--json", folder=tmp_path).out
     pairs = [json.loads(line) for line in shown.splitlines()]
     confirmed = {found[who]["label"] for who in ("winner", "baseline")}
     [other] = {"c0", "c1", "c2"} - confirmed

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.cli.run_command import EXIT_FAILURES, exit_code
+from bestarm_agent.cli.run import EXIT_FAILURES, exit_code
 from bestarm_agent.domain.events import Asked, Attempted, Event
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options

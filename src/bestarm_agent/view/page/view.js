@@ -430,7 +430,7 @@ async function comparePage(at, query) {
       `${capital(test)}: p = ${Number(found.p_value.toPrecision(3))}, for a number of examples like these, fixed in advance.`),
     h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
     ...found.flips.map((pair) => flip(at, pair)));
-  if (found.n_flips > found.flips.length) main.append(h("p", { class: "soft" }, `The first ${found.flips.length} are shown; bestarm-agent answers --diff prints all.`));
+  if (found.n_flips > found.flips.length) main.append(h("p", { class: "soft" }, `The first ${found.flips.length} are shown; bestarm-agent compare --all prints all.`));
 }
 
 function choose(at, names, a, b) {

@@ -1,9 +1,11 @@
-"""A study run by a command: progress, Ctrl-C, the result, the exit code."""
+"""``select``, ``resume``, ``optimize``, ``gate`` and ``certify``: run a study, show its result."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -13,18 +15,25 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
+from pathlib import Path
 from typing import TypeAlias
 
-import typer
+import click
 from rich.console import Console
 
-from bestarm_agent.cli.options import Display, Showing
-from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy, print_line
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.output import print_line, stderr_console
+from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy
 from bestarm_agent.cli.result_output import print_mode_result, print_result
+from bestarm_agent.cli.stores import find_run
+from bestarm_agent.config.settings import more_budget
 from bestarm_agent.config.study import BudgetSpec
+from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.optimization.rounds import load_proposer, run_as_configured
 from bestarm_agent.report.words import passed_caps, safe
 from bestarm_agent.stats.non_inferiority import Verdict
 from bestarm_agent.study import Study
@@ -38,40 +47,123 @@ EXIT_WORSE = 5
 EXIT_INTERRUPTED = 130
 
 Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that is open
-Write: TypeAlias = Callable[[ModeResult, str], None]  # takes a mode's answer, the study's name
+
+
+def select(given: Given) -> int:
+    """Run a study."""
+    return run_study(Study.open(given.load(), options=given.options()), given)
+
+
+def resume(given: Given) -> int:
+    """Go on with a run; caps are what may be spent from now on."""
+    where, found = find_run(given.run, given.store)
+    return run_study(
+        Study.resume(found, options=given.options(where)), given, more_budget(given.replaced)
+    )
+
+
+def optimize(given: Given, out: Path | None) -> int:
+    """Run a study in rounds; write the winner's prompt to ``out``."""
+    study = given.load()
+    if study.config.optimize is None:
+        raise ConfigError("who proposes prompts is not said; name a function by --proposer")
+    load_proposer(study.config.optimize.proposer, study.base_dir)  # fails before a run begins
+    check_targets(out)
+
+    async def drive(study: Study) -> Standing:
+        standing = await run_as_configured(study)
+        if out is not None and standing.winner is not None:
+            _write_file(out, f"{_prompt_text(standing.winner.candidate.prompt)}\n")
+        return standing
+
+    return run_study(Study.open(study, options=given.options()), given, drive=drive)
+
+
+def gate(given: Given, improve: bool, markdown: Path | None, junit: Path | None) -> int:
+    """Compare candidates with a baseline; write summaries of the verdicts."""
+    check_targets(markdown, junit)
+    study = (given.replacing("gate.improve", True) if improve else given).load()
+
+    def write(found: ModeResult, name: str) -> None:
+        from bestarm_agent.gate import files  # the XML of JUnit is for those who ask for it
+
+        for path, text in ((markdown, files.markdown), (junit, files.junit)):
+            if path is not None:
+                _write_file(path, text(found, name))
+
+    return run_study(Study.gate(study, options=given.options()), given, write=write)
+
+
+def certify(given: Given, labels: Path | None) -> int:
+    """Run a certification; ``labels`` may lie anywhere."""
+    if labels is not None:  # relative to the study, so that the run can be moved
+        path = Path(os.path.relpath(labels, given.path.parent)).as_posix()
+        given = given.replacing("certify.labels", path)
+    study = given.load()
+    if study.config.certify is None:
+        raise ConfigError(
+            f"{given.path} has no section `certify`; write one, or say what is good enough "
+            f"and who scores: --risk 0.1 --judge NAME"
+        )
+    return run_study(Study.open(study, options=given.options()), given)
+
+
+def check_targets(*paths: Path | None) -> None:
+    """Refuse files that cannot be written, before anything is paid for; with a ConfigError."""
+    for path in paths:
+        if path is not None and path.is_dir():
+            raise ConfigError(f"{path} is a folder; name a file in it")
+        if path is not None and not path.parent.is_dir():
+            raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def _write_file(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}); the run is kept, and `bestarm-agent "
+            "show` and `report` show what it found"
+        ) from error
+
+
+def _prompt_text(prompt: PromptTemplate) -> str:
+    """Return a text as it is, and chat messages as JSON, which is YAML: studies read both."""
+    return prompt.text or json.dumps(prompt.as_json(), indent=2, ensure_ascii=False)
 
 
 def run_study(
     opening: AbstractAsyncContextManager[Study],
-    more: BudgetSpec | None,
-    showing: Showing,
-    write: Write | None = None,
-    drive: Drive = Study.run,
-) -> None:
-    """Run a study with progress, show its result, and exit with its code.
+    given: Given,
+    more: BudgetSpec | None = None,
+    *,
+    write: Callable[[ModeResult, str], None] | None = None,
+    drive: Drive = run_as_configured,
+) -> int:
+    """Run a study with progress, show its result, and return the exit code.
 
     ``more`` is the most to spend from now on; None: what is left of the configured budget.
-    ``drive`` runs it, and ``write`` writes the answer of its mode to files.
+    ``drive`` runs it, and ``write`` is given the answer of its mode and its name.
     """
     try:
-        code = asyncio.run(_run_and_report(opening, more, showing, write, drive))
+        return asyncio.run(_run_and_report(opening, given, more, write, drive))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        typer.echo("aborted; `bestarm-agent resume` goes on", err=True)
-        code = EXIT_INTERRUPTED
-    raise typer.Exit(code)
+        click.echo("aborted; `bestarm-agent resume` goes on", err=True)
+        return EXIT_INTERRUPTED
 
 
 async def _run_and_report(
     opening: AbstractAsyncContextManager[Study],
+    given: Given,
     more: BudgetSpec | None,
-    showing: Showing,
-    write: Write | None,
+    write: Callable[[ModeResult, str], None] | None,
     drive: Drive,
 ) -> int:
-    console, display = Console(stderr=True, emoji=False), showing.progress
+    console, display, as_json = stderr_console(), given.display, given.as_json
     async with AsyncExitStack() as stack:
-        wanted = display is not Display.NONE
-        with busy(console, "reading the study and starting its providers", wanted=wanted):
+        with busy(
+            console, "reading the study and starting its providers", wanted=display != "none"
+        ):
             study = await stack.enter_async_context(opening)
         known = study.notices
         print_notices(console, known)
@@ -79,12 +171,12 @@ async def _run_and_report(
         print_notices(console, (*study.notices[len(known) :], *study.remarks()))
         report = await study.write_report()
         if (found := study.result()) is not None:
-            print_mode_result(found, as_json=showing.as_json, report=report)
+            print_mode_result(found, as_json=as_json, report=report)
             if write is not None:
                 write(found, standing.name)
             return mode_exit_code(found, standing)
         failures = study.failures()
-    print_result(standing, as_json=showing.as_json, report=report, failures=failures)
+    print_result(standing, as_json=as_json, report=report, failures=failures)
     asked = study.parts.config.selector.confidence is not None
     return exit_code(standing, confidence_asked=asked)
 
@@ -95,11 +187,11 @@ def print_notices(console: Console, notices: Iterable[str]) -> None:
         print_line(console, f"notice: {safe(notice)}", indent=len("notice: "))
 
 
-def progress_on(console: Console, display: Display) -> LiveTable | PlainLines | Silence:
+def progress_on(console: Console, display: str) -> LiveTable | PlainLines | Silence:
     """Choose how progress is shown: a live table on a terminal, plain lines elsewhere."""
-    if display is Display.NONE:
+    if display == "none":
         return Silence()
-    if display is Display.FULL or (display is Display.AUTO and console.is_terminal):
+    if display == "full" or (display == "auto" and console.is_terminal):
         return LiveTable(console)
     return PlainLines(console)
 

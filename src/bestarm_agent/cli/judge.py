@@ -1,0 +1,90 @@
+"""``judge check``: how far a judge can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.output import Column, print_json, print_table, stderr_console
+from bestarm_agent.cli.progress import busy
+from bestarm_agent.cli.stores import default_store
+from bestarm_agent.config.datasets import load_labels
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.engine.results.judge_check import (
+    JudgeCheck,
+    JudgedLabels,
+    check_judge,
+    compare_stored,
+)
+from bestarm_agent.engine.setup.calls_outside_runs import compare_answers
+from bestarm_agent.engine.setup.open_run import catalog_of
+from bestarm_agent.engine.setup.parts import assemble
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.report.words import measure, safe
+from bestarm_agent.study import open_mode
+
+_CONFIDENCE = 0.95  # of each interval
+_STUDIES = (".yaml", ".yml", ".json")
+
+
+def check(given: Given, source: str, gold: Path | None) -> None:
+    """Compare the scores of a stored run, or of a study's judge, with gold scores."""
+    found = check_judge(_compared(given, source, gold), _CONFIDENCE)
+    if given.as_json:
+        print_json(_as_json(found))
+        return
+    click.echo(_counts(found.comparison))
+    cost = "unknown" if found.usd_per_1000 is None else f"{found.usd_per_1000:.4g}"
+    print_table(
+        [Column("measure"), Column("value"), Column("interval"), Column("meaning")],
+        [
+            *([name, *measure(value), meaning] for name, value, meaning in found.lines()),
+            ["dollars per 1,000", cost, "", "what judging cost"],
+        ],
+    )
+    click.echo(f"Each interval holds by itself at {_CONFIDENCE:.0%}.")
+
+
+def _compared(given: Given, source: str, gold: Path | None) -> JudgedLabels:
+    labels = None if gold is None else load_labels(gold)
+    if Path(source).suffix not in _STUDIES:
+        return asyncio.run(compare_stored(default_store(given.store), source, labels))
+    if labels is None:
+        raise ConfigError(f"name a file of labelled answers for the judge of {source}")
+    with busy(stderr_console(), f"judging {len(labels)} answers"):
+        options, study = given.options(), replace(given, study=Path(source)).load()
+        parts = assemble(study, catalog_of(study, options), open_mode)
+        return asyncio.run(compare_answers(parts, options, labels))
+
+
+def _counts(comparison: JudgedLabels) -> str:
+    missing = comparison.n_labels - len(comparison.pairs) - comparison.n_void
+    why = f"; the last failure: {safe(comparison.why)}" if comparison.n_void else ""
+    return (
+        f"{len(comparison.pairs)} of {comparison.n_labels} labels compared, {missing} without a "
+        f"score, {comparison.n_void} on which the judge failed{why}"
+    )
+
+
+def _as_json(check: JudgeCheck) -> Json:
+    comparison = check.comparison
+    return {
+        "labels": comparison.n_labels,
+        "compared": len(comparison.pairs),
+        "judge_failed": comparison.n_void,
+        "confidence": check.confidence,
+        "usd_per_1000": check.usd_per_1000,
+        "measures": {
+            name: {
+                "value": None if math.isnan(found.value) else found.value,
+                "lower": found.lower,
+                "upper": found.upper,
+            }
+            for name, found, _ in check.lines()
+        },
+    }

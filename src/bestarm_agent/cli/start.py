@@ -1,0 +1,277 @@
+"""``demo``, ``init``, ``plan`` and ``try``: what comes before a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.output import (
+    Column,
+    numbers,
+    print_json,
+    print_line,
+    print_table,
+    stderr_console,
+    stdout_console,
+)
+from bestarm_agent.cli.progress import busy
+from bestarm_agent.cli.run import EXIT_FAILURES, EXIT_OK, print_notices, run_study
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.starter import write_starter
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.results.pairs import verdicts
+from bestarm_agent.engine.setup.calls_outside_runs import FirstCall, make_first_calls
+from bestarm_agent.engine.setup.history import learn_from_history
+from bestarm_agent.engine.setup.open_run import store_of
+from bestarm_agent.engine.setup.parts import StudyParts, assemble
+from bestarm_agent.engine.setup.plan import (
+    POWER,
+    Detectable,
+    Plan,
+    examples_to_detect,
+    kept_back,
+    make_plan,
+)
+from bestarm_agent.errors import ConfigError, counted
+from bestarm_agent.interop.promptfoo_study import write_study
+from bestarm_agent.report.words import cost_text, money, safe, seconds_text
+from bestarm_agent.study import Study, open_mode
+
+_DEMO = ("study.yaml", "dataset.jsonl", "answers.jsonl.gz")
+_SHOWN_LINES = 12
+_INDENT = 10
+
+
+def demo(given: Given, folder: Path) -> int:
+    """Write the demo into a folder, and run it."""
+    study = write_demo(folder)
+    code = run_study(Study.open(study), given)
+    if code == EXIT_OK:
+        click.echo(
+            f"\nThe study:  {study}\n"
+            "Your own:   bestarm-agent init     (writes a commented study.yaml)",
+            err=given.as_json,
+        )
+    return code
+
+
+def write_demo(folder: Path) -> Path:
+    """Write the files of the demo into ``folder``; return the path of the study.
+
+    Raises ConfigError if a file of the folder would be replaced.
+    """
+    source = files("bestarm_agent.cli") / "demo_files"
+    contents = {folder / name: (source / name).read_bytes() for name in _DEMO}
+    for path, content in contents.items():
+        if path.exists() and path.read_bytes() != content:
+            raise ConfigError(
+                f"{path} is there already, and not the demo's; it is not overwritten: name "
+                "another folder, such as `bestarm-agent demo bestarm-demo`"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, content in contents.items():
+        path.write_bytes(content)
+    return folder / _DEMO[0]
+
+
+def init(
+    given: Given, path: Path, data: Path | None, models: str | None, config: Path | None
+) -> None:
+    """Write a study to start from."""
+    written = write_starter(path) if config is None else write_study(config, path)
+    click.echo(f"written: {', '.join(map(str, written))}")
+    if config is None:
+        click.echo(f"it runs as it is: bestarm-agent select {path}")
+    else:
+        click.echo(f"check it, and see what it would cost: bestarm-agent plan {path}")
+
+
+def plan(given: Given, detect: float | None) -> None:
+    """Print what a study would cost, and what its history teaches.
+
+    ``detect``: print also how many examples a difference of accuracy of that size needs.
+    """
+    if detect is not None and not 0 < detect < 1:
+        raise ConfigError(f"--detect must be between 0 and 1, got {detect}")
+    parts = _parts(given)
+    found = make_plan(parts)
+    where = store_of(parts.study, given.options())
+    _, said = asyncio.run(learn_from_history(parts, where, keeps=False))
+    found = replace(found, notices=(*found.notices, *said))
+    needed = None if detect is None else examples_to_detect(parts, detect)
+    kept = kept_back(parts)
+    if given.as_json:
+        shown = asdict(found) | ({} if kept is None else {"confirm": asdict(kept)})
+        if needed is not None:
+            shown |= {"detect": needed.once, "detect_at_all_times": needed.at_all_times}
+        print_json(shown)
+        return
+    _print_plan(found, parts.judge.name)
+    if kept is not None:
+        _say(
+            f"Kept back: {kept.examples:,} examples for the winner, whose mean on such will be "
+            f"known to about ±{kept.half_width:.2f}"
+        )
+    if needed is not None:
+        _print_needed(found, needed)
+
+
+def _parts(given: Given) -> StudyParts:
+    study = given.load()
+    return assemble(study, Catalog(study.base_dir, given.options().catalog_dirs), open_mode)
+
+
+def _say(text: str) -> None:
+    print_line(stdout_console(), text)
+
+
+def _print_needed(plan: Plan, needed: Detectable) -> None:
+    _say(
+        f"A difference of {needed.difference:g} between two candidates, found with probability "
+        f"{POWER:g} at {1 - needed.error:.0%} on common examples, scored 0 or 1; there are "
+        f"{counted(plan.n_examples, 'example')}:"
+    )
+    print_table(
+        numbers("one of the two is right on", "McNemar's test, once", "a run, at all times"),
+        [
+            [f"{float(share):.0%}", f"{once:,}", f"{needed.at_all_times[share]:,}"]
+            for share, once in needed.once.items()
+        ],
+    )
+    _say(
+        f"A run may look after every answer, and is right for all {plan.n_candidates} candidates "
+        f"together; of the {needed.n_examples:,} examples to choose by it needs all at most."
+    )
+
+
+def _print_plan(plan: Plan, judge: str) -> None:
+    grid = plan.n_candidates * plan.n_examples
+    share = f"; the budget allows {plan.pulls:,} ({plan.pulls / grid:.1%})"
+    _say(
+        f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')} = "
+        f"{counted(grid, 'pair')}{share if plan.pulls < grid else ''}; scorer {judge}"
+    )
+    rows = {"expected, at most": plan.expected, "worst case": plan.worst}
+    if plan.expected == plan.worst:
+        rows = {"at most": plan.worst}
+    print_table(
+        [Column(""), *numbers("calls", "tokens", "dollars")],
+        [[name, *_cells(spend, plan)] for name, spend in rows.items()],
+    )
+    if plan.sure_pulls < plan.pulls:
+        _say(f"The caps pay for {plan.sure_pulls:,} pairs even at the most that each costs")
+    print_table(
+        [Column("model", "middle"), Column("price from", "end"), *numbers("one call, at most")],
+        [
+            [
+                price.model + (" (judge)" if price.role == "judge" else ""),
+                price.source or "unknown",
+                "unknown" if price.most_usd_nanos is None else money(price.most_usd_nanos),
+            ]
+            for price in plan.prices
+        ],
+    )
+    for notice in plan.notices:
+        print_line(stdout_console(), f"notice: {safe(notice)}", indent=len("notice: "))
+
+
+def _cells(spend: Spend, plan: Plan) -> list[str]:
+    dollars = cost_text(spend.usd_nanos, priced=not plan.unpriced)
+    return [f"{spend.calls:,}", f"{spend.tokens:,}", dollars]
+
+
+def try_(given: Given) -> int:
+    """Make one call to each model, and show prompt, reply and score."""
+    parts, console = _parts(given), stderr_console()
+    print_notices(console, parts.notices)
+    with busy(console, "calling each model once", wanted=not given.as_json) as waiting:
+        calls = asyncio.run(make_first_calls(parts, given.options(), waiting))
+    if given.as_json:
+        print_json([_as_json(call) for call in calls])
+    else:
+        for line in _lines(calls):
+            click.echo(line)
+    return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
+
+
+def _as_json(call: FirstCall) -> Json:
+    return {
+        "model": f"{call.candidate.provider}/{call.candidate.model}",
+        "candidate": call.candidate.label,
+        "example": call.example.id,
+        "prompt": _prompt(call.request),
+        "reply": None if call.reply is None else call.reply.text,
+        "target": call.example.target,
+        "parsed": None if call.score is None else call.score.answer,
+        "score": None if call.score is None else call.score.value,
+        "problem": call.problem or None,
+        "seconds": None if call.reply is None else call.reply.seconds,
+        "cached": call.cached,
+        "calls": call.spend.calls,
+        "tokens": call.spend.tokens,
+        "usd_nanos": call.spend.usd_nanos,
+    }
+
+
+def _lines(calls: Sequence[FirstCall]) -> Iterator[str]:
+
+    for call in calls:
+        yield from _lines_of(call)
+        yield ""
+    spent = sum((call.spend for call in calls), Spend())
+    scored = sum(call.score is not None for call in calls)
+    priced = all(call.reply is None or call.reply.usd_nanos is not None for call in calls)
+    yield (
+        f"{scored} of {counted(len(calls), 'model')} answered and scored: "
+        f"{counted(spent.calls, 'call')}, {spent.tokens:,} tokens, "
+        f"cost {cost_text(spent.usd_nanos, priced=priced)}"
+    )
+
+
+def _lines_of(call: FirstCall) -> Iterator[str]:
+
+    name = f"{call.candidate.provider}/{call.candidate.model}"
+    yield safe(f"{name} ({call.candidate.label}) on example {call.example.id}{_result(call)}")
+    yield from _block("prompt", _prompt(call.request))
+    if call.reply is not None:
+        yield from _block("reply", call.reply.text)
+    if call.score is not None and call.score.answer is not None:
+        yield from _block("parsed", call.score.answer)
+    if call.example.target is not None:
+        yield from _block("target", call.example.target)
+    if call.score is not None and (said := verdicts(call.score.votes)):
+        yield from _block("judge", said)
+    if call.problem:
+        yield from _block("problem", call.problem)
+
+
+def _result(call: FirstCall) -> str:
+
+    score = "FAILED" if call.score is None else f"score {call.score.value:.2f}"
+    if call.reply is None:
+        return f": {score}"
+    took = seconds_text(call.reply.seconds)
+    return f": {score}, {took}" + (", from the reply cache" * call.cached)
+
+
+def _prompt(request: Request) -> str:
+    if request.text is not None:
+        return request.text
+    return "\n".join(f"{message.role}: {message.content}" for message in request.messages)
+
+
+def _block(name: str, text: str) -> Iterator[str]:
+    """Indent a text under its name, a long one cut."""
+    lines = text.splitlines() or [""]
+    more = len(lines) - _SHOWN_LINES
+    shown = [*lines[:_SHOWN_LINES], *([f"... {more} more lines"] if more > 0 else [])]
+    for i, line in enumerate(shown):
+        yield f"  {name if i == 0 else '':<{_INDENT - 2}}{safe(line)}"

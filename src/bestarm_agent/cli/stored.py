@@ -1,0 +1,179 @@
+"""``list``, ``show``, ``report``, ``view`` and ``export``: look at stored runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio import Runner
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+
+import click
+
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.output import Column, json_text, numbers, print_json, print_table
+from bestarm_agent.cli.result_output import print_mode_result, print_result, standing_json
+from bestarm_agent.cli.stores import default_store, default_stores, find_run
+from bestarm_agent.engine.results.pairs import PairOutcome, RunTexts, verdicts
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.report.markdown import markdown
+from bestarm_agent.report.words import safe
+from bestarm_agent.store.export import Texts, export_scores
+from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.store import RunInfo
+from bestarm_agent.study import Archive, StoredRun, report_path, write_page
+
+
+def list_(given: Given) -> None:
+    """List the runs of a store."""
+    runs = asyncio.run(Archive(default_store(given.store)).runs())
+    if given.as_json:
+        print_json([_info_json(info) for info in runs])
+        return
+    print_table(
+        [
+            Column("run"),
+            Column("study", "middle"),
+            Column("began"),
+            *numbers("asked", "done"),
+            Column("ended"),
+        ],
+        [
+            [info.id, info.name, info.at, f"{info.n_asked:,}", f"{info.n_told:,}", _ended(info)]
+            for info in runs
+        ],
+    )
+
+
+def _ended(info: RunInfo) -> str:
+    return info.stopped or "running, or cut off"
+
+
+def _info_json(info: RunInfo) -> dict[str, object]:
+    return {
+        "id": info.id,
+        "name": info.name,
+        "at": info.at,
+        "asked": info.n_asked,
+        "told": info.n_told,
+        "ended": info.stopped,
+    }
+
+
+def show(given: Given, everything: bool) -> None:
+    """Show where a run stands."""
+    where, run = find_run(given.run, given.store)
+    record = asyncio.run(Archive(where).record(run))
+    if record.result is not None:
+        print_mode_result(record.result, as_json=given.as_json)
+        return
+    print_result(
+        record.standing, as_json=given.as_json, failures=record.failures, everything=everything
+    )
+
+
+def report(given: Given, out: Path | None, report_format: str | None) -> None:
+    """Write a run's report."""
+    endings = {".html": "html", ".htm": "html", ".md": "md", ".json": "json"}
+    by_name = "html" if out is None else endings.get(out.suffix.lower())
+    if out is not None and by_name != (report_format or by_name or ""):
+        raise ConfigError(
+            f"--out {out} does not end like a report; name FILE.html, FILE.md or FILE.json"
+        )
+    form = report_format or by_name
+    where, run = find_run(given.run, given.store)
+    archive = Archive(where)
+    if form == "html":
+        click.echo(asyncio.run(archive.write_report(run, out)))
+        return
+    record = asyncio.run(archive.record(run))
+    path = out or report_path(where, record.standing.run_id).with_suffix(f".{form}")
+    write_page(_summary(record, form), path)
+    click.echo(path)
+
+
+def _summary(record: StoredRun, form: str | None) -> str:
+    if form == "md":
+        return markdown(record.standing, record.result)
+    found = standing_json(record.standing) if record.result is None else record.result.as_json
+    return json_text(found) + "\n"
+
+
+def view(given: Given, stores: Sequence[str], port: int) -> None:
+    """Serve a page of runs until Ctrl-C."""
+    from bestarm_agent.view.server import serve
+
+    async def serving(found: Sequence[str | Path]) -> None:
+        async with serve(found, port) as address:
+            click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends.")
+            await asyncio.Event().wait()
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serving(default_stores(stores)))
+
+
+def export(
+    given: Given, out: Path | None, export_format: str | None, form: str, texts: bool
+) -> None:
+    """Export a run's scores, with texts page by page."""
+    if texts and form == "matrix":
+        raise ConfigError(
+            "--texts needs a row per pair, and a row of --form matrix is a candidate; leave out "
+            "one of them"
+        )
+    where, run = find_run(given.run, given.store)
+    archive = Archive(where)
+    if export_format == "inspect":
+        _export_inspect(archive, run, out)
+        return
+    target = sys.stdout.buffer if out is None else out
+    chosen = export_format or ("csv" if out is None else None)
+    if texts:
+        with _texts(archive, run) as (state, read):
+            export_scores(state, target, format=chosen, texts=read)
+    else:
+        state = asyncio.run(archive.state(run))
+        export_scores(state, target, format=chosen, form=form)
+    if out is not None:
+        click.echo(f"written: {out}")
+
+
+def _export_inspect(archive: Archive, run: str, folder: Path | None) -> None:
+    from bestarm_agent.interop.inspect_export import write_inspect_logs
+
+    if folder is None:
+        raise ConfigError("--format inspect writes a log per candidate; name a folder: --out logs")
+    with _texts(archive, run) as (state, found):
+        written = write_inspect_logs(state, found, folder)
+    click.echo(f"written: {len(written)} logs; look at them: inspect view --log-dir {folder}")
+
+
+@contextmanager
+def _texts(archive: Archive, run: str) -> Iterator[tuple[RunState, Iterator[Texts]]]:
+    """Open a run's texts, to be read page by page without an event loop around."""
+    stack = AsyncExitStack()
+    with Runner() as runner:
+        opened = runner.run(stack.enter_async_context(archive.texts(run)))
+        try:
+            print_note(opened)
+            yield opened.state, _texts_of(runner, opened)
+        finally:
+            runner.run(stack.aclose())
+
+
+def _texts_of(runner: Runner, opened: RunTexts) -> Iterator[Texts]:
+    pages = opened.pages(range(len(opened.state.asks)))
+
+    async def following() -> list[PairOutcome]:
+        return await anext(pages, [])
+
+    while page := runner.run(following()):
+        for pair in page:
+            yield Texts(pair.prompt, pair.target, pair.reply, verdicts(pair.votes))
+
+
+def print_note(texts: RunTexts) -> None:
+    """Say on stderr which prompts and targets are missing."""
+    if texts.note:
+        click.echo(f"note: {safe(texts.note)}", err=True)
