@@ -179,7 +179,8 @@ def test_the_command_checks_by_the_list_of_models(
     (tmp_path / "providers" / "mine.yaml").write_text(
         f"name: mine\nadapter: openai\noptions: {{base_url: {api.openai_url}, key: MINE_KEY}}\n"
     )
-    command = ("providers", "mine", "--check", "--catalog", str(tmp_path))
+    monkeypatch.setenv("BESTARM_CATALOG_DIRS", str(tmp_path))
+    command = ("providers", "mine", "--check")
     shown = invoke(capsys, *command)
     assert shown.code == 1
     assert "set MINE_KEY" in shown.err
