@@ -183,8 +183,7 @@ def test_list_show_and_report(tmp_path: Path, capsys: Capsys) -> None:
     shown = json.loads(invoke(capsys, "show", "recorded", "--json", folder=tmp_path).out)
     assert shown["candidates"] == selected["candidates"]
     page = tmp_path / "page.html"
-    done = invoke(capsys, "report", "--out", page, folder=tmp_path)
-    assert done.out.strip() == str(page)
+    assert invoke(capsys, "report", "--out", page, folder=tmp_path).out.strip() == str(page)
     assert selected["best"]["label"] in page.read_text()
 
 
@@ -236,8 +235,7 @@ def test_simulate_reads_an_earlier_run(tmp_path: Path, capsys: Capsys) -> None:
 def test_help_and_version(capsys: Capsys) -> None:
     assert invoke(capsys, "--version").out.startswith("bestarm-agent 0.")
     for command in ("select", "resume", "list", "show", "report", "export", "plan", "simulate"):
-        done = invoke(capsys, command, "--help")
-        assert (done.code, "Usage" in done.out) == (0, True)
+        assert "Usage" in invoke(capsys, command, "--help").out
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bestarm_agent.cli.output import Column, print_json, print_table, score_text
 from bestarm_agent.cli.stored import print_note
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome, RunTexts
-from bestarm_agent.report.words import safe, safe_lines
+from bestarm_agent.report.words import question_of, safe, safe_lines
 from bestarm_agent.study import Archive
 
 SHOWN = 20  # of a table, unless all are asked for
@@ -78,7 +78,7 @@ async def _first(pairs: AsyncIterator[PairOutcome], most: int) -> AsyncIterator[
 
 
 def _cells(pair: PairOutcome) -> list[str]:
-    texts = pair.question, pair.target or "", said(pair)
+    texts = question_of(pair), pair.target or "", said(pair)
     return [pair.candidate, pair.example, score_text(pair.score), *texts]
 
 

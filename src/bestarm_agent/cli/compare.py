@@ -24,7 +24,7 @@ from bestarm_agent.cli.stores import find_run
 from bestarm_agent.engine.results.compare import Flip, PairedComparison
 from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome
 from bestarm_agent.errors import ConfigError, counted
-from bestarm_agent.report.words import marked, safe
+from bestarm_agent.report.words import marked, question_of, safe
 from bestarm_agent.study import Archive
 
 _CONFIDENCE = 0.95  # of the interval
@@ -72,7 +72,7 @@ def _print_flip(flip: Flip, a: PairOutcome, b: PairOutcome) -> None:
     width = console.width - _INDENT
     scores = f"A {score_text(flip.score_a)}, B {score_text(flip.score_b)}"
     console.print(Text(safe(f"{flip.example}: {scores}"), style="bold"), soft_wrap=True)
-    shown = [("question", Text(fitted(_line(a.question), width, "end")))]
+    shown = [("question", Text(fitted(_line(question_of(a)), width, "end")))]
     if a.target is not None:
         shown.append(("target", Text(fitted(_line(a.target), width, "end"))))
     answers = marked(_line(said(a)), _line(said(b)))

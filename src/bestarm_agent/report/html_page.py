@@ -59,6 +59,7 @@ from bestarm_agent.report.words import (
     outlook,
     passed_caps,
     price_text,
+    question_of,
     safe,
     seconds_text,
     seen,
@@ -406,7 +407,7 @@ def differences(details: Details) -> Iterator[Difference]:
     """Iterate over the examples, those first on which the winner is worse."""
     for ask, other in details.sample.differing:
         pair = details.sample.pairs[ask]
-        yield Difference(short(pair.question), pair, details.sample.pairs[other])
+        yield Difference(short(question_of(pair)), pair, details.sample.pairs[other])
 
 
 def _reply(pair: PairOutcome) -> str:

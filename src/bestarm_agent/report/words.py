@@ -18,6 +18,7 @@ from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed
 from bestarm_agent.engine.results.effects import LEVEL, AxisEffects, axis_effects, forecast
+from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.slices import SliceMean
 from bestarm_agent.engine.results.standing import (
     LimitState,
@@ -33,6 +34,7 @@ from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.store.run_state import RunState
 
+_QUESTION = 400  # characters at the end of a prompt
 LEAST_LABEL = 16  # characters to which a label is shortened at most
 _COARSE = 0.02  # intervals at least this wide are written with two digits
 _MARKS: Mapping[Status, str] = {
@@ -77,6 +79,13 @@ def marked(a: str, b: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
     while end < least - start and a[-1 - end] == b[-1 - end]:
         end += 1
     return _parts(a, start, end), _parts(b, start, end)
+
+
+def question_of(pair: PairOutcome) -> str:
+    """Return the field named question, or the end of the prompt, where the question stands."""
+    if isinstance(asked := pair.inputs.get("question"), str):
+        return asked
+    return (pair.prompt or "")[-_QUESTION:]
 
 
 def _parts(text: str, start: int, end: int) -> tuple[str, str, str]:

@@ -88,7 +88,6 @@ def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:
 
 
 PAGE = 100  # replies read at a time
-_QUESTION = 400  # characters at the end of a prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +114,6 @@ class PairOutcome:
     cached: bool | None = None  # whether the reply came from the cache; None without a score
     failure: str | None = None  # kind of the failure
     message: str | None = None  # of the failure
-
-    @property
-    def question(self) -> str:
-        """The field named question, or the end of the prompt, where the question stands."""
-        if isinstance(asked := self.inputs.get("question"), str):
-            return asked
-        return (self.prompt or "")[-_QUESTION:]
 
     def flat(self) -> dict[str, Json]:
         """Return the fields with texts in place of lists and mappings, for tables."""
