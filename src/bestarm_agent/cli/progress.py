@@ -212,9 +212,10 @@ class CandidateTable:
         yield "cost", [cost_text(row.spend.usd_nanos, priced=row.priced) for row in rows]
         yield "pending", [f"{row.pending:,}" for row in rows]
         yield "tokens", [f"{row.spend.tokens:,}" for row in rows]
-        if any(row.latency for row in rows):
-            yield "p50", [seconds_text(row.latency and row.latency.p50) for row in rows]
-            yield "p95", [seconds_text(row.latency and row.latency.p95) for row in rows]
+        found = [row.latency for row in rows]
+        if any(found):
+            yield "p50", [seconds_text(None if one is None else one.p50) for one in found]
+            yield "p95", [seconds_text(None if one is None else one.p95) for one in found]
 
     def _mark(self, row: Row) -> str:
         objective = self._standing.objective

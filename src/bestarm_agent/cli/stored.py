@@ -8,6 +8,7 @@ from asyncio import Runner
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -114,7 +115,11 @@ def view(given: Given, stores: Sequence[str], port: int) -> None:
 
 
 def export(
-    given: Given, out: Path | None, export_format: str | None, form: str, texts: bool
+    given: Given,
+    out: Path | None,
+    export_format: str | None,
+    form: Literal["long", "matrix"],
+    texts: bool,
 ) -> None:
     """Export a run's scores, with texts page by page."""
     if texts and form == "matrix":
