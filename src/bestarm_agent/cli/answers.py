@@ -57,7 +57,7 @@ async def _print(
         print_table(
             [
                 Column("candidate", "middle"),
-                Column("example"),
+                "example",
                 Column("score", right=True),
                 Column("question", "end"),
                 Column("target", "end"),

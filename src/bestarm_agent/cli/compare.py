@@ -104,7 +104,7 @@ def _print(found: PairedComparison) -> None:
             click.echo(f"  {rest:,} scored for {name} ({label}) alone, and left out")
     click.echo()
     print_table(
-        [Column(""), *numbers("B right", "B wrong")],
+        ["", *numbers("B right", "B wrong")],
         [
             ["A right", f"{found.both:,}", f"{found.only_a:,}"],
             ["A wrong", f"{found.only_b:,}", f"{found.neither:,}"],

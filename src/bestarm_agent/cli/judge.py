@@ -41,7 +41,7 @@ def check(given: Given, source: str, gold: Path | None) -> None:
     click.echo(_counts(found.comparison))
     cost = "unknown" if found.usd_per_1000 is None else f"{found.usd_per_1000:.4g}"
     print_table(
-        [Column("measure"), Column("value"), Column("interval"), Column("meaning")],
+        ["measure", "value", "interval", "meaning"],
         [
             *([name, *measure(value), meaning] for name, value, meaning in found.lines()),
             ["dollars per 1,000", cost, "", "what judging cost"],

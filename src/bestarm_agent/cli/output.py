@@ -39,7 +39,7 @@ def numbers(*titles: str) -> list[Column]:
 
 
 def table_lines(
-    columns: Sequence[Column], rows: Iterable[Sequence[str]], width: int
+    titled: Sequence[Column | str], rows: Iterable[Sequence[str]], width: int
 ) -> tuple[str, list[str]]:
     r"""Lay out a table of so many characters; return its head and the lines of its rows.
 
@@ -53,6 +53,7 @@ def table_lines(
         candidate         n
         llama-16…d/t=0.7  8
     """
+    columns = [Column(one) if isinstance(one, str) else one for one in titled]
     cells = [[safe(" ".join(cell.split())) for cell in row] for row in rows]
     widths = [
         max([cell_len(column.title), *(cell_len(row[i]) for row in cells)])
@@ -89,7 +90,7 @@ def fitted(text: str, width: int, keep: Keep) -> str:
     return f"{head}…{set_cell_size(text[::-1], tail)[::-1]}"
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
+def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table as wide as the terminal."""
     console = stdout_console()
     head, lines = table_lines(columns, rows, console.width)

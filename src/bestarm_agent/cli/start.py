@@ -163,7 +163,7 @@ def _print_plan(plan: Plan, judge: str) -> None:
     if plan.expected == plan.worst:
         rows = {"at most": plan.worst}
     print_table(
-        [Column(""), *numbers("calls", "tokens", "dollars")],
+        ["", *numbers("calls", "tokens", "dollars")],
         [[name, *_cells(spend, plan)] for name, spend in rows.items()],
     )
     if plan.sure_pulls < plan.pulls:

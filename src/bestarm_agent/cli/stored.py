@@ -32,19 +32,9 @@ def list_(given: Given) -> None:
     if given.as_json:
         print_json([_info_json(info) for info in runs])
         return
-    print_table(
-        [
-            Column("run"),
-            Column("study", "middle"),
-            Column("began"),
-            *numbers("asked", "done"),
-            Column("ended"),
-        ],
-        [
-            [info.id, info.name, info.at, f"{info.n_asked:,}", f"{info.n_told:,}", _ended(info)]
-            for info in runs
-        ],
-    )
+    shown = [(i.id, i.name, i.at, f"{i.n_asked:,}", f"{i.n_told:,}", _ended(i)) for i in runs]
+    counts = numbers("asked", "done")
+    print_table(["run", Column("study", "middle"), "began", *counts, "ended"], shown)
 
 
 def _ended(info: RunInfo) -> str:
