@@ -12,7 +12,6 @@ from rich.text import Text
 from bestarm_agent.cli.answers import SHOWN, said
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import (
-    Column,
     fitted,
     numbers,
     print_json,

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from bestarm_agent.cli.given import Given
-from bestarm_agent.cli.output import Column, print_json, print_table, stderr_console
+from bestarm_agent.cli.output import print_json, print_table, stderr_console
 from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.stores import default_store
 from bestarm_agent.config.datasets import load_labels

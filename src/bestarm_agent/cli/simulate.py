@@ -204,7 +204,7 @@ def _share(text: str) -> float:
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int], None]]:
     console = stderr_console()
-    columns = (Text"simulating", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     off = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=off) as bar:
         task = bar.add_task("runs", total=None)
