@@ -98,16 +98,11 @@ def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
     assert any(row.n == 0 for row in standing.rows) == said
 
 
-@pytest.mark.parametrize(("top_k", "said"), [(6, True), (5, False)])
-def test_more_wanted_than_there_are_is_pointed_out(tmp_path: Path, top_k: int, said: bool) -> None:
-    changes = {"selector": {"name": "auto", "params": {"top_k": top_k}}, "budget": {"pulls": 20}}
-
-    async def notices() -> Sequence[str]:
-        async with Study.open(write_study(tmp_path, changes=changes)) as study:
-            return study.notices
-
-    found = asyncio.run(notices())
-    assert any("nothing is to be found out about them" in notice for notice in found) == said
+def test_more_wanted_than_there_are_is_refused(tmp_path: Path) -> None:
+    selector = {"name": "opt-mai", "params": {"top_k": 6}}
+    path = write_study(tmp_path, changes={"selector": selector, "budget": {"pulls": 20}})
+    with pytest.raises(ConfigError, match="top_k is 6, and there are 6 candidates"):
+        run_all(path)
 
 
 def test_a_number_is_no_budget(tmp_path: Path) -> None:

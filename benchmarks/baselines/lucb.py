@@ -56,8 +56,8 @@ class Lucb(Rule):
             candidate = next(
                 who for who in self._critical(allowed, self.table.n_trials) if who is not None
             )
-        example, propensity = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, "lucb")
+        example = self.draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), "lucb")
 
     def _critical(self, allowed: BoolArray, pulls: IntArray) -> tuple[int | None, int | None]:
         """Return h* and l* among the allowed; None where no candidate of that side is allowed."""

@@ -21,8 +21,8 @@ class ScoreOnly(UcbELrf):
     exogenous: ClassVar[bool] = True
 
     def _pull(self, candidate: int, rng: np.random.Generator) -> Choice:
-        example, propensity = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, "ucb")
+        example = self.draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), "ucb")
 
     def _bonus(self) -> FloatArray:
         """(K,) sqrt(eta / |S_i|) (Algorithm 6, line 2)."""

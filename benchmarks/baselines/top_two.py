@@ -44,8 +44,8 @@ class TopTwo(Rule):
             candidate = int(draw.argmax())
         if not allowed[candidate]:
             candidate = int(np.where(allowed, draw, -np.inf).argmax())
-        example, propensity = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, "lead" if leads else "rival")
+        example = self.draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), "lead" if leads else "rival")
 
     def _posterior(self) -> tuple[FloatArray, FloatArray]:
         """(K,) both parameters of every candidate's Beta posterior."""

@@ -32,4 +32,3 @@ def test_candidates_that_may_not_be_asked_get_no_share() -> None:
     selector = Pairs(RowMean(Problem(3, 40)))
     asks = selector.ask(60, allowed=np.array([True, False, True]))
     assert {ask.pair.candidate for ask in asks} == {0, 2}
-    assert asks[0].propensity == 1 / 40

@@ -204,7 +204,7 @@ def test_a_log_cut_short_rebuilds_a_driver(n_asked: int, ratio: int | None) -> N
     spec = CertifySpec.model_validate({"risk": 0.3, "judge": "contains", "per_label": ratio})
     live = driver([2, 0, 1])
     asks = live.ask(n_asked)
-    events: list[Event] = [Asked(a.seq, *a.pair, a.propensity, a.reason) for a in asks]
+    events: list[Event] = [Asked(a.seq, *a.pair, a.reason) for a in asks]
     rebuilt = rebuilt_from(spec, live, events)
     rebuilt.adopt(asks)
     tells = [Tell(ask.seq, State.DONE, 1.0, gold=1.0) for ask in asks]
@@ -244,7 +244,7 @@ def test_the_log_alone_tells_the_same(correction: str, n_asked: int | None) -> N
             break
         asks += new
         live.tell([answer(new[0])])
-    events: list[Event] = [Asked(a.seq, *a.pair, a.propensity, a.reason) for a in asks]
+    events: list[Event] = [Asked(a.seq, *a.pair, a.reason) for a in asks]
     rebuilt = rebuilt_from(CertifySpec.model_validate(section), live, events)
     rebuilt.adopt(asks)
     rebuilt.tell([answer(ask) for ask in asks])

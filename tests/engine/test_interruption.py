@@ -20,7 +20,7 @@ from tests.support.virtual_time import run_virtual
 def asked_before(loop: RunLoop, count: int) -> None:
     """As if an earlier process had asked for pairs, sent them, and been killed."""
     for ask in loop.record.pairs.ask(count):
-        loop.record.record(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))
+        loop.record.record(Asked(ask.seq, *ask.pair, ask.reason))
 
 
 async def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> None:

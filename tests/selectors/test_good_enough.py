@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.rules.opt_mai import OptMai
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
 from tests.support.selector_suite import Run, World
@@ -43,7 +43,8 @@ def test_near_enough_costs_less_than_the_best() -> None:
 
 
 def test_a_set_is_near_enough_if_each_of_it_is() -> None:
-    selector = Pairs(Auto(Problem(4, N, stop_when_separated=True, within=0.25), top_k=3))
+    problem = Problem(4, N, budget=4 * N, stop_when_separated=True, within=0.25)
+    selector = Pairs(OptMai(problem, top_k=3))
     Run(selector, World.bernoulli([0.9, 0.85, 0.3, 0.28], N, 4)).finish()
     assert selector.stopped() is Stop.WITHIN
     assert set(selector.top()) >= {0, 1}

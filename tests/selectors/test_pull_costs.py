@@ -60,7 +60,7 @@ class TestOptMaiPerCost(PerCostSuite):
 
 def told(table: ScoreTable, candidate: int, cost: float) -> None:
     seq, example = table.n_asked, int(table.unseen(candidate)[0])
-    table.ask(Ask(seq, Pair(candidate, example), None, ""))
+    table.ask(Ask(seq, Pair(candidate, example), ""))
     table.tell(Tell(seq, State.DONE, 1.0, cost))
 
 
@@ -80,7 +80,7 @@ def test_expected_costs_by_hand() -> None:
 
 def test_a_pending_pull_says_nothing_about_costs() -> None:
     table = ScoreTable(2, 9)
-    table.ask(Ask(0, Pair(0, 0), None, ""))
+    table.ask(Ask(0, Pair(0, 0), ""))
     assert expected_costs(np.array([1.0, 2.0]), table).tolist() == [1.0, 2.0]
 
 
@@ -127,7 +127,7 @@ def test_ucb_e_per_cost_by_hand() -> None:
     rule = UcbE(Problem(2, 50, costs=(1.0, 4.0)))
     selector = Pairs(rule)
     for candidate, score in ((0, 1.0), (1, 1.0)):
-        ask = Ask(selector.table.n_asked, Pair(candidate, candidate), None, "by hand")
+        ask = Ask(selector.table.n_asked, Pair(candidate, candidate), "by hand")
         selector.adopt([ask])
         selector.tell([Tell(ask.seq, State.DONE, score, (1.0, 4.0)[candidate])])
     assert rule.weights == pytest.approx([2**-0.5, 2**0.5])

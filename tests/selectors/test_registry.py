@@ -80,9 +80,8 @@ def test_the_parameters_of_a_rule_are_known() -> None:
         ("opt-mai", {"beta": 0.75}, r"beta must be in \(0.75, 1\), got 0.75"),
         ("opt-mai", {"beta": 1.0}, r"beta must be in \(0.75, 1\), got 1.0"),
         ("opt-mai", {"top_k": 0}, "top_k must be >= 1, got 0"),
-        ("auto", {"top_k": 0}, "top_k must be at least 1, got 0"),
-        ("auto", {"warm_up": 0}, "warm_up must be at least 1, got 0"),
-        ("auto", {"floor": 1.5}, r"floor must be in \[0, 1\], got 1.5"),
+        ("opt-mai", {"top_k": 9}, "top_k is 9, and there are 3 candidates: nothing is to be found"),
+        ("auto", {"top_k": 2}, "selector 'auto' has no parameter 'top_k'"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_way_out(

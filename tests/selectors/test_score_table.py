@@ -15,7 +15,7 @@ def filled() -> ScoreTable:
     """Rows 0 and 2 of a 3 x 4 grid: one DONE, one FAILED, one VOID, two PENDING."""
     table = ScoreTable(3, 4)
     for seq, pair in enumerate([Pair(0, 1), Pair(2, 3), Pair(0, 3), Pair(0, 0), Pair(2, 0)]):
-        table.ask(Ask(seq, pair, propensity=0.25 if seq else None, reason="test"))
+        table.ask(Ask(seq, pair, reason="test"))
     table.tell(Tell(2, State.DONE, 0.5, cost=1.0))
     table.tell(Tell(0, State.FAILED, 0.1, cost=2.0))
     table.tell(Tell(1, State.VOID, 0.9, cost=4.0))
@@ -60,13 +60,13 @@ def test_a_second_outcome_is_refused_and_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (Ask(4, Pair(1, 1), None, ""), "expected 5, got 4"),
-        (Ask(6, Pair(1, 1), None, ""), "expected 5, got 6"),
-        (Ask(5, Pair(0, 1), None, ""), "was asked before"),
-        (Ask(5, Pair(2, 0), None, ""), "was asked before"),
-        (Ask(5, Pair(3, 0), None, ""), "lies outside 3 x 4"),
-        (Ask(5, Pair(-1, 0), None, ""), "lies outside 3 x 4"),
-        (Ask(5, Pair(1, 4), None, ""), "lies outside 3 x 4"),
+        (Ask(4, Pair(1, 1), ""), "expected 5, got 4"),
+        (Ask(6, Pair(1, 1), ""), "expected 5, got 6"),
+        (Ask(5, Pair(0, 1), ""), "was asked before"),
+        (Ask(5, Pair(2, 0), ""), "was asked before"),
+        (Ask(5, Pair(3, 0), ""), "lies outside 3 x 4"),
+        (Ask(5, Pair(-1, 0), ""), "lies outside 3 x 4"),
+        (Ask(5, Pair(1, 4), ""), "lies outside 3 x 4"),
     ],
 )
 def test_a_wrong_ask_is_refused_and_leaves_no_trace(ask: Ask, message: str) -> None:
@@ -84,7 +84,7 @@ def test_rows_and_columns_join_without_touching_what_is_known() -> None:
     assert table.cells[:3, :4].tolist() == filled().cells.tolist()
     assert not table.cells[3:].any()
     assert not table.cells[:, 4:].any()
-    table.ask(Ask(5, Pair(4, 6), None, ""))
+    table.ask(Ask(5, Pair(4, 6), ""))
     table.tell(Tell(5, State.DONE, 1.0))
     np.testing.assert_allclose(table.mean(), [0.3, np.nan, np.nan, np.nan, 1.0])
     assert table.n_unseen.tolist() == [4, 7, 5, 7, 6]

@@ -162,9 +162,7 @@ def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
 
         def __init__(self, problem: Problem) -> None:
             super().__init__(problem)
-            self.answer = HastyAnswer(
-                problem, self.table, self.belief, self.odds_of, exogenous=True, paired=True
-            )
+            self.answer = HastyAnswer(problem, self.table, self.belief, exogenous=True, paired=True)
 
     _, wrong = count_wrong(Hasty, lambda seed: coins("two coins", seed), "one", 60, confidence=0.8)
     with pytest.raises(AssertionError, match="allowed 20%"):

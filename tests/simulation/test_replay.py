@@ -23,7 +23,7 @@ class RoundRobin(Rule):
         seq = self.table.n_asked
         candidate = seq % self.table.n_candidates
         pair = Pair(candidate, seq // self.table.n_candidates)
-        return Choice(pair, None, "turn") if seq < self.most else None
+        return Choice(pair, "turn") if seq < self.most else None
 
 
 class Planned(RoundRobin):
@@ -71,7 +71,7 @@ def all_outcomes(calls: SimulatedCalls) -> np.ndarray:
     grid = np.full(calls.shape, np.nan)
     for seq in range(n_rows * n_columns):
         pair = Pair(*divmod(seq, n_columns))
-        told = calls.outcome(Ask(seq, pair, None, "all"))
+        told = calls.outcome(Ask(seq, pair, "all"))
         if told.state is State.DONE:
             grid[pair] = told.score
     return grid
@@ -95,7 +95,7 @@ def test_calls_repeat_by_seed_and_differ_between_seeds() -> None:
 
 def test_a_missing_cell_comes_back_void() -> None:
     calls = world([[np.nan, 1.0]])
-    states = {calls.outcome(Ask(j, Pair(0, j), None, "")).state for j in range(2)}
+    states = {calls.outcome(Ask(j, Pair(0, j), "")).state for j in range(2)}
     assert states == {State.VOID, State.DONE}
 
 

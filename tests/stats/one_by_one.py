@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.betting import EVEN, Bets, MeanInterval, Odds, Wealth
+from bestarm_agent.stats.betting import Bets, MeanInterval, Wealth
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 
@@ -17,11 +17,11 @@ class Wager:
     def __init__(self, mean: float, bets: Bets, size: int | None = None) -> None:
         self._wealth = Wealth(1, mean, bets, size)
 
-    def push(self, value: float, odds: Odds = EVEN) -> None:
-        self._wealth.extend(np.array([[value]]), odds)
+    def push(self, value: float) -> None:
+        self._wealth.extend(np.array([[value]]))
 
-    def extend(self, values: FloatArray, odds: FloatArray | None = None) -> None:
-        self._wealth.extend(values[None], EVEN if odds is None else (odds[:, 0], odds[:, 1]))
+    def extend(self, values: FloatArray) -> None:
+        self._wealth.extend(values[None])
 
     @property
     def wealth(self) -> float:
@@ -38,8 +38,8 @@ class Intervals:
     def __init__(self, n_rows: int, size: int, alpha: float) -> None:
         self._rows = [MeanInterval(size, alpha) for _ in range(n_rows)]
 
-    def push(self, row: int, low: float, high: float, odds: Odds = EVEN) -> None:
-        self._rows[row].extend(np.array([low]), np.array([high]), np.array([odds]))
+    def push(self, row: int, low: float, high: float) -> None:
+        self._rows[row].extend(np.array([low]), np.array([high]))
 
     def extend(self, row: int, values: Sequence[float] | FloatArray) -> None:
         self._rows[row].extend(np.asarray(values), np.asarray(values))
@@ -53,8 +53,6 @@ class Intervals:
         return np.array([row.upper for row in self._rows])
 
 
-def push(
-    pairs: PairedSequences, row: int, example: int, low: float, high: float, odds: Odds = EVEN
-) -> None:
+def push(pairs: PairedSequences, row: int, example: int, low: float, high: float) -> None:
     """Let a row have its next value."""
-    pairs.extend(row, np.array([example]), np.array([low]), np.array([high]), np.array([odds]))
+    pairs.extend(row, np.array([example]), np.array([low]), np.array([high]))

@@ -350,19 +350,15 @@ def test_the_ends_do_not_depend_on_when_one_looks(
     row: list[tuple[float, float]], cuts: list[int], spare: int
 ) -> None:
     low, high = np.array(row).T
-    odds = np.where(np.arange(2 * len(row)).reshape(-1, 2) % 3, 1.25, 1.5)
     for alpha in (0.01, 0.8):
-        for given_odds in (None, odds):
-            once, often, singly = (MeanInterval(len(row) + spare, alpha) for _ in range(3))
-            once.extend(low, high, given_odds)
-            places = [0, *sorted(min(cut, len(row)) for cut in cuts), len(row)]
-            for start, stop in pairwise(places):
-                part = None if given_odds is None else odds[start:stop]
-                often.extend(low[start:stop], high[start:stop], part)
-            for i in range(len(row)):
-                part = None if given_odds is None else odds[i : i + 1]
-                singly.extend(low[i : i + 1], high[i : i + 1], part)
-            assert state(once) == state(often) == state(singly)
+        once, often, singly = (MeanInterval(len(row) + spare, alpha) for _ in range(3))
+        once.extend(low, high)
+        places = [0, *sorted(min(cut, len(row)) for cut in cuts), len(row)]
+        for start, stop in pairwise(places):
+            often.extend(low[start:stop], high[start:stop])
+        for i in range(len(row)):
+            singly.extend(low[i : i + 1], high[i : i + 1])
+        assert state(once) == state(often) == state(singly)
 
 
 def test_all_values_give_the_mean_and_none_give_nothing() -> None:

@@ -113,8 +113,7 @@ FORMAT: list[tuple[Event, str, str]] = [
     (
         asked(7),
         "asked",
-        '{"seq":7,"candidate":0,"example":7,"propensity":0.25,"reason":"ucb",'
-        '"excluded":{"ranges":[[1,1]]}}',
+        '{"seq":7,"candidate":0,"example":7,"reason":"ucb","excluded":{"ranges":[[1,1]]}}',
     ),
     (
         told(7),
@@ -187,14 +186,14 @@ def test_a_usual_pair_takes_few_bytes() -> None:
         cached=False,
         usd_nanos=54_321,
     )
-    ask = Asked(12_345, 123, 4_567, 0.0002, "lead against challenger")
+    ask = Asked(12_345, 123, 4_567, "lead against challenger")
     sizes = [len("".join(line_of(event))) for event in (ask, Told(12_345, outcome, 1.0, 1234.5))]
     assert sum(sizes) <= 400, sizes
 
 
 def test_rows_that_cannot_be_asked_take_few_bytes() -> None:
     rows = [*range(200), 300, *range(400, 4000)]
-    line = line_of(Asked(7, 200, 0, 0.5, "ucb", Rows.of(rows)))
+    line = line_of(Asked(7, 200, 0, "ucb", Rows.of(rows)))
     assert line[1].endswith('"excluded":{"ranges":[[0,199],[300,300],[400,3999]]}}')
     assert [*Rows.of(rows)] == rows
 

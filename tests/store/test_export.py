@@ -89,7 +89,6 @@ def test_csv_records(state: RunState, tmp_path: Path) -> None:
         "score": "0.5",
         "state": "done",
         "seq": "0",
-        "propensity": "0.25",
         "reason": "ucb",
         "candidate_id": state.candidates[0].id,
         "provider": "hf",

@@ -20,7 +20,6 @@ def test_asks_come_back() -> None:
     asks = [
         replace(
             asked(seq, candidate=seq % 7, example=seq // 7),
-            propensity=None if seq % 5 else 1 / (1 + seq),
             reason=("floor", "duel")[seq % 2],
             excluded=Rows.of([1, 2]) if seq % 11 == 0 else Rows(),
         )

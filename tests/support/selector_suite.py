@@ -94,7 +94,7 @@ def finish_pending(selector: Pairs, world: World) -> None:
     table = selector.table
     for seq in np.flatnonzero(table.state == State.PENDING):
         pair = Pair(int(table.candidate[seq]), int(table.example[seq]))
-        selector.tell([world.outcome(Ask(int(seq), pair, None, ""))])
+        selector.tell([world.outcome(Ask(int(seq), pair, ""))])
 
 
 class Counts:
@@ -285,12 +285,6 @@ class SelectorSuite(PublicSuite):
         np.testing.assert_allclose(estimates.mean, truth)
         np.testing.assert_allclose(estimates.lower, truth)
         np.testing.assert_allclose(estimates.upper, truth)
-
-    def test_a_draw_that_looks_at_no_score_says_how_likely_it_was(self) -> None:
-        run = Run(self.open(), World.with_failures((K, N), 16), 4).go(40)
-        if run.selector.rule.exogenous:
-            chances = [event.propensity for event in run.events if isinstance(event, Ask)]
-            assert all(chance is not None and 0 < chance <= 1 for chance in chances)
 
     @pytest.mark.parametrize("state", [State.FAILED, State.VOID])
     def test_a_candidate_that_never_works_stops_none(self, state: State) -> None:

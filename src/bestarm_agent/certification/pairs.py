@@ -190,7 +190,7 @@ class CertificationPlan(Rule):
         if place == len(self._sequence) or not allowed[candidate]:
             return None
         reason = GUESS if place % self.plan.width else LABEL
-        return Choice(Pair(candidate, self._sequence[place]), None, reason)
+        return Choice(Pair(candidate, self._sequence[place]), reason)
 
     def asked(self, seq: int) -> None:
         """Note the pair's place; raise ConfigError if it is not the next of the plan."""

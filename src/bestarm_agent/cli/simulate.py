@@ -252,8 +252,7 @@ def _missing_lines(matrix: ScoreMatrix) -> list[str]:
     return [
         f"{missing:.1%} of the scores are missing: these pairs count as not measurable, and the "
         f"best candidate is the one of the highest mean over what is there. A run that chose its "
-        f"pairs says more about good candidates than about bad ones; one that learned from history "
-        f"asked contested examples first, so that its means over few scores are means over those."
+        f"pairs says more about good candidates than about bad ones."
     ]
 
 

@@ -104,7 +104,6 @@ class Asked:
     seq: int  # the ask's number
     candidate: int  # row
     example: int  # column
-    propensity: float | None  # probability of having drawn this example, in (0, 1]
     reason: str  # the rule's word for why
     # rows that could not be asked then: at a rate limit, or too expensive for the budget left
     excluded: Rows = NO_ROWS

@@ -265,7 +265,7 @@ class RunLoop:
             if not asks and not self.pool.end_blocks():
                 break
             for ask in asks:
-                asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, excluded(allowed))
+                asked = Asked(ask.seq, *ask.pair, ask.reason, excluded(allowed))
                 self.record.record(asked)
                 self.pool.note_asked(asked.candidate)
                 if self._prepare(asked):

@@ -207,7 +207,7 @@ def feed_pairs(pairs: Pairs, event: Event, budget: Budget) -> None:
     match event:
         case Asked():
             pair = Pair(event.candidate, event.example)
-            pairs.adopt([Ask(event.seq, pair, event.propensity, event.reason)])
+            pairs.adopt([Ask(event.seq, pair, event.reason)])
         case Told():
             pairs.tell([tell_of(event)])
         case CandidatesAdded():  # with costs if it works per dollar, axes if it knows them

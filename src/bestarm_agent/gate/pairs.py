@@ -153,7 +153,7 @@ class GatePlan(Rule):
             return None
         row = min(ready, key=places.__getitem__)
         reason = "baseline" if row == self.baseline else "challenger"
-        return Choice(Pair(row, self._agenda[places[row]]), None, reason)
+        return Choice(Pair(row, self._agenda[places[row]]), reason)
 
     def _is_ahead(self, row: int, place: int) -> bool:
         """Return whether the other side has too many examples to be asked before this place.

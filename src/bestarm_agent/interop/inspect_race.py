@@ -241,14 +241,14 @@ class PairQueue:
         for earlier in range(place + 1):
             pair = self._pair(row, earlier)
             if pair not in self._seqs:
-                ask = Ask(len(self.state.asks), pair, None, reason)
+                ask = Ask(len(self.state.asks), pair, reason)
                 self._rule.adopt([ask])
                 self._note(ask)
 
     def _note(self, ask: Ask) -> None:
         row, place = ask.pair.candidate, self._places[ask.pair.example]
         self._seqs[ask.pair] = ask.seq
-        self.state.take([line_of(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))])
+        self.state.take([line_of(Asked(ask.seq, *ask.pair, ask.reason))])
         if place in self.samples[row].waiting:
             self._run(row, place)
         else:

@@ -245,7 +245,7 @@ def _asking(wanted: deque[Pair]) -> type[Rule]:
                 wanted.popleft()
             if not wanted:
                 return Stop.EXHAUSTED
-            return Choice(wanted[0], None, "gepa") if allowed[wanted[0].candidate] else None
+            return Choice(wanted[0], "gepa") if allowed[wanted[0].candidate] else None
 
     return Wanted
 

@@ -217,7 +217,7 @@ class Service:
             column = len(record.state.example_ids)
             record.record(examples_added([example]))
         for seq, name in enumerate(pairs, start=first):
-            record.record(Asked(seq, self._row[name], column, None, reason), is_known=False)
+            record.record(Asked(seq, self._row[name], column, reason), is_known=False)
         try:
             await record.flush()
         except BaseException:

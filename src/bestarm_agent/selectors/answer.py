@@ -39,20 +39,13 @@ from bestarm_agent.selectors.types import (
     Stop,
     Verdict,
 )
-from bestarm_agent.stats.betting import EVEN, MeanInterval, Odds
+from bestarm_agent.stats.betting import MeanInterval
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _SHARE_NEW = 0.02  # of the scores, between two looks at whether the best is near enough
 _SLACK = 1e-9  # of means that are equal but for rounding
-
-OddsOf = Callable[[int], Odds]
-
-
-def even_odds(_example: int) -> Odds:
-    """Return the odds of an example that was drawn uniformly."""
-    return EVEN
 
 
 class Answer:
@@ -62,7 +55,6 @@ class Answer:
         problem: the task; what it says of stopping holds.
         table: everything asked and told.
         belief: what the rule thinks of the candidates now.
-        odds_of: gives the odds with which an example that was asked was drawn.
         exogenous: whether examples are drawn without regard to scores; only then are there
             intervals.
         paired: whether candidates share one order of the examples; only then are they compared in
@@ -82,14 +74,12 @@ class Answer:
         problem: Problem,
         table: ScoreTable,
         belief: Callable[[], Belief],
-        odds_of: OddsOf,
         *,
         exogenous: bool,
         paired: bool,
     ) -> None:
         self._problem, self._table = problem, table
-        self._think, self._odds_of = belief, odds_of
-        self._exogenous, self._paired = exogenous, paired
+        self._think, self._exogenous, self._paired = belief, exogenous, paired
         self._ties = KeyedRandom(problem.seed, "ties")
         self.barred: BoolArray = np.empty(0, dtype=np.bool_)
         self.tie_ranks: FloatArray = np.empty(0)
@@ -115,9 +105,9 @@ class Answer:
         alpha = 1.0 - problem.confidence if problem.track_intervals and self._exogenous else None
         self._pairs = None
         if alpha is None or not self._paired or table.has_late_examples:
-            self._intervals = RowIntervals(table, alpha, self._odds_of)  # (B)
+            self._intervals = RowIntervals(table, alpha)  # (B)
         else:
-            self._intervals = RowIntervals(table, alpha / 2, self._odds_of)  # (B)
+            self._intervals = RowIntervals(table, alpha / 2)  # (B)
             self._pairs = PairedSequences(  # (A) at alpha, (B) at pair_alpha
                 n_rows, table.n_examples, alpha, pair_alpha=alpha / 2, leaders=leaders
             )
@@ -399,7 +389,7 @@ class Answer:
         for row in behind.tolist():
             start = int(self._pairs.length[row])
             if n_told[row] > start:
-                self._pairs.extend(row, *told_prefix(self._table, row, start, self._odds_of))
+                self._pairs.extend(row, *told_prefix(self._table, row, start))
 
     def _check_any(self) -> None:
         if not self._table.n_candidates:
@@ -416,14 +406,12 @@ class RowIntervals:
     Args:
         table: whose rows; one more row needs new intervals.
         alpha: joint error probability, in (0, 1); None leaves every interval at [0, 1], at no cost.
-        odds_of: gives the odds with which an example that was asked was drawn.
     """
 
-    def __init__(self, table: ScoreTable, alpha: float | None, odds_of: OddsOf = even_odds) -> None:
+    def __init__(self, table: ScoreTable, alpha: float | None) -> None:
         n_rows = table.n_candidates
         self._table = table
         self._alpha = None if alpha is None else alpha / max(1, n_rows)
-        self._odds_of = odds_of
         self._rows: list[MeanInterval | None] = [None] * n_rows  # most of many are never used
         self._n_told: IntArray = np.zeros(n_rows, dtype=np.int64)  # when looked at last
         self._lower, self._upper = np.zeros(n_rows), np.ones(n_rows)
@@ -449,19 +437,16 @@ class RowIntervals:
         interval = self._rows[row]
         if interval is None:
             interval = self._rows[row] = MeanInterval(self._table.n_examples, alpha)
-        _, low, high, odds = told_prefix(self._table, row, interval.n, self._odds_of)
+        _, low, high = told_prefix(self._table, row, interval.n)
         if len(low):
-            interval.extend(low, high, odds)
+            interval.extend(low, high)
             self._lower[row], self._upper[row] = interval.lower, interval.upper
 
 
-def told_prefix(
-    table: ScoreTable, row: int, start: int, odds_of: OddsOf
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray | None]:
+def told_prefix(table: ScoreTable, row: int, start: int) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return a row's trials from the ``start``-th up to the first that is pending.
 
-    (n,) examples in the order of asking, (n,) lower and (n,) upper ends of their scores, and their
-    (n, 2) odds, None where all are even.
+    (n,) examples in the order of asking, (n,) lower and (n,) upper ends of their scores.
     """
     seqs = np.frombuffer(table.row(row), dtype=np.intc)[start:]
     state = table.state[seqs]
@@ -469,10 +454,7 @@ def told_prefix(
     seqs = seqs[: pending[0]] if len(pending) else seqs
     low = table.score[seqs]
     high = np.where(state[: len(seqs)] == _VOID, 1.0, low)
-    examples = table.example[seqs].astype(np.int64)
-    odds = [odds_of(example) for example in examples.tolist()]
-    is_even = all(one == EVEN for one in odds)
-    return examples, low, high, None if is_even else np.array(odds)
+    return table.example[seqs].astype(np.int64), low, high
 
 
 def _largest(

@@ -39,6 +39,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray, SingleArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -118,6 +119,17 @@ class Factors:
         """Return the (N,) expected scores in (0, 1) of the candidate at ``position`` (r,)."""
         logits = (self.offset + self.loadings @ position).astype(np.float32)
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), dtype=np.float32)
+
+    def expected(self) -> FloatArray:
+        """Return the (N,) expected scores of a candidate better than the average past one.
+
+        By one standard deviation, in the direction in which the mean score rises most.
+        """
+        chance = expit(self.offset)
+        steepest = (chance * (1.0 - chance)) @ self.loadings
+        length = float(np.linalg.norm(steepest))
+        step = self.loadings @ (steepest / length) if length > 0 else 0.0
+        return np.asarray(expit(self.offset + step), dtype=np.float64)
 
     def locate(
         self, examples: IntArray, scores: FloatArray, start: FloatArray | None = None

@@ -16,19 +16,20 @@ import numpy as np
 
 from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import (
     Belief,
     BoolArray,
     Choice,
     FloatArray,
+    IntArray,
     Problem,
     State,
     Stop,
     Tell,
 )
-from bestarm_agent.stats.betting import EVEN, Odds
+from bestarm_agent.stats.keyed_random import KeyedRandom
 
+_UNSEEN = int(State.UNSEEN)
 _MOST_SPREAD = 1e4  # of costs: a pull never counts as more than 100 of another
 
 
@@ -57,8 +58,7 @@ class Rule(ABC):
         problem: candidates and budget may have grown since the start.
         table: everything asked and told so far; read only.
         answer: what the table says about the candidates.
-        order: of the examples, where they are common. A rule may put another one in its place
-            before the first ask.
+        order: of the examples, where they are common.
     """
 
     name: ClassVar[str]
@@ -79,7 +79,6 @@ class Rule(ABC):
             problem,
             self.table,
             self.belief,
-            self.odds_of,
             exogenous=self.exogenous,
             paired=self.common_examples,
         )
@@ -105,18 +104,11 @@ class Rule(ABC):
     def changed(self) -> None:  # noqa: B027
         """Note that candidates, examples or budget have joined, or candidates have left."""
 
-    def draw_unseen(self, candidate: int, rng: np.random.Generator) -> tuple[int, float | None]:
-        """Draw one of a candidate's unseen examples; return it and its propensity.
-
-        Uniformly, or the next of the shared order where examples are common.
-        """
+    def draw_unseen(self, candidate: int, rng: np.random.Generator) -> int:
+        """Draw one of a candidate's unseen examples; the next where they are common."""
         if self.common_examples:
-            return self.order.draw(candidate)
-        return self.table.draw_unseen(candidate, rng), 1.0 / self.table.n_unseen_of(candidate)
-
-    def odds_of(self, example: int) -> Odds:
-        """Return how an example that was asked was drawn among those left."""
-        return self.order.odds_of(example) if self.common_examples else EVEN
+            return self.order.next_of(candidate)
+        return self.table.draw_unseen(candidate, rng)
 
     @property
     def open(self) -> BoolArray:
@@ -139,6 +131,44 @@ class Rule(ABC):
         if costs is None or not len(costs):
             return np.ones(self.table.n_candidates)
         return pull_weights(costs)
+
+
+class SharedOrder:
+    """A random order of the examples, fixed before any score is seen.
+
+    Candidates that follow it are compared on common examples: what makes an example hard for all
+    of them cancels in the differences. A candidate's next example is its unseen one of the lowest
+    rank, so examples that join later fall anywhere in the order.
+
+    Attributes:
+        examples: (N,) in their order; not to be written.
+        places: (N,) place of every example in the order, from 0; not to be written.
+    """
+
+    def __init__(self, table: ScoreTable, seed: int) -> None:
+        self._table = table
+        self._random = KeyedRandom(seed, "shared-order")
+        self._ranks = np.empty(0)
+        self.grow()
+
+    def grow(self) -> None:
+        """Add the examples and candidates that joined the table."""
+        n_known = len(self._ranks)
+        joined = self._random.at(n_known).random(self._table.n_examples - n_known)
+        self._ranks = np.append(self._ranks, joined)
+        self.examples: IntArray = np.argsort(self._ranks, kind="stable")
+        self.places: IntArray = np.argsort(self.examples)
+        self._at = [0] * self._table.n_candidates  # all before it are seen, per candidate
+
+    def next_of(self, candidate: int) -> int:
+        """Return the candidate's next example; raise ValueError if none is left."""
+        row, at = self._table.cells[candidate], self._at[candidate]
+        while at < len(row) and row[self.examples[at]] != _UNSEEN:
+            at += 1
+        self._at[candidate] = at
+        if at == len(row):
+            raise ValueError(f"candidate {candidate} has no unseen example left")
+        return int(self.examples[at])
 
 
 def expected_costs(prior: FloatArray, table: ScoreTable) -> FloatArray:

@@ -48,14 +48,11 @@ class Ask:
     Attributes:
         seq: the ask's number, 0, 1, 2, ... in the order of asking.
         pair: to evaluate.
-        propensity: probability with which this example was drawn among the candidate's unseen
-            ones, in (0, 1]; None where the rule cannot say.
         reason: one or two words for people ("ucb", "warm-up", ...).
     """
 
     seq: int
     pair: Pair
-    propensity: float | None
     reason: str
 
 
@@ -151,7 +148,6 @@ class Choice(NamedTuple):
     """A rule's choice, without the number that makes it an ``Ask``."""
 
     pair: Pair
-    propensity: float | None
     reason: str
 
 

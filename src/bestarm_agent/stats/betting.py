@@ -29,18 +29,11 @@ of equal shares it has 1 / (number of bets). ``early_bets`` give it .4, the next
 and the rest to a finer grid that begins higher. That narrows the intervals of scores by 5 to 9 % at
 10 to 50 draws, and leaves them within 4 % of what they were later (widths.py, commit e83ff81).
 
-Unequal chances. If draw J is made with chance p_J among n that are left, then with r = 1 / (n p_J)
-
-    E[r (x_J - c)] = c_t - c for every c,  so E[1 + l r (x_J / c_t - 1)] = 1               (5)
-
-(inverse-probability weighting around c_t). The factor must stay positive for all that might have
-been drawn: l r < 1 caps the stake, and the factor still falls in c_t.
-
 Values known from below. For y_t <= x_t, the odds (1) use sums of y and are at least those of x, so
 y_t - c_t^y <= x_t - c_t^x: (2) stays a supermartingale however y_t came about, even if it
 depends on x_t, on the past, or on other rows.
 
-Assumption: draws are uniform (or of the given chances) among what is left, whatever was seen.
+Assumption: draws are uniform among what is left, whatever was seen.
 
 References:
     Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting",
@@ -58,7 +51,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bestarm_agent.stats.arrays import FloatArray, IntArray
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 
 _MAX_STAKE = 0.98  # below 1, so that no draw takes all wealth
 _GRID_RATIO = 3.0  # of neighbouring bets; a bet off by its square root loses at most 15 % of width
@@ -67,16 +60,6 @@ _EARLY_SHARE = 0.4  # of the largest early bet
 _NEXT_SHARE = 0.22  # of the next one, at least
 _TINY = 1e-9  # least odds (rounded to the safe side), and slack of compared sums
 _FINE = 1 / 128  # step of a bound's grid, as a share of Hoeffding's radius
-
-
-class Odds(NamedTuple):
-    """Chances of a draw among the n values left."""
-
-    ratio: float  # r = 1 / (n p) for the chance p of what was drawn, > 0; 1 where chances are equal
-    most: float  # the largest ratio that might have come out
-
-
-EVEN = Odds(1.0, 1.0)
 
 
 class Bets(NamedTuple):
@@ -131,13 +114,11 @@ def growth_factors(
     sizes: FloatArray,
     size: int | None,
     start: int = 0,
-    odds: tuple[float | FloatArray, float | FloatArray] = EVEN,
 ) -> FloatArray:
     """Return the (bets, ..., draws) factors in (2).
 
     ``values`` (..., draws) come in the order of their last axis; ``drawn`` is the sum of what was
-    drawn before each, ``start`` the number before the first; ``mean`` is one, or one per draw. Of
-    the ``odds`` a ratio of 0 bets nothing.
+    drawn before each, ``start`` the number before the first; ``mean`` is one, or one per draw.
     """
     if size is None:
         fair: FloatArray = np.broadcast_to(mean, values.shape)
@@ -146,10 +127,9 @@ def growth_factors(
         left = np.arange(size - start, size - start - values.shape[-1], -1.0)
         fair = np.maximum((size * mean - drawn) / left, _TINY)  # (1)
         scale = np.sqrt(fair) * (size / left)
-    ratio, most = odds
     factors = np.multiply.outer(sizes, scale)
-    np.minimum(factors, _MAX_STAKE / most, out=factors)  # (3), (5)
-    factors *= ratio * (values / fair - 1.0)
+    np.minimum(factors, _MAX_STAKE, out=factors)  # (3)
+    factors *= values / fair - 1.0
     factors += 1.0
     return factors
 
@@ -194,10 +174,10 @@ class Wealth:
     def extend(
         self,
         values: FloatArray,
-        odds: tuple[float | FloatArray, float | FloatArray] = EVEN,
         *,
         rows: IntArray | slice = slice(None),
         drawn: FloatArray | None = None,
+        idle: BoolArray | None = None,
     ) -> FloatArray:
         """Count in (rows, draws) values in [0, 1]; return the wealth after each of them.
 
@@ -205,10 +185,10 @@ class Wealth:
 
         Args:
             values: the next draws, in their order.
-            odds: ratio and most of ``Odds``, one or one per draw.
             rows: whose draws they are, all with as many before; by default of all rows.
             drawn: sums of what was drawn before each, if they are others than those of ``values``
                 so far (a row may meet several opponents).
+            idle: (rows, draws) mask of the draws on which nothing is bet.
         """
         if not values.size:
             return np.zeros(values.shape)
@@ -218,7 +198,9 @@ class Wealth:
             np.add.accumulate(sums, axis=-1, out=sums)
             drawn, self._total[rows] = sums[:, :-1], sums[:, -1]
         mean, start = self._mean[rows, None], int(self.n[rows][0])
-        each = growth_factors(values, drawn, mean, self._sizes, self._size, start, odds)
+        each = growth_factors(values, drawn, mean, self._sizes, self._size, start)
+        if idle is not None:
+            each[:, idle] = 1.0
         with np.errstate(over="ignore", under="ignore"):
             each[..., 0] *= self._each[:, rows]
             np.multiply.accumulate(each, axis=-1, out=each)
@@ -261,7 +243,6 @@ class LowerBound:
         "_alpha",
         "_bets",
         "_draws",
-        "_is_even",
         "_n",
         "_size",
         "_watched",
@@ -277,33 +258,26 @@ class LowerBound:
         self._bets = bets
         self._size = size
         self._n = 0
-        self._draws: FloatArray = np.ones((3, 16))  # values, and ratio and most of their odds
-        self._is_even = True  # whether all draws so far had equal chances
+        self._draws: FloatArray = np.empty(16)
         self._watched: tuple[float, Wealth] | None = None  # the next multiple, and the bets on it
 
     @property
     def draws(self) -> FloatArray:
         """Return the (n,) values so far, in order; not to be written."""
-        return np.asarray(self._draws[0, : self._n])
+        return self._draws[: self._n]
 
-    @property
-    def odds(self) -> FloatArray:
-        """Return the (n, 2) ``Odds`` of the values; not to be written."""
-        return np.asarray(self._draws[1:, : self._n].T)
-
-    def extend(self, values: FloatArray, odds: FloatArray | None = None) -> None:
-        """Take the next values, in [0, 1]; ``odds`` are their (n, 2) ``Odds``, None where even."""
+    def extend(self, values: FloatArray) -> None:
+        """Take the next values, in [0, 1]."""
         if not len(values):
             return
-        before = self._n
-        self._append(values, odds)
+        self._append(values)
         self.total = float(np.cumsum([self.total, *values])[-1])  # in order, whatever the blocks
         step = self._step()
         probe = (math.floor(self.lower / step) + 1) * step
         if self._watched is None or self._watched[0] != probe:
             self._watched = probe, self._bet_on(probe)
         else:
-            self._watched[1].extend(values[None], self._odds_from(before))
+            self._watched[1].extend(values[None])
         if self._watched[1].highest[0] * self._alpha >= 1.0:
             self._advance(step)
 
@@ -335,7 +309,7 @@ class LowerBound:
 
     def _bet_on(self, mean: float) -> Wealth:
         wealth = Wealth(1, mean, self._bets, self._size)
-        wealth.extend(self.draws[None], self._odds_from(0))
+        wealth.extend(self.draws[None])
         return wealth
 
     def _step(self) -> float:
@@ -343,21 +317,11 @@ class LowerBound:
         radius = math.sqrt(math.log(1.0 / self._alpha) / 2.0 * left / self._n)
         return min(0.25, 2.0 ** math.floor(math.log2(_FINE * radius)))
 
-    def _odds_from(self, start: int) -> tuple[float | FloatArray, float | FloatArray]:
-        if self._is_even:
-            return EVEN
-        ratio, most = self._draws[1:, start : self._n]
-        return ratio, most
-
-    def _append(self, values: FloatArray, odds: FloatArray | None) -> None:
+    def _append(self, values: FloatArray) -> None:
         end = self._n + len(values)
-        if end > self._draws.shape[1]:
-            more = np.ones((3, max(end, self._n)))
-            self._draws = np.concatenate([self._draws, more], axis=1)
-        self._draws[0, self._n : end] = values
-        if odds is not None:
-            self._draws[1:, self._n : end] = odds.T
-            self._is_even = self._is_even and bool((odds == 1.0).all())
+        if end > len(self._draws):
+            self._draws = np.append(self._draws, np.empty(max(end, self._n)))
+        self._draws[self._n : end] = values
         self._n = end
 
 
@@ -365,9 +329,7 @@ def _root(wealth: Wealth) -> float:
     return math.sqrt(math.log(wealth.highest[0]))
 
 
-def lower_bound(
-    values: FloatArray, alpha: float, size: int | None, bets: Bets, odds: FloatArray | None = None
-) -> float:
+def lower_bound(values: FloatArray, alpha: float, size: int | None, bets: Bets) -> float:
     """Return the ``LowerBound`` of values that are all there, and what is certain if it is more.
 
     Example:
@@ -375,7 +337,7 @@ def lower_bound(
         True
     """
     bound = LowerBound(alpha, bets, size)
-    bound.extend(np.asarray(values, dtype=float), odds)
+    bound.extend(np.asarray(values, dtype=float))
     return bound.lower if size is None else max(bound.lower, bound.total / size)
 
 
@@ -443,13 +405,12 @@ class MeanInterval:
         """Return the number of values seen."""
         return len(self._below.draws)
 
-    def extend(self, low: FloatArray, high: FloatArray, odds: FloatArray | None = None) -> None:
+    def extend(self, low: FloatArray, high: FloatArray) -> None:
         """Take the next values, known to lie in [low, high].
 
         Args:
             low: (n,) lower ends.
             high: (n,) upper ends; larger than ``low`` where a value could not be measured.
-            odds: (n, 2) ``Odds`` of how they were drawn among what is left; None where even.
 
         Raises:
             ValueError: a range is not within [0, 1], or there are more values than N.
@@ -457,8 +418,8 @@ class MeanInterval:
         check_ranges(low, high)
         if self.n + len(low) > self._size:
             raise ValueError(f"there are {self._size} values in all, got {self.n + len(low)}")
-        self._below.extend(low, odds)
-        self._above.extend(1.0 - high, odds)
+        self._below.extend(low)
+        self._above.extend(1.0 - high)
         self._is_known = self._is_known and bool((low == high).all())
         least, most = self._below.total / self._size, 1.0 - self._above.total / self._size
         if self.n == self._size:  # fsum makes rows of equal values tie in any order
@@ -480,15 +441,11 @@ class MeanInterval:
         if self._has_failed:
             return self.lower, self.upper
         self._has_failed = True
-        odds = self._below.odds
         below, above = LowerBound(*self._given), LowerBound(*self._given)
         ends = 0.0, 1.0
-        for i, (low, high) in enumerate(
-            zip(self._below.draws.tolist(), self._above.draws.tolist(), strict=True)
-        ):
-            one = odds[i : i + 1]
-            below.extend(np.array([low]), one)
-            above.extend(np.array([high]), one)
+        for low, high in zip(self._below.draws, self._above.draws, strict=True):
+            below.extend(np.array([low]))
+            above.extend(np.array([high]))
             least, most = below.total / self._size, 1.0 - above.total / self._size
             lower, upper = max(below.lower, least), min(1.0 - above.lower, most)
             if lower > upper:

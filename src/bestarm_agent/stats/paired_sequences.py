@@ -44,8 +44,8 @@ Unknown values enter as the least of V_i and the highest of V_j that are possibl
 and c larger, so each wealth is at most what it would be, and all bounds hold.
 
 A wealth is worked out once it is looked at. Results depend on the values and the order of asking
-alone, not on when or how often they are looked at. Examples may have unequal chances (``Odds``)
-if these are known. An order that depends on scores breaks the guarantee.
+alone, not on when or how often they are looked at. An order that depends on scores breaks the
+guarantee.
 
 References:
     Waudby-Smith and Ramdas (2024), JRSS B 86(1), section 5 (the wealth).
@@ -56,13 +56,12 @@ References:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.betting import (
-    EVEN,
     Bets,
     Wealth,
     bet_grid,
@@ -128,7 +127,6 @@ class PairedSequences:
         self.leaders = array("q", leaders)
         self._size = n_examples
         self._order = array("q")  # the shared order, as far as the longest row has come
-        self._odds = array("d")  # ratio and most of every place in it
         self._taken = bytearray(n_examples)
         self._low = [array("d", [0.0]) for _ in range(n_rows)]  # sums of the first values
         self._high = [array("d", [0.0]) for _ in range(n_rows)]
@@ -163,18 +161,10 @@ class PairedSequences:
             self.leaders.append(row if own >= highest else front[means.index(highest)])
         self.asked[row] += 1
 
-    def extend(
-        self,
-        row: int,
-        examples: IntArray,
-        low: FloatArray,
-        high: FloatArray,
-        odds: FloatArray | None = None,
-    ) -> None:
+    def extend(self, row: int, examples: IntArray, low: FloatArray, high: FloatArray) -> None:
         """Take a row's next values along the shared order, known to lie in [low, high].
 
-        The first row to come to a place of the order sets its example, and the ``odds`` (n, 2) with
-        which it was drawn among those left (None where all are even). A row that was not asked is
+        The first row to come to a place of the order sets its example. A row that was not asked is
         asked now.
 
         Raises:
@@ -185,7 +175,7 @@ class PairedSequences:
         lows, highs, start = self._low[row], self._high[row], int(self.length[row])
         for place, (example, least, most) in enumerate(values, start):
             if place == len(self._order):
-                self._append(example, EVEN if odds is None else odds[place - start].tolist())
+                self._append(example)
             elif self._order[place] != example:
                 raise ValueError(
                     f"row {row} must take example {self._order[place]} next, as the rows before "
@@ -239,9 +229,8 @@ class PairedSequences:
     def _least_difference(self, a: int, b: int, alpha: float) -> float:
         stop = int(min(self.length[a], self.length[b]))
         bets = bet_grid(self._size, alpha)
-        values, _, odds = self._draws(a, np.array([b]), 0, stop)
-        pairs = np.column_stack([odds[0][0], odds[1]])
-        return 2.0 * lower_bound(values[0], alpha, self._size, bets, pairs) - 1.0
+        values, _, _ = self._draws(a, np.array([b]), 0, stop)
+        return 2.0 * lower_bound(values[0], alpha, self._size, bets) - 1.0
 
     def _highest(self, opponent: int, enough: float, among: BoolArray | None = None) -> FloatArray:
         """(K,) highest wealth so far against an opponent, of those not decided brought up to date.
@@ -264,8 +253,8 @@ class PairedSequences:
                 continue
             step = np.flatnonzero(due & (wealth.n == start) & (stop == end))
             for at in range(start, end, _CHUNK):
-                values, drawn, odds = self._draws(opponent, step, at, min(end, at + _CHUNK))
-                wealth.extend(values, odds, rows=step, drawn=drawn)
+                values, drawn, idle = self._draws(opponent, step, at, min(end, at + _CHUNK))
+                wealth.extend(values, rows=step, drawn=drawn, idle=idle)
         return wealth.highest
 
     def _gap(self, opponent: int, row: int, shifted: BoolArray, least: float) -> float:
@@ -274,11 +263,12 @@ class PairedSequences:
         sizes, shares = self._bets if is_led else self._pair_bets
         enough = self._enough if is_led else self._enough_for_pairs
         stop = int(min(self.length[row], self._n_known(opponent)))
-        values, drawn, odds = self._draws(opponent, np.array([row]), 0, stop)
+        values, drawn, idle = self._draws(opponent, np.array([row]), 0, stop)
 
         def excludes(gap: float) -> bool:
             mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
-            factors = growth_factors(values, drawn, mean, np.array(sizes), self._size, 0, odds)
+            factors = growth_factors(values, drawn, mean, np.array(sizes), self._size)
+            factors[:, idle] = 1.0
             with np.errstate(over="ignore", under="ignore"):
                 path = np.tensordot(shares, np.cumprod(factors, axis=-1), axes=1)
             refuted = drawn + values > self._size * mean + _SLACK
@@ -298,26 +288,23 @@ class PairedSequences:
 
     def _draws(
         self, opponent: int, rows: IntArray, start: int, stop: int
-    ) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
-        """Return the (rows, places) values x_t of ``rows``, sums before them, and their odds.
+    ) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """Return the (rows, places) values x_t of ``rows``, sums before them, and where they lead.
 
-        x_t = (1 + the opponent's value - the row's) / 2, at the least that is possible.
-
-        The ratio is (rows, places), 0 where a row would meet itself; most is (places,).
+        x_t = (1 + the opponent's value - the row's) / 2, at the least that is possible. Where a row
+        leads it would meet itself, and nothing is bet.
         """
-        ratio, most = np.array(self._odds[2 * start : 2 * stop]).reshape(-1, 2).T
         high = np.array([self._high[row][start : stop + 1] for row in rows.tolist()])
         if opponent == _LEADERS:
             before, after = np.array(self._led[2 * start : 2 * stop]).reshape(-1, 2).T
-            leaders = np.array(self.leaders[start:stop])
-            ratio = np.where(leaders == rows[:, None], 0.0, ratio)
+            idle = np.array(self.leaders[start:stop]) == rows[:, None]
         else:
             sums = np.array(self._low[opponent][start : stop + 1])
             before, after = sums[:-1], sums[1:]
-            ratio = np.broadcast_to(ratio, (len(rows), stop - start))
+            idle = np.full((len(rows), stop - start), False)
         values = (1.0 + (after - before) - np.diff(high)) / 2.0
         drawn = (np.arange(start, stop) + before - high[:, :-1]) / 2.0
-        return np.clip(values, 0.0, 1.0), drawn, (ratio, most)
+        return np.clip(values, 0.0, 1.0), drawn, idle
 
     def _n_led(self) -> int:
         """Return the number of places from the first whose leaders' values are known."""
@@ -327,11 +314,10 @@ class PairedSequences:
             place += 1
         return place
 
-    def _append(self, example: int, odds: Iterable[float]) -> None:
+    def _append(self, example: int) -> None:
         if not 0 <= example < self._size:
             raise ValueError(f"example must be in 0..{self._size - 1}, got {example}")
         if self._taken[example]:
             raise ValueError(f"example {example} has its place in the shared order already")
         self._taken[example] = 1
         self._order.append(example)
-        self._odds.extend(odds)

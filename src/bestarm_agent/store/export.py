@@ -61,7 +61,6 @@ class Record:
     score: float | None  # in [0, 1]; None while pending or if void
     state: str  # "done", "failed" (by the candidate), "void" or "pending"
     seq: int  # the ask's number
-    propensity: float | None  # probability of having drawn this example
     reason: str  # the rule's word for why
     candidate_id: str  # digest of the candidate's content
     provider: str
@@ -103,7 +102,6 @@ def records(state: RunState, *, texts: Iterable[Texts] | None = None) -> Iterato
             score=told.score if told else None,
             state=state_of(told).name.lower(),
             seq=ask.seq,
-            propensity=ask.propensity,
             reason=ask.reason,
             candidate_id=candidate.id,
             provider=candidate.provider,

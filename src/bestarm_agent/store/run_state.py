@@ -70,7 +70,6 @@ class AskedPairs(Sequence[Asked]):
     def __init__(self) -> None:
         self._candidate = array("i")
         self._example = array("i")
-        self._propensity = array("d")  # NaN for None
         self._reason = array("i")
         self._reasons: list[str] = []
         self._reason_of: dict[str, int] = {}
@@ -89,13 +88,12 @@ class AskedPairs(Sequence[Asked]):
 
     def append(self, record: _Record) -> None:
         """Add the next ask, given its event as JSON has it."""
-        propensity, reason = record["propensity"], record["reason"]
         if "excluded" in record:
             rows = Rows(tuple(map(tuple, record["excluded"]["ranges"])))
             self._excluded[record["seq"]] = self._alike.setdefault(rows, rows)
         self._candidate.append(record["candidate"])
         self._example.append(record["example"])
-        self._propensity.append(math.nan if propensity is None else propensity)
+        reason = record["reason"]
         number = self._reason_of.setdefault(reason, len(self._reasons))
         if number == len(self._reasons):
             self._reasons.append(reason)
@@ -107,13 +105,8 @@ class AskedPairs(Sequence[Asked]):
 
     def ask(self, seq: int) -> Ask:
         """Return an ask as the rule saw it."""
-        propensity = self._propensity[seq]
-        return Ask(
-            seq,
-            Pair(self._candidate[seq], self._example[seq]),
-            None if math.isnan(propensity) else propensity,
-            self._reasons[self._reason[seq]],
-        )
+        pair = Pair(self._candidate[seq], self._example[seq])
+        return Ask(seq, pair, self._reasons[self._reason[seq]])
 
     def __len__(self) -> int:
         return len(self._candidate)
@@ -128,12 +121,10 @@ class AskedPairs(Sequence[Asked]):
         if isinstance(index, slice):
             return [self[seq] for seq in range(*index.indices(len(self)))]
         seq = range(len(self))[index]
-        propensity = self._propensity[seq]
         return Asked(
             seq,
             self._candidate[seq],
             self._example[seq],
-            None if math.isnan(propensity) else propensity,
             self._reasons[self._reason[seq]],
             self._excluded.get(seq, NO_ROWS),
         )

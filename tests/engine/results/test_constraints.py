@@ -50,7 +50,7 @@ def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0
 
 def asked(tracker: MeanTracker, count: int) -> None:
     for seq in range(count):
-        tracker.take(Asked(seq, 0, seq, None, "rule"))
+        tracker.take(Asked(seq, 0, seq, "rule"))
 
 
 def test_slow_calls_that_come_late_do_not_make_a_candidate_look_fast() -> None:
@@ -226,7 +226,7 @@ def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
         CandidatesAdded(tuple(Candidate("p", f"m{i}", PROMPT, one) for i, one in enumerate(limits)))
     )
     for seq in range(3 * 150):
-        tracker.take(Asked(seq, seq % 3, seq // 3, None, "rule"))
+        tracker.take(Asked(seq, seq % 3, seq // 3, "rule"))
         tracker.take(told(seq, 1.0, tokens=40))
     found, means = finding(tracker, LENGTH, "<= 60"), tracker.means()
     assert means.mean.tolist() == pytest.approx([40] * 3)

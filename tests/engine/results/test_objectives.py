@@ -43,7 +43,7 @@ def tell_all(selector: Pairs, scores: Iterable[Iterable[float]]) -> None:
     """Tell the scores of each candidate, on the first examples."""
     for i, row in enumerate(scores):
         for j, score in enumerate(row):
-            ask = Ask(selector.table.n_asked, Pair(i, j), None, "")
+            ask = Ask(selector.table.n_asked, Pair(i, j), "")
             selector.adopt([ask])
             selector.tell([Tell(ask.seq, State.DONE, float(score))])
 

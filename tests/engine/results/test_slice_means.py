@@ -32,9 +32,7 @@ def state_of(asked: list[list[int]], scores: FloatArray, told: int | None = None
         CandidatesAdded(candidates, tuple(0.0 for _ in candidates)),
     ]
     pairs = [(row, example) for row, examples in enumerate(asked) for example in examples]
-    events += [
-        Asked(seq, int(row), int(column), None, "rule") for seq, (row, column) in enumerate(pairs)
-    ]
+    events += [Asked(seq, int(row), int(column), "rule") for seq, (row, column) in enumerate(pairs)]
     for seq, (row, example) in enumerate(pairs):
         if told is None or asked[row].index(example) < told:
             value = float(scores[row, example])

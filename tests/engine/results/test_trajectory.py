@@ -36,7 +36,7 @@ def logged(n: int) -> list[Event]:
         [ask] = selector.ask(1)
         score = float(rng.random() < (0.95, 0.6, 0.3, 0.1)[ask.pair[0]])
         selector.tell([Tell(ask.seq, State.DONE, score)])
-        events.append(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))
+        events.append(Asked(ask.seq, *ask.pair, ask.reason))
         outcome = Scored(score, None, Usage(), Spend(pulls=1), 0.0, f"k{ask.seq}", cached=False)
         events.append(Told(ask.seq, outcome, score))
     return events

@@ -188,7 +188,7 @@ async def test_what_a_killed_process_had_sent_counts_and_is_sent_again_within_th
     scene = Scene({"a": Actor("p", always(0.5))}, n_examples=3, budget=Budget(usd_nanos=330))
 
     loop = await scene.open()
-    sent: list[Event] = [Asked(j, 0, j, None, "ucb") for j in range(3)]
+    sent: list[Event] = [Asked(j, 0, j, "ucb") for j in range(3)]
     loop.record.feed(sent)
     assert (await loop.run()) is End.BUDGET
     balance = scene.loop.ledger.balance()
@@ -296,7 +296,7 @@ async def test_the_minutes_of_a_killed_sitting_count() -> None:
 
     loop = await scene.open()
     outcome = Scored(0.5, None, Usage(), Spend(), 1.0, "key", cached=False)
-    lost: list[Event] = [Asked(0, 0, 0, None, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
+    lost: list[Event] = [Asked(0, 0, 0, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
     for event in lost:
         loop.record.record(event, is_known=False)
     assert loop.seconds == 3.0

@@ -48,7 +48,7 @@ def run_of(scores: FloatArray, examples: list[Example], prefix: str = "m") -> Ru
     ]
     for seq, (i, j) in enumerate(np.argwhere(~np.isnan(scores)).tolist()):
         outcome = Scored(float(scores[i, j]), None, Usage(), Spend(), 0.1, "", False)
-        events += [Asked(seq, i, j, None, ""), Told(seq, outcome, float(scores[i, j]))]
+        events += [Asked(seq, i, j, ""), Told(seq, outcome, float(scores[i, j]))]
     return fold(events)
 
 

@@ -26,20 +26,15 @@ class TestAuto(SelectorSuite):
         return Auto(problem)
 
 
-class TestAutoForASet(SelectorSuite):
-    def make(self, problem: Problem) -> Auto:
-        return Auto(problem, top_k=2, narrow=False)
-
-
 def posterior_of(mean: list[float], sd: float = 0.1) -> Posterior:
     n = len(mean)
     return Posterior(np.array(mean), np.full(n, sd), np.arange(n), sd**2 * np.eye(n))
 
 
-def duels_of(posterior: Posterior, top_k: int, ties: FloatArray, **given: object) -> Duels:
+def duels_of(posterior: Posterior, ties: FloatArray, **given: object) -> Duels:
     n = len(posterior.mean)
     given = {"out": np.full(n, False), "void_share": np.zeros(n)} | given
-    return Duels(posterior, top_k, ties, **given)  # type: ignore[arg-type]
+    return Duels(posterior, ties, **given)  # type: ignore[arg-type]
 
 
 class Fixed(np.random.Generator):
@@ -54,19 +49,19 @@ class Fixed(np.random.Generator):
 
 
 def test_chances_to_overtake_by_hand() -> None:
-    duels = duels_of(posterior_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
+    duels = duels_of(posterior_of([0.5, 0.7, 0.6]), np.arange(3.0))
     assert duels.order.tolist() == [1, 2, 0]
     assert duels.floor_weight.tolist() == [3.0, 1.0, 2.0]
     # variance of a gap .02: z = .1 / .1414 and .2 / .1414
-    np.testing.assert_allclose(duels.weight, [[0.2398, 0.0786]], atol=1e-4)
+    np.testing.assert_allclose(duels.weight, [0.2398, 0.0786], atol=1e-4)
 
 
 def test_a_chance_counts_for_its_price_by_hand() -> None:
     posterior, ties = posterior_of([0.5, 0.7, 0.6]), np.arange(3.0)
     price = np.array([0.04, 0.01, 0.09])
-    duels = duels_of(posterior, 1, ties, price=price)
+    duels = duels_of(posterior, ties, price=price)
     # the best is the cheapest, so prices count in full: 4, 1 and 9 times the least
-    np.testing.assert_allclose(duels.weight, [[0.23975 / 5, 0.07865 / 2.5]], atol=1e-5)
+    np.testing.assert_allclose(duels.weight, [0.23975 / 5, 0.07865 / 2.5], atol=1e-5)
     # ranks 3, 1, 2, times the square roots of these
     np.testing.assert_allclose(duels.floor_weight, [6.0, 1.0, 6.0])
 
@@ -85,14 +80,14 @@ def test_prices_that_go_with_quality_count_less_by_hand() -> None:
 
 def test_one_price_for_all_changes_no_bit() -> None:
     posterior, ties = posterior_of([0.5, 0.7, 0.6, 0.65]), np.arange(4.0)
-    plain = duels_of(posterior, 2, ties, most_challengers=1.4)
-    equal = duels_of(posterior, 2, ties, most_challengers=1.4, price=np.full(4, 0.7))
+    plain = duels_of(posterior, ties, most_challengers=1.4)
+    equal = duels_of(posterior, ties, most_challengers=1.4, price=np.full(4, 0.7))
     assert equal.weight.tobytes() == plain.weight.tobytes()
     assert equal.floor_weight.tobytes() == plain.floor_weight.tobytes()
 
 
 def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
-    duels = duels_of(posterior_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
+    duels = duels_of(posterior_of([0.5, 0.7, 0.6]), np.arange(3.0))
     everyone = np.full(3, True)
     # weights .2398 and .0786: below .753 it is candidate 2
     for number, seen, pulled in [
@@ -104,13 +99,6 @@ def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
         assert duels.draw(everyone, np.array(seen), Fixed(number)) == pulled
     assert duels.draw(np.array([True, False, True]), np.array([9, 9, 9]), Fixed(0.5)) == 2
     assert duels.draw(np.array([True, False, False]), np.array([9, 9, 9]), Fixed(0.5)) == 0
-
-
-def test_leaders_stand_against_those_outside_the_set() -> None:
-    duels = duels_of(posterior_of([0.9, 0.7, 0.6, 0.1]), 2, np.arange(4.0))
-    assert duels.floor_weight.tolist() == [1.0, 1.0, 2.0, 3.0]
-    assert duels.weight.shape == (2, 2)
-    assert duels.weight.argmax() == 2  # the second leader against the first challenger
 
 
 def test_a_known_budget_narrows_the_choice_by_hand() -> None:
@@ -126,7 +114,7 @@ def test_a_known_budget_narrows_the_choice_by_hand() -> None:
 
 def test_the_floor_keeps_up_who_is_furthest_behind_by_rank() -> None:
     posterior, everyone = posterior_of([0.5, 0.9, 0.5, 0.8, 0.5]), np.full(5, True)
-    duels = duels_of(posterior, 1, np.arange(5.0))
+    duels = duels_of(posterior, np.arange(5.0))
     seen = np.array([1, 8, 2, 5, 1])  # times ranks 3, 1, 4, 2, 5: 3, 8, 8, 10, 5
     assert duels.below_floor(everyone, seen) == 0
     assert duels.below_floor(np.array([False, True, True, True, True]), seen) == 4
@@ -135,16 +123,16 @@ def test_the_floor_keeps_up_who_is_furthest_behind_by_rank() -> None:
 
 def test_a_rule_that_was_given_a_budget_is_not_anytime() -> None:
     assert Auto(Problem(3, 30)).anytime
-    assert Auto(Problem(3, 30, budget=20), narrow=False).anytime
     assert not Auto(Problem(3, 30, budget=20)).anytime
 
 
 @pytest.mark.slow
-def test_towards_the_end_of_a_budget_duels_go_to_fewer() -> None:
+def test_towards_the_end_of_a_budget_duels_go_to_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 0.0)
     world = World.bernoulli([0.6] * 20, 400, 9)
     spread = []
     for budget in (800, None):
-        run = Run(Pairs(Auto(Problem(20, 400, seed=4, budget=budget), floor=0.0)), world).go(600)
+        run = Run(Pairs(Auto(Problem(20, 400, seed=4, budget=budget))), world).go(600)
         before = run.selector.table.n_trials.copy()
         run.go(200)
         new = run.selector.table.n_trials - before
@@ -233,9 +221,9 @@ def test_no_probability_where_the_model_thinks_another_one_likelier_to_be_best()
 
 def test_void_pulls_keep_challengers_by_hand() -> None:
     posterior, ties = posterior_of([0.5, 0.7, 0.6]), np.arange(3.0)
-    duels = duels_of(posterior, 1, ties, void_share=np.array([0.0, 0.6, 0.0]))
+    duels = duels_of(posterior, ties, void_share=np.array([0.0, 0.6, 0.0]))
     # variance .02 + .36 / 12 = .05: z = .1 / .2236 and .2 / .2236
-    np.testing.assert_allclose(duels.weight, [[0.3274, 0.1855]], atol=1e-4)
+    np.testing.assert_allclose(duels.weight, [0.3274, 0.1855], atol=1e-4)
 
 
 def with_hidden_failures(seed: int) -> World:
@@ -313,9 +301,10 @@ def test_pulls_go_to_those_that_may_be_best() -> None:
 
 
 @pytest.mark.slow
-def test_the_rank_floor_keeps_all_candidates_in_play() -> None:
+def test_the_rank_floor_keeps_all_candidates_in_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 1.0)
     world = World.bernoulli([0.9, *np.linspace(0.1, 0.3, 9)], 400, 4)
-    with_floor = Run(Pairs(Auto(Problem(10, 400), floor=1.0)), world).go(600).selector
+    with_floor = Run(Pairs(Auto(Problem(10, 400))), world).go(600).selector
     order = np.argsort(-with_floor.table.n_trials)
     load = with_floor.table.n_trials[order] * np.arange(1, 11)
     assert load.max() < 1.6 * load.min()
@@ -439,9 +428,10 @@ def test_money_spent_narrows_the_choice() -> None:
     assert rule._most_challengers() == pytest.approx(4**0.5)  # 20 of 40 are spent
 
 
-def test_a_barred_leader_is_no_longer_compared_with() -> None:
+def test_a_barred_leader_is_no_longer_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 0.0)
     world = World.bernoulli([0.9, 0.6, 0.5, 0.1], 300, 10)
-    run = Run(Pairs(Auto(Problem(4, 300, seed=1), floor=0.0)), world).go(200)
+    run = Run(Pairs(Auto(Problem(4, 300, seed=1))), world).go(200)
     while run.waiting:
         run.tell()
     assert run.selector.best().best == 0

@@ -131,8 +131,8 @@ def test_many_pulls_hand_over_to_the_model_without_axes() -> None:
     rule = Auto(Problem(12, 60, seed=4, axes=axes))
     run = Run(Pairs(rule), world)
     run.go(20)
-    models = [type(rule._models[0])]
+    models = [type(rule._model)]
     run.go(120)
-    models.append(type(rule._models[0]))
+    models.append(type(rule._model))
     assert models == [CrossedEffects, OneFactor]
     assert len(run.pairs) == len(set(run.pairs)) == 140

@@ -203,7 +203,7 @@ def test_a_candidate_moves_when_refitted_to_new_scores_only() -> None:
     before = predictions.row(0)
     np.testing.assert_array_equal(before, known.predict(np.zeros(2)))
     for seq, (example, state) in enumerate([(3, State.DONE), (1, State.VOID), (0, State.PENDING)]):
-        table.ask(Ask(seq, Pair(0, example), None, ""))
+        table.ask(Ask(seq, Pair(0, example), ""))
         if state is not State.PENDING:
             table.tell(Tell(seq, state, 0.75))
     assert predictions.row(0) is before  # until it is refitted

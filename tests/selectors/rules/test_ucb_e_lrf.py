@@ -81,9 +81,9 @@ def test_one_by_one_it_is_algorithm_2() -> None:
 def test_the_warm_up_is_random_and_says_so() -> None:
     selector = Pairs(UcbELrf(Problem(10, 40), batch=4, warm_up=0.1))
     run = Run(selector, World.with_failures((10, 40), 1)).go(60)
-    chances = [event.propensity for event in run.events if isinstance(event, Ask)]
-    assert None not in chances[:40]
-    assert set(chances[40:]) == {None}
+    reasons = [event.reason for event in run.events if isinstance(event, Ask)]
+    assert set(reasons[:40]) == {"random"}
+    assert set(reasons[40:]) == {"spread"}
     assert len({pair.candidate for pair in run.pairs[:40]}) > 6
 
 

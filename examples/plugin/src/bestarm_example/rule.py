@@ -33,5 +33,5 @@ class EpsilonGreedy(Rule):
             means = np.where(self.table.n_scored > 0, self.table.mean(), 1.0)[rows]
             rows = rows[means == means.max()]
         candidate = int(rows[rng.integers(len(rows))])
-        example, propensity = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, "epsilon-greedy")
+        example = self.draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), "epsilon-greedy")

@@ -10,11 +10,7 @@ waits and judging belong to the study and not to the candidate, and a reply from
 with what the call that bought it cost and took.
 
 The intervals of these means are those of scores (``RowIntervals``), of value over bound: a quantity
-enters in the order of asking, since slow or expensive calls often come back late. Where contested
-examples come early more often, they are often also more expensive: with x_t the t-th value of a
-candidate and r_t its ratio (``Odds``), the mean of x_1 + ... + x_(t-1) and (N - t + 1) r_t x_t,
-over N, is expected to be the mean (Des Raj); their average over t is reported, divided by the same
-of x = 1.
+enters in the order of asking, since slow or expensive calls often come back late.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.selectors.answer import OddsOf, RowIntervals, even_odds
+from bestarm_agent.selectors.answer import RowIntervals
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import expected_costs
 from bestarm_agent.selectors.score_table import ScoreTable
@@ -54,20 +50,17 @@ from bestarm_agent.selectors.types import (
     Tell,
 )
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.betting import EVEN
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
 _CALLS = 1000  # whose price is told
 _LONG = 2**20  # tokens of a reply without a limit, which its mean is counted by
-_SLACK = 1e-6  # between a chance as logged and as the odds have it
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
     """One quantity of K candidates."""
 
-    # (K,) of what was seen, weighed by how it was drawn; NaN where nothing was
-    mean: FloatArray
+    mean: FloatArray  # (K,) of what was seen; NaN where nothing was
     lower: FloatArray  # (K,) lower ends of the intervals, jointly valid at all times
     upper: FloatArray  # (K,) upper ends; infinite where nothing bounds the quantity
 
@@ -81,15 +74,13 @@ class MeanTracker:
 
     Each value has a bound: of a price what the provider said when the candidate joined, of seconds
     the time-out of a call, of tokens ``max_tokens``, of a measure 1. Without one, or once a value
-    was above it, a candidate's interval has no upper end. It has no interval once an example was
-    drawn with another chance than the odds say. A reply that failed has no length and no measure;
-    like a pair that could not be measured it is counted as either.
+    was above it, a candidate's interval has no upper end. A reply that failed has no length and no
+    measure; like a pair that could not be measured it is counted as either.
 
     Args:
         name: the quantity, as limits name it: ``PRICE`` (dollars of 1,000 calls), ``SECONDS``,
             ``LENGTH``, or one of the ``measures``.
         confidence: joint level of the intervals, in (0, 1); None states nothing, at no cost.
-        odds: how an example that was asked was drawn among those left.
         measures: names of the study's further scorers, in their order.
         timeout: seconds that a call may take.
     """
@@ -98,7 +89,6 @@ class MeanTracker:
         self,
         name: str,
         confidence: float | None,
-        odds: OddsOf = even_odds,
         *,
         measures: Sequence[str] = (),
         timeout: float = float("inf"),
@@ -107,12 +97,9 @@ class MeanTracker:
         self._index = list(measures).index(name) if name in measures else None
         self._timeout = timeout
         self._alpha = None if confidence is None else 1.0 - confidence
-        self._odds = odds
-        self._is_even = True  # whether all examples so far were drawn uniformly
         self._table = ScoreTable(0, 0)  # the score of a pair is its value over the bound
         self._bounds = np.empty(0)  # by row
         self._loose = np.empty(0, dtype=np.bool_)  # by row: values may be above the bound
-        self._unknown = set[int]()  # rows without an interval
         self._number_of: dict[int, int] = {}  # in the table, by number of a pending ask
         self._intervals: RowIntervals | None = None
 
@@ -141,15 +128,9 @@ class MeanTracker:
         table = self._table
         mean = np.full(table.n_candidates, np.nan)
         np.divide(table.spent, table.n_scored, out=mean, where=table.n_scored > 0)
-        if not self._is_even:
-            partly = (table.n_scored > 0) & (table.n_scored < table.n_examples)
-            for row in np.flatnonzero(partly).tolist():
-                mean[row] = self._weighed(row)
         if self._intervals is None:
-            self._intervals = RowIntervals(table, self._alpha, self._odds)
+            self._intervals = RowIntervals(table, self._alpha)
         lower, upper = (end * self._bounds for end in self._intervals.bounds())
-        unknown = [*self._unknown]
-        lower[unknown], upper[unknown] = 0.0, self._bounds[unknown]
         upper[self._loose] = np.inf
         return Means(mean, lower, upper)
 
@@ -175,15 +156,8 @@ class MeanTracker:
         return 1.0
 
     def _asked(self, asked: Asked) -> None:
-        table, row, odds = self._table, asked.candidate, self._odds(asked.example)
-        self._is_even &= odds == EVEN
-        if asked.propensity is not None:
-            left = table.n_unseen_of(row)
-            if abs(asked.propensity * odds.ratio * left - 1.0) > _SLACK:
-                self._unknown.add(row)
-        self._number_of[asked.seq] = table.n_asked
-        pair = Pair(row, asked.example)
-        table.ask(Ask(table.n_asked, pair, asked.propensity, asked.reason))
+        seq = self._number_of[asked.seq] = self._table.n_asked
+        self._table.ask(Ask(seq, Pair(asked.candidate, asked.example), asked.reason))
 
     def _told(self, seq: int, value: float | None) -> None:
         if value is None:
@@ -208,15 +182,6 @@ class MeanTracker:
         if self._index is None or self._index >= len(outcome.measures):
             return None
         return outcome.measures[self._index]
-
-    def _weighed(self, row: int) -> float:
-        """Mean of a candidate that has seen some of its examples."""
-        table, seqs = self._table, np.array(self._table.row(row))
-        known = np.flatnonzero(table.state[seqs] == int(State.DONE))
-        value, examples = table.cost[seqs[known]], table.example[seqs[known]].tolist()
-        ahead = (table.n_examples - known) * [self._odds(example).ratio for example in examples]
-        behind = np.cumsum(value) - value
-        return float((behind + ahead * value).sum() / (np.arange(len(known)) + ahead).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +398,6 @@ def track_objective(config: Json, selector: Pairs) -> ObjectiveTracker | None:
         name: MeanTracker(
             name,
             spec.level(chosen.level) if selector.rule.exogenous else None,
-            selector.rule.odds_of,
             measures=measure_names(config),
             timeout=limits.timeout_seconds,
         )

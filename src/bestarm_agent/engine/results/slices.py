@@ -18,7 +18,7 @@ import numpy as np
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import BoolArray, State
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.betting import EVEN, mean_interval
+from bestarm_agent.stats.betting import mean_interval
 from bestarm_agent.store.run_state import RunState
 
 _SHOWN = 30  # candidates
@@ -76,18 +76,16 @@ def _means(
     states[known] = state.told.state[seqs[known]]
     scores = np.full(len(seqs), np.nan)
     scores[known] = state.told.score[seqs[known]]
-    drawn = example.tolist()
-    is_even = pairs.rule.exogenous and all(pairs.rule.odds_of(one) == EVEN for one in drawn)
     found = []
     for members in slices:
         there = members[example]
         score = scores[there]
         pending = np.flatnonzero(states[there] == int(State.PENDING))
-        if is_even and len(pending):
+        if pairs.rule.exogenous and len(pending):
             score = score[: pending[0]]
         seen = score[~np.isnan(score)]
         ends = 0.0, 1.0
-        if is_even:
+        if pairs.rule.exogenous:
             low, high = np.nan_to_num(score, nan=0.0), np.nan_to_num(score, nan=1.0)
             ends = mean_interval(low, high, alpha, int(members.sum()))
         mean = float(seen.mean()) if len(seen) else float("nan")

@@ -111,11 +111,6 @@ def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
                 f"tried; set `selector: {{name: {rule.name}, params: {{batch: "
                 f"{max(1, pulls // (4 * n))}}}}}`"
             )
-    if rule.top_k >= n > 1:
-        yield (
-            f"selector.params.top_k is {rule.top_k}, and there are {n} candidates: nothing is to "
-            f"be found out about them, so nothing is asked; want fewer, or add candidates"
-        )
 
 
 def open_selection(

@@ -209,7 +209,7 @@ class CrossedEffects:
 
     def __init__(self, axes: IntArray, n_examples: int) -> None:
         self.n_examples = n_examples
-        self.rows = PrefixRows(len(axes), np.ones((n_examples, 1)))
+        self.rows = PrefixRows(len(axes))
         self.variances = Variances()
         self._effects = Effects.of(axes)
         self._level: FloatArray = np.zeros(len(axes))  # (K,) x_i . b + d_i
@@ -260,7 +260,7 @@ class CrossedEffects:
         reach = min(longest, _MOST_PLACES)
         self._length = rows.length.copy()  # L_i
         self._place = np.minimum(self._length, reach)
-        self._total = rows.totals[:, 0].copy()  # Y_i
+        self._total = rows.totals.copy()  # Y_i
         at_place = np.zeros((model.n_blocks, reach))
         for block in range(model.n_blocks):
             members = np.flatnonzero((model.block == block) & (self._length > 0))

@@ -41,26 +41,24 @@ class Duels:
     """Pairs of a leader and a challenger, with weights by which they are drawn.
 
     Args:
-        top_k: how many candidates would be named.
         ties: (K,) put equals in order.
         out: (K,) those who left the competition.
         void_share: (K,) share of the void pulls in those told, in [0, 1].
         price: (K,) of one more pull, > 0, in any unit. None: one price.
-        most_challengers: limits the effective number per leader, >= 1. None: no limit.
+        most_challengers: limits their effective number, >= 1. None: no limit.
 
     Attributes:
-        order: (K,) candidates by falling posterior mean; the first L are the leaders.
-        floor_weight: (K,) the rank, 1 for all leaders, times the square root of the effective
-            price: the floor gives a candidate 1 / floor_weight as many examples as the leader.
-        weight: (L, K - L) the chance that the challenger is better than the leader, over the mean
-            of their effective prices, or a higher power of that.
-        likeliest: the highest chance of a challenger to be better than a leader, in [0, 1].
+        order: (K,) candidates by falling posterior mean: the leader, then its challengers.
+        floor_weight: (K,) the rank times the square root of the effective price: the floor gives a
+            candidate 1 / floor_weight as many examples as the leader.
+        weight: (K - 1,) the chance that the challenger is better than the leader, over the mean of
+            their effective prices, or a higher power of that.
+        likeliest: the highest chance of a challenger to be better than the leader, in [0, 1].
     """
 
     def __init__(
         self,
         posterior: Posterior,
-        top_k: int,
         ties: FloatArray,
         *,
         out: BoolArray,
@@ -70,26 +68,20 @@ class Duels:
     ) -> None:
         self.order = order = np.lexsort((ties, -posterior.mean, out))
         rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.maximum(1, np.arange(1, len(order) + 1) - top_k + 1)
+        rank[order] = np.arange(1, len(order) + 1)
         price = np.ones(len(order)) if price is None else effective_prices(price, posterior.mean)
         self.floor_weight = np.asarray(rank * np.sqrt(price), dtype=np.float64)
-        self.leaders, self.challengers = order[:top_k], order[top_k:]
-        weight = np.empty((len(self.leaders), len(self.challengers)))
+        leader, challengers = int(order[0]), order[1:]
+        behind = posterior.mean[leader] - posterior.mean[challengers]
         hidden = (_VOID_SD * void_share) ** 2
-        self.likeliest = 0.0
-        is_out = out[self.challengers]
-        for at, leader in enumerate(self.leaders.tolist()):
-            behind = posterior.mean[leader] - posterior.mean[self.challengers]
-            variance = posterior.gap_variance(leader)[self.challengers]
-            variance = variance + hidden[leader] + hidden[self.challengers]
-            chance = ndtr(-behind / np.sqrt(variance))
-            self.likeliest = max(self.likeliest, float(chance.max(initial=0.0, where=~is_out)))
-            worth = chance / (0.5 * (price[leader] + price[self.challengers]))
-            weight[at] = np.where(is_out, 0.0, worth)
+        variance = posterior.gap_variance(leader)[challengers] + hidden[leader]
+        chance = ndtr(-behind / np.sqrt(variance + hidden[challengers]))
+        chance[out[challengers]] = 0.0
+        self.likeliest = float(chance.max(initial=0.0))
+        weight = chance / (0.5 * (price[leader] + price[challengers]))
         if most_challengers is not None:
-            weight = narrowed(weight, most_challengers * len(self.leaders))
+            weight = narrowed(weight, most_challengers)
         self.weight = weight
-        self._cumulative = np.cumsum(weight)  # (L * (K - L),) row by row
         self._optimistic = posterior.mean + _OPTIMISM * posterior.sd
 
     def below_floor(self, allowed: BoolArray, n_seen: IntArray) -> int:
@@ -108,15 +100,13 @@ class Duels:
         That is the one with fewer of the ``n_seen`` (K,) examples, the leader if equal. If no pair
         has any weight, return the most promising candidate.
         """
-        cumulative = self._cumulative
-        if not allowed.all():
-            possible = allowed[self.leaders][:, None] | allowed[self.challengers]
-            cumulative = np.cumsum(np.where(possible, self.weight, 0.0))
+        leader, challengers = int(self.order[0]), self.order[1:]
+        possible = allowed[leader] | allowed[challengers]
+        cumulative = np.cumsum(np.where(possible, self.weight, 0.0))
         if not (len(cumulative) and cumulative[-1] > 0.0):
             return int(np.where(allowed, self._optimistic, -np.inf).argmax())
         at = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
-        row, column = divmod(min(at, len(cumulative) - 1), len(self.challengers))
-        leader, challenger = int(self.leaders[row]), int(self.challengers[column])
+        challenger = int(challengers[min(at, len(cumulative) - 1)])
         if allowed[leader] and allowed[challenger]:
             return leader if n_seen[leader] <= n_seen[challenger] else challenger
         return leader if allowed[leader] else challenger

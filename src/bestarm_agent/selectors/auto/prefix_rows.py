@@ -16,22 +16,21 @@ class PrefixRows:
     """Rows that each hold a prefix of one shared order, with holes.
 
     A hole (a pending, void or skipped cell) holds a guess, so that sums over a prefix can include
-    it. ``weights`` (m, q) of the places give the weighted ``totals`` (K, q); ``squares`` (K,) are
-    sums of the values' squares and ``length`` (K,) the places each row has come to.
+    it. ``totals`` and ``squares`` (K,) are sums of the values and of their squares, ``length`` (K,)
+    the places each row has come to.
 
     Example:
-        >>> rows = PrefixRows(2, np.array([[1.0], [3.0]]))
+        >>> rows = PrefixRows(2)
         >>> rows.put(0, 1, 1.0, guess=0.5)
-        >>> rows.values(0), rows.totals[0]
-        (array([0.5, 1. ]), array([3.5]))
+        >>> rows.values(0), rows.totals
+        (array([0.5, 1. ]), array([1.5, 0. ]))
     """
 
-    def __init__(self, n_rows: int, weights: FloatArray) -> None:
-        self._weights = weights
+    def __init__(self, n_rows: int) -> None:
         self._values = [np.zeros(16) for _ in range(n_rows)]
         self._holes: list[set[int]] = [set() for _ in range(n_rows)]
         self.length: IntArray = np.zeros(n_rows, dtype=np.int64)
-        self.totals: FloatArray = np.zeros((n_rows, weights.shape[1]))
+        self.totals: FloatArray = np.zeros(n_rows)
         self.squares: FloatArray = np.zeros(n_rows)
 
     def open(self, row: int, place: int, guess: float = 0.0) -> None:
@@ -47,7 +46,7 @@ class PrefixRows:
         self._values[row][length : place + 1] = guess
         self._holes[row].update(new)
         self.length[row] = place + 1
-        self.totals[row] += guess * self._weights[length : place + 1].sum(axis=0)
+        self.totals[row] += guess * len(new)
         self.squares[row] += guess * guess * len(new)
 
     def put(self, row: int, place: int, value: float, guess: float = 0.0) -> None:
@@ -56,7 +55,7 @@ class PrefixRows:
         old = float(self._values[row][place])
         self._values[row][place] = value
         self._holes[row].discard(place)
-        self.totals[row] += self._weights[place] * (value - old)
+        self.totals[row] += value - old
         self.squares[row] += value * value - old * old
 
     def fill(self, row: int, guess: Callable[[IntArray], FloatArray]) -> None:
@@ -66,7 +65,7 @@ class PrefixRows:
         places = np.array(sorted(self._holes[row]), dtype=np.int64)
         self._values[row][places] = guess(places)
         values = self.values(row)
-        self.totals[row] = values @ self._weights[: len(values)]
+        self.totals[row] = values.sum()
         self.squares[row] = values @ values
 
     def blocks(self, rows: IntArray) -> list[Block]:

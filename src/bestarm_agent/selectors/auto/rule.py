@@ -4,20 +4,18 @@ All candidates take their examples from one random order, so they are compared o
 a one-factor Gaussian posterior (``factor_model``) says how sure every difference is.
 
 Allocation. Most pulls go to duels: the leader against a challenger, drawn by its chance to overtake
-(derived in ``auto_duels``). A quarter goes to a floor that keeps the candidate of rank r at 1 / r
+(derived in ``duels``). A quarter goes to a floor that keeps the candidate of rank r at 1 / r
 of the leader's examples, as Successive Rejects would (Audibert & Bubeck 2010), but drops none for
 good: where the model is wrong, this finds out. A known budget narrows the choice: after the share x
 of it the leader effectively has at most K^(1 - x) challengers, the pace of Sequential Halving
 (Karnin, Koren & Somekh 2013). They are found anew at every fit, so a candidate may come back.
 Without a budget the rule is anytime.
 
-History says beforehand how hard and how noisy examples are. Those that tell good candidates apart
-then come early in the order, in proportion to the spread of a good candidate's score (Neyman's
-allocation). The order is still drawn without regard to the scores of this run, with known chances,
-by which the intervals are weighed. What history predicts of candidates may mislead: two models that
-believe more and less of it count alike (``factor_model``). The run's own scores decide whether it
-is believed at all: of one candidate, they should rise with what history expects of the examples. If
-their slope is surely below 1/2, where predictions add variance, only the order stays.
+History says beforehand how hard examples are for good candidates. The model is told each score less
+what history expects of that example beyond the average one, so a mean that rests on easy examples
+is not taken for a high one. The run's own scores decide whether history is believed: of one
+candidate, they should rise with what is expected of the examples. If their slope is surely below
+1/2, where predictions add variance, history is dropped.
 
 A run that stops once the best is established needs more than the model's opinion. When no
 challenger has a chance of 1 in 20, the one with the fewest examples is pulled, of the leader and
@@ -42,11 +40,9 @@ import numpy as np
 
 from bestarm_agent.selectors.auto.axes_model import CrossedEffects
 from bestarm_agent.selectors.auto.duels import Duels, chance_of_being_best
-from bestarm_agent.selectors.auto.factor_model import OneFactor, Posterior, mixture
-from bestarm_agent.selectors.auto.profiles import Profile
+from bestarm_agent.selectors.auto.factor_model import OneFactor, Posterior
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import (
     Belief,
     BoolArray,
@@ -66,7 +62,8 @@ _FEWEST_NEW, _SHARE_NEW = 4, 0.02  # scores between two fits: a number, a share 
 _SHARE_ALL = 1.125  # growth of the scores between two fits of all candidates
 _FIRST_FIT = 20  # scores before the first fit of a grid
 _SHARE_NEW_OF_GRID = 0.05  # scores between two fits of a grid: a share of all
-_FLOOR_OF_GRID = 0.4  # of the floor's share: a grid's model knows what the floor would find out
+_FLOOR = 0.25  # share of the pulls that keep the candidate of rank r at 1 / r
+_FLOOR_OF_GRID = 0.1  # a grid's model knows what the floor would find out
 _FEWEST_EXAMPLES = 20  # before history is judged by them
 _FEW = 4  # scores per candidate up to which a grid is modelled by its axes
 
@@ -74,64 +71,36 @@ _FEW = 4  # scores per candidate up to which a grid is modelled by its axes
 class Auto(Rule):
     """Top-two sampling on common examples, with a rank floor.
 
-    Warm-up: the first ``warm_up`` examples of the order on every candidate, also on those that join
-    later; with axes, one example of twenty candidates. Then the model is fitted again whenever 2 %
-    more scores are in (at least 4 more), 5 % with axes.
+    Warm-up: the first example of the order on every candidate, also on those that join later; with
+    axes, one example of twenty candidates. Then the model is fitted again whenever 2 % more scores
+    are in (at least 4 more), 5 % with axes.
 
     In flight: a pending or void pull counts as seen, at the score that the model expects, when
     choosing what to ask; so concurrent asks spread out. A candidate that may not be asked leaves
     its turn to its opponent, then to the most promising one.
 
     Costs: duels count for the price of the pair, and the floor counts the square root of the price
-    as rank (``auto_duels``). A budget goes by the money spent. Equal costs change nothing.
+    as rank (``duels``). A budget goes by the money spent. Equal costs change nothing.
 
     Args:
-        top_k: size of the set to find, >= 1: leaders and challengers then stand on the two sides
-            of its border.
-        warm_up: common examples of every candidate before the model is used, >= 1.
-        floor: share in [0, 1] of the pulls that keep the candidate of rank r at 1 / r.
-        narrow: whether to narrow the choice as the budget goes, where one is known.
         history: what was learned from past candidates on the same examples, in the same order; the
             examples may go on. Ignored unless predictions of held-out candidates were strong
             (``Validation.is_strong``).
 
     Attributes:
-        believes_history: whether history is used, and no score of this run speaks against it.
+        uses_history: whether history is used, and no score of this run speaks against it.
     """
 
     name: ClassVar[str] = "auto"
     common_examples: bool = True
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        top_k: int = 1,
-        warm_up: int = 1,
-        floor: float = 0.25,
-        narrow: bool = True,
-        history: HistoryModel | None = None,
-    ) -> None:
-        if top_k < 1:
-            raise ValueError(f"top_k must be at least 1, got {top_k}")
-        if warm_up < 1:
-            raise ValueError(f"warm_up must be at least 1, got {warm_up}")
-        if not 0 <= floor <= 1:
-            raise ValueError(f"floor must be in [0, 1], got {floor}")
+    def __init__(self, problem: Problem, *, history: HistoryModel | None = None) -> None:
         super().__init__(problem)
-        self.top_k = top_k
-        self.warm_up = warm_up
-        self.floor = floor
-        self.narrow = narrow
-        self.anytime = problem.budget is None or not narrow
-        self._profile = Profile.plain(problem.n_examples)
-        if history is not None and history.validation.is_strong:
-            self._profile = Profile.of(history.factors.of_first(problem.n_examples))
-            weights, purpose = self._profile.weights(), f"shared-order {history.factors.digest}"
-            self.order = SharedOrder(self.table, problem.seed, weights, purpose)
-        self.believes_history = self.uses_history
+        self.anytime = problem.budget is None
+        self.uses_history = history is not None and history.validation.is_strong
+        self._history = history
         self._posterior = KeyedRandom(problem.seed, "posterior")
-        self._models: list[OneFactor] | list[CrossedEffects]  # of equal weight
+        self._model: OneFactor | CrossedEffects
         self._n_told = 0
         self._shape = self.table.cells.shape
         self._duels: Duels | None = None  # None until the warm-up is told
@@ -139,21 +108,15 @@ class Auto(Rule):
         self._answered_at, self._next_fit, self._next_fit_of_all = -1, 0, 0
         self._begin()
 
-    @property
-    def uses_history(self) -> bool:
-        """True if history orders the examples."""
-        return not self.order.is_even
-
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick a candidate, on its next example of the order."""
         candidate, reason = self._pick(allowed, rng)
-        example, propensity = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, reason)
+        return Choice(Pair(candidate, self.order.next_of(candidate)), reason)
 
     def _pick(self, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials
         fewest = int(n_trials[allowed].min())
-        if self._duels is None or (fewest < self.warm_up and not self._has_axes):
+        if self._duels is None or (fewest == 0 and not self._has_axes):
             ties = np.flatnonzero(allowed & (n_trials == fewest))
             return int(ties[rng.integers(len(ties))]), "warm-up"
         problem, drawn = self.problem, None
@@ -162,7 +125,7 @@ class Auto(Rule):
             is_capped = not (problem.seeks_proof and problem.open_ended)
             if is_capped or not self._leads_blindly(drawn[0]):
                 return drawn
-        field = allowed & self.answer.open(self._duels.order.tolist(), self.top_k)
+        field = allowed & self.answer.open(self._duels.order.tolist(), 1)
         if field.any():
             return self._duels.behind(field, n_trials), "proof"
         return drawn or self._draw(self._duels, allowed, rng)
@@ -174,7 +137,7 @@ class Auto(Rule):
 
     def _draw(self, duels: Duels, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials
-        floor = self.floor * (_FLOOR_OF_GRID if self._is_crossed else 1.0)
+        floor = _FLOOR_OF_GRID if isinstance(self._model, CrossedEffects) else _FLOOR
         if rng.random() < floor:  # of candidates not tried yet, the most promising is first
             return duels.below_floor(allowed, n_trials + self._has_axes), "floor"
         return duels.draw(allowed, n_trials, rng), "duel"
@@ -185,7 +148,7 @@ class Auto(Rule):
         n_scored, seen = table.n_scored, table.mean()
         if self._duels is not None and self._answered_at != self._n_told:
             self._answered_at = self._n_told
-            self._latest = mixture([model.peek() for model in self._models])
+            self._latest = self._model.peek()
         posterior = self._latest
         if posterior is None:  # one lucky score makes no candidate the best
             centre = float(table.total.sum()) / max(1, int(n_scored.sum()))
@@ -214,8 +177,7 @@ class Auto(Rule):
         """Count the pair as seen, with the score that the model expects."""
         candidate = int(self.table.candidate[seq])
         place = int(self.order.places[self.table.example[seq]])
-        for model in self._models:
-            model.open(candidate, place)
+        self._model.open(candidate, place)
 
     def told(self, tell: Tell) -> None:
         """Take the score in; fit the model if it is time to."""
@@ -229,23 +191,22 @@ class Auto(Rule):
         if table.state[seq] in (_PENDING, _VOID):
             return
         candidate, place = int(table.candidate[seq]), int(self.order.places[table.example[seq]])
-        for model in self._models:
-            model.put(candidate, place, float(table.score[seq]))
+        ease = self._ease[table.example[seq]]
+        self._model.put(candidate, place, float(table.score[seq] - ease))
 
     def _fit(self) -> None:
-        if self._is_crossed and self._is_well_seen():
-            self._make_models()
+        if isinstance(self._model, CrossedEffects) and self._is_well_seen():
+            self._make_model()
             self._next_fit_of_all = 0
         all_rows = self._n_told >= self._next_fit_of_all
-        if all_rows and self.believes_history and self._history_misleads():
-            self.believes_history = False
-            self._make_models()
+        if all_rows and self.uses_history and self._history_misleads():
+            self.uses_history = False
+            self._make_model()
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
-        self._latest = mixture([model.fit(sweeps, all_rows=all_rows) for model in self._models])
+        self._latest = self._model.fit(sweeps, all_rows=all_rows)
         self._answered_at = self._n_told
         self._duels = Duels(
             self._latest,
-            self.top_k,
             self.answer.tie_ranks,
             out=self.answer.barred,
             void_share=self.table.void_share,
@@ -253,7 +214,7 @@ class Auto(Rule):
             most_challengers=self._most_challengers(),
         )
         self.answer.presumed_order = self._duels.order
-        share = _SHARE_NEW_OF_GRID if self._is_crossed else _SHARE_NEW
+        share = _SHARE_NEW_OF_GRID if isinstance(self._model, CrossedEffects) else _SHARE_NEW
         self._next_fit = self._n_told + max(_FEWEST_NEW, int(share * self._n_told))
         if all_rows:
             self._next_fit_of_all = int(_SHARE_ALL * self._n_told)
@@ -261,7 +222,7 @@ class Auto(Rule):
     def _most_challengers(self) -> float | None:
         """Return K^(1 - x) after the share x of the budget; None without one."""
         budget = self.problem.budget
-        if self.anytime or budget is None:
+        if budget is None:
             return None
         table = self.table
         budget = min(budget, table.n_candidates * table.n_examples)
@@ -276,39 +237,37 @@ class Auto(Rule):
         began, shape = self._duels is not None, self.table.cells.shape
         if shape != self._shape:
             self._shape = shape
-            self._profile = self._profile.joined_by(shape[1] - len(self._profile.mean))
             self._begin()
         if began:
             self._fit()
 
     def _begin(self) -> None:
-        self._make_models()
+        self._make_model()
         self._duels = None
         self.answer.presumed_order = None
         self._latest = None
         self._answered_at = -1
-        self._next_fit = self.table.n_candidates * self.warm_up
+        self._next_fit = self.table.n_candidates
         if self._has_axes:
             self._next_fit = min(self._next_fit, _FIRST_FIT)
         self._next_fit_of_all = 0
 
-    def _make_models(self) -> None:
+    def _make_model(self) -> None:
         """Make the model of the axes if they are of use, else that without; with all scores."""
-        axes, n_rows = self.problem.axes, self.table.n_candidates
-        self._has_axes = self._is_crossed = False
-        if axes is not None and not self.uses_history:
-            crossed = CrossedEffects(axes, self.table.n_examples)
+        axes, n_examples = self.problem.axes, self.table.n_examples
+        # (N,) by how much good past candidates score higher on an example than on the average one
+        self._ease: FloatArray = np.zeros(n_examples)
+        if self._history is not None and self.uses_history:
+            factors = self._history.factors
+            expected = factors.of_first(n_examples).expected()[: factors.n_examples]
+            self._ease[: factors.n_examples] = expected - expected.mean()
+        self._model = OneFactor(self.table.n_candidates, n_examples)
+        self._has_axes = False
+        if axes is not None:
+            crossed = CrossedEffects(axes, n_examples)
             self._has_axes = crossed.n_families > 0
-            self._is_crossed = self._has_axes and not self._is_well_seen()
-        if self._is_crossed:
-            self._models = [crossed]
-        else:
-            profiles = [self._profile]
-            if self.uses_history:
-                whole, plain = self._profile.readings(), self._profile.disbelieved()
-                profiles = [*whole] if self.believes_history else [plain]
-            order = self.order.examples
-            self._models = [OneFactor(profile.at(order), n_rows) for profile in profiles]
+            if self._has_axes and not self._is_well_seen():
+                self._model = crossed
         for seq in range(self.table.n_asked):
             self.asked(seq)
             self._put(seq)
@@ -328,7 +287,7 @@ class Auto(Rule):
         def centred(values: FloatArray) -> FloatArray:
             return np.asarray(values - (np.bincount(who, values) / counts)[who])
 
-        expected, seen = centred(self._profile.mean[example]), centred(table.score[scored])
+        expected, seen = centred(self._ease[example]), centred(table.score[scored])
         square = float(expected @ expected)
         if len(np.unique(example)) < _FEWEST_EXAMPLES or not square > 0.0:
             return False

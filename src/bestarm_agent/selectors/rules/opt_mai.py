@@ -121,8 +121,8 @@ class RoundRule(Rule):
                 done = np.where(owed, n_trials[active] / self._shares[active], np.inf)
                 equals = active[done == done.min()]
                 candidate = int(equals[rng.integers(len(equals))])
-                example, propensity = self.draw_unseen(candidate, rng)
-                return Choice(Pair(candidate, example), propensity, self.name)
+                example = self.draw_unseen(candidate, rng)
+                return Choice(Pair(candidate, example), self.name)
         return None
 
     def _outlook(self) -> Iterator[tuple[Field, IntArray]]:
@@ -264,6 +264,11 @@ class OptMai(RoundRule):
             raise ValueError(f"beta must be in (0.75, 1), got {beta}")
         if top_k < 1:
             raise ValueError(f"top_k must be >= 1, got {top_k}")
+        if top_k > 1 and 0 < problem.n_candidates <= top_k:
+            raise ValueError(
+                f"top_k is {top_k}, and there are {problem.n_candidates} candidates: nothing is to "
+                f"be found out about them; want fewer, or add candidates"
+            )
         self.top_k = top_k
         self.beta = beta
         super().__init__(problem)

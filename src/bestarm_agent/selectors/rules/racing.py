@@ -34,8 +34,8 @@ class Uniform(Rule):
         counted = np.where(allowed, self.table.n_trials * self.weights, np.inf)
         fewest = np.flatnonzero(counted == counted.min())
         candidate = int(fewest[rng.integers(len(fewest))])
-        example, propensity = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, self._reason)
+        example = self.draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), self._reason)
 
     _reason: ClassVar[str] = "uniform"
 

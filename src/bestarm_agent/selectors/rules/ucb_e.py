@@ -57,8 +57,8 @@ class UcbE(Rule):
         if not (left_of_batch(self.table, self.batch) and allowed[candidate]):
             # line 3: argmax B_i, ties uniformly
             candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
-        example, propensity = self.draw_unseen(candidate, rng)  # line 3: j in [m] \ S_i
-        return Choice(Pair(candidate, example), propensity, "ucb")
+        example = self.draw_unseen(candidate, rng)  # line 3: j in [m] \ S_i
+        return Choice(Pair(candidate, example), "ucb")
 
     def _index(self) -> FloatArray:
         """(K,) upper confidence bounds; infinite for candidates that were never pulled (line 1)."""

@@ -391,7 +391,7 @@ class UcbELrf(Rule):
             self._row = (candidate, spreads)
         unseen = self.table.cells[candidate] == _UNSEEN
         example = highest(np.where(unseen, self._row[1], -1.0), rng)
-        return Choice(Pair(candidate, example), None, "spread")
+        return Choice(Pair(candidate, example), "spread")
 
     @one_thread
     def _refit(self) -> None:
@@ -441,5 +441,5 @@ def random_pair(rule: Rule, allowed: BoolArray, rng: np.random.Generator) -> Cho
     else:
         shares = n_unseen / rule.weights
         candidate = int(rng.choice(len(shares), p=shares / shares.sum()))
-    example, propensity = rule.draw_unseen(candidate, rng)
-    return Choice(Pair(candidate, example), propensity, "random")
+    example = rule.draw_unseen(candidate, rng)
+    return Choice(Pair(candidate, example), "random")
