@@ -24,13 +24,15 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from bestarm_agent._version import __version__
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in
-from bestarm_agent.interop.inspect_race import PairQueue
+from bestarm_agent.interop.inspect_race import Lanes
 from bestarm_agent.report.words import how_sure, shortened, verdict_line
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
@@ -39,11 +41,7 @@ if TYPE_CHECKING:
     from anyio import Event
     from inspect_ai import Task
     from inspect_ai.dataset import Sample
-    from inspect_ai.log import (
-        EvalLog,
-        EvalSample,
-        EvalSpec,
-    )
+    from inspect_ai.log import EvalLog, EvalSample, EvalSpec
     from inspect_ai.model import Model
     from inspect_ai.scorer import SampleScore
     from inspect_ai.util import EarlyStop
@@ -51,6 +49,8 @@ if TYPE_CHECKING:
 
 TASKS_OF_RUN: dict[str, int] = {}  # number of tasks, by Inspect's id of the run
 RACED: WeakValueDictionary[str, RacedTask] = WeakValueDictionary()  # by Inspect's id of the eval
+_START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
+_SAMPLES_AT_ONCE = 10  # of a task with epochs, whose slots say nothing
 
 
 @cache
@@ -85,10 +85,8 @@ def void(message: str, spend: Spend = Spend(pulls=1)) -> Failed:  # noqa: B008 -
     return Failed(FailureKind.INTERNAL, Blame.HARNESS, message, spend)
 
 
-def spend_of(sample: EvalSample | None) -> Spend:
+def spend_of(sample: EvalSample) -> Spend:
     """Return a sample's tokens, and its dollars where Inspect knows the prices of all models."""
-    if sample is None:
-        return Spend(pulls=1)
     used = usage_in([usage.model_dump() for usage in sample.model_usage.values()])
     tokens = used["input_tokens"] + used["output_tokens"]
     return Spend(pulls=1, tokens=tokens, usd_nanos=nanos(used["usd"] or 0))
@@ -97,12 +95,11 @@ def spend_of(sample: EvalSample | None) -> Spend:
 def reduce_epochs(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the outcome of a pair: the mean of its epochs, or void if one of them is."""
     spend = replace(sum((one.spend for one in outcomes), Spend()), pulls=1)
-    scored = [one for one in outcomes if isinstance(one, Scored)]
-    if len(scored) == len(outcomes):
-        value = fmean(one.value for one in scored)
-        return replace(scored[0], value=value, spend=spend)
-    failed = next(one for one in outcomes if not isinstance(one, Scored))
-    return replace(failed, spend=spend)
+    for one in outcomes:
+        if not isinstance(one, Scored):
+            return replace(one, spend=spend)
+    values = [one.value for one in outcomes if isinstance(one, Scored)]
+    return replace(outcomes[0], value=fmean(values), spend=spend)
 
 
 async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSample]:
@@ -113,13 +110,11 @@ async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSamp
     from inspect_ai.log import list_eval_logs_async, read_eval_log_async
 
     ids = [str(name) for name in spec.dataset.sample_ids or ()]
-    for info in await list_eval_logs_async(
-        folder,
-        filter=lambda log: (
-            log.eval.eval_id != spec.eval_id and likeness(log.eval) == likeness(spec)
-        ),
-        descending=False,
-    ):
+
+    def is_earlier(log: EvalLog) -> bool:
+        return log.eval.eval_id != spec.eval_id and likeness(log.eval) == likeness(spec)
+
+    for info in await list_eval_logs_async(folder, filter=is_earlier, descending=False):
         log = await read_eval_log_async(info)
         if [str(name) for name in log.eval.dataset.sample_ids or ()] != ids:
             raise ConfigError(
@@ -146,28 +141,23 @@ def likeness(spec: EvalSpec) -> tuple[object, ...]:
     return (spec.task, spec.model, spec.task_args, spec.solver, spec.solver_args)
 
 
-_MANAGER = "bestarm-agent"
-_START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
-
-
 class RacedTask:
     """One candidate's early stopping, as Inspect's protocol has it; made by ``Race.task``."""
 
     def __init__(self, race: Race, row: int, label: str) -> None:
         self.label, self.is_started = label, False
         self._race, self._row = race, row
-        self._queue: PairQueue
+        self._lanes: Lanes
         self._places: dict[str, int] = {}  # of samples, in the common order
         self._fails_on_error = True
         self._epochs = 1
         self._waiting: dict[int, list[Event]] = defaultdict(list)  # by place, one for each epoch
         self._outcomes: dict[int, dict[int, Outcome]] = defaultdict(dict)  # of a place, by epoch
-        self._ended: dict[tuple[str, int], EvalSample] = {}  # until they are told
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
         """Join the race; raises ConfigError if the task cannot be raced."""
         ids = [str(sample.id) for sample in samples]
-        self._queue = self._race.join(self, task, ids, epochs)
+        self._lanes = self._race.join(self, task, ids, epochs)
         config = task.config
         self._fails_on_error = config.fail_on_error is not False and not (
             config.continue_on_fail or config.score_on_error
@@ -176,8 +166,8 @@ class RacedTask:
         self._epochs, self.is_started = epochs, True
         RACED[task.eval_id] = self
         if self._race.resume is not None:
-            await self._tell_earlier(self._race.resume, task)
-        return _MANAGER
+            await self._remember(self._race.resume, task)
+        return "bestarm-agent"
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:
         """Wait until the rule wants the sample, or nothing more."""
@@ -191,83 +181,84 @@ class RacedTask:
         try:
             with move_on_after(_START_SECONDS):
                 await go.wait()
-            self._queue.start_without_the_missing(void("the task did not begin in time"))
+            self._lanes.start_without_the_missing(void("the task did not begin in time"))
             await go.wait()
         except get_cancelled_exc_class():
-            self._queue.leave(self._row, void("the task was cancelled"))
+            self._lanes.leave(self._row, void("the task was cancelled"))
             raise
-        if self._queue.may_run(self._row, place):
+        if self._lanes.is_running(self._row, place):
             return None
-        return EarlyStop(id=id, epoch=epoch, reason=f"the race has ended: {self._queue.end}")
+        return EarlyStop(id=id, epoch=epoch, reason=f"the race has ended: {self._lanes.end}")
 
     async def complete_sample(
         self, id: str | int, epoch: int, scores: dict[str, SampleScore]
     ) -> None:
-        """Tell the rule a score."""
+        """Note the score of a sample that did not run, since Inspect reused that of an old log."""
         values = scores_in({name: {"value": found.score.value} for name, found in scores.items()})
-        sample = self._ended.pop((str(id), epoch), None)
-        if scores or sample:
-            self._note(str(id), epoch, self._outcome(values, sample))
+        if scores and epoch not in self._outcomes[self._places[str(id)]]:
+            self._note(str(id), epoch, self._outcome(values, Spend(pulls=1)))
 
     async def complete_task(self) -> dict[str, Any]:
         """Leave the race; return what Inspect's log says of it; raises ConfigError if it failed."""
-        self._queue.leave(self._row, void("the sample was cancelled before it ran"))
+        self._lanes.leave(self._row, void("the sample was cancelled before it ran"))
         if self._race.failure is not None:
             raise self._race.failure
         return {"candidate": self.label, "verdict": self._race.verdict()}
 
     def sample_ended(self, sample: EvalSample) -> None:
-        """Keep the cost of a sample until its score comes; one with an error is void."""
-        self._ended[str(sample.id), sample.epoch] = sample
-        if sample.error is None and sample.scores:
-            return
-        message = "no score" if sample.error is None else sample.error.message
-        self._note(str(sample.id), sample.epoch, void(message, spend_of(sample)))
+        """Note the score of a sample; one with an error is void."""
+        self._note(str(sample.id), sample.epoch, self._outcome_of(sample))
         if sample.error is not None and self._fails_on_error:
-            self._queue.leave(self._row, void("its task failed"))
+            self._lanes.leave(self._row, void("its task failed"))
 
     def sample_put_back(self, id: str | int) -> None:
         """Note that Inspect tries a sample again, behind those that wait."""
         if self._epochs == 1:  # else its slot is not needed by others
-            self._queue.put_back(self._row, self._places[str(id)])
+            self._lanes.put_back(self._row, self._places[str(id)])
 
     def _arrive(self, place: int, go: Event) -> None:
         """Note that one of a pair's epochs has a slot; the pair has, once all of them do."""
-        if place in self._queue.samples[self._row].running:  # an epoch that is tried again
+        if self._lanes.is_running(self._row, place):  # an epoch that is tried again
             go.set()
             return
         self._waiting[place].append(go)
         if len(self._waiting[place]) == self._epochs - len(self._outcomes[place]):
             every = self._waiting.pop(place)
-            self._queue.arrive(self._row, place, lambda: _set(every))
+            self._lanes.arrive(self._row, place, lambda: _set(every))
 
     def _note(self, id: str, epoch: int, outcome: Outcome) -> None:
         """Tell a pair's outcome once all its epochs have theirs."""
         place = self._places[id]
         known = self._outcomes[place]
         known.setdefault(epoch, outcome)
-        if len(known) == self._epochs and not self._queue.is_told(self._row, place):
-            self._queue.tell(self._row, place, reduce_epochs([*known.values()]))
+        if len(known) == self._epochs:
+            self._lanes.tell(self._row, place, reduce_epochs([*known.values()]))
 
-    async def _tell_earlier(self, folder: str, spec: EvalSpec) -> None:
+    async def _remember(self, folder: str, spec: EvalSpec) -> None:
         """Hand over what earlier logs hold; epochs that they lack run."""
         times: dict[int, list[datetime]] = defaultdict(list)
         try:
             async for sample in earlier_samples(folder, spec):
                 if sample.epoch <= self._epochs:
-                    scores = {name: one.model_dump() for name, one in (sample.scores or {}).items()}
                     place = self._places[str(sample.id)]
-                    self._outcomes[place][sample.epoch] = self._outcome(scores_in(scores), sample)
+                    self._outcomes[place][sample.epoch] = self._outcome_of(sample)
                     times[place] += lifetime(sample)
         except ConfigError as error:
             raise self._race.fail(f"{self.label!r} cannot go on: {error}") from None
         for place, known in self._outcomes.items():
             if len(known) == self._epochs:
                 outcome, when = reduce_epochs([*known.values()]), times[place]
-                self._queue.remember(self._row, place, outcome, min(when), max(when))
+                self._lanes.remember(self._row, place, outcome, min(when), max(when))
 
-    def _outcome(self, values: Mapping[str, float], sample: EvalSample | None) -> Outcome:
-        spend = spend_of(sample)
+    def _outcome_of(self, sample: EvalSample) -> Outcome:
+        if sample.error is not None or not sample.scores:
+            message = "no score" if sample.error is None else sample.error.message
+            return void(message, spend_of(sample))
+        values = scores_in({name: one.model_dump() for name, one in sample.scores.items()})
+        seconds = sample.working_time or sample.total_time or 0.0
+        return self._outcome(values, spend_of(sample), seconds)
+
+    def _outcome(self, values: Mapping[str, float], spend: Spend, seconds: float = 0.0) -> Outcome:
         metric = self._race.metric
         if metric is None and len(values) > 1:
             self._race.fail(f"{self.label!r} has the metrics {', '.join(values)}; name one: metric")
@@ -278,16 +269,12 @@ class RacedTask:
             known = ", ".join(f"{name} = {value:g}" for name, value in values.items())
             self._race.fail(f"{self.label!r} has {known}; name a metric with scores in [0, 1]")
             return void("no such score", spend)
-        seconds = (sample.working_time or sample.total_time or 0.0) if sample else 0.0
         return Scored(score, None, Usage(), spend, seconds, "")
 
 
 def _set(events: Iterable[Event]) -> None:
     for event in events:
         event.set()
-
-
-_SAMPLES_AT_ONCE = 10  # of a task with epochs, whose slots say nothing
 
 
 class Race:
@@ -327,7 +314,7 @@ class Race:
         self._tasks: list[RacedTask] = []
         self._ids: list[str] = []  # of the samples, in their order
         self._raced: list[tuple[object, ...]] = []  # what is known of the tasks in their logs
-        self.queue: PairQueue | None = None
+        self.lanes: Lanes | None = None
         self.failure: ConfigError | None = None
         self._began = 0.0
 
@@ -388,9 +375,9 @@ class Race:
 
     def standing(self) -> Standing:
         """Return the standing, as of a study; raises ConfigError before any task has begun."""
-        if self.queue is None:
+        if self.lanes is None:
             raise ConfigError("the race has not begun: give its tasks to inspect_ai.eval first")
-        return self.queue.standing(time.monotonic() - self._began)
+        return self.lanes.standing(time.monotonic() - self._began)
 
     def verdict(self) -> str:
         """Say in words who leads and how sure that is, or why no sample has a score.
@@ -403,19 +390,19 @@ class Race:
         return f"{verdict_line(standing)}; {how_sure(standing)}"
 
     def _why_void(self) -> list[str]:
-        told = self.queue.state.told.values() if self.queue is not None else ()
+        told = self.lanes.record.state.told.values() if self.lanes is not None else ()
         messages = Counter(
             one.outcome.message for one in told if not isinstance(one.outcome, Scored)
         )
         return [f"{count} void: {shortened(said, 200)}" for said, count in messages.most_common(1)]
 
-    def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> PairQueue:
-        """Check a task that starts, and return the queue of pairs; raises ConfigError."""
+    def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> Lanes:
+        """Check a task that starts, and return its lanes; raises ConfigError."""
         self._check(task, spec, ids, epochs)
-        if self.queue is None:
-            self.queue, self._ids = self._begin(spec, ids, epochs), ids
+        if self.lanes is None:
+            self.lanes, self._ids = self._begin(spec, ids, epochs), ids
             self._began = time.monotonic()
-        return self.queue
+        return self.lanes
 
     def fail(self, problem: str) -> ConfigError:
         """End the race, and return its error, which each task of it raises once.
@@ -423,8 +410,8 @@ class Race:
         Inspect renders every error with its traceback, which takes about a second each.
         """
         self.failure = self.failure or ConfigError(problem)
-        if self.queue is not None:
-            self.queue.stop("error")
+        if self.lanes is not None:
+            self.lanes.stop("error")
         return self.failure
 
     def _check(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
@@ -458,7 +445,7 @@ class Race:
                 raise self.fail(f"{task.label!r} cannot be raced: {problem}")
         self._raced.append(likeness(spec))
 
-    def _begin(self, spec: EvalSpec, ids: list[str], epochs: int) -> PairQueue:
+    def _begin(self, spec: EvalSpec, ids: list[str], epochs: int) -> Lanes:
         budget = None if self._budget is None else self._budget // epochs
         at_once = None if epochs == 1 else max(1, self._at_once // epochs)
         problem = Problem(
@@ -475,6 +462,7 @@ class Race:
         ]
         try:
             rule = make_selector(self._selector, problem, **self._params)
-            return PairQueue(spec.task, spec.created, rule, candidates, ids, budget, at_once)
+            started = Started(spec.task, spec.created, __version__, {}, ".")
+            return Lanes(started, rule, candidates, ids, at_once)
         except ValueError as error:
             raise self.fail(str(error)) from None
