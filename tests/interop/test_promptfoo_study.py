@@ -178,6 +178,71 @@ def test_the_commonest_assertion_becomes_the_scorer(
     assert "Not taken over" not in comments
 
 
+def test_files_by_pattern_references_and_shorthands_of_cells(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.yaml").write_text(
+        "- {vars: {x: 1}, assert: [{type: equals, value: 1}]}"
+    )
+    (tmp_path / "more" / "b.yaml").write_text("vars: {x: [2, 3]}\nassert: [{$ref: '#/own/two'}]")
+    (tmp_path / "tests.csv").write_text("x,__expected,__metadata:tags\n4,fn:f(),a\n5,is-json,b\n")
+    _, rows, comments = translated(
+        tmp_path,
+        "prompts: ['{{x}}']\nproviders: [openai:a]\nown: {two: {type: equals, value: 2}}\n"
+        "tests: [file://more/*, tests.csv, {vars: {x: 6}, assert: [{$ref: '#/gone'}]}]\n",
+    )
+
+    assert rows == [{"x": x, "expected": y} for x, y in ((1, 1), (2, 2), (3, 2))]
+    for kind in ("javascript", "is-json", "#/gone"):
+        assert f"assertions of type `{kind}` (in 1 of 5 tests)" in comments
+    assert "metadata" not in comments
+
+
+def test_models_of_one_name_get_labels_and_googles_settings_are_known(tmp_path: Path) -> None:
+    study, _, comments = translated(
+        tmp_path,
+        "prompts: ['{{x}}']\n"
+        "providers:\n"
+        "  - {id: 'google:gemini', config: {maxOutputTokens: 9, thinkingConfig: {}}}\n"
+        "  - {id: 'google:gemini', config: {generationConfig: {topP: 0.5, temperature: 0}}}\n"
+        "tests: [{vars: {x: 1}, assert: [{type: equals, value: 1}]}]\n",
+    )
+
+    assert study["models"] == [
+        {"model": "google/gemini", "params": {"max_tokens": 9}},
+        {"model": "google/gemini", "params": {"top_p": 0.5, "temperature": 0}, "label": "gemini 2"},
+    ]
+    assert "google:gemini: `config.thinkingConfig`" in comments
+
+
+def test_what_cannot_be_translated_has_a_stand_in(tmp_path: Path) -> None:
+    (tmp_path / "system.j2").write_text("You know {{y}}.")
+    study, rows, comments = translated(
+        tmp_path,
+        "prompts: [file://code.js]\nproviders: [echo]\ntests: [{vars: {x: 1, y: 2}}]\n",
+    )
+    talk = (
+        "{messages: [{role: system, content: 'file://system.j2'}, {role: user, content: '{{x}}'}]}"
+    )
+    (tmp_path / "study.yaml").unlink()
+    (tmp_path / "study.jsonl").unlink()
+    chat, _, _ = translated(
+        tmp_path, f"prompts: [{talk}]\nproviders: [openai:a]\ntests: [{{vars: {{x: 1, y: 2}}}}]\n"
+    )
+
+    assert study["models"] == [{"model": "openai/NAME-A-MODEL"}]
+    assert study["prompts"] == [{"name": "stand-in", "text": "{{ x }}\n{{ y }}"}]
+    assert study["scorer"] == {"name": "rubric", "model": "openai/gpt-5.6-sol"}
+    assert study["dataset"] == {"path": "study.jsonl"}
+    assert rows == [{"x": 1, "y": 2}]
+    for note in (
+        "the provider echo",
+        "the prompt file://code.js: code is not run",
+        "any assertion",
+    ):
+        assert note in comments
+    assert chat["prompts"][0]["messages"][0] == {"role": "system", "content": "You know {{y}}."}
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import TypeAlias
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError, StoreError, counted, nearest
@@ -16,13 +18,15 @@ from bestarm_agent.simulation.score_tables import Cell
 from bestarm_agent.store.export import export_stream
 
 _USUAL = "score"  # the metric of formats that have one of that name
+_FILES = ("study.json", "answers.jsonl", "examples.jsonl")
+Repeat: TypeAlias = tuple[Result, float | None]  # None: void
 
 
 @dataclass(frozen=True, slots=True)
 class Logs:
     """Results by candidate and example; a pair's repeats in the order of the log."""
 
-    pairs: Mapping[tuple[str, str], Sequence[tuple[Result, float | None]]]  # score None: void
+    pairs: Mapping[tuple[str, str], Sequence[Repeat]]
     metrics: Sequence[str]
     unscored: Sequence[str]  # candidates without any score, which are left out
     source: str
@@ -50,10 +54,10 @@ class Logs:
 
     def cells(self) -> Iterator[Cell]:
         """Yield one cell per pair: the means of the repeats' scores and of their costs."""
-        for (candidate, example), found in self.pairs.items():
+        for pair, found in self.pairs.items():
             scores = [score for _, score in found if score is not None]
             costs = [result.usd for result, _ in found if result.usd is not None]
-            yield Cell(candidate, example, _mean(scores), _mean(costs))
+            yield Cell(*pair, *(fmean(known) if known else None for known in (scores, costs)))
 
     def records(self) -> Iterator[dict[str, Json]]:
         """Yield the rows of a recording for the `replay` provider.
@@ -100,16 +104,27 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None, texts: bool = 
     shown = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     wanted = _metrics(results, metric, shown)
     several = len({result.task for result in results}) > 1
-    pairs: dict[tuple[str, str], dict[str, tuple[Result, float | None]]] = defaultdict(dict)
+    pairs: dict[tuple[str, str], dict[str, Repeat]] = defaultdict(dict)
     for candidate, result in zip(label_candidates(results), results, strict=True):
         example = f"{result.task}: {result.example}" if several and result.task else result.example
         name = wanted.get(result.task, "")
         score = result.scores.get(name)
-        _check(score, name, shown)
+        if score is not None and not 0 <= score <= 1:
+            raise ConfigError(
+                f"{shown}: a score must be in [0, 1], higher is better, but {name!r} is "
+                f"{score:g}; choose another metric"
+            )
         known = pairs[candidate, example]
         if score is not None or result.repeat not in known:  # lm-eval: a line for each metric
             known[result.repeat] = result, score
-    return _kept(pairs, sorted(set(wanted.values())), shown)
+    scored = {
+        candidate
+        for (candidate, _), found in pairs.items()
+        if any(score is not None for _, score in found.values())
+    }
+    unscored = dict.fromkeys(candidate for candidate, _ in pairs if candidate not in scored)
+    kept = {pair: list(found.values()) for pair, found in pairs.items() if pair[0] in scored}
+    return Logs(kept, sorted(set(wanted.values())), list(unscored), shown)
 
 
 def _metrics(results: Sequence[Result], metric: str | None, shown: str) -> dict[str, str]:
@@ -119,22 +134,15 @@ def _metrics(results: Sequence[Result], metric: str | None, shown: str) -> dict[
         found[result.task].update(dict.fromkeys(result.scores))
     names = dict.fromkeys(name for scores in found.values() for name in scores)
     if not names:
-        raise ConfigError(f"{shown}: no result has a score that is a number{_failures(results)}")
+        errors = [result.error for result in results if result.error]
+        of_all = f"; {len(errors):,} of {len(results):,} are errors, the first: " if errors else ""
+        reason = f"{of_all}{errors[0]:.200}" if errors else ""
+        raise ConfigError(f"{shown}: no result has a score that is a number{reason}")
     if metric is not None and metric not in names:
         raise ConfigError(f"{shown}: no score is called {metric!r}; {nearest(metric, names)}")
-    chosen = {
-        task: metric if metric is not None else _only(list(scores), task, shown)
-        for task, scores in found.items()
-        if scores
+    return {
+        task: metric or _only([*scores], task, shown) for task, scores in found.items() if scores
     }
-    return chosen
-
-
-def _failures(results: Sequence[Result]) -> str:
-    errors = [result.error for result in results if result.error]
-    if not errors:
-        return ""
-    return f"; {len(errors):,} of {len(results):,} are errors, the first: {errors[0]:.200}"
 
 
 def _only(names: Sequence[str], task: str, shown: str) -> str:
@@ -142,30 +150,6 @@ def _only(names: Sequence[str], task: str, shown: str) -> str:
         return _USUAL if _USUAL in names else names[0]
     raise ConfigError(
         f"{shown}: task {task!r} has several scores; choose one with --metric: {'; '.join(names)}"
-    )
-
-
-def _check(score: float | None, metric: str, shown: str) -> None:
-    if score is not None and not 0 <= score <= 1:
-        raise ConfigError(
-            f"{shown}: a score must be in [0, 1], higher is better, but {metric!r} is {score:g}; "
-            "choose another metric"
-        )
-
-
-def _kept(
-    pairs: Mapping[tuple[str, str], Mapping[str, tuple[Result, float | None]]],
-    metrics: Sequence[str],
-    shown: str,
-) -> Logs:
-    scored: Counter[str] = Counter()
-    for (candidate, _), found in pairs.items():
-        scored[candidate] += sum(score is not None for _, score in found.values())
-    return Logs(
-        {pair: list(found.values()) for pair, found in pairs.items() if scored[pair[0]]},
-        metrics,
-        [candidate for candidate, number in scored.items() if not number],
-        shown,
     )
 
 
@@ -188,39 +172,35 @@ def _record(
     return row if attempt == 1 else {**row, "attempt": attempt}
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-_ANSWERS, _EXAMPLES = "answers.jsonl", "examples.jsonl"
-
-
 def write_replay_study(logs: Logs, folder: Path) -> Path:
     """Write study, examples and answers into a folder; return the path of the study.
 
-    Raises StoreError if they cannot be written.
+    Raises ConfigError if a study lies there, StoreError if they cannot be written.
     """
+    path, answers, examples = (folder / name for name in _FILES)
+    if path.exists():
+        raise ConfigError(f"{path} exists already and is not overwritten; give another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
             f"{folder} cannot be made ({error.strerror}); give another folder"
         ) from error
-    write_answers(logs, folder / _ANSWERS)
-    _write_lines(folder / _EXAMPLES, _examples(logs))
+    write_answers(logs, answers)
+    _write_lines(
+        examples, ({"id": id, "question": said or id} for id, said in logs.examples.items())
+    )
     study: dict[str, Json] = {
         "name": folder.resolve().name,
         "models": [f"replay/{candidate}" for candidate in logs.candidates],
         "prompts": [{"question": "{{ question }}"}],
-        "dataset": {"path": _EXAMPLES},
+        "dataset": {"path": examples.name},
         "scorer": "recorded",
-        "providers": {"replay": {"path": _ANSWERS, "speed": "inf"}},
+        "providers": {"replay": {"path": answers.name, "speed": "inf"}},
     }
     if logs.n_repeats > 1:
         study["repeats"] = logs.n_repeats
-    path = folder / "study.json"
-    with export_stream(path) as stream:
-        stream.write(json.dumps(study, indent=1).encode())
+    _write_lines(path, [study], indent=1)
     return path
 
 
@@ -229,12 +209,7 @@ def write_answers(logs: Logs, path: Path) -> None:
     _write_lines(path, logs.records())
 
 
-def _write_lines(path: Path, rows: Iterable[dict[str, Json]]) -> None:
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Json]], indent: int | None = None) -> None:
     with export_stream(path) as stream:
         for row in rows:
-            stream.write(json.dumps(row).encode() + b"\n")
-
-
-def _examples(logs: Logs) -> Iterator[dict[str, Json]]:
-    for name, question in logs.examples.items():
-        yield {"id": name, "question": question or name}
+            stream.write(json.dumps(row, indent=indent).encode() + b"\n")

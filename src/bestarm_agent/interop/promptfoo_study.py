@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -28,6 +28,8 @@ Found: TypeAlias = Any  # what stands in a file that somebody else wrote
 
 TARGET = "expected"  # field of the dataset
 _FILE = "file://"
+_TEXTS = (".txt", ".md", ".j2")
+_DATA = (".json", ".yaml", ".yml")
 _SAME = """anthropic azure bedrock cerebras cohere databricks deepinfra deepseek fireworks google
 groq litellm mistral moonshot nvidia ollama openai openrouter sambanova vertex xai"""
 # promptfoo's names, and the catalogue's
@@ -44,31 +46,39 @@ _KINDS: Mapping[str, dict[str, str]] = {
 }
 _SAMPLING = """frequency_penalty max_tokens presence_penalty reasoning_effort seed service_tier
 stop temperature top_k top_p verbosity"""
-_PARAMS = {name: name for name in _SAMPLING.split()} | dict.fromkeys(
-    ("max_completion_tokens", "max_output_tokens", "max_new_tokens", "num_predict"), "max_tokens"
-)
+_PARAMS = {name: name for name in _SAMPLING.split()} | {
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "num_predict": "max_tokens",
+    "stop_sequences": "stop",
+}
 _OPTIONS = {"apiBaseUrl": "base_url", "headers": "headers", "passthrough": "extra_body"}
-_EXACT = ["strip"]
 # the scorer for a kind of assertion
 _SCORERS: Mapping[str, dict[str, Any]] = {
-    "equals": {"name": "exact", "normalise": _EXACT},
-    "contains": {"name": "contains", "normalise": _EXACT, "words": False, "require": "all"},
-    "icontains": {"name": "contains", "normalise": ["case"], "words": False, "require": "all"},
-    "contains-any": {"name": "contains", "normalise": _EXACT, "words": False},
-    "icontains-any": {"name": "contains", "normalise": ["case"], "words": False},
-    "contains-all": {"name": "contains", "normalise": _EXACT, "words": False, "require": "all"},
-    "icontains-all": {"name": "contains", "normalise": ["case"], "words": False, "require": "all"},
+    "equals": {"name": "exact", "normalise": ["strip"]},
+    **{
+        f"{case}contains{which}": {
+            "name": "contains",
+            "normalise": ["case" if case else "strip"],
+            "words": False,
+            "require": "any" if which == "-any" else "all",
+        }
+        for case in ("", "i")
+        for which in ("", "-any", "-all")
+    },
     "llm-rubric": {"name": "llm-rubric"},
     "model-graded-closedqa": {"name": "model-graded-qa"},
     "factuality": {"name": "factuality"},
     "model-graded-factuality": {"name": "factuality"},
 }
-_JUDGED = ("llm-rubric", "model-graded-closedqa", "factuality", "model-graded-factuality")
 _GRADER = "openai/gpt-5.6-sol"  # promptfoo's default model
 _KNOWN = ("prompts", "providers", "targets", "tests", "defaultTest", "evaluateOptions")
 # keys that change nothing about which candidate is best
-_HARMLESS = """$schema cache description metadata outputPath sharing tags writeLatestResults
-commandLineOptions maxConcurrency showProgressBar generateSuggestions label"""
+_HARMLESS = """$schema assertionTemplates cache cache_control description metadata outputPath
+outputs sharing tags writeLatestResults commandLineOptions maxConcurrency showProgressBar
+generateSuggestions label"""
+_CELLS = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 _DELIMITER = re.compile(r"^[ \t]*---[ \t]*$", re.MULTILINE)  # between the prompts of a .txt
 _ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
 _ODD = re.compile(r"[^\w .:@+()-]+")
@@ -88,20 +98,16 @@ def write_study(config: Path, study: Path) -> tuple[Path, Path]:
     if not isinstance(data, dict) or not ({"providers", "targets"} & data.keys()):
         raise ConfigError(f"{config}: not a promptfoo config: it has no `providers`")
     dataset = study.with_name(f"{study.stem}.jsonl")
-    content, rows = _Translation(config.parent).study(data, dataset.name)
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    _write_new({dataset: lines, study: content})
-    return study, dataset
-
-
-def _write_new(contents: Mapping[Path, str]) -> None:
-    for path in contents:
+    for path in (study, dataset):
         if path.exists():
             raise ConfigError(
                 f"{path} exists already and is not overwritten; choose another name, or move it"
             )
-    for path, content in contents.items():
-        path.write_text(content, encoding="utf-8", newline="\n")
+    content, rows = _Translation(config.parent, data).study(dataset.name)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    for path, text in ((dataset, lines), (study, content)):
+        path.write_text(text, encoding="utf-8", newline="\n")
+    return study, dataset
 
 
 @dataclass
@@ -109,23 +115,27 @@ class _Translation:
     """The translation of one config; ``notes`` say what has no counterpart."""
 
     folder: Path
+    data: Mapping[str, Found]
     notes: dict[str, None] = field(default_factory=dict)
 
-    def study(self, data: Mapping[str, Any], dataset: str) -> tuple[str, list[dict[str, Any]]]:
+    def study(self, dataset: str) -> tuple[str, list[dict[str, Any]]]:
         """Return the study as YAML, and the rows of its dataset."""
+        data = self.data
         self._drop(data, _KNOWN, "")
         settings = data.get("evaluateOptions") or {}
         self._drop(settings, ("repeat",), "evaluateOptions.")
-        tests = [*self._tests(data)]
+        tests = [*self._tests()]
         if not tests:
             raise ConfigError("the promptfoo config has no test; a study needs examples")
         kind = self._commonest(tests)
         rows = [row for test in tests for row in self._rows(test, kind)]
         models = [*self._models(data.get("providers", data.get("targets")))]
+        prompts = [*self._prompts(data.get("prompts", "{{prompt}}"))]
+        stand_in = "\n".join(f"{{{{ {name} }}}}" for name in rows[0] if name != TARGET)
         study: dict[str, Any] = {
             "models": models or [{"model": "openai/NAME-A-MODEL"}],
-            "prompts": [*self._prompts(data.get("prompts", "{{prompt}}"))],
-            "dataset": {"path": dataset, "target": TARGET},
+            "prompts": prompts or [{"name": "stand-in", "text": stand_in}],
+            "dataset": {"path": dataset, **({"target": TARGET} if kind else {})},
             "scorer": self._scorer(kind, tests),
         }
         if "repeat" in settings:
@@ -151,14 +161,19 @@ class _Translation:
         if not isinstance(value, str) or not value.startswith(_FILE):
             return value
         path = self.folder / value.removeprefix(_FILE)
-        if path.suffix not in (".txt", ".md", ".json", ".yaml", ".yml"):
+        if path.suffix not in _TEXTS + _DATA:
             self._note(f"{value}: code is not run")
             return None
         check_file(path, "file")
         text = read_text(path)
-        return text.strip() if path.suffix in (".txt", ".md") else _parsed(text, path)
+        return text.strip() if path.suffix in _TEXTS else _parsed(text, path)
+
+    def _files(self, name: str) -> Sequence[Path]:
+        """Return the files of a name, which may be a pattern."""
+        return prompt_files(name, self.folder) if set(name) & set("*?[") else [self.folder / name]
 
     def _models(self, found: Found) -> Iterator[dict[str, Any]]:
+        seen: Counter[str] = Counter()
         for each in _each(found):
             one = {"id": each} if isinstance(each, str) else each
             if isinstance(one, dict) and len(one) == 1 and "id" not in one:
@@ -174,7 +189,11 @@ class _Translation:
                 )
                 continue
             self._drop(one, ("id", "config"), f"{one['id']}: ")
-            yield {**model, **({"label": _name(one["label"])} if one.get("label") else {})}
+            label = _name(one.get("label") or model["model"].partition("/")[2])
+            seen[label] += 1
+            if seen[label] > 1:
+                label = f"{label} {seen[label]}"
+            yield {**model, **({"label": label} if one.get("label") or seen[label] != 1 else {})}
 
     def _model(self, name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
         provider, _, model = name.partition(":")
@@ -185,14 +204,15 @@ class _Translation:
         if provider not in _PROVIDERS or not model:
             return None
         params = {}
-        for key, value in config.items():
-            if key in _PARAMS:
-                params[_PARAMS[key]] = [value] if isinstance(value, list) else value
+        for key, value in {**config, **config.get("generationConfig", {})}.items():
+            # Google's names are written like maxOutputTokens
+            if param := _PARAMS.get(re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", key)):
+                params[param] = [value] if isinstance(value, list) else value
             elif key in _OPTIONS:
                 options[_OPTIONS[key]] = _with_variables(value)
             elif key == "apiKeyEnvar":
                 options["api_key"] = f"${{{value}}}"
-            elif key != "apiKey":
+            elif key not in ("apiKey", "generationConfig", *_HARMLESS.split()):
                 self._note(f"{name}: `config.{key}`")
         entry = {"model": f"{_PROVIDERS[provider]}/{model}"}
         return entry | {k: v for k, v in (("params", params), ("options", options)) if v}
@@ -203,45 +223,50 @@ class _Translation:
         names: Counter[str] = Counter()
         for each in _each(found):
             given = {"raw": each} if isinstance(each, str) else each
-            for stem, template in self._templates(str(given.get("raw", given.get("id")))):
+            for stem, body in self._bodies(given):
                 name = _name(given.get("label") or stem or f"prompt-{names.total() + 1}")
                 names[name] += 1
-                called = name if names[name] == 1 else f"{name}-{names.total()}"
-                yield {"name": called, **_body(template)}
+                yield {"name": name if names[name] == 1 else f"{name}-{names.total()}", **body}
 
-    def _templates(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield name and template of each prompt of a file, or the text itself without a name."""
+    def _bodies(self, given: Mapping[str, Found]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield name and content of each prompt of a file, or the text itself without a name."""
+        if "messages" in given:
+            contents = [
+                {**one, "content": self._content(one["content"])} for one in given["messages"]
+            ]
+            yield "", _body(json.dumps([one for one in contents if one["content"] is not None]))
+            return
+        text = str(given.get("raw", given.get("id")))
         name = text.removeprefix(_FILE)
         if name == text and ("\n" in text or "{{" in text or not re.search(r"\.\w{2,4}$", text)):
-            yield "", text
+            yield "", _body(text)
             return
-        if not name.endswith((".txt", ".md", ".j2", ".json", ".yaml", ".yml")):
+        if not name.endswith(_TEXTS + _DATA):
             self._note(f"the prompt {text}: code is not run")
             return
-        is_pattern = bool(set(name) & set("*?["))
-        for path in prompt_files(name, self.folder) if is_pattern else [self.folder / name]:
+        for path in self._files(name):
             check_file(path, "prompt")
             content = read_text(path)
             if path.suffix in (".yaml", ".yml"):
                 content = json.dumps(_parsed(content, path))
             parts = _DELIMITER.split(content) if path.suffix == ".txt" else [content]
-            yield from ((path.stem, part.strip()) for part in parts if part.strip())
+            yield from ((path.stem, _body(part.strip())) for part in parts if part.strip())
 
-    def _tests(self, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def _tests(self) -> Iterator[dict[str, Any]]:
         """Yield the tests with the variables and assertions that the default test adds."""
-        default = self._content(data.get("defaultTest")) or {}
-        for each in _each(data.get("tests") or []):
-            is_file = isinstance(each, str)
-            for test in self._from_file(each) if is_file else [each]:
+        default = self._content(self.data.get("defaultTest")) or {}
+        for each in _each(self.data.get("tests") or []):
+            for test in self._from_files(each) if isinstance(each, str) else [each]:
                 if not isinstance(test, dict):
                     raise ConfigError(f"a test of a promptfoo config is a mapping, got {test!r}")
                 for one in (default, test):
                     self._drop(one, ("vars", "assert", "options"), "tests: ")
                 options = {**(default.get("options") or {}), **(test.get("options") or {})}
                 self._drop(options, ("provider",), "tests: options.")
+                asserted = [*_each(default.get("assert")), *_each(test.get("assert"))]
                 yield {
                     "vars": {**self._vars(default), **self._vars(test)},
-                    "assert": [*_each(default.get("assert")), *_each(test.get("assert"))],
+                    "assert": [self._assertion(one) for one in asserted if isinstance(one, dict)],
                     "provider": options.get("provider"),
                 }
 
@@ -249,37 +274,48 @@ class _Translation:
         found = self._content(test.get("vars")) or {}
         return {key: self._content(value) for key, value in found.items()}
 
-    def _from_file(self, name: str) -> Iterator[dict[str, Any]]:
-        path = self.folder / name.removeprefix(_FILE)
-        if path.suffix in (".yaml", ".yml"):
-            yield from _each(self._content(f"{_FILE}{name.removeprefix(_FILE)}"))
-            return
-        for row in load_rows(path):
-            if path.suffix == ".csv":
-                yield self._from_cells({key: str(value) for key, value in row.values.items()})
-            else:
-                yield dict(row.values)
+    def _assertion(self, found: Mapping[str, Found]) -> Mapping[str, Found]:
+        """Return an assertion, or the one that a ``$ref`` within the config names."""
+        named: Found = found
+        if "$ref" in found:
+            named = self.data
+            for key in str(found["$ref"]).removeprefix("#/").split("/"):
+                named = named.get(key) if isinstance(named, dict) else None
+        return named if isinstance(named, dict) else {"type": found.get("$ref")}
 
-    def _from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
+    def _from_files(self, name: str) -> Iterator[Found]:
+        for path in self._files(name.removeprefix(_FILE)):
+            if path.suffix in (".yaml", ".yml"):
+                check_file(path, "file")
+                yield from _each(_parsed(read_text(path), path))
+                continue
+            for row in load_rows(path):
+                is_table = path.suffix == ".csv"
+                yield self._from_cells(row.values) if is_table else dict(row.values)
+
+    def _from_cells(self, cells: Mapping[str, Found]) -> dict[str, Any]:
         """Return the test of a row of a table: columns are variables but for `__...`."""
         test: dict[str, Any] = {"vars": {}, "assert": []}
-        for name, text in cells.items():
+        for name, found in cells.items():
+            text = str(found)
             if not name.startswith("__"):
                 test["vars"][name] = text
             elif name.startswith("__expected"):
                 test["assert"] += [_from_cell(text.strip())] if text.strip() else []
-            elif name != "__description":
+            elif name != "__description" and not name.startswith("__metadata"):
                 self._note(f"the column {name} of the tests")
         return test
 
     def _commonest(self, tests: list[dict[str, Any]]) -> str:
         """Return the kind of assertion that most tests have among those with a scorer, or ""."""
-        kinds = Counter(
-            kind
+        kinds = Counter(k for test in tests for k in {str(a.get("type")) for a in test["assert"]})
+        usable = Counter(
+            str(one.get("type"))
             for test in tests
-            for kind in {str(one.get("type")) for one in test["assert"] if isinstance(one, dict)}
+            for one in test["assert"]
+            if one.get("type") in _SCORERS and one.get("value") is not None
         )
-        chosen = max((k for k in kinds if k in _SCORERS), key=lambda k: kinds[k], default="")
+        chosen = max(usable, key=lambda kind: kinds[kind], default="")
         for kind, count in kinds.items():
             if kind in ("latency", "cost"):
                 self._note(f"`{kind}` as an assertion: limit its mean with `objective` instead")
@@ -289,8 +325,7 @@ class _Translation:
 
     def _rows(self, test: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
         """Yield a row for each combination of the test's variables that are lists of texts."""
-        asserted = [one for one in test["assert"] if isinstance(one, dict)]
-        values = [self._content(one.get("value")) for one in asserted if one.get("type") == kind]
+        values = [self._content(a.get("value")) for a in test["assert"] if a.get("type") == kind]
         if kind and not values:
             self._note(f"tests without an assertion of type `{kind}`")
             return
@@ -298,26 +333,31 @@ class _Translation:
         for combination in product(*choices):
             inputs = dict(zip(test["vars"], combination, strict=True))
             targets = [_filled(part, inputs) for value in values for part in _parts(value, kind)]
-            yield {**inputs, TARGET: targets[0] if len(targets) == 1 else targets}
+            target = {TARGET: targets[0] if len(targets) == 1 else targets}
+            yield {**inputs, **(target if kind else {})}
 
     def _scorer(self, kind: str, tests: list[dict[str, Any]]) -> dict[str, Any]:
+        scorer = _SCORERS.get(kind, {"name": "rubric"})
         if not kind:
-            self._note("any assertion: choose a scorer (docs/judges.md); `exact` stands in for it")
-            return {"name": "exact"}
-        if kind not in _JUDGED:
-            return dict(_SCORERS[kind])
+            self._note(
+                "any assertion: a model judges answers by the judge `rubric` (docs/judges.md)"
+            )
+        if scorer["name"] in ("exact", "contains"):
+            return scorer
         named = [
             found
             for test in tests
-            for one in test["assert"]
-            if isinstance(one, dict) and one.get("type") == kind
+            for one in test["assert"] or [{}]
+            if not kind or one.get("type") == kind
             if (found := one.get("provider", test["provider"])) is not None
         ]
         grader = named[0] if named else None
         if isinstance(grader, dict):
             grader = grader.get("text", grader.get("id"))
+        if isinstance(grader, dict):
+            grader = grader.get("id")
         model = self._model(str(grader), {}) if grader else None
-        return {**_SCORERS[kind], "model": model["model"] if model else _GRADER}
+        return {**scorer, "model": model["model"] if model else _GRADER}
 
 
 def _each(found: Found) -> list[Found]:
@@ -381,6 +421,9 @@ def _parts(value: Found, kind: str) -> list[Found]:
 def _from_cell(text: str) -> dict[str, Any]:
     """Return the assertion that a cell of a table writes, such as `icontains: Rome`."""
     kind, colon, value = text.partition(":")
+    if text in ("is-json", "contains-json"):
+        return {"type": text}
     if colon and re.fullmatch(r"(not-)?[a-z][a-z0-9-]*(\([\d.]+\))?", kind):
-        return {"type": kind.partition("(")[0], "value": value.strip()}
+        kind = kind.partition("(")[0]
+        return {"type": _CELLS.get(kind, kind), "value": value.strip()}
     return {"type": "equals", "value": text}

@@ -134,7 +134,7 @@ def read_recording(path: Path, shown: str) -> Recording:
         if suffix == ".csv":
             return parse_recording(_csv_rows(path, shown))
         if suffix == ".jsonl" or path.name.lower().endswith(".jsonl.gz"):
-            return parse_recording(_json_rows(path, shown))
+            return parse_recording(json_rows(path, shown))
     except FileNotFoundError as error:
         missing = Problem(("path",), f"there is no file {shown}; correct the option `path`")
         raise OptionsError("", [missing]) from error
@@ -143,9 +143,9 @@ def read_recording(path: Path, shown: str) -> Recording:
     raise ConfigError(f"{shown}: recordings are .jsonl, .jsonl.gz or .csv files, not {suffix!r}")
 
 
-def _json_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8-sig") as lines:
+def json_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    """Yield the objects of a `.jsonl` or `.jsonl.gz`, each with its source; raise ConfigError."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
