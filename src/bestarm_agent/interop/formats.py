@@ -14,10 +14,13 @@ import re
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import chain
 from math import isfinite, nan
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from bestarm_agent.domain.digest import digest
@@ -95,7 +98,7 @@ def _read(path: Path, texts: bool) -> Iterator[Result]:
 
 def _rows(rows: Iterable[Any], path: Path) -> Iterator[Result]:
     found = iter(rows)
-    first = next(found, None)
+    first: Any = next(found, None)
     keys = first.keys() if isinstance(first, Mapping) else set()
     if keys >= {"doc_hash", "filtered_resps"}:
         return _lm_eval(chain((first,), found), path)
@@ -178,10 +181,9 @@ timeout"""
 
 def _inspect_archive(path: Path, texts: bool) -> Iterator[Result]:
     """Yield the results of an `.eval` log; of a run that was cut off, the finished samples."""
-    try:
-        from backports.zstd import zipfile as module
-    except ImportError:
-        module = zipfile  # knows zstd from Python 3.14 on
+    module: ModuleType = zipfile  # knows zstd from Python 3.14 on
+    with suppress(ImportError):
+        module = import_module("backports.zstd.zipfile")
     try:
         with module.ZipFile(path) as archive:
             names = archive.namelist()

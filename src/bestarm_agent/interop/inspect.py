@@ -95,11 +95,11 @@ def spend_of(sample: EvalSample) -> Spend:
 def reduce_epochs(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the outcome of a pair: the mean of its epochs, or void if one of them is."""
     spend = replace(sum((one.spend for one in outcomes), Spend()), pulls=1)
-    for one in outcomes:
-        if not isinstance(one, Scored):
-            return replace(one, spend=spend)
-    values = [one.value for one in outcomes if isinstance(one, Scored)]
-    return replace(outcomes[0], value=fmean(values), spend=spend)
+    scored = [one for one in outcomes if isinstance(one, Scored)]
+    if len(scored) < len(outcomes):
+        failed = next(one for one in outcomes if not isinstance(one, Scored))
+        return replace(failed, spend=spend)
+    return replace(scored[0], value=fmean(one.value for one in scored), spend=spend)
 
 
 async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSample]:
