@@ -16,7 +16,6 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import chain
 from math import isfinite, nan
 from pathlib import Path
@@ -183,7 +182,7 @@ def _inspect_archive(path: Path, texts: bool) -> Iterator[Result]:
     """Yield the results of an `.eval` log; of a run that was cut off, the finished samples."""
     module: ModuleType = zipfile  # knows zstd from Python 3.14 on
     with suppress(ImportError):
-        module = import_module("backports.zstd.zipfile")
+        from backports.zstd import zipfile as module
     try:
         with module.ZipFile(path) as archive:
             names = archive.namelist()
@@ -373,8 +372,6 @@ def _lm_eval_answer(row: Object) -> str | None:
 
 # promptfoo
 
-_FAILED = 2  # `failureReason` of a provider's error; 1 is a failed assertion
-
 
 def _promptfoo(document: Object, where: str) -> Iterator[Result]:
     summary = document["results"]
@@ -445,5 +442,5 @@ def _traits(row: Object) -> dict[str, str]:
 
 def _provider_failed(row: Object) -> bool:
     if (reason := row.get("failureReason")) is not None:
-        return bool(reason == _FAILED)
+        return bool(reason == 2)  # 1 is a failed assertion
     return bool(row.get("error")) and row.get("gradingResult") is None
