@@ -92,3 +92,34 @@ def test_reports_and_exports_are_for_the_user_alone(tmp_path: Path, capsys: Caps
     assert len(made) == 5
     assert {stat.S_IMODE(file.stat().st_mode) for file in made} == {0o600}
     assert stat.S_IMODE((tmp_path / "runs" / "runs.sqlite").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("demo .", "study.yaml is there already, and not the demo's"),
+        ("import logs.csv --study .", "study.yaml exists already and is not overwritten"),
+        ("report --out study.yaml", "study.yaml does not end like a report"),
+        ("report --format md --out study.html", "study.html does not end like a report"),
+        ("gate --markdown runs", "runs is a folder; name a file in it"),
+        ("gate --junit absent/junit.xml", "there is no folder absent"),
+        ("optimize --proposer mine:f --out runs", "runs is a folder"),
+        ("export --form matrix --texts", "a row of --form matrix is a candidate"),
+        ("plan sheet.yaml", "sheet.xlsx is a spreadsheet; export it as CSV"),
+    ],
+)
+def test_what_a_user_has_is_not_replaced_and_files_are_checked_first(
+    tmp_path: Path, capsys: Capsys, command: str, said: str
+) -> None:
+    study = write_study(tmp_path).rename(tmp_path / "study.yaml")
+    (tmp_path / "mine.py").write_text("def f(feedback): pass\n")
+    (tmp_path / "logs.csv").write_text("candidate,example,score\na,e,1\n")
+    (tmp_path / "sheet.xlsx").write_bytes(b"PK")
+    sheet = study.read_text().replace("questions.jsonl", "sheet.xlsx")
+    (tmp_path / "sheet.yaml").write_text(sheet)
+    (tmp_path / "runs").mkdir()
+    before = study.read_text()
+    done = invoke(capsys, *command.split(), folder=tmp_path)
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+    assert study.read_text() == before

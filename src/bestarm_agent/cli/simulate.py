@@ -59,6 +59,11 @@ def import_(
     """Read logs of other tools; write their answers and scores, or a study that replays them."""
     if out is not None and out.suffix != ".jsonl":
         raise ConfigError(f"--out is a file of JSON lines, FILE.jsonl, got {str(out)!r}")
+    for name in ("study.json", "study.yaml"):
+        if study_folder is not None and (study_folder / name).exists():
+            raise ConfigError(
+                f"{study_folder / name} exists already and is not overwritten; name another folder"
+            )
     logs = read_logs(paths, metric=metric, texts=bool(out or study_folder))
     _show_logs(logs)
     if out is not None:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import click
+
 from bestarm_agent.cli.given import STUDY_FILE
 from bestarm_agent.config.load import study_place
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.engine.setup.open_run import STORE_FILE
 from bestarm_agent.errors import ConfigError, RunNotFoundError
+from bestarm_agent.report.words import safe_lines
 from bestarm_agent.study import Archive
 
 _LATEST = "latest"
@@ -31,7 +34,12 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
     """
     if run is not None or not Path(STUDY_FILE).is_file():
         return default_store(store), run or _LATEST
-    names, where = _study_names(), default_store(store)
+    where = default_store(store)
+    try:
+        names = _study_names()
+    except ConfigError as error:  # a run can be looked at while its study is being edited
+        click.echo(f"note: {safe_lines(str(error))}; the newest run of the store follows", err=True)
+        return where, _LATEST
     runs = asyncio.run(Archive(where).runs())
     ids = [info.id for info in runs if info.name in names]
     if not ids:

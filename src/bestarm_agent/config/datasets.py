@@ -202,11 +202,16 @@ def read_json(path: Path) -> Iterator[Row]:
 
 def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[Row]:
     """Read a table with a header; every value is text. Columns without a name are skipped."""
-    limit = csv.field_size_limit(MAX_LINE_BYTES)  # the module's, for all its readers
-    try:
-        yield from _table(path, delimiter)
-    finally:
-        csv.field_size_limit(limit)
+    rows = _table(path, delimiter)
+    while True:
+        limit = csv.field_size_limit(MAX_LINE_BYTES)  # the module's, for all its readers:
+        try:
+            row = next(rows, None)
+        finally:
+            csv.field_size_limit(limit)  # whoever takes the row finds it as it was
+        if row is None:
+            return
+        yield row
 
 
 def _table(path: Path, delimiter: str) -> Iterator[Row]:
@@ -456,12 +461,17 @@ def _format_of(path: Path, format: str) -> str:
     found = _SUFFIXES.get(path.suffix.lower())
     if found is None:
         known = ", ".join(_SUFFIXES)
+        if path.suffix.lower() in _SHEETS:
+            raise ConfigError(
+                f"{shown_path(path)} is a spreadsheet; export it as CSV, and name that"
+            )
         raise ConfigError(
             f"{shown_path(path)}: the suffix {path.suffix!r} is none of {known}; set the format"
         )
     return found
 
 
+_SHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 LENGTH = "length_bucket"
 _BUCKETS = ("1 shortest", "2", "3", "4 longest")
 _MISSING = "(none)"

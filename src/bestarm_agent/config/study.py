@@ -161,13 +161,17 @@ def read_dollars(value: object) -> object:
 
 
 def read_share(value: object) -> object:
-    """Read "10%" and "0.1" as 0.1; leave numbers as they are."""
-    if not isinstance(value, str):
-        return value
-    match = _SHARE.fullmatch(value)
-    if match is None:
-        broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {shown(value)}')
-    return float(match[1]) / (100 if match[2] else 1)
+    """Read "10%" and "0.1" as 0.1; leave numbers as they are, but for those that mean percents."""
+    if isinstance(value, str):
+        match = _SHARE.fullmatch(value)
+        if match is None:
+            broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {shown(value)}')
+        value = float(match[1]) / 100 if match[2] else float(match[1])
+        if match[2]:
+            return value
+    if isinstance(value, int | float) and 1 < value <= 100:
+        broken(f'must be at most 1, got {value:g}; for {value:g} percent write "{value:g}%"')
+    return value
 
 
 Count: TypeAlias = Annotated[int, Strict(), Field(ge=1)]

@@ -203,10 +203,13 @@ class ReplayProvider(Provider[ReplayOptions]):
     def check(self, model: str) -> None:
         """Check that the file holds records of ``model``; raises ConfigError."""
         if self.options.by == "model" and model not in self._recording:
-            raise ConfigError(
-                f"{self.options.path} holds no records of {model!r}; "
-                f"{nearest(model, self._recording)}"
-            )
+            way_out = nearest(model, self._recording)
+            if any(name.startswith(f"{model}/") for name in self._recording):
+                way_out = (
+                    "its records are named by the labels of candidates: give the provider "
+                    "`by: candidate`"
+                )
+            raise ConfigError(f"{self.options.path} holds no records of {model!r}; {way_out}")
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the parameters that records depend on: none, or any with ``by: candidate``."""

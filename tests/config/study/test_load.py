@@ -152,6 +152,7 @@ APPENDED = [
     ("budget:\n  calls: -4", "line 8: `budget.calls` must be at least 1, got -4"),
     ("budget: {usd: five}", '`budget.usd` must be an amount of dollars such as 5 or "$5", got "fi'),
     ("budget: {share: 150%}", "`budget.share` must be at most 1, got 1.5"),
+    ("budget: {share: 10}", '`budget.share` must be at most 1, got 10; for 10 percent write "10%"'),
     ("budget: {calls: 2.5}", "`budget.calls` must be a whole number, got 2.5"),
     ("budget: {calls: yes}", '`budget.calls` must be a whole number, got "yes"'),
     ("budget: 5", "(`key: value`), got 5; keys that it takes: `usd`, `"),
