@@ -1,4 +1,4 @@
-"""GEPA's own reflection as a proposer, and its own loop on a study; gepa itself is the real one."""
+"""GEPA's own reflection as a proposer; gepa itself is the real one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from bestarm_agent import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, ProposerCalled
-from bestarm_agent.optimization.gepa import Adapter, split
+from bestarm_agent.optimization.gepa import split
 from tests.optimization.test_rounds import write_study
 from tests.support.commands import invoke
 from tests.support.studies import events_of
 
-gepa = pytest.importorskip("gepa", reason="needs the extra `gepa`")
+pytest.importorskip("gepa", reason="needs the extra `gepa`")
 
 # Stands for a model that reads GEPA's prompt, and writes down one operation that went wrong.
 REFLECTING = r"""
@@ -54,50 +54,6 @@ def test_reflection_proposes_and_the_rule_decides(
     best = (tmp_path / "best.txt").read_text()
     assert all(f"{op} is known" in best for op in ("plus", "minus", "times"))
     assert best.endswith("{{ a }} {{ op }} {{ b }}?\n")
-
-
-def test_gepas_loop_evaluates_by_a_study(tmp_path: Path) -> None:
-    path = gepa_study(tmp_path, prompts=PROMPTS[:1], budget={"pulls": 120})
-    with Adapter(path, model="python/reflecting:reflect") as adapter:
-        found = gepa.optimize(
-            adapter.seed,
-            adapter.examples[:20],
-            adapter.examples[20:],
-            adapter=adapter,
-            reflection_lm=adapter.ask,
-            stop_callbacks=adapter.is_spent,
-            max_metric_calls=200,
-            logger=Silent(),
-        )
-        standing = adapter.standing()
-    text = found.best_candidate["instruction"]
-    assert all(f"{op} is known" in text for op in ("plus", "minus", "times"))
-    assert found.val_aggregate_scores[found.best_idx] == 1.0
-    assert standing.spent.pulls <= 120
-    assert standing.spent.calls > standing.spent.pulls  # reflecting is on the same budget
-    assert {row.candidate.label for row in standing.rows} >= {"gepa-1"}
-
-
-def test_gepa_stops_where_the_budget_ends(tmp_path: Path) -> None:
-    path = gepa_study(tmp_path, prompts=PROMPTS[:1], budget={"calls": 40})
-    with Adapter(path, model="python/reflecting:reflect") as adapter:
-        gepa.optimize(
-            adapter.seed,
-            adapter.examples,
-            adapter=adapter,
-            reflection_lm=adapter.ask,
-            stop_callbacks=adapter.is_spent,
-            logger=Silent(),
-        )
-        assert adapter.is_spent()
-        assert adapter.standing().spent.calls <= 40
-
-
-class Silent:
-    """A logger that GEPA can use."""
-
-    def log(self, message: str) -> None:
-        """Print nothing."""
 
 
 @pytest.mark.parametrize(

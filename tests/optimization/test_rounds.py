@@ -148,13 +148,37 @@ def test_what_cannot_join_is_left_out_and_the_proposer_is_told(tmp_path: Path) -
 
     def propose(feedback: Feedback) -> Proposals:
         told.extend(feedback.refused)
-        return ["{{ nothing }}", "{{ a }", "{{ a }} {{ op }} {{ b }}?", {"model": "python/no:one"}]
+        wrong = {"name": "x", "txet": "{{ a }}"}
+        return [
+            "{{ nothing }}",
+            "{{ a }",
+            "{{ a }} {{ op }} {{ b }}?",
+            {"model": "python/no:one"},
+            wrong,
+        ]
 
-    standing, study = optimized(write_study(tmp_path), propose, rounds=2)
-    assert len(standing.rows) == 2
+    with pytest.raises(
+        ConfigError, match=r"no proposal could join, .*unknown.*; the run 2.* is kept"
+    ):
+        optimized(write_study(tmp_path), propose, rounds=2)
     assert [proposal for proposal, _ in told[:2]] == ["{{ nothing }}", "{{ a }"]
     assert "nothing" in told[0][1]
-    assert sum(notice.startswith("proposal round") for notice in study.notices) == 8
+    assert len(told) == 5
+
+
+@pytest.mark.parametrize(
+    ("proposal", "label"),
+    [
+        ({"name": "mine", "text": "{{ a }} {{ op }} {{ b }}! minus is known."}, "mine"),
+        ({"text": "{{ a }} {{ op }} {{ b }}! minus is known."}, "round1-1"),
+        ({"messages": [{"role": "user", "content": "{{ a }} {{ op }} {{ b }}!"}]}, "round1-1"),
+    ],
+)
+def test_a_prompt_as_a_study_holds_it_joins(
+    tmp_path: Path, proposal: dict[str, Json], label: str
+) -> None:
+    standing, _ = optimized(write_study(tmp_path), lambda _: [proposal], rounds=1)
+    assert label in {row.candidate.label for row in standing.rows}
 
 
 @pytest.mark.parametrize(
@@ -282,7 +306,7 @@ def test_the_winning_prompt_is_written_and_a_study_reads_it(
     nowhere = tmp_path / "none" / "best.yaml"
     done = invoke(capsys, "optimize", write_study(tmp_path), *flags, "--out", nowhere)
     assert done.code == 2
-    assert "the winner's prompt cannot be written to" in done.err
+    assert "best.yaml cannot be written: there is no folder" in done.err
 
 
 async def prompts_of(path: Path) -> list[PromptTemplate]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bestarm_agent.config.functions import Program, load_program
-from bestarm_agent.config.study import GEPA
+from bestarm_agent.config.study import GEPA, PromptSpec, template_of
+from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
@@ -61,7 +62,8 @@ class Feedback:
     )
 
 
-# A text or a prompt joins with the model and the parameters of the leader; the others name theirs.
+# A text or a prompt, also as a study's `prompts` hold it ({"name": ..., "text": ...}), joins with
+# the model and the parameters of the leader; a candidate names its own.
 Proposal: TypeAlias = str | PromptTemplate | Candidate | Mapping[str, Json]
 Proposals: TypeAlias = Iterable[Proposal] | None
 Proposer: TypeAlias = Callable[[Feedback], Proposals | Awaitable[Proposals]]
@@ -79,9 +81,9 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
     Args:
         study: an open study.
         proposer: called with a ``Feedback`` after each round; returns proposals, or nothing to end.
-            Each is the text of a prompt, a ``PromptTemplate``, or a candidate as
-            ``Study.add_candidates`` takes it. A coroutine function is awaited, another one runs in
-            a thread.
+            Each is the text of a prompt, a ``PromptTemplate``, a prompt as in a study file, or a
+            candidate as ``Study.add_candidates`` takes it. A coroutine function is awaited,
+            another one runs in a thread.
         rounds: how often it is asked at most, at least 1.
 
     Returns:
@@ -89,7 +91,8 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
 
     Raises:
         ConfigError: the study certifies, is a gate, or has one candidate, about which nothing is
-            asked; or the proposer failed, or returned something else, and the run is kept.
+            asked; or the proposer failed, returned something else, or nothing that could join. The
+            run is kept.
         StoreError: the store could not be written.
         ValueError: ``rounds`` is below 1.
     """
@@ -98,6 +101,7 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
     _check(study)
     program = proposer if isinstance(proposer, Program) else _program(proposer)
     refused: tuple[tuple[Proposal, str], ...] = ()
+    joined = study.proposer.rounds > 0  # or is to be counted as such, in a run that goes on
     for number in range(study.proposer.rounds + 1, rounds + 1):
         asked = study.standing().asked
         standing = await study.run(_part(study, rounds + 2 - number), confirm=False)
@@ -114,9 +118,15 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
         except BudgetEndedError:
             break
         refused = _join(study, proposals, feedback)
+        joined |= len(refused) < len(proposals)
         await study.proposer.end_rounds(number if proposals else rounds)
         if not proposals:
             break
+    if refused and not joined:
+        raise ConfigError(
+            f"no proposal could join, in the last round since {refused[-1][1]}; the run "
+            f"{study.run_id} is kept, and `bestarm-agent resume` goes on without proposals"
+        )
     return await study.run()
 
 
@@ -211,7 +221,7 @@ async def _proposals(program: Program, feedback: Feedback) -> list[Proposal]:
         if not isinstance(one, str | PromptTemplate | Candidate | Mapping):
             raise ConfigError(
                 f"proposer {program.name} returned {one!r:.80}; a proposal is a text, a "
-                "PromptTemplate, or a candidate as Study.add_candidates takes it"
+                "PromptTemplate, or a prompt or candidate as a study file holds it"
             )
     return proposals
 
@@ -223,15 +233,23 @@ def _join(
     refused = []
     for number, proposal in enumerate(proposals, start=1):
         name = f"round{feedback.round}-{number}"
-        spec: Candidate | Mapping[str, Json]
-        if isinstance(proposal, Candidate | Mapping):
-            spec = proposal
-        else:
-            prompt = PromptTemplate(name, proposal) if isinstance(proposal, str) else proposal
-            spec = replace(feedback.leader.candidate, prompt=prompt, label=prompt.name)
         try:
-            study.add_candidates([spec])
+            study.add_candidates([_candidate(proposal, name, feedback.leader.candidate)])
         except ConfigError as error:
             refused.append((proposal, str(error)))
             study.notices += (f"proposal {name} was left out: {error}",)
     return tuple(refused)
+
+
+def _candidate(proposal: Proposal, name: str, leader: Candidate) -> Candidate | Mapping[str, Json]:
+    """Return what joins for a proposal; raise ConfigError if a prompt is malformed."""
+    if isinstance(proposal, Candidate) or (isinstance(proposal, Mapping) and "model" in proposal):
+        return proposal
+    if isinstance(proposal, str):
+        prompt = PromptTemplate(name, proposal)
+    elif isinstance(proposal, PromptTemplate):
+        prompt = proposal
+    else:
+        spec = parse_row(PromptSpec, {"name": name, **proposal}, "the prompt")
+        prompt = template_of(spec.name or name, spec.text, spec.messages)
+    return replace(leader, prompt=prompt, label=prompt.name)
