@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors import Problem
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rules.pulse import Predictions
 from bestarm_agent.selectors.rules.ucb_e import UcbE, left_of_batch
 from bestarm_agent.selectors.types import Belief, State
+from bestarm_agent.stats.history import HistoryModel
 
 
 class NaivePooling(UcbE):

@@ -19,7 +19,7 @@ from benchmarks.report import Bench, markdown, run
 from numpy.typing import NDArray
 
 from bestarm_agent.preselection.features import PromptFeatures
-from bestarm_agent.preselection.rule import FloatArray, IntArray, PreselectionProblem
+from bestarm_agent.preselection.rule import FloatArray, IntArray
 from bestarm_agent.preselection.worth import Table, route
 from tests.support.bandit_model import replay_model
 
@@ -85,7 +85,7 @@ def regrets(
     """Cumulative weak regret (eq. 9) at the end of each repetition."""
     ends = []
     for seed in range(seeds):
-        made = RULES[rule](PreselectionProblem(*size, seed=seed))
+        made = RULES[rule](*size, seed)
         ends.append(float(replay_model(made, rounds(seed), k, n_ranked=n_ranked, seed=seed)[-1]))
     return ends
 
@@ -161,8 +161,8 @@ def routed(path: Path, length: int, rule: str, seeds: int) -> Any:  # noqa: ANN4
         # where the rule learns a theta, it starts at zero: every model equal
         flat = {} if rule in ("random", "mm", "linucb") else {"spread": 0.0}
         n_models = len(table.utility)
-        problem = PreselectionProblem(n_models, n_models * table.prompts.shape[1], seed)
-        chosen = route(RULES[rule](problem, **flat), table, order, 2)
+        made = RULES[rule](n_models, n_models * table.prompts.shape[1], seed, **flat)
+        chosen = route(made, table, order, 2)
         quality = table.gained(chosen, order)
         first = table.gained(chosen[:, :1], order)
         half = length // 2

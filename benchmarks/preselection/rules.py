@@ -10,12 +10,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.linucb import LinUcb
-from bestarm_agent.preselection.rule import (
-    Feedback,
-    FloatArray,
-    PreselectionProblem,
-    Preselector,
-)
+from bestarm_agent.preselection.rule import Feedback, FloatArray, Preselector
 
 
 class MaxTheta(Cppl):
@@ -54,11 +49,11 @@ class Mm(Preselector):
 
     name: ClassVar[str] = "mm"
 
-    def __init__(self, problem: PreselectionProblem, *, steps: int = 2) -> None:
-        super().__init__(problem)
+    def __init__(self, n_arms: int, n_features: int, seed: int = 0, *, steps: int = 2) -> None:
+        super().__init__(n_arms, n_features, seed)
         self.steps = steps
-        self.utilities: FloatArray = np.ones(problem.n_arms)
-        self._wins: FloatArray = np.ones(problem.n_arms)
+        self.utilities: FloatArray = np.ones(n_arms)
+        self._wins: FloatArray = np.ones(n_arms)
         self._sets: dict[bytes, tuple[NDArray[np.float64], int]] = {}  # stages met, how often
 
     def index(self, contexts: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -69,7 +64,7 @@ class Mm(Preselector):
         """Count the stages of the ranking, and take some steps of the algorithm."""
         for stage in range(min(feedback.n_ranked, len(feedback.order) - 1)):
             self._wins[feedback.order[stage]] += 1
-            row = np.zeros(self.problem.n_arms)
+            row = np.zeros(self.n_arms)
             row[feedback.order[stage:]] = 1.0
             _, count = self._sets.get(row.tobytes(), (row, 0))
             self._sets[row.tobytes()] = (row, count + 1)

@@ -19,7 +19,6 @@ from benchmarks.report import Bench, Part, markdown, run
 from numpy.typing import NDArray
 
 from bestarm_agent.engine.setup.history import learn_once
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.pulse import Pulse
@@ -27,6 +26,7 @@ from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.simulation.curves import TARGET, hardness, isotonic_crossing
 from bestarm_agent.simulation.replay import SimulatedCalls, replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
+from bestarm_agent.stats.history import HistoryModel
 from tests.support.published_programs import PublishedPulse
 
 Array: TypeAlias = NDArray[np.float64]

@@ -28,7 +28,6 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
 from bestarm_agent.selectors.types import Problem, State, Tell
-from tests.support.published_programs import ColdUcbELrf
 
 BATCH = 32
 SIZES = [(154, 805), (205, 784), (1000, 2000)]
@@ -89,13 +88,11 @@ def measure_pulls(name: str, shape: tuple[int, int], in_flight: int, n: int) -> 
     return Measurement((time.process_time() - began) / n, peak_mb())
 
 
-def measure_lrf(
-    shape: tuple[int, int], n_batches: int, rule: type[UcbELrf] = UcbELrf
-) -> Measurement:
+def measure_lrf(shape: tuple[int, int], n_batches: int) -> Measurement:
     """Batches of ``ucb-e-lrf``, from a tenth of the scores on."""
     scores = scores_of(shape)
     problem = Problem(*shape, track_intervals=False)
-    selector = Pairs(rule(problem, warm_up=0.1, batch=BATCH))
+    selector = Pairs(UcbELrf(problem, warm_up=0.1, batch=BATCH))
     pull(selector, scores, round(0.1 * scores.size) + BATCH)
     began = time.process_time()
     pull(selector, scores, n_batches * BATCH)
@@ -139,13 +136,12 @@ def report_lrf(sizes: list[tuple[int, int]], n_batches: int) -> None:
     has_rival = importlib.util.find_spec("banditeval") is not None
     print(f"\nOne batch of {BATCH} of ucb-e-lrf, seconds of CPU; peak memory")
     print("" if has_rival else "(banditeval is not installed)\n", end="")
-    print(f"{'size':<14}{'ours':>9}{'MB':>6}{'cold fits':>11}", end="")
+    print(f"{'size':<14}{'ours':>9}{'MB':>6}", end="")
     print(f"{'banditeval':>12}{'MB':>7}{'times':>8}{'its ucbe':>11}" if has_rival else "")
     for shape in sizes:
         warm = alone(measure_lrf, shape, n_batches)
-        cold = alone(measure_lrf, shape, max(1, n_batches // 4), rule=ColdUcbELrf)
         size = f"{shape[0]} x {shape[1]}"
-        print(f"{size:<14}{warm.seconds:>9.4f}{warm.peak_mb:>6.0f}{cold.seconds:>11.4f}", end="")
+        print(f"{size:<14}{warm.seconds:>9.4f}{warm.peak_mb:>6.0f}", end="")
         print(_beside(shape, warm) if has_rival else "", flush=True)
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from benchmarks.baselines.naive_pooling import NaivePooling
 
-from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem, State, Tell
+from bestarm_agent.stats.history import Factors, HistoryModel, Validation
 from tests.support.selector_suite import Run, SelectorSuite, World
 
 USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, n_candidates=50)

@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 from benchmarks.preselection.rules import EpsilonGreedy, MaxTheta
 
-from bestarm_agent.preselection.cppl import (
-    Cppl,
-)
-from bestarm_agent.preselection.rule import Feedback, PreselectionProblem, Preselector
+from bestarm_agent.preselection.cppl import Cppl
+from bestarm_agent.preselection.rule import Feedback, Preselector
 from tests.support.bandit_model import draw_ranking, weak_regret
 from tests.support.feedback import winner_feedback
 
 
 def test_one_step_by_hand() -> None:
     """d = 1, contexts 1 and 0, theta starts at 0: the first winner pulls by 2 * (1 - 1/2)."""
-    rule = Cppl(PreselectionProblem(2, 1), spread=0.0)
+    rule = Cppl(2, 1, spread=0.0)
     contexts = np.array([[1.0], [0.0]])
     rule.learn(winner_feedback(contexts, [0, 1], winner=0))
     assert rule.theta == pytest.approx([1.0])
@@ -28,7 +26,7 @@ def test_one_step_by_hand() -> None:
 
 def test_the_bound_by_hand() -> None:
     """After one winner of contexts 1 and 0: S = 1 + p (1 - p), V = 1 + (1 - p)^2 at theta = 1."""
-    rule = Cppl(PreselectionProblem(2, 1), spread=0.0)
+    rule = Cppl(2, 1, spread=0.0)
     contexts = np.array([[1.0], [0.0]])
     rule.learn(winner_feedback(contexts, [0, 1], winner=0))
     p = exp(1) / (1 + exp(1))
@@ -42,7 +40,7 @@ def test_the_bound_by_hand() -> None:
 
 def test_the_rank_one_form_is_the_operator_norm() -> None:
     rng = np.random.default_rng(4)
-    rule = Cppl(PreselectionProblem(4, 5), ridge=0.5)
+    rule = Cppl(4, 5)
     for _ in range(40):
         rule.learn(Feedback(rng.normal(size=(4, 5)), np.arange(4)))
     inverse = np.linalg.inv(rule.information)
@@ -57,7 +55,7 @@ def test_the_rank_one_form_is_the_operator_norm() -> None:
 def test_variances_shrink_as_one_over_t() -> None:
     rng = np.random.default_rng(5)
     theta, probe = np.array([1.0, 0.0, -1.0]), np.eye(3)
-    rule = Cppl(PreselectionProblem(4, 3))
+    rule = Cppl(4, 3)
     seen = {}
     for t in range(1, 4001):
         contexts = rng.random((4, 3))
@@ -72,7 +70,7 @@ def test_variances_shrink_as_one_over_t() -> None:
 def test_learning_with_a_known_model_finds_theta() -> None:
     rng = np.random.default_rng(6)
     theta = np.array([2.0, -1.0, 0.5])
-    rule = Cppl(PreselectionProblem(5, 3, seed=1))
+    rule = Cppl(5, 3, seed=1)
     for _ in range(4000):
         contexts = rng.random((5, 3))
         order = draw_ranking(contexts @ theta, rng)
@@ -85,32 +83,32 @@ def test_an_arm_that_nobody_tried_is_explored() -> None:
     contexts = np.eye(3)
     tried = {}
     for make in (MaxTheta, Cppl):
-        rule: Preselector = make(PreselectionProblem(3, 3), spread=0.0)
+        rule: Preselector = make(3, 3, spread=0.0)
         for turn in range(40):
             rule.learn(winner_feedback(contexts, [0, 1], winner=turn % 2))
         rule.learn(winner_feedback(contexts, [1, 2], winner=1))
-        tried[rule.name] = 2 in rule.choose(contexts, 1)
+        tried[rule.name] = 2 in rule.choose(contexts, 1, 0)
     assert tried == {"max-theta": False, "cppl": True}
 
 
 def test_epsilon_one_is_random_and_zero_is_max_theta() -> None:
-    problem = PreselectionProblem(5, 5, seed=2)
     contexts = np.eye(5)
-    always, never = EpsilonGreedy(problem), EpsilonGreedy(problem)
+    always, never = EpsilonGreedy(5, 5, seed=2), EpsilonGreedy(5, 5, seed=2)
     always.epsilon, never.epsilon = 1.0, 0.0
-    counts = np.bincount([always.choose(contexts, 1)[0] for _ in range(500)], minlength=5)
+    counts = np.bincount([always.choose(contexts, 1, t)[0] for t in range(500)], minlength=5)
     assert counts.min() > 60  # 100 expected; the chance of 60 or fewer in a place is 2e-6
-    assert never.choose(contexts, 3).tolist() == MaxTheta(problem).choose(contexts, 3).tolist()
+    greedy = MaxTheta(5, 5, seed=2)
+    assert never.choose(contexts, 3, 0).tolist() == greedy.choose(contexts, 3, 0).tolist()
 
 
 def test_regret_falls_below_that_of_random_arms() -> None:
     rng = np.random.default_rng(7)
     theta = np.array([-3.0, 3.0, 0.0, 1.0, -1.0])
-    rule = Cppl(PreselectionProblem(20, 5, seed=3))
+    rule = Cppl(20, 5, seed=3)
     regrets = []
-    for _ in range(600):
+    for turn in range(600):
         contexts = rng.random((20, 5))
-        chosen = rule.choose(contexts, 3)
+        chosen = rule.choose(contexts, 3, turn)
         utilities = contexts @ theta
         regrets.append(weak_regret(utilities, chosen))
         rule.learn(Feedback(contexts, chosen[draw_ranking(utilities[chosen], rng)]))

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from benchmarks.preselection.rules import RULES
 
+from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.rule import (
     Feedback,
-    PreselectionProblem,
     Preselector,
     score_feedback,
 )
-from tests.support.preselector_suite import PROBLEM, PreselectorSuite
+from tests.support.preselector_suite import PreselectorSuite
 
 
 class TestCppl(PreselectorSuite):
     name: ClassVar[str] = "cppl"
 
-    def make(self, problem: PreselectionProblem) -> Preselector:
-        return RULES[self.name](problem)
+    def make(self, n_arms: int, n_features: int, seed: int) -> Preselector:
+        return RULES[self.name](n_arms, n_features, seed)
 
 
 class TestMaxTheta(TestCppl):
@@ -37,34 +37,10 @@ class TestRandom(TestCppl):
     learns = False
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "message"),
-    [
-        ("cppl", {"omega": -1.0}, "omega must be >= 0, got -1"),
-        ("cppl", {"ridge": 0.0}, "ridge must be > 0, got 0"),
-        ("cppl", {"alpha": 0.5}, r"alpha must be in \(1/2, 1\), got 0.5"),
-        ("cppl", {"gamma": 0.0}, "gamma must be > 0"),
-        ("cppl", {"spread": -1.0}, "spread must be >= 0"),
-        ("linucb", {"width": -1.0}, "width must be >= 0"),
-        ("linucb", {"ridge": 0.0}, "ridge must be > 0"),
-    ],
-)
-def test_bad_parameters_are_refused(name: str, params: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RULES[name](PROBLEM, **params)
-
-
-@pytest.mark.parametrize(
-    ("n_arms", "n_features", "seed", "message"),
-    [
-        (1, 1, 0, "n_arms must be >= 2, got 1"),
-        (2, 0, 0, "n_features must be >= 1, got 0"),
-        (2, 1, -1, "seed must be >= 0, got -1"),
-    ],
-)
-def test_bad_problems_are_refused(n_arms: int, n_features: int, seed: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PreselectionProblem(n_arms, n_features, seed)
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 0)])
+def test_sizes_without_a_choice_are_refused(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=f"n_arms={sizes[0]}, n_features={sizes[1]}"):
+        Cppl(*sizes)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from benchmarks.preselection.rules import Mm
 
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.records import Record, RouterSettings
-from bestarm_agent.preselection.rule import FloatArray, PreselectionProblem
+from bestarm_agent.preselection.rule import FloatArray
 from bestarm_agent.preselection.worth import (
     Table,
     Worth,
@@ -77,7 +77,7 @@ def test_dollars_are_paid_for_each_that_is_run_and_the_best_answer_counts() -> N
 def test_a_rule_that_learns_nothing_of_prompts_gains_what_a_fixed_choice_does() -> None:
     """Routing by wins alone, where one candidate always wins: both run it."""
     scores = np.array([[1.0] * 60, [0.0] * 60, [0.0] * 60, [0.0] * 60])
-    chosen = route(Mm(PreselectionProblem(4, 8)), table(scores, np.zeros(60)), np.arange(60), 1)
+    chosen = route(Mm(4, 8), table(scores, np.zeros(60)), np.arange(60), 1)
     assert set(chosen[30:, 0].tolist()) == {0}
 
 

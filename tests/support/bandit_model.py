@@ -54,7 +54,7 @@ def replay_model(
     draws = KeyedRandom(seed, "answers")
     regrets = []
     for t, (contexts, log_utilities) in enumerate(rounds):
-        chosen = rule.choose(contexts, k)
+        chosen = rule.choose(contexts, k, t)
         regrets.append(weak_regret(log_utilities, chosen))
         order = chosen[draw_ranking(log_utilities[chosen], draws.at(t))]
         rule.learn(Feedback(contexts, order, n_ranked))

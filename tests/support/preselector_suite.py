@@ -11,12 +11,11 @@ from bestarm_agent.preselection.rule import (
     Feedback,
     FloatArray,
     IntArray,
-    PreselectionProblem,
     Preselector,
 )
 from tests.support.bandit_model import draw_ranking
 
-PROBLEM = PreselectionProblem(n_arms=6, n_features=4, seed=3)
+SIZES = 6, 4, 3  # arms, features, seed
 
 
 class PreselectorSuite:
@@ -24,49 +23,49 @@ class PreselectorSuite:
 
     learns: ClassVar[bool] = True  # whether the rule gets better by learning
 
-    def make(self, problem: PreselectionProblem) -> Preselector:
+    def make(self, n_arms: int, n_features: int, seed: int) -> Preselector:
         """Make the rule."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("k", [1, 2, 6])
     def test_it_chooses_k_distinct_arms(self, k: int) -> None:
-        rule = self.make(PROBLEM)
+        rule = self.make(*SIZES)
         for turn in range(20):
-            chosen = rule.choose(contexts(turn), k)
+            chosen = rule.choose(contexts(turn), k, turn)
             assert chosen.shape == (k,)
             assert len(set(chosen.tolist())) == k
             assert set(chosen.tolist()) <= set(range(6))
 
     def test_it_keeps_to_the_arms_that_can_be_run(self) -> None:
-        rule = self.make(PROBLEM)
+        rule = self.make(*SIZES)
         allowed = np.array([False, True, False, True, True, False])
         for turn in range(20):
-            assert set(rule.choose(contexts(turn), 2, allowed=allowed).tolist()) <= {1, 3, 4}
-        assert set(rule.choose(contexts(0), 3, allowed=allowed).tolist()) == {1, 3, 4}
+            assert set(rule.choose(contexts(turn), 2, turn, allowed=allowed).tolist()) <= {1, 3, 4}
+        assert set(rule.choose(contexts(0), 3, 0, allowed=allowed).tolist()) == {1, 3, 4}
 
     def test_it_refuses_what_does_not_fit(self) -> None:
-        rule = self.make(PROBLEM)
+        rule = self.make(*SIZES)
         with pytest.raises(ValueError, match=r"k must be in 1\.\.6.*got 7"):
-            rule.choose(contexts(0), 7)
+            rule.choose(contexts(0), 7, 0)
         with pytest.raises(ValueError, match=r"k must be in 1\.\.1.*got 2"):
-            rule.choose(contexts(0), 2, allowed=np.arange(6) == 3)
+            rule.choose(contexts(0), 2, 0, allowed=np.arange(6) == 3)
         with pytest.raises(ValueError, match=r"shape \(6, 4\), got \(6, 5\)"):
-            rule.choose(np.zeros((6, 5)), 2)
+            rule.choose(np.zeros((6, 5)), 2, 0)
         with pytest.raises(ValueError, match="finite"):
-            rule.choose(np.full((6, 4), np.nan), 2)
+            rule.choose(np.full((6, 4), np.nan), 2, 0)
         with pytest.raises(ValueError, match=r"shape \(6, 4\)"):
             rule.learn(Feedback(np.zeros((3, 4)), np.array([0, 1])))
 
     @pytest.mark.parametrize("n_ranked", [1, 2, 3])
     def test_the_same_seed_chooses_the_same_and_state_is_finite(self, n_ranked: int) -> None:
-        one, other = self.make(PROBLEM), self.make(PROBLEM)
+        one, other = self.make(*SIZES), self.make(*SIZES)
         for turn in range(60):
             assert step(one, turn, n_ranked).tolist() == step(other, turn, n_ranked).tolist()
         for array in one.state().values():
             assert np.isfinite(array).all()
 
     def test_it_goes_on_from_its_state(self) -> None:
-        one, other = self.make(PROBLEM), self.make(PROBLEM)
+        one, other = self.make(*SIZES), self.make(*SIZES)
         for turn in range(40):
             step(one, turn, 1)
         state = one.state()
@@ -75,11 +74,11 @@ class PreselectorSuite:
             assert step(one, turn, 1).tolist() == step(other, turn, 1).tolist()
 
     def test_its_state_is_its_own(self) -> None:
-        rule = self.make(PROBLEM)
+        rule = self.make(*SIZES)
         step(rule, 0, 1)
         state = rule.state()
         before = {key: value.copy() for key, value in state.items()}
-        other = self.make(PROBLEM)
+        other = self.make(*SIZES)
         other.restore(state)
         for turn in range(10):
             step(rule, turn, 1)
@@ -88,33 +87,34 @@ class PreselectorSuite:
 
     def test_it_refuses_a_state_that_lacks_something(self) -> None:
         with pytest.raises(ValueError, match=r"lacks.*counts"):
-            self.make(PROBLEM).restore({})
+            self.make(*SIZES).restore({})
 
     def test_feedback_may_come_late_in_any_number(self) -> None:
-        rule = self.make(PROBLEM)
-        open_choices = [(contexts(turn), rule.choose(contexts(turn), 2)) for turn in range(10)]
-        for seen, chosen in reversed(open_choices[3:]):
-            rule.learn(Feedback(seen, chosen))
-        assert (rule.n_chosen, rule.n_learnt) == (10, 7)
+        rule = self.make(*SIZES)
+        seen = [contexts(turn) for turn in range(10)]
+        open_choices = [(one, rule.choose(one, 2, turn)) for turn, one in enumerate(seen)]
+        for one, chosen in reversed(open_choices[3:]):
+            rule.learn(Feedback(one, chosen))
+        assert rule.n_learnt == 7
 
     def test_large_contexts_do_not_overflow(self) -> None:
-        rule = self.make(PROBLEM)
+        rule = self.make(*SIZES)
         for turn in range(50):
             seen = 500.0 * contexts(turn)
-            rule.learn(Feedback(seen, rule.choose(seen, 3)))
+            rule.learn(Feedback(seen, rule.choose(seen, 3, turn)))
         assert np.isfinite(rule.state().get("theta", np.zeros(1))).all()
 
     def test_it_learns_an_arm_that_always_wins(self) -> None:
         if not self.learns:
             pytest.skip("the rule does not learn")
-        rule = self.make(PreselectionProblem(n_arms=4, n_features=4, seed=1))
+        rule = self.make(4, 4, 1)
         seen = np.eye(4)
-        for _ in range(300):
-            chosen = rule.choose(seen, 2)
+        for turn in range(300):
+            chosen = rule.choose(seen, 2, turn)
             scores = (chosen == 2).astype(np.float64)
             order = np.argsort(-scores, kind="stable")
             rule.learn(Feedback(seen, chosen[order], 1, scores[order]))
-        hits = sum(2 in rule.choose(seen, 2) for _ in range(100))
+        hits = sum(2 in rule.choose(seen, 2, turn) for turn in range(300, 400))
         assert hits >= 80  # epsilon-greedy explores a tenth of the time, and then hits half
 
 
@@ -127,7 +127,7 @@ def step(rule: Preselector, turn: int, n_ranked: int) -> IntArray:
     """Choose three arms, draw their ranking from a fixed model, and learn it."""
     rng = np.random.default_rng([8, turn])
     seen = contexts(turn)
-    chosen = rule.choose(seen, 3)
+    chosen = rule.choose(seen, 3, turn)
     utilities = seen[chosen] @ np.array([2.0, 0.0, -1.0, 0.5])
     rule.learn(Feedback(seen, chosen[draw_ranking(utilities, rng)], n_ranked))
     return chosen

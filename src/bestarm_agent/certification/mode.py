@@ -27,8 +27,8 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.stats.non_inferiority import Verdict
 
 _MOST_LABELS = 10_000  # how far to look for a number that suffices

@@ -31,7 +31,7 @@ from bestarm_agent.engine.setup.open_run import (
 )
 from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.history import HistoryModel
+from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.store.run_state import RunState, fold
 from bestarm_agent.store.store import RunLog, Store, closing, open_store
 

@@ -21,8 +21,8 @@ from bestarm_agent.gate.pairs import GatePlan, Part
 from bestarm_agent.gate.summary import TITLE_WIDTH, gate_result
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.words import run_json, run_lines
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.stats.non_inferiority import Question, shown
 
 

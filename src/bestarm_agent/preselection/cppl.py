@@ -44,7 +44,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from bestarm_agent.preselection.rule import Feedback, FloatArray, PreselectionProblem, Preselector
+from bestarm_agent.preselection.rule import Feedback, FloatArray, Preselector
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
@@ -52,59 +52,38 @@ class Cppl(Preselector):
     """Contextual preselection under the Plackett-Luce model.
 
     Args:
-        problem: arms, features and seed.
-        omega: width of the bounds, >= 0; the paper uses 1.
-        ridge: what the two sums behind the covariance start with, > 0.
-        gamma: learning rate of the first step, > 0; the paper uses 2.
-        alpha: how fast the rate falls, in (1/2, 1); the paper uses 0.6.
+        n_arms, n_features, seed: as for every rule.
         spread: theta starts uniform on [0, spread]; 0 starts at zero, where every arm is equal.
 
     Example:
         >>> contexts = np.eye(3)
-        >>> rule = Cppl(PreselectionProblem(n_arms=3, n_features=3))
-        >>> for _ in range(30):
-        ...     best_first = np.sort(rule.choose(contexts, 2))[::-1]
+        >>> rule = Cppl(n_arms=3, n_features=3)
+        >>> for draw in range(30):
+        ...     best_first = np.sort(rule.choose(contexts, 2, draw))[::-1]
         ...     _ = rule.learn(Feedback(contexts, best_first))
-        >>> rule.choose(contexts, 1).tolist()
+        >>> rule.choose(contexts, 1, 30).tolist()
         [2]
     """
 
     name: ClassVar[str] = "cppl"
     saved: ClassVar[Sequence[str]] = ("theta", "latest", "information", "scatter")
 
-    def __init__(
-        self,
-        problem: PreselectionProblem,
-        *,
-        omega: float = 1.0,
-        ridge: float = 1.0,
-        gamma: float = 2.0,
-        alpha: float = 0.6,
-        spread: float = 1.0,
-    ) -> None:
-        if not 0 <= omega < np.inf:
-            raise ValueError(f"omega must be >= 0, got {omega}")
-        if not ridge > 0:
-            raise ValueError(f"ridge must be > 0, got {ridge}")
-        if not gamma > 0:
-            raise ValueError(f"gamma must be > 0, got {gamma}")
-        if not 0.5 < alpha < 1:
-            raise ValueError(f"alpha must be in (1/2, 1), got {alpha}")
-        if not 0 <= spread < np.inf:
-            raise ValueError(f"spread must be >= 0, got {spread}")
-        super().__init__(problem)
-        self.omega, self.gamma, self.alpha = omega, gamma, alpha
-        d = problem.n_features
-        start = KeyedRandom(problem.seed, "preselection theta").at(0).random(d)
+    # as in the paper: the width of the bounds, the rate of the first step, and how fast it falls
+    omega, gamma, alpha = 1.0, 2.0, 0.6
+    ridge = 1.0  # what the two sums behind the covariance start with
+
+    def __init__(self, n_arms: int, n_features: int, seed: int = 0, *, spread: float = 1.0) -> None:
+        super().__init__(n_arms, n_features, seed)
+        start = KeyedRandom(seed, "preselection theta").at(0).random(n_features)
         self.latest: FloatArray = spread * start  # theta^, (line 1)
         self.theta: FloatArray = self.latest.copy()  # theta-, (line 2)
-        self.information: FloatArray = ridge * np.eye(d)  # -t S, plus the ridge
-        self.scatter: FloatArray = ridge * np.eye(d)  # t V, plus the ridge
+        self.information: FloatArray = self.ridge * np.eye(n_features)  # -t S, plus the ridge
+        self.scatter: FloatArray = self.ridge * np.eye(n_features)  # t V, plus the ridge
         self._factor: FloatArray | None = None  # Cholesky factor of ``information``
 
     def index(self, contexts: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return log(v^ + c) of each arm, which orders as v^ + c does and cannot overflow."""
-        t, d = max(self.n_learnt, 1), self.problem.n_features
+        t, d = max(self.n_learnt, 1), self.n_features
         log_utility = contexts @ self.theta  # (line 5), log of (13)
         width = 2 * log(t) + d + 2 * sqrt(d * log(t))
         relative = self.omega * np.sqrt(width * self.variances(contexts))  # c / v^

@@ -16,32 +16,20 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-from bestarm_agent.preselection.rule import Feedback, FloatArray, PreselectionProblem, Preselector
+from bestarm_agent.preselection.rule import Feedback, FloatArray, Preselector
 
 
 class LinUcb(Preselector):
-    """Choose by the upper confidence bound of the predicted score.
-
-    Args:
-        problem: arms, features and seed.
-        width: standard errors added to the prediction, >= 0.
-        ridge: > 0.
-    """
+    """Choose by the upper confidence bound of the predicted score."""
 
     name: ClassVar[str] = "linucb"
     saved: ClassVar[Sequence[str]] = ("gram", "moment")
+    width, ridge = 0.3, 1.0  # standard errors added to the prediction; of the regression
 
-    def __init__(
-        self, problem: PreselectionProblem, *, width: float = 0.3, ridge: float = 1.0
-    ) -> None:
-        if not width >= 0:
-            raise ValueError(f"width must be >= 0, got {width}")
-        if not ridge > 0:
-            raise ValueError(f"ridge must be > 0, got {ridge}")
-        super().__init__(problem)
-        self.width = width
-        self.gram: FloatArray = ridge * np.eye(problem.n_features)
-        self.moment: FloatArray = np.zeros(problem.n_features)
+    def __init__(self, n_arms: int, n_features: int, seed: int = 0) -> None:
+        super().__init__(n_arms, n_features, seed)
+        self.gram: FloatArray = self.ridge * np.eye(n_features)
+        self.moment: FloatArray = np.zeros(n_features)
         self.renew()
 
     def index(self, contexts: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -13,7 +13,7 @@ from bestarm_agent.config.yaml import check_file, parse_row
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.linucb import LinUcb
-from bestarm_agent.preselection.rule import PreselectionProblem, Preselector
+from bestarm_agent.preselection.rule import Preselector
 
 _VERDICTS = ("winner", "ranking", "scores")
 
@@ -122,8 +122,8 @@ class RouterSettings(_Part):
 
     def make_rule(self, n_arms: int, n_features: int, seed: int) -> Preselector:
         """Make the rule for prompts of so many features; all candidates begin equal."""
-        problem = PreselectionProblem(n_arms, n_arms * n_features, seed)
-        return LinUcb(problem) if self.rule == "linucb" else Cppl(problem, spread=0.0)
+        sizes = n_arms, n_arms * n_features, seed
+        return LinUcb(*sizes) if self.rule == "linucb" else Cppl(*sizes, spread=0.0)
 
 
 def parse_settings(texts: Sequence[str]) -> RouterSettings:

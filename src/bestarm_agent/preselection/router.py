@@ -2,7 +2,7 @@
 
 1. ``choose``: the prompt's features give each candidate's context; the rule (``cppl`` or
    ``linucb``) names the k candidates of the largest index.
-2. ``learn``: a record's scores (less what the dollars weigh) or its ranking become the feedback.
+2. ``learn``: a record's scores, or places, less what the dollars weigh, become the feedback.
 3. Until ``collect`` records are there, features of prompts cannot be made: choices are random, and
    records wait.
 4. ``save``: settings, candidates and waiting records as JSON, features and rule as arrays, in one
@@ -159,7 +159,7 @@ class Router:
         if self._rule is None:
             rows = self._early.at(draw).permutation(np.flatnonzero(allowed))[:k]
         else:
-            rows = self._rule.choose(self._contexts(prompt), k, allowed=allowed, draw=draw)
+            rows = self._rule.choose(self._contexts(prompt), k, draw, allowed=allowed)
         return [self.candidates[row].name for row in rows]
 
     def learn(self, record: Record) -> bool:
@@ -217,17 +217,13 @@ class Router:
         return contexts_of(self._features.vectors([prompt])[0], len(self.candidates))
 
     def _feedback(self, record: Record) -> Feedback:
-        contexts, weight = self._contexts(record.prompt), self.settings.cost_weight
-        if record.scores or weight:
-            rows = self._rows(record.shown)
-            quality = record.scores or quality_by_place(record)
-            prices = [self.candidates[row].usd or 0.0 for row in rows]
-            usd = [record.usd.get(name, p) for name, p in zip(record.shown, prices, strict=True)]
-            utility = np.array([quality[name] for name in record.shown]) - weight * np.array(usd)
-            return score_feedback(contexts, rows, utility, self._ties.at(self.n_learnt))
-        rest = [name for name in record.shown if name not in record.ranking]
-        order = np.array(self._rows((*record.ranking, *rest)), dtype=np.intp)
-        return Feedback(contexts, order, len(record.ranking))
+        rows, quality = self._rows(record.shown), record.scores or quality_by_place(record)
+        prices = [self.candidates[row].usd or 0.0 for row in rows]
+        usd = [record.usd.get(name, p) for name, p in zip(record.shown, prices, strict=True)]
+        utility = np.array([quality[name] for name in record.shown])
+        utility -= self.settings.cost_weight * np.array(usd)
+        ties = self._ties.at(self.n_learnt)
+        return score_feedback(self._contexts(record.prompt), rows, utility, ties)
 
     def _rows(self, names: Iterable[str]) -> list[int]:
         """Return the rows of candidates; raise ConfigError if one is unknown."""

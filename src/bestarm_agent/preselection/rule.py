@@ -1,4 +1,4 @@
-"""The base of preselection rules: its problem, its feedback, choosing k arms, a state to save.
+"""The base of preselection rules: its feedback, choosing k arms, a state to save.
 
 A rule gives each arm an index for the context at hand; the k arms of the largest are run. What
 became of them comes back as ``Feedback``, perhaps late or never.
@@ -22,20 +22,6 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 _PATIENCE = 100  # ``n_ties`` from which a rule explores
-
-
-@dataclass(frozen=True, slots=True)
-class PreselectionProblem:
-    """The size of a preselection problem, and its seed."""
-
-    n_arms: int  # arms that can be chosen, >= 2
-    n_features: int  # length d of an arm's context vector, >= 1
-    seed: int = 0  # of all random choices, >= 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("n_arms", 2), ("n_features", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +86,25 @@ class Preselector(ABC):
 
     Feedback may come late or never: ``learn`` needs only the contexts that ``choose`` saw. All that
     was learned is in ``state()``, so that another process can continue.
+
+    Args:
+        n_arms: that can be chosen, >= 2.
+        n_features: length d of an arm's context vector, >= 1.
+        seed: of all random choices, >= 0.
     """
 
     name: ClassVar[str]
     saved: ClassVar[Sequence[str]] = ()  # attributes, arrays all, that hold what was learned
 
-    def __init__(self, problem: PreselectionProblem) -> None:
-        self.problem = problem
-        self.n_chosen = 0  # contexts seen by ``choose``
+    def __init__(self, n_arms: int, n_features: int, seed: int = 0) -> None:
+        if n_arms < 2 or n_features < 1:
+            raise ValueError(
+                f"2 arms and 1 feature are the least, got n_arms={n_arms}, n_features={n_features}"
+            )
+        self.n_arms, self.n_features, self.seed = n_arms, n_features, seed
         self.n_learnt = 0  # feedbacks that something was learned from
         self.n_ties = 0  # feedbacks that taught nothing; each that did takes a quarter off
-        self._draws = KeyedRandom(problem.seed, "preselection choice")
+        self._draws = KeyedRandom(seed, "preselection choice")
 
     @abstractmethod
     def index(self, contexts: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -127,9 +121,9 @@ class Preselector(ABC):
         self,
         contexts: FloatArray,
         k: int,
+        draw: int,
         *,
         allowed: BoolArray | None = None,
-        draw: int | None = None,
     ) -> IntArray:
         """Return k distinct arms to run, the most promising first.
 
@@ -139,18 +133,17 @@ class Preselector(ABC):
         Args:
             contexts: (n, d) context vector of each arm.
             k: how many, 1 <= k <= arms allowed.
+            draw: in [0, 2^64), decides the choice's random numbers.
             allowed: (n,) arms that can be run; None if all can.
-            draw: in [0, 2^64), decides the choice's random numbers; None counts up.
 
         Raises:
             ValueError: shapes do not fit, or fewer than k arms are allowed.
         """
         self._check_contexts(contexts)
-        n_allowed = self.problem.n_arms if allowed is None else int(allowed.sum())
+        n_allowed = self.n_arms if allowed is None else int(allowed.sum())
         if not 1 <= k <= n_allowed:
             raise ValueError(f"k must be in 1..{n_allowed}, the arms that can be run, got {k}")
-        rng = self._draws.at(self.n_chosen if draw is None else draw)
-        self.n_chosen += 1
+        rng = self._draws.at(draw)
         index = self.index(contexts, rng)
         if allowed is not None:
             index = np.where(allowed, index, -np.inf)
@@ -163,7 +156,7 @@ class Preselector(ABC):
     def learn(self, feedback: Feedback) -> bool:
         """Learn from one feedback; return False for a tie of all, which teaches nothing.
 
-        Raise ValueError if the contexts do not fit the problem.
+        Raise ValueError if the contexts do not fit the rule.
         """
         self._check_contexts(feedback.contexts)
         if not feedback.n_ranked:
@@ -177,21 +170,21 @@ class Preselector(ABC):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that was learned, as arrays that the rule does not share."""
-        counts = np.array([self.n_chosen, self.n_learnt, self.n_ties], dtype=np.int64)
+        counts = np.array([self.n_learnt, self.n_ties], dtype=np.int64)
         return {"counts": counts, **{name: getattr(self, name).copy() for name in self.saved}}
 
     def restore(self, state: Arrays) -> None:
-        """Continue from a state of the same rule and problem; raises ValueError if incomplete."""
+        """Continue from a state of the same rule and sizes; raises ValueError if incomplete."""
         missing = {"counts", *self.saved} - set(state)
         if missing:
             raise ValueError(f"the state of {self.name} lacks {', '.join(sorted(missing))}")
-        self.n_chosen, self.n_learnt, self.n_ties = (int(count) for count in state["counts"])
+        self.n_learnt, self.n_ties = (int(count) for count in state["counts"])
         for name in self.saved:
             setattr(self, name, np.array(state[name]))
         self.renew()
 
     def _check_contexts(self, contexts: FloatArray) -> None:
-        expected = (self.problem.n_arms, self.problem.n_features)
+        expected = (self.n_arms, self.n_features)
         if contexts.shape != expected:
             raise ValueError(f"contexts must have shape {expected}, got {contexts.shape}")
         if not np.isfinite(contexts).all():

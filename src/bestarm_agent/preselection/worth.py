@@ -128,12 +128,12 @@ def route(rule: Preselector, table: Table, order: IntArray, k: int) -> IntArray:
     learns no more. ``order`` (T,) holds the prompts as they arrive. Return the (T, k) choices, the
     most promising first.
     """
-    draws = KeyedRandom(rule.problem.seed, "ties of scores")
+    draws = KeyedRandom(rule.seed, "ties of scores")
     chosen = np.empty((len(order), k), dtype=np.intp)
     n_paired = len(order) // 2 if k == 1 else len(order)
     for t, prompt in enumerate(order):
         contexts = contexts_of(table.prompts[prompt], len(table.utility))
-        run = rule.choose(contexts, max(k, 2) if t < n_paired else k)
+        run = rule.choose(contexts, max(k, 2) if t < n_paired else k, t)
         chosen[t] = run[:k]
         if len(run) > 1:
             seen = table.utility[run, prompt]
@@ -147,9 +147,9 @@ def best_fixed_subset(table: Table, prompts: IntArray, k: int) -> IntArray:
     if comb(n, k) > _MOST_SUBSETS:
         raise ConfigError(f"{comb(n, k):,} subsets of {k} of {n} are too many to try")
     scores = table.utility[:, prompts] + table.weighed[:, None]
-    subsets = [list(rows) for rows in combinations(range(n), k)]
+    subsets = np.array(list(combinations(range(n), k)))
     worths = [scores[rows].max(axis=0).mean() - table.weighed[rows].sum() for rows in subsets]
-    return np.array(subsets[int(np.argmax(worths))])
+    return np.asarray(subsets[int(np.argmax(worths))])
 
 
 def clustered(gains: FloatArray, prompts: IntArray) -> tuple[float, float]:

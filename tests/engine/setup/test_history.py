@@ -18,9 +18,9 @@ from bestarm_agent.engine.setup import history
 from bestarm_agent.engine.setup.history import History, learn_once, load_history, recall
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.auto.rule import Auto
-from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.history import Factors, HistoryModel, Validation
 from bestarm_agent.store.run_state import RunState, fold
 
 FloatArray = NDArray[np.float64]

@@ -18,8 +18,8 @@ from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.parts import CandidateFactory
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.study import Study
 from tests.support.entered_files import entered_files
 from tests.support.studies import run_all, store_of, write_study

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from bestarm_agent.selectors.auto.rule import Auto
-from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State
+from bestarm_agent.stats.history import Factors, HistoryModel, Validation
 from tests.support.selector_suite import Run, SelectorSuite, World
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rule import Rule
@@ -17,6 +16,7 @@ from bestarm_agent.selectors.rules.pulse import Estimate, Predictions, Pulse, St
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Guarantee, Pair, Problem, State, Tell
+from bestarm_agent.stats.history import Factors, HistoryModel, Validation
 from tests.support.published_programs import PublishedPulse
 from tests.support.selector_suite import Run, SelectorSuite, World
 

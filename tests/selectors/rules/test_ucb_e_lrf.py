@@ -15,7 +15,6 @@ from bestarm_agent.selectors.rules.ucb_e_lrf import (
 )
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from tests.support.published_programs import PublishedUcbELrf
 from tests.support.selector_suite import Run, SelectorSuite, World, finish_pending
 
 
@@ -24,15 +23,6 @@ class TestUcbELrf(SelectorSuite):
 
     def make(self, problem: Problem) -> Rule:
         return UcbELrf(problem, batch=8, members=16)
-
-
-class TestAsPublished(SelectorSuite):
-    """All departures of the published program at once."""
-
-    learns = False
-
-    def make(self, problem: Problem) -> Rule:
-        return PublishedUcbELrf(problem, batch=8, members=16)
 
 
 def correlated_world(k: int, n: int, seed: int) -> World:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError
-from bestarm_agent.selectors.history import STRONG, Factors, HistoryModel, Validation, learn
 from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.simulation.score_tables import read_table
+from bestarm_agent.stats.history import STRONG, Factors, HistoryModel, Validation, learn
 from bestarm_agent.store.export import matrix as scores_of
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import StorePlace, folder_of, open_store

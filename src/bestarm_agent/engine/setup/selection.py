@@ -22,7 +22,6 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import MeasuredJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.plugins import is_path
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import (
     SELECTORS,
@@ -33,6 +32,7 @@ from bestarm_agent.selectors.registry import (
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.stats.history import HistoryModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,6 @@ import numpy as np
 from bestarm_agent.selectors.auto.axes_model import CrossedEffects
 from bestarm_agent.selectors.auto.duels import Duels, chance_of_being_best
 from bestarm_agent.selectors.auto.factor_model import OneFactor, Posterior
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
     Belief,
@@ -53,6 +52,7 @@ from bestarm_agent.selectors.types import (
     State,
     Tell,
 )
+from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)

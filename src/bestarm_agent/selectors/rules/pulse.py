@@ -4,7 +4,7 @@ Tolochinsky, Tenzer and Romano 2026, "Valid Best-Model Identification for LLM Ev
 Low-Rank Factorization", Algorithm 1; its models are the candidates here:
 
     Stage 1: initialisation
-     4  fit (U_train, V) to the scores of past models; freeze V        (``selectors.history``)
+     4  fit (U_train, V) to the scores of past models; freeze V        (``stats.history``)
      5  for each model i: evaluate one batch of B random examples      (T_0 = 1)
      9  refit U to the observed entries; predictions S^ = sigma(U'V)
     10  lambda_i = 0
@@ -40,11 +40,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.history import Factors, HistoryModel
 from bestarm_agent.selectors.rules.ucb_e import UcbE, left_of_batch
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Belief, FloatArray, Problem, State, Tell
 from bestarm_agent.stats.arrays import SingleArray
+from bestarm_agent.stats.history import Factors, HistoryModel
 
 _UNSEEN, _PENDING, _VOID = int(State.UNSEEN), int(State.PENDING), int(State.VOID)
 _DONE, _FAILED = int(State.DONE), int(State.FAILED)

@@ -21,7 +21,7 @@ a batch costs O(n m K_ens): 10 ms a pull at 1,000 x 10,000 in batches of 32.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,10 +88,9 @@ class LowRankEnsemble:
     cells, and what each member dropped is subtracted, so nothing of size members x rows x columns
     is made. Predictions are unbounded, and biased where scores are not of low rank.
 
-    Without a ridge, a row (or column) of which a member sees nothing gets that member's mean
+    A row (or column) of which a member sees nothing gets that member's mean
     factors of the others, that is, the prediction for an average one; what too few cells leave
-    undetermined is settled by the smallest factors. With a ridge such factors are 0. Parameters are
-    those of the rule.
+    undetermined is settled by the smallest factors. Parameters are those of the rule.
 
     Attributes:
         rows: (K, K_ens, r) factors.
@@ -107,7 +106,6 @@ class LowRankEnsemble:
         rank: int = 1,
         n_members: int = 64,
         drop: float = 0.05,
-        ridge: float = 0.0,
     ) -> None:
         if rank < 1:
             raise ValueError(f"rank must be >= 1, got {rank}")
@@ -115,17 +113,11 @@ class LowRankEnsemble:
             raise ValueError(f"n_members must be >= 2, got {n_members}")
         if not 0 <= drop < 1:
             raise ValueError(f"drop must be in [0, 1), got {drop}")
-        if not ridge >= 0:
-            raise ValueError(f"ridge must be >= 0, got {ridge}")
-        self.n_members, self.drop, self.ridge = n_members, drop, ridge
-        self.rows = self._first_rows((n_rows, n_members, rank), rng)
+        self.n_members, self.drop = n_members, drop
+        # rows begin alike, so that the first sweep finds column means; further ranks begin small
+        self.rows: FloatArray = _SMALL * rng.standard_normal((n_rows, n_members, rank))
+        self.rows[:, :, 0] = 1.0
         self.columns: FloatArray = rng.standard_normal((n_columns, n_members, rank))
-
-    def _first_rows(self, shape: tuple[int, int, int], rng: np.random.Generator) -> FloatArray:
-        """Draw the rows to begin with: all alike, so that the first sweep finds column means."""
-        rows: FloatArray = _SMALL * rng.standard_normal(shape)
-        rows[:, :, 0] = 1.0  # further ranks begin with small normal numbers
-        return rows
 
     def fit(self, cells: SeenCells, n_sweeps: int, rng: np.random.Generator) -> None:
         """Fit all members by ``n_sweeps`` rounds of alternating least squares (equation 1).
@@ -181,33 +173,25 @@ class LowRankEnsemble:
     def _solve(self, side: _Side, fixed: FloatArray) -> FloatArray:
         """Solve the normal equations of every item, given the factors of the other side."""
         n, rank = side.scores.shape[0], fixed.shape[2]
-        left_out = fixed[side.other, self._partner(side.item, side.member, n)]
-        right = self._all(side.scores, fixed)
+        left_out = fixed[side.other, side.member]
+        right = _sums(side.scores, fixed)
         right -= _sums(side.dropped, left_out * side.score[:, None]).reshape(right.shape)
-        gram = self._all(side.seen, _outer(fixed))
+        gram = _sums(side.seen, _outer(fixed))
         gram -= _sums(side.dropped, _outer(left_out)).reshape(gram.shape)
         gram = gram.reshape(n, self.n_members, rank, rank)
         size = np.trace(gram, axis1=2, axis2=3)
-        known = size + self.ridge > _NEGLIGIBLE
+        known = size > _NEGLIGIBLE
         if rank == 1:
-            solved = right / np.where(known, size + self.ridge, np.inf)[:, :, None]
+            solved = right / np.where(known, size, np.inf)[:, :, None]
         else:  # of what is undetermined, the smallest factors
-            more = np.where(known, self.ridge + _NEGLIGIBLE * size, 1.0)
+            more = np.where(known, _NEGLIGIBLE * size, 1.0)
             gram += more[:, :, None, None] * np.eye(rank)
             solved = np.asarray(np.linalg.solve(gram, right[..., None])[..., 0], dtype=np.float64)
-        if known.all() or self.ridge > 0:
+        if known.all():
             return solved
         masked = np.where(known[:, :, None], solved, 0.0)
         average = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
         return np.where(known[:, :, None], solved, average)
-
-    def _all(self, cells: csr_array, factors: FloatArray) -> FloatArray:
-        """Return (n, K_ens, ...) sums over all seen cells, dropped ones included."""
-        return _sums(cells, factors)
-
-    def _partner(self, item: IndexArray, member: IndexArray, n_items: int) -> IndexArray:
-        """Return the member whose factors of the other side an item is fitted to: its own."""
-        return member
 
 
 class _Side:
@@ -282,12 +266,10 @@ class UcbELrf(Rule):
         rank: of the model, >= 1; the paper uses 1.
         members: number K_ens of models in the ensemble, >= 2; the paper uses 64.
         drop: probability with which a model leaves a seen pair out, in [0, 1); the paper has 5 %.
-        ridge: penalty on squared factors, >= 0; the paper has none, its published program 0.1.
     """
 
     name: ClassVar[str] = "ucb-e-lrf"
     exogenous: ClassVar[bool] = False
-    _model: ClassVar[type[LowRankEnsemble]] = LowRankEnsemble
 
     def __init__(
         self,
@@ -299,7 +281,6 @@ class UcbELrf(Rule):
         rank: int = 1,
         members: int = 64,
         drop: float = 0.05,
-        ridge: float = 0.0,
     ) -> None:
         if not eta > 0:
             raise ValueError(f"eta must be > 0, got {eta}")
@@ -309,7 +290,7 @@ class UcbELrf(Rule):
             raise ValueError(f"batch must be at least 1, got {batch}")
         super().__init__(problem)
         self.eta, self.warm_up, self.batch = eta, warm_up, batch
-        self._rank, self._members, self._drop, self._ridge = rank, members, drop, ridge
+        self._options: Any = {"rank": rank, "n_members": members, "drop": drop}
         self._random = KeyedRandom(problem.seed, "low-rank")
         self._n_fits = 0
         self._is_fitted = False
@@ -418,15 +399,8 @@ class UcbELrf(Rule):
         return self._seen
 
     def _new_ensemble(self) -> LowRankEnsemble:
-        return self._model(
-            self.table.n_candidates,
-            self.table.n_examples,
-            self._random.at(2 * self._n_fits),
-            rank=self._rank,
-            n_members=self._members,
-            drop=self._drop,
-            ridge=self._ridge,
-        )
+        random, shape = self._random.at(2 * self._n_fits), self.table.cells.shape
+        return LowRankEnsemble(*shape, random, **self._options)
 
 
 def random_pair(rule: Rule, allowed: BoolArray, rng: np.random.Generator) -> Choice:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.history import Validation, learn
+from bestarm_agent.stats.history import Validation, learn
 
 FloatArray = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from bestarm_agent.selectors.history import Factors
+from bestarm_agent.stats.history import Factors
 
 FloatArray = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from bestarm_agent.selectors.history import _Cells, _turned, fit_factors
+from bestarm_agent.stats.history import _Cells, _turned, fit_factors
 
 FloatArray = NDArray[np.float64]
 
