@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +13,7 @@ from bestarm_agent.providers.local import (
     LocalModel,
     ModelMemory,
     SharedTime,
-    device_variables,
-    find_devices,
 )
-from tests.support import fake_nvidia_smi
 from tests.support.virtual_time import run_virtual
 
 
@@ -154,39 +149,3 @@ def test_no_call_is_charged_more_than_the_most_and_the_rest_is_not_lost() -> Non
     time.end()
     now = 50.0
     assert time.leave(time.enter()) == 0.0, "it was not up"
-
-
-@pytest.mark.parametrize(
-    ("visible", "numbers"),
-    [
-        (None, [0, 1, 2]),
-        ("2,0", [2, 0]),
-        ("GPU-001", [1]),
-        ("GPU-002-aaaa, 1", [2, 1]),
-        ("", []),
-        ("-1", []),
-        ("1,7,2", [1]),
-        ("1,1", [1]),
-        ("GPU-00", []),
-        ("MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f", []),
-    ],
-)
-def test_devices_are_those_that_are_visible(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, visible: str | None, numbers: list[int]
-) -> None:
-    """CUDA ends the list at the first unknown or repeated entry."""
-    fake_nvidia_smi.install(monkeypatch, tmp_path, 3, visible=visible)
-    assert find_devices(os.environ) == tuple(numbers)
-
-
-def test_without_a_driver_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvidia_smi.install_broken(monkeypatch, tmp_path)
-    assert find_devices(os.environ) == ()
-    assert find_devices({"PATH": str(tmp_path)}) == ()
-
-
-def test_variables_show_a_process_its_devices_alone() -> None:
-    assert device_variables([3, 1]) == {
-        "CUDA_VISIBLE_DEVICES": "3,1",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    }

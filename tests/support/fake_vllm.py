@@ -131,7 +131,7 @@ def main() -> None:
     arguments = parser.parse_args()
     say(f"loading {arguments.model} in {Path.cwd().name}")
     say(f"started with {json.dumps(sys.argv[1:])}")
-    say(f"devices {os.environ.get('CUDA_VISIBLE_DEVICES')}, {os.environ.get('CUDA_DEVICE_ORDER')}")
+    say(f"devices {os.environ.get('CUDA_VISIBLE_DEVICES')}")
     check_devices(arguments)
     engine = subprocess.Popen([sys.executable, "-c", ENGINE])
     say(f"engine pid={engine.pid}")

@@ -1,14 +1,12 @@
-"""The base of providers of models on this machine: loading, devices, and paid seconds."""
+"""The base of providers of models on this machine: loading, and paid seconds."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import os
-import shutil
-import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
@@ -21,9 +19,6 @@ from bestarm_agent.providers.base import Provider, ProviderOptions
 
 _SECONDS_PER_HOUR = 3600
 _LOADING_SHARE = 0.1  # of the time, where models take turns
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-_QUERY = ("--query-gpu=index,uuid", "--format=csv,noheader")
-_QUERY_SECONDS = 60.0  # a driver without persistence mode wakes every device first
 
 
 class LocalOptions(ProviderOptions):
@@ -166,55 +161,6 @@ class LocalProvider(Provider[LocalOptionsT], Generic[LocalOptionsT, LocalModelT]
         if not self.options.usd_per_gpu_hour:
             return 0
         return nanos(Decimal(seconds) * self.options.usd_per_gpu_hour / _SECONDS_PER_HOUR)
-
-
-def find_devices(variables: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the NVIDIA devices that ``CUDA_VISIBLE_DEVICES`` of some variables leaves visible.
-
-    They are numbered as ``nvidia-smi`` does, in the order of the buses. Numbers and UUIDs are
-    understood; as CUDA does, the first unknown one ends the list. Empty where there is no
-    ``nvidia-smi``, where it fails, and for parts of devices.
-    """
-    listed = _listed(variables)
-    visible = variables.get(_VISIBLE)
-    if visible is None:
-        return tuple(listed.values())
-    found: list[int] = []
-    for entry in visible.split(","):
-        device = _named(entry.strip(), listed)
-        if device is None or device in found:
-            break
-        found.append(device)
-    return tuple(found)
-
-
-def device_variables(devices: Sequence[int]) -> dict[str, str]:
-    """Return the variables that show a process these devices alone."""
-    numbers = ",".join(map(str, devices))
-    return {_VISIBLE: numbers, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the numbers of nvidia-smi
-
-
-def _listed(variables: Mapping[str, str]) -> dict[str, int]:
-    """Return the numbers of all devices by their UUIDs."""
-    program = shutil.which("nvidia-smi", path=variables.get("PATH"))
-    if program is None:
-        return {}
-    try:
-        done = subprocess.run(
-            [program, *_QUERY], capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True
-        )
-        rows = [line.split(", ") for line in done.stdout.splitlines() if line]
-        return {uuid: int(number) for number, uuid in rows}
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return {}
-
-
-def _named(entry: str, listed: Mapping[str, int]) -> int | None:
-    if entry.startswith("GPU-"):
-        matching = [number for uuid, number in listed.items() if uuid.startswith(entry)]
-    else:
-        matching = [number for number in listed.values() if str(number) == entry]
-    return matching[0] if len(matching) == 1 else None
 
 
 class SharedTime:

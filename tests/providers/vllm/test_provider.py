@@ -10,19 +10,17 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from bestarm_agent.config.yaml import OptionsError
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.vllm.provider import VllmProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
-from tests.support import fake_nvidia_smi
 from tests.support.processes import dies
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_vllm.py")
@@ -302,12 +300,6 @@ def test_the_fingerprint_is_of_weights_and_arguments_not_of_places(base: Path) -
     assert build(base).fingerprint("small") != first
 
 
-@pytest.fixture
-def four(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let the machine have four devices."""
-    fake_nvidia_smi.install(monkeypatch, tmp_path, 4)
-
-
 def started(base: Path, log: str) -> tuple[str, list[str]]:
     """Return the devices that a server was shown, and the arguments after --port."""
     text = (base / "runs" / "vllm" / f"{log}.log").read_text()
@@ -323,42 +315,30 @@ def models(**options: Json) -> Json:
     return {"small": {"path": "models/small"}, "large": {"path": "models/large", **options}}
 
 
-@pytest.mark.usefixtures("four")
-def test_every_server_is_shown_its_own_devices(base: Path) -> None:
-    provider = build(base, models=models(gpus=2), devices=[1, 3])
-    run(provider, ask("small"), ask("large"))
+def test_servers_see_the_devices_that_the_study_names(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     given = ["--dtype", "float32"]
-    assert started(base, "small") == ("1, PCI_BUS_ID", given)
-    assert started(base, "large") == ("1,3, PCI_BUS_ID", ["--tensor-parallel-size", "2", *given])
+    run(build(base), ask("small"))
+    assert started(base, "small") == ("5", given)
+    set_here = {"CUDA_VISIBLE_DEVICES": "3,1"}
+    run(build(base, models=models(gpus=2), env=set_here), ask("small"), ask("large"))
+    assert started(base, "small") == ("3,1", given)
+    assert started(base, "large") == ("3,1", ["--tensor-parallel-size", "2", *given])
 
 
-@pytest.mark.usefixtures("four")
 @pytest.mark.parametrize(
     "argument",
     ["--pipeline-parallel-size=2", "--tensor_parallel_size", "-tp", "--data-parallel-size=2"],
 )
 def test_what_the_arguments_say_is_not_said_twice(base: Path, argument: str) -> None:
     provider = build(base, gpus=2, args=[argument])
-    arguments = provider.options.arguments("small", base, 1, (0, 1))
+    arguments = provider.options.arguments("small", base, 1)
     assert arguments[arguments.index("--port") + 2 :] == [argument]
 
 
-def test_without_a_device_servers_see_what_we_see(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
-    run(build(base, gpus=2), ask("small"))
-    assert started(base, "small") == ("5, None", ["--dtype", "float32"])
-
-
-@pytest.mark.usefixtures("four")
-def test_variables_of_the_servers_limit_their_devices(base: Path) -> None:
-    run(build(base, env={"CUDA_VISIBLE_DEVICES": "3,1"}, gpus=2), ask("small"))
-    assert started(base, "small")[0] == "3,1, PCI_BUS_ID"
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("four")
 def test_all_devices_of_a_model_are_paid(base: Path) -> None:
     def charged(**options: Json) -> float:
         ticks = iter(range(1000))
@@ -372,32 +352,10 @@ def test_all_devices_of_a_model_are_paid(base: Path) -> None:
     assert charged(models=models(), gpus=2) == 2 * alone
 
 
-@pytest.mark.usefixtures("four")
-@pytest.mark.parametrize(
-    ("serve", "path", "message"),
-    [
-        ({"gpus": 5}, ("gpus",), "`small` wants 5 devices, and there are only 4"),
-        ({"models": models(gpus=5)}, ("models", "large", "gpus"), "`large` wants 5 devices"),
-        ({"devices": [0, 9]}, ("devices",), "device 9 does not exist"),
-        ({"devices": [1], "gpus": 2}, ("gpus",), "there are only 1 (1)"),
-    ],
-)
-def test_what_cannot_be_assigned_names_the_key(
-    base: Path, serve: dict[str, Json], path: Sequence[str], message: str
-) -> None:
-    with pytest.raises(OptionsError) as caught:
-        build(base, **serve).check_machine("large" if "models" in serve else "small")
-    (problem,) = caught.value.problems
-    assert problem.path == ("serve", *path)
-    assert message in problem.text
-
-
 @pytest.mark.parametrize(
     ("serve", "message"),
     [
-        ({"devices": "all"}, "must be `auto`, or a list of device numbers such as [0, 1]"),
-        ({"devices": []}, "must be `auto`, or a list"),
-        ({"devices": [-1]}, "must be `auto`, or a list"),
+        ({"devices": [0]}, "`devices`"),
         ({"gpus": 0}, "`gpus` must be at least 1"),
         ({"models": {}}, "`models`"),
         ({"pyton": "x"}, "did you mean `python`"),
@@ -409,25 +367,5 @@ def test_keys_are_checked(base: Path, serve: dict[str, Json], message: str) -> N
     assert message in str(caught.value)
 
 
-def test_where_no_device_is_found_nothing_can_be_assigned(
-    base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    fake_nvidia_smi.install_broken(monkeypatch, tmp_path)
-    with pytest.raises(OptionsError, match="nvidia-smi shows none here") as caught:
-        build(base, devices=[0]).check_machine("small")
-    assert caught.value.problems[0].path == ("serve", "devices")
-
-
-@pytest.mark.parametrize("option", ["devices", "gpus"])
-def test_a_server_that_runs_already_gets_no_devices(base: Path, option: str) -> None:
-    with pytest.raises(OptionsError, match="move it into `serve`") as caught:
-        VllmProvider.create("vllm", {**API, option: 1}, base)
-    assert caught.value.problems[0].path == (option,)
-
-
-def test_the_fingerprint_does_not_depend_on_devices(
-    base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    first = build(base).fingerprint("small")
-    fake_nvidia_smi.install(monkeypatch, tmp_path, 2)
-    assert build(base, gpus=2).fingerprint("small") == first
+def test_the_fingerprint_does_not_depend_on_devices(base: Path) -> None:
+    assert build(base, gpus=2).fingerprint("small") == build(base).fingerprint("small")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from os.path import expanduser
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.domain.redaction import is_secret_variable
@@ -26,19 +24,6 @@ _DIVIDING = (
 )
 # Beginnings of the variables that set its libraries.
 _PREFIXES = ("CUDA", "HF_", "HIP", "NCCL", "NVIDIA", "OMP_", "ROCR", "TORCH", "VLLM_", "XDG_")
-
-
-def _check_devices(value: object) -> object:
-    if value == "auto" or (
-        isinstance(value, list | tuple)
-        and value
-        and all(isinstance(one, int) and one >= 0 for one in value)
-    ):
-        return value
-    raise ValueError("must be `auto`, or a list of device numbers such as [0, 1]")
-
-
-Devices: TypeAlias = Annotated[Literal["auto"] | tuple[int, ...], BeforeValidator(_check_devices)]
 
 
 class ServedModel(StrictModel):
@@ -60,8 +45,6 @@ class ServeOptions(LocalOptions):
     Attributes:
         pass_env: further variables to pass on, such as HF_TOKEN. Those of CUDA, vLLM, torch and the
             like always are, unless their names end like a secret's.
-        devices: numbers, as nvidia-smi counts, of the devices that servers may be given; "auto":
-            all that are visible.
         sleep: true to put a server to sleep (its weights wait in main memory) instead of stopping
             it when it makes room; CUDA and ROCm only.
     """
@@ -71,7 +54,6 @@ class ServeOptions(LocalOptions):
     args: tuple[str, ...] = ()  # further arguments of every server
     env: dict[str, str] = Field(default_factory=dict)  # variables to set
     pass_env: tuple[str, ...] = ()
-    devices: Devices = "auto"
     gpus: int = Field(default=1, ge=1)  # devices that one server holds
     sleep: bool = False
     in_flight: int = Field(default=256, ge=1)  # calls at once at one server
@@ -102,8 +84,8 @@ class ServeOptions(LocalOptions):
             )
         return sys.executable
 
-    def arguments(self, model: str, base_dir: Path, port: int, devices: Sequence[int]) -> list[str]:
-        """Return the interpreter's arguments for a model's server on some devices."""
+    def arguments(self, model: str, base_dir: Path, port: int) -> list[str]:
+        """Return the interpreter's arguments for a model's server."""
         served = self.served(model)
         folder = base_dir / served.path
         path = str(folder.resolve()) if folder.is_dir() else served.path
@@ -113,8 +95,8 @@ class ServeOptions(LocalOptions):
             arguments.append("--enable-sleep-mode")
         given = (*self.args, *served.args)
         names = {argument.partition("=")[0].replace("_", "-") for argument in given}
-        if len(devices) > 1 and names.isdisjoint(_DIVIDING):
-            arguments += ["--tensor-parallel-size", str(len(devices))]
+        if self.gpus_of(model) > 1 and names.isdisjoint(_DIVIDING):
+            arguments += ["--tensor-parallel-size", str(self.gpus_of(model))]
         return [*arguments, *given]
 
     def variables(self) -> dict[str, str]:

@@ -7,21 +7,20 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
-from bestarm_agent.config.yaml import OptionsError, Problem, parse_options
+from bestarm_agent.config.yaml import OptionsError, parse_options
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, counted
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.child_process import find_program
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf.folder import content_digests
-from bestarm_agent.providers.local import LocalProvider, ModelMemory, averaged, find_devices
+from bestarm_agent.providers.local import LocalProvider, ModelMemory, averaged
 from bestarm_agent.providers.vllm.options import ServeOptions
 from bestarm_agent.providers.vllm.server import VllmServer
 
@@ -63,7 +62,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
         api = {key: value for key, value in options.items() if key != "serve"}
         serve = options.get("serve")
         if serve is None:
-            _refuse_devices(name, options)
             return OpenAIProvider.create(name, api, base_dir)
         if not isinstance(serve, Mapping):
             raise ConfigError(f"provider `{name}`: `serve` must be a mapping, got {serve!r:.40}")
@@ -86,7 +84,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
             name: VllmServer(
                 name,
                 self.options,
-                self._assigned(name),
                 self.base_dir,
                 self._variables,
                 self._protocol,
@@ -107,10 +104,9 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
         self._protocol.check(model)
 
     def check_machine(self, model: str) -> None:
-        """Check that a model's servers have a program and devices; raises ConfigError."""
+        """Check that a model's servers have a program; raises ConfigError."""
         with self._naming(model):
             find_program(self.options.program(), self.base_dir, self._variables)
-        self._assigned(model)
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the capabilities of the server's API; its price is that of the accelerators."""
@@ -202,55 +198,3 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
             yield
         except ConfigError as error:
             raise ConfigError(f"{self.name}/{model}: {error}") from error
-
-    @cached_property
-    def _devices(self) -> tuple[int, ...]:
-        return find_devices(self._variables)
-
-    def _assigned(self, model: str) -> tuple[int, ...]:
-        """Return the devices of a model's server; empty where none are visible.
-
-        Raises OptionsError if it cannot have what it wants.
-        """
-        gpus, chosen, visible = self.options.gpus_of(model), self.options.devices, self._devices
-        if chosen == "auto":
-            if not visible:
-                return ()
-            chosen = visible
-        elif not visible:
-            raise self._refused(
-                "`devices` needs devices, and nvidia-smi shows none here; leave it out, or run "
-                "this where the devices are",
-                "devices",
-            )
-        for number in chosen:
-            if number not in visible:
-                shown = ", ".join(map(str, visible))
-                raise self._refused(
-                    f"device {number} does not exist or is not visible; visible devices: {shown}. "
-                    "Name one of these, or change CUDA_VISIBLE_DEVICES",
-                    "devices",
-                )
-        if len(chosen) < gpus:
-            own = self.options.served(model).gpus is not None
-            raise self._refused(
-                f"`{model}` wants {counted(gpus, 'device')}, and there are only "
-                f"{len(chosen)} ({', '.join(map(str, chosen))}); lower `gpus`",
-                *(("models", model) if own else ()),
-                "gpus",
-            )
-        return chosen[:gpus]
-
-    def _refused(self, text: str, *path: str) -> OptionsError:
-        return OptionsError(f"provider `{self.name}`", [Problem(("serve", *path), text)])
-
-
-def _refuse_devices(name: str, options: Mapping[str, Json]) -> None:
-    """Check that no devices are assigned to a server that runs already; raises OptionsError."""
-    for option in ("devices", "gpus"):
-        if option in options:
-            text = (
-                f"`{option}` assigns devices to servers that are started here, and this one runs "
-                "already; move it into `serve`, or set CUDA_VISIBLE_DEVICES where you start it"
-            )
-            raise OptionsError(f"provider `{name}`", [Problem((option,), text)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import ProxyHandler, Request, build_opener
@@ -18,7 +18,7 @@ from bestarm_agent.providers.child_process import (
     hidden_from,
 )
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.local import LocalModel, SharedTime, averaged, device_variables
+from bestarm_agent.providers.local import LocalModel, SharedTime, averaged
 from bestarm_agent.providers.vllm.options import ServeOptions
 
 _SUPERVISOR = Path(__file__).with_name("process_supervisor.py")
@@ -51,7 +51,6 @@ class VllmServer(LocalModel):
         self,
         name: str,  # of the model, as ``serve`` has it
         serve: ServeOptions,
-        devices: Sequence[int],  # that it is shown alone; empty: all that we see
         base_dir: Path,  # the study's folder
         variables: Mapping[str, str],  # of all servers
         protocol: ApiProvider,  # knows what may be sent; its like at the address is the client
@@ -61,10 +60,9 @@ class VllmServer(LocalModel):
         self.n_devices = serve.gpus_of(name)
         self.time = SharedTime(clock, serve.max_gpu_seconds / self.n_devices)
         self._serve = serve
-        self._devices = devices
         self._base_dir = base_dir
         self._program = find_program(serve.program(), base_dir, variables)
-        self._variables = {**variables, **(device_variables(devices) if devices else {})}
+        self._variables = variables
         self._hidden = hidden_from(serve.pass_env, serve.env, base_dir)
         self._log = base_dir / serve.log_dir / f"{name.replace('/', '--')}.log"
         self._protocol = protocol
@@ -158,7 +156,7 @@ class VllmServer(LocalModel):
 
     async def _start_at(self, port: int) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        argv = self._serve.arguments(self.name, self._base_dir, port, self._devices)
+        argv = self._serve.arguments(self.name, self._base_dir, port)
         supervisor = [sys.executable, "-I", str(_SUPERVISOR), str(_STOP_SECONDS)]
         self._supervisor = await ChildProcess.start(
             [*supervisor, self._program, *argv],
