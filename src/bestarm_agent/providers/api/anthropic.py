@@ -112,8 +112,8 @@ class AnthropicProvider(ApiProvider):
         return LEGACY_MESSAGES if facts.legacy_sampling else MESSAGES
 
     @staticmethod
-    def open_client(http: Mapping[str, Any], **settings: Any) -> Any:  # noqa: ANN401
+    def open_client(**settings: Any) -> Any:  # noqa: ANN401
         """Open the client of Anthropic's package."""
-        from anthropic import AsyncAnthropic, DefaultAioHttpClient
+        from anthropic import AsyncAnthropic
 
-        return AsyncAnthropic(http_client=DefaultAioHttpClient(**http), **settings)
+        return AsyncAnthropic(**settings)

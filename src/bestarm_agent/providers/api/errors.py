@@ -16,29 +16,6 @@ from bestarm_agent.providers.failures import failure
 _SHOWN = 300
 _SERVER_ERRORS = 500
 
-# Exceptions of the SDKs, of aiohttp below them, and of reading a body. The first name counts that
-# is among the classes of an error and its causes: OpenAI's transport reports refused connections as
-# time-outs, and what cannot be parsed was answered, and possibly billed.
-_BY_CLASS: Mapping[str, FailureKind] = {
-    "ClientPayloadError": FailureKind.CONNECTION,  # the body was cut off
-    "BadHttpMessage": FailureKind.MALFORMED_REPLY,
-    "ClientResponseError": FailureKind.MALFORMED_REPLY,
-    "DecodingError": FailureKind.MALFORMED_REPLY,
-    "MalformedError": FailureKind.MALFORMED_REPLY,
-    "APIResponseValidationError": FailureKind.MALFORMED_REPLY,
-    "ClientConnectorError": FailureKind.UNREACHABLE,
-    "TimeoutError": FailureKind.TIMEOUT,
-    "ClientConnectionError": FailureKind.CONNECTION,
-    "APITimeoutError": FailureKind.TIMEOUT,
-    "APIConnectionError": FailureKind.CONNECTION,
-    "ClientError": FailureKind.CONNECTION,
-    "HTTPError": FailureKind.CONNECTION,  # of httpx2, as are the next two
-    "StreamError": FailureKind.CONNECTION,
-    "InvalidURL": FailureKind.CONNECTION,
-    "CredentialsError": FailureKind.AUTHENTICATION,
-    "SubjectTokenProviderError": FailureKind.AUTHENTICATION,
-}
-_SDK_ERRORS = frozenset({"OpenAIError", "AnthropicError"})
 _BY_STATUS: Mapping[int, FailureKind] = {
     status: kind
     for kind, statuses in {
@@ -103,37 +80,31 @@ _MESSAGES: Mapping[FailureKind, str] = {
 }
 
 
-def sdk_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderError | None:
-    """Classify an exception of an SDK or of its transport; None if it is neither's.
+def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderError:
+    """Classify what a request of an SDK raised, or reading its response.
 
     ``name`` is that of the provider and the model, as users write it.
 
     Example:
-        >>> from openai import APIConnectionError
-        >>> error = APIConnectionError(request=None)
-        >>> sdk_failure(error, "openai/m", Endpoint("https://x")).kind
-        <FailureKind.CONNECTION: 'connection'>
+        >>> error = MalformedError("it holds no choices")
+        >>> str(call_failure(error, "openai/m", Endpoint("https://x")))
+        'openai/m: the response is malformed: it holds no choices'
     """
-    if isinstance(error, MalformedError):
-        said = f"the response is malformed: {_clean(str(error), endpoint)}"
-        return failure(FailureKind.MALFORMED_REPLY, f"{name}: {said}")
-    chain: list[BaseException] = [error]
-    while (cause := chain[-1].__cause__) is not None:
-        chain.append(cause)
-    names = {cls.__name__ for one in chain for cls in type(one).__mro__}
-    kind = next((kind for cls, kind in _BY_CLASS.items() if cls in names), None)
-    if kind is None:
-        if not _SDK_ERRORS & names:
-            return None
-        status = getattr(error, "status_code", None)
-        if isinstance(status, int):
-            headers = getattr(getattr(error, "response", None), "headers", {})
-            return status_failure(status, getattr(error, "body", None), headers, name, endpoint)
-        kind = FailureKind.INTERNAL
-    message, last = _MESSAGES.get(kind, str(error)), chain[-1]
-    if last is not error or kind in _MESSAGES:
-        message += f" ({type(last).__name__}: {last})"
-    return failure(kind, f"{name}: {_clean(message, endpoint)}")
+    from bestarm_agent.providers.api.transport import transport_failure
+
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        headers = getattr(getattr(error, "response", None), "headers", {})
+        return status_failure(status, getattr(error, "body", None), headers, name, endpoint)
+    for raised in filter(None, (error, error.__cause__)):  # Anthropic's SDK wraps what comes
+        if isinstance(raised, MalformedError):
+            said = f"the response is malformed: {raised}"
+            return failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(said, endpoint)}")
+        if (kind := transport_failure(raised)) is not None:
+            said = f"{_MESSAGES[kind]} ({type(raised).__name__}: {raised})"
+            return failure(kind, f"{name}: {_clean(said, endpoint)}")
+    said = f"the SDK raised {type(error).__name__}: {error}"
+    return failure(FailureKind.INTERNAL, f"{name}: {_clean(said, endpoint)}")
 
 
 def status_failure(

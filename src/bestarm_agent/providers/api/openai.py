@@ -210,8 +210,8 @@ class OpenAIProvider(ApiProvider):
         return RESPONSES if facts.api == "responses" else CHAT
 
     @staticmethod
-    def open_client(http: Mapping[str, Any], **settings: Any) -> Any:  # noqa: ANN401
+    def open_client(**settings: Any) -> Any:  # noqa: ANN401
         """Open the client of OpenAI's package."""
-        from openai import AsyncOpenAI, DefaultAioHttpClient
+        from openai import AsyncOpenAI
 
-        return AsyncOpenAI(http_client=DefaultAioHttpClient(**http), **settings)
+        return AsyncOpenAI(**settings)

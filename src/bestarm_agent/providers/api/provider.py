@@ -6,9 +6,8 @@ import asyncio
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qsl
@@ -18,7 +17,7 @@ from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.errors import ConfigError, ProviderError, nearest
 from bestarm_agent.providers.api.endpoints import (
     Endpoint,
     EndpointPool,
@@ -27,15 +26,15 @@ from bestarm_agent.providers.api.endpoints import (
     find_endpoints,
     prompt_prefix,
 )
-from bestarm_agent.providers.api.errors import body_failure, sdk_failure
+from bestarm_agent.providers.api.errors import body_failure, call_failure
 from bestarm_agent.providers.api.headers import allowances, header_cost
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
     Answer,
+    MalformedError,
     Wire,
     charged_usage,
     items,
-    malformed,
     max_output_tokens,
     max_prompt_tokens,
     notices,
@@ -104,8 +103,8 @@ class ApiProvider(Provider[ApiOptions]):
 
     @staticmethod
     @abstractmethod
-    def open_client(http: Mapping[str, Any], **settings: Any) -> Any:  # noqa: ANN401
-        """Open the client of the vendor's package over aiohttp; importing it takes seconds."""
+    def open_client(**settings: Any) -> Any:  # noqa: ANN401
+        """Open the client of the vendor's package, whose import takes seconds."""
 
     def at(self, url: str) -> Self:
         """Return a provider of the same models at another address; what one learns, both know."""
@@ -224,10 +223,14 @@ class ApiProvider(Provider[ApiOptions]):
 
     def _connect(self, endpoint: Endpoint) -> Any:  # noqa: ANN401
         """Open a client that sends a request once, keeps no time, and reads a bounded response."""
+        from httpx2 import AsyncClient
+
+        from bestarm_agent.providers.api.transport import Transport
+
         base, _, query = endpoint.url.partition("?")
-        limit = partial(_limit_body, self.options.max_response_bytes)
+        transport = Transport(self.options.max_response_bytes)
         return self.open_client(
-            {"timeout": None, "follow_redirects": False, "event_hooks": {"response": [limit]}},
+            http_client=AsyncClient(transport=transport, follow_redirects=False),
             base_url=base,
             default_query=dict(parse_qsl(query, keep_blank_values=True)),  # else before the path
             api_key=endpoint.key,
@@ -272,20 +275,23 @@ class ApiProvider(Provider[ApiOptions]):
         """Return what a response says, its headers and its seconds; raises ProviderError."""
         name, now = f"{self.name}/{model}", asyncio.get_running_loop().time
         started = now()
+        failed: ProviderError | None
         try:
             response = await sent
-            seconds = now() - started
-            self._record_allowances(model, response.headers)
-            body = read_body(response.content)
-            failed = body_failure(body, name, server.endpoint)
-            if failed is None:
-                return read(body), response.headers, seconds
         except Exception as error:
-            failed = sdk_failure(error, name, server.endpoint)
-            if failed is None:
-                raise
+            failed = call_failure(error, name, server.endpoint)
             if (refused := getattr(error, "response", None)) is not None:
                 self._record_allowances(model, refused.headers)
+        else:
+            seconds = now() - started
+            self._record_allowances(model, response.headers)
+            try:
+                body = read_body(response.content)
+                failed = body_failure(body, name, server.endpoint)
+                if failed is None:
+                    return read(body), response.headers, seconds
+            except MalformedError as error:
+                failed = call_failure(error, name, server.endpoint)
         raise failed
 
     def _record_allowances(self, model: str, headers: Mapping[str, str]) -> None:
@@ -336,30 +342,12 @@ def _response_class() -> type[Response]:
 
 
 def _post(client: Any, wire: Wire, body: dict[str, Json]) -> Awaitable[Response]:  # noqa: ANN401
-    """Send one request; raises what ``sdk_failure`` understands."""
+    """Send one request; raises what ``call_failure`` understands."""
     options = {"headers": dict(wire.headers)}
     sent: Awaitable[Response] = client.post(
         wire.path, body=body, cast_to=_response_class(), options=options
     )
     return sent
-
-
-async def _limit_body(max_bytes: int, response: Any) -> None:  # noqa: ANN401
-    """Make reading a body raise MalformedError after ``max_bytes``, counted when decompressed."""
-    read = response.aiter_bytes
-
-    async def limited(chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        n_bytes = 0
-        async for chunk in read(chunk_size):
-            n_bytes += len(chunk)
-            if n_bytes > max_bytes:
-                malformed(
-                    f"it is longer than {max_bytes:,} bytes; raise the provider's option "
-                    "`max_response_bytes` if its answers are that long"
-                )
-            yield chunk
-
-    response.aiter_bytes = limited
 
 
 def _without_keys(answer: Answer, keys: tuple[str, ...]) -> Answer:

@@ -1,0 +1,72 @@
+"""The connection below the SDKs: aiohttp's, with responses that are read up to a limit.
+
+The SDKs bring a transport over aiohttp, too. It reads as much as a server sends, however small it
+was packed, and hides aiohttp's errors behind others that say less.
+"""
+
+from __future__ import annotations
+
+from urllib.request import getproxies
+
+import aiohttp
+import httpx2
+
+from bestarm_agent.errors import FailureKind
+from bestarm_agent.providers.api.protocol import malformed
+
+_KEPT_SECONDS = 5.0  # an idle connection; many servers close them soon after
+_DECODED = {"content-encoding", "content-length", "transfer-encoding"}  # no longer true
+# The first class counts. What cannot be parsed was answered, and possibly billed.
+_KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
+    (aiohttp.ClientPayloadError, FailureKind.CONNECTION),  # the body was cut off
+    (aiohttp.ClientConnectorError, FailureKind.UNREACHABLE),
+    (aiohttp.ClientResponseError, FailureKind.MALFORMED_REPLY),
+    (aiohttp.http_exceptions.HttpProcessingError, FailureKind.MALFORMED_REPLY),
+    (aiohttp.ClientError, FailureKind.CONNECTION),
+    (OSError, FailureKind.CONNECTION),
+)
+
+
+def transport_failure(error: BaseException) -> FailureKind | None:
+    """Return the kind of a failure of the connection; None if it is another's error."""
+    return next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    """Sends each request once, without a time-out; raises aiohttp's errors, and MalformedError."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes  # of a body, when decompressed
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0, ssl=httpx2.create_ssl_context(), keepalive_timeout=_KEPT_SECONDS
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(),
+            trust_env=bool(getproxies()),
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Return the response with its whole body."""
+        request.headers["accept-encoding"] = "gzip, deflate"  # which aiohttp always understands
+        async with self._session.request(
+            request.method,
+            str(request.url),
+            headers=request.headers,
+            data=request.content or None,
+            allow_redirects=False,
+        ) as response:
+            body = bytearray()
+            while chunk := await response.content.readany():
+                body += chunk
+                if len(body) > self._max_bytes:
+                    malformed(
+                        f"it is longer than {self._max_bytes:,} bytes; raise the provider's option "
+                        "`max_response_bytes` if its answers are that long"
+                    )
+        headers = [(k, v) for k, v in response.headers.items() if k.lower() not in _DECODED]
+        return httpx2.Response(response.status, headers=headers, content=bytes(body))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
