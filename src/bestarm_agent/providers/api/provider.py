@@ -69,6 +69,7 @@ class _Model:
     facts: ModelFacts  # the facts that the options and the catalogue state
     price: Price | None  # None if it is not known
     wires: tuple[Wire, Wire]  # the protocols for plain prompts and for chat messages
+    able: Capabilities
 
 
 class ApiProvider(Provider[ApiOptions]):
@@ -139,16 +140,7 @@ class ApiProvider(Provider[ApiOptions]):
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the model's capabilities by the options and the catalogue."""
-        known = self._model(model)
-        facts, price = known.facts, known.price
-        return Capabilities(
-            params=frozenset().union(*(wire.params_of(facts) for wire in known.wires)),
-            price_source=None if price is None else price.source,
-            in_flight=_IN_FLIGHT,
-            rate_limited=True,
-            response_schema=facts.response_schema is not False,
-            logprobs=self.logprobs if facts.logprobs is None else facts.logprobs,
-        )
+        return self._model(model).able
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of the address, the model and all that is sent besides the request.
@@ -230,7 +222,11 @@ class ApiProvider(Provider[ApiOptions]):
         base, _, query = endpoint.url.partition("?")
         transport = Transport(self.options.max_response_bytes)
         return self.open_client(
-            http_client=AsyncClient(transport=transport, follow_redirects=False),
+            http_client=AsyncClient(
+                transport=transport,
+                follow_redirects=False,
+                headers={"accept-encoding": "gzip, deflate"},  # which aiohttp always understands
+            ),
             base_url=base,
             default_query=dict(parse_qsl(query, keep_blank_values=True)),  # else before the path
             api_key=endpoint.key,
@@ -244,7 +240,16 @@ class ApiProvider(Provider[ApiOptions]):
         if name not in self._models:
             facts = self.options.facts_of(name, self.facts.get(name))
             wires = self.wire(facts, chat=False), self.wire(facts, chat=True)
-            self._models[name] = _Model(facts, self._price(name, facts), wires)
+            price = self._price(name, facts)
+            able = Capabilities(
+                params=frozenset().union(*(wire.params_of(facts) for wire in wires)),
+                price_source=None if price is None else price.source,
+                in_flight=_IN_FLIGHT,
+                rate_limited=True,
+                response_schema=facts.response_schema is not False,
+                logprobs=self.logprobs if facts.logprobs is None else facts.logprobs,
+            )
+            self._models[name] = _Model(facts, price, wires, able)
         return self._models[name]
 
     def _price(self, model: str, facts: ModelFacts) -> Price | None:

@@ -15,7 +15,7 @@ from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.protocol import malformed
 
 _KEPT_SECONDS = 5.0  # an idle connection; many servers close them soon after
-_DECODED = {"content-encoding", "content-length", "transfer-encoding"}  # no longer true
+_DECODED = {b"content-encoding", b"content-length", b"transfer-encoding"}  # no longer true
 # The first class counts. What cannot be parsed was answered, and possibly billed.
 _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
     (aiohttp.ClientPayloadError, FailureKind.CONNECTION),  # the body was cut off
@@ -48,11 +48,10 @@ class Transport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Return the response with its whole body."""
-        request.headers["accept-encoding"] = "gzip, deflate"  # which aiohttp always understands
         async with self._session.request(
             request.method,
             str(request.url),
-            headers=request.headers,
+            headers=[(name.decode(), text.decode("latin-1")) for name, text in request.headers.raw],
             data=request.content or None,
             allow_redirects=False,
         ) as response:
@@ -64,7 +63,7 @@ class Transport(httpx2.AsyncBaseTransport):
                         f"it is longer than {self._max_bytes:,} bytes; raise the provider's option "
                         "`max_response_bytes` if its answers are that long"
                     )
-        headers = [(k, v) for k, v in response.headers.items() if k.lower() not in _DECODED]
+        headers = [pair for pair in response.raw_headers if pair[0].lower() not in _DECODED]
         return httpx2.Response(response.status, headers=headers, content=bytes(body))
 
     async def aclose(self) -> None:
