@@ -259,17 +259,17 @@ def test_bad_rows_are_refused_with_their_line(tmp_path: Path, row: Row, problem:
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("r.jsonl", b'{"candidate": \n', "line 1: not JSON"),
-        ("r.jsonl", b"[1]\n", "line 1: a row is a JSON object"),
-        ("r.jsonl", b"\xff\xfe\n", "cannot be read"),
+        ("r.jsonl", b'{"candidate": \n', "line 1, column 1: malformed JSON"),
+        ("r.jsonl", b"[1]\n", "line 1: expected an object with fields, got a list"),
+        ("r.jsonl", b"\xff\xfe\n", "is UTF-16; save it as UTF-8"),
         ("r.npz", b"", "not '.npz'"),
         ("r.txt", b"", "not '.txt'"),
-        ("r.csv", b"candidate,example,text\na,1,x,y\n", "line 2: unknown field"),
+        ("r.csv", b"candidate,example,text\na,1,x,y\n", "line 2: 4 values for the 3 columns"),
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError, match=f"^{name}") as caught:
+    with pytest.raises(ConfigError, match=rf"^.*\b{name}") as caught:
         ReplayProvider.create("replay", {"path": name}, tmp_path)
     assert problem in str(caught.value)
 

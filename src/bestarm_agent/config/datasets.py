@@ -11,6 +11,7 @@ Gold scores, which people gave to answers, are such a file too: a row holds ``ex
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -258,7 +259,7 @@ def _header(record: list[str], path: Path) -> list[str]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines of a UTF-8 file, with line ends, without a byte-order mark."""
-    with path.open("rb") as file:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES + 1):
             number += 1

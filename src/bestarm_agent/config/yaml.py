@@ -423,7 +423,7 @@ def rule_of(details: ErrorDetails) -> str:
     return f"{rule}, got {shown(details['input'])}"
 
 
-def _purpose(model: type[StudyModel] | None, at: KeyPath) -> str:
+def _purpose(model: type[BaseModel] | None, at: KeyPath) -> str:
     field = model.model_fields.get(str(at[-1])) if model is not None else None
     if field is None or field.description is None:
         return ""
@@ -452,11 +452,11 @@ def hint_of(details: ErrorDetails) -> str:
     return ""
 
 
-def model_at(root: type[StudyModel], path: KeyPath) -> type[StudyModel] | None:
+def model_at(root: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
     """Return the model of the mapping at ``path``, or None if its keys are free."""
     here: Any = root
     for key in path:
-        if isinstance(here, type) and issubclass(here, StudyModel):
+        if isinstance(here, type) and issubclass(here, BaseModel):
             field = here.model_fields.get(str(key))
             here = field.annotation if field is not None else None
         else:
@@ -464,7 +464,7 @@ def model_at(root: type[StudyModel], path: KeyPath) -> type[StudyModel] | None:
             here = inner[-1] if inner else None
         if get_origin(here) in (Union, UnionType):
             here = next(item for item in get_args(here) if item is not type(None))
-    return here if isinstance(here, type) and issubclass(here, StudyModel) else None
+    return here if isinstance(here, type) and issubclass(here, BaseModel) else None
 
 
 _MOST_BYTES = 4_000_000
@@ -616,8 +616,9 @@ def parse_row(model: type[_Model], data: Mapping[str, Json], where: str) -> _Mod
 
 def _explained(error: ErrorDetails, name: str, model: type[BaseModel]) -> str:
     if error["type"] == "extra_forbidden":
-        known = model.model_fields if name in error["loc"] else ()
-        return f"unknown option `{name}`" + (f"; {nearest(name, known)}" if known else "")
+        known = getattr(model_at(model, error["loc"][:-1]), "model_fields", ())
+        hint = f"; {nearest(str(error['loc'][-1]), known)}" if known else ""
+        return f"unknown option `{name}`{hint}"
     if error["type"] == "missing":
         return f"option `{name}` is required{_such_as(error, model)}"
     if error["type"] != "value_error":

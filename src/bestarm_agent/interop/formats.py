@@ -22,9 +22,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from bestarm_agent.config.datasets import read_jsonl
 from bestarm_agent.domain.digest import digest
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.replay import json_rows, parse_recording
+from bestarm_agent.providers.replay import parse_recording
 from bestarm_agent.simulation.score_tables import read_table
 
 Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrote
@@ -88,7 +89,7 @@ def _read(path: Path, texts: bool) -> Iterator[Result]:
     if path.suffix == ".csv":
         return _table(path)
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        return _rows((row for _, row in json_rows(path, str(path))), path)
+        return _rows((row.values for row in read_jsonl(path)), path)
     if path.suffix != ".json":
         raise ConfigError(f"{path}: not a log of a known format; these can be read: {_READ}")
     document = json.loads(path.read_text(encoding="utf-8-sig"))

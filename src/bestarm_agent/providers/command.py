@@ -15,7 +15,7 @@ from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.base import Capabilities, Provider
+from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.child_process import (
     ChildProcess,
     environment,
@@ -24,7 +24,7 @@ from bestarm_agent.providers.child_process import (
     shown_tail,
 )
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.programs import ProgramOptions, read_answer
+from bestarm_agent.providers.programs import ProgramOptions, ProgramProvider, read_answer
 
 _MAX_READ, _MAX_SHOWN = 10_000, 100
 _TRY_AGAIN_LATER = 75  # EX_TEMPFAIL of sysexits.h
@@ -48,7 +48,7 @@ class CommandOptions(ProgramOptions):
     in_flight: int = Field(default=4, ge=1)  # programs at once
 
 
-class CommandProvider(Provider[CommandOptions]):
+class CommandProvider(ProgramProvider[CommandOptions]):
     """Answers by running a program; ``request.model`` is a name for it.
 
     It reads ``{"model", "prompt", "messages", "inputs", "params", "candidate", "example"}`` (one of
@@ -104,10 +104,6 @@ class CommandProvider(Provider[CommandOptions]):
                 "version": options.version,
             }
         )
-
-    def bound(self, request: Request) -> Spend:
-        """Return the declared bounds."""
-        return self.options.bound()
 
     async def generate(self, request: Request) -> Reply:
         """Run the program; raises ProviderError. Cancellation kills it."""
@@ -180,11 +176,8 @@ class CommandProvider(Provider[CommandOptions]):
                 FailureKind.MALFORMED_REPLY, f"the program {request.model}: no answer: {reason}"
             )
             raise BilledError(malformed, self.options.bound()) from error
-        cost = answer.cost(Spend(), self.options, f"the program {request.model}")
-        failed = answer.failed(self._hidden)
-        if failed is not None:
-            raise BilledError(failed, cost)
-        return answer.reply(cost, Usage(), seconds, self.options, self._hidden)
+        program = f"the program {request.model}"
+        return self._settled(answer, program, seconds, self._hidden, Spend(), Usage())
 
 
 def _input_line(request: Request) -> bytes:

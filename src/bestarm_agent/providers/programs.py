@@ -1,4 +1,4 @@
-"""Answers of programs: a text, or a mapping or an object that also holds its cost."""
+"""Candidates that are programs: what they declare, what they answer, and what that costs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import astuple, replace
 from decimal import Decimal
 from operator import add
-from typing import Annotated
+from typing import Annotated, Any, Generic
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
-from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failure
 
 _Count = Annotated[int, Field(ge=0)]
@@ -74,6 +75,9 @@ class ProgramOptions(StrictModel):
         return None
 
 
+ProgramOptionsT = TypeVar("ProgramOptionsT", bound=ProgramOptions, default=Any)
+
+
 class _Usage(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
 
@@ -110,60 +114,6 @@ class Answer(StrictModel):
             raise ValueError("`error` is about the program, and 'judge-failed' is not")
         return self
 
-    def failed(self, hidden: Mapping[str, str]) -> ProviderError | None:
-        """Return the error that it reports, if any, without the ``hidden`` texts."""
-        if self.error is None:
-            return None
-        message = masked(self.message, hidden) or "the program gave no message"
-        return failure(self.error, message, retry_after=self.retry_after)
-
-    def cost(self, called: Spend, options: ProgramOptions, program: str) -> Spend:
-        """Return the cost of calls through our clients and of those that the program reports.
-
-        Raises BilledError, fatal, if that breaks a bound that the options declare.
-        """
-        least = int(called.calls == 0)
-        cost = called + Spend(
-            calls=max(least if self.calls is None else self.calls, least),
-            tokens=self.usage.input + self.usage.output,
-            usd_nanos=nanos(self.usd or 0),
-            gpu_seconds=self.gpu_seconds,
-        )
-        if broken := options.broken_bound(cost):
-            error = failure(
-                FailureKind.BAD_REQUEST,
-                f"{program} took more than it declared, so that no budget could be kept: {broken}; "
-                "raise the option",
-            )
-            raise BilledError(error, cost)
-        return cost
-
-    def reply(
-        self,
-        cost: Spend,  # of all calls
-        usage: Usage,  # of the calls through our clients that were answered
-        seconds: float,  # until the answer
-        options: ProgramOptions,
-        hidden: Mapping[str, str],  # secrets and other texts to leave out
-    ) -> Reply:
-        """Return the answer with its cost.
-
-        Tokens that failed calls may have been billed for count as input. Dollars that are not
-        reported are 0 where the options declare a bound, else unknown.
-        """
-        keys = [text for text, shown in hidden.items() if shown == REDACTED]
-        usage = add_usage(usage, Usage(**self.usage.model_dump()))
-        return Reply(
-            text=without_traces(self.text or "", keys),
-            finish=self.finish,
-            usage=replace(usage, input=usage.input + cost.tokens - usage.total),
-            usd_nanos=None if options.usd_per_call is None and self.usd is None else cost.usd_nanos,
-            seconds=seconds,
-            gpu_seconds=cost.gpu_seconds,
-            model=without_traces(self.model, keys),
-            calls=cost.calls,
-        )
-
 
 def read_answer(value: object, subject: str) -> Answer:
     """Read a program's result: a text, a mapping, a ``Reply``, or an object with these fields.
@@ -191,3 +141,74 @@ def read_answer(value: object, subject: str) -> Answer:
 def add_usage(one: Usage, other: Usage) -> Usage:
     """Add the tokens of two calls, kind by kind."""
     return Usage(*map(add, astuple(one), astuple(other)))
+
+
+class ProgramProvider(Provider[ProgramOptionsT], Generic[ProgramOptionsT]):
+    """Base of the providers whose models are programs."""
+
+    def bound(self, request: Request) -> Spend:
+        """Return the declared bounds."""
+        return self.options.bound()
+
+    def _settled(
+        self,
+        answer: Answer,
+        program: str,  # its name, for messages
+        seconds: float,  # until the answer
+        hidden: Mapping[str, str],  # secrets and other texts to leave out
+        called: Spend,  # on calls through our clients
+        usage: Usage,  # of those that were answered
+    ) -> Reply:
+        """Return an answer as a reply with the cost of all calls.
+
+        Tokens that failed calls may have been billed for count as input. Dollars that are not
+        reported are 0 where the options declare a bound, else unknown. Raises BilledError: the
+        answer reports an error, or breaks a bound that the options declare (fatal).
+        """
+        least = int(called.calls == 0)
+        cost = called + Spend(
+            calls=max(least if answer.calls is None else answer.calls, least),
+            tokens=answer.usage.input + answer.usage.output,
+            usd_nanos=nanos(answer.usd or 0),
+            gpu_seconds=answer.gpu_seconds,
+        )
+        if broken := self.options.broken_bound(cost):
+            error = failure(
+                FailureKind.BAD_REQUEST,
+                f"{program} took more than it declared, so that no budget could be kept: {broken}; "
+                "raise the option",
+            )
+            raise BilledError(error, cost)
+        if answer.error is not None:
+            said = answer.message or "the program gave no message"
+            error = failure(answer.error, said, retry_after=answer.retry_after)
+            raise BilledError(as_candidate_error(error, program, hidden), cost)
+        keys = [text for text, shown in hidden.items() if shown == REDACTED]
+        usage = add_usage(usage, Usage(**answer.usage.model_dump()))
+        is_priced = self.options.usd_per_call is not None or answer.usd is not None
+        return Reply(
+            text=without_traces(answer.text or "", keys),
+            finish=answer.finish,
+            usage=replace(usage, input=usage.input + cost.tokens - usage.total),
+            usd_nanos=cost.usd_nanos if is_priced else None,
+            seconds=seconds,
+            gpu_seconds=cost.gpu_seconds,
+            model=without_traces(answer.model, keys),
+            calls=cost.calls,
+        )
+
+
+def as_candidate_error(
+    error: ProviderError, program: str, hidden: Mapping[str, str]
+) -> ProviderError:
+    """Return the error as the candidate's: fatal for this candidate alone, not for the model."""
+    said = masked(str(error), hidden)
+    if error.fatal:
+        return failure(FailureKind.MODEL_NOT_FOUND, f"{program}: {said}")
+    return ProviderError(
+        said,
+        kind=error.kind,
+        blame=error.blame,
+        transient=error.transient,
+        retry_after=error.retry_after,
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
-from typing import Self
+from typing import Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -24,10 +24,19 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider, Send
 from bestarm_agent.providers.failures import BilledError, failed_spend, failure
-from bestarm_agent.providers.programs import Answer, ProgramOptions, add_usage, read_answer
+from bestarm_agent.providers.programs import (
+    Answer,
+    ProgramOptions,
+    ProgramProvider,
+    add_usage,
+    as_candidate_error,
+    read_answer,
+)
 from bestarm_agent.providers.threads import DaemonThreads
 
 _CLOSE_SECONDS = 5.0
+
+Prompt: TypeAlias = str | Sequence[Message | Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +101,7 @@ class Models:
         """Names of the models that may be called."""
         return tuple(self._providers)
 
-    async def ask(
-        self,
-        model: str,
-        prompt: str | Sequence[Message | Mapping[str, str]],
-        **params: Json,
-    ) -> Reply:
+    async def ask(self, model: str, prompt: Prompt, **params: Json) -> Reply:
         """Call a model.
 
         Args:
@@ -117,12 +121,7 @@ class Models:
         call.add_done_callback(self._running.discard)
         return await call
 
-    def ask_blocking(
-        self,
-        model: str,
-        prompt: str | Sequence[Message | Mapping[str, str]],
-        **params: Json,
-    ) -> Reply:
+    def ask_blocking(self, model: str, prompt: Prompt, **params: Json) -> Reply:
         """Call a model, as ``ask``, from a thread; raises RuntimeError on the event loop."""
         if threading.get_ident() == self._thread:
             raise RuntimeError("on the event loop, write `await task.models.ask(...)`")
@@ -157,10 +156,7 @@ class Models:
         return reply
 
     def _request(
-        self,
-        model: str,
-        prompt: str | Sequence[Message | Mapping[str, str]],
-        params: Mapping[str, Json],
+        self, model: str, prompt: Prompt, params: Mapping[str, Json]
     ) -> tuple[Provider, Request]:
         if model not in self._providers:
             raise failure(
@@ -226,7 +222,7 @@ class PythonOptions(ProgramOptions):
         return self
 
 
-class PythonProvider(Provider[PythonOptions]):
+class PythonProvider(ProgramProvider[PythonOptions]):
     """Answers by calling functions; ``request.model`` is ``module:function``.
 
     The function is called with a ``Task``. It returns a text, or a mapping or an object with the
@@ -303,10 +299,6 @@ class PythonProvider(Provider[PythonOptions]):
             }
         )
 
-    def bound(self, request: Request) -> Spend:
-        """Return the declared bounds."""
-        return self.options.bound()
-
     async def generate(self, request: Request) -> Reply:
         """Call the function; raises ProviderError, fatal if it exceeded its declared bounds."""
         try:
@@ -316,10 +308,12 @@ class PythonProvider(Provider[PythonOptions]):
         start = time.monotonic()
         async with Models(self._providers, self.options, request, self._send) as models:
             answer = await self._answer(program, Task.of(request, models))
+        label, hidden = f"program {program.name}", program.hidden
         if isinstance(answer, ProviderError):
             cost = models.spend if self.options.models else self.options.bound()
-            raise BilledError(_as_candidate_error(answer, program), cost) from answer
-        return self._reply(answer, models, program, time.monotonic() - start)
+            raise BilledError(as_candidate_error(answer, label, hidden), cost) from answer
+        seconds = time.monotonic() - start
+        return self._settled(answer, label, seconds, hidden, models.spend, models.usage)
 
     async def _answer(self, program: Program, task: Task) -> Answer | ProviderError:
         limit = self.options.timeout_seconds
@@ -356,31 +350,10 @@ class PythonProvider(Provider[PythonOptions]):
         value = await self._threads.run(partial(program.function, task), name)
         return await value if inspect.isawaitable(value) else value
 
-    def _reply(self, answer: Answer, models: Models, program: Program, seconds: float) -> Reply:
-        cost = answer.cost(models.spend, self.options, f"program {program.name}")
-        error = answer.failed(program.hidden)
-        if error is not None:
-            raise BilledError(_as_candidate_error(error, program), cost)
-        return answer.reply(cost, models.usage, seconds, self.options, program.hidden)
-
     def _program(self, model: str) -> Program:
         if model not in self._programs:
             self._programs[model] = load_program(model, self.base_dir, self.options.sources)
         return self._programs[model]
-
-
-def _as_candidate_error(error: ProviderError, program: Program) -> ProviderError:
-    """Return the error as the candidate's: fatal for this candidate alone, not for the model."""
-    said = program.said(error)
-    if error.fatal:
-        return failure(FailureKind.MODEL_NOT_FOUND, f"program {program.name}: {said}")
-    return ProviderError(
-        said,
-        kind=error.kind,
-        blame=error.blame,
-        transient=error.transient,
-        retry_after=error.retry_after,
-    )
 
 
 def _location(error: BaseException) -> str:

@@ -15,12 +15,9 @@ JSON lines and CSV hold one row per recorded call:
 from __future__ import annotations
 
 import asyncio
-import csv
-import gzip
-import json
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest
@@ -29,9 +26,9 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bestarm_agent.config.datasets import Row, read_jsonl, read_separated
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import OptionsError, Problem, parse_row
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
@@ -40,7 +37,6 @@ from bestarm_agent.providers.failures import failure
 
 # Sampling parameters that may be an axis of a recorded grid.
 _ANY_PARAMS = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop", "seed"})
-_UNREADABLE = (OSError, UnicodeDecodeError, csv.Error, zlib.error, EOFError)
 
 
 class ReplayOptions(StrictModel):
@@ -107,7 +103,7 @@ class _Row(BaseModel):
 Recording: TypeAlias = dict[str, dict[str, tuple[Record, ...]]]
 
 
-def parse_recording(rows: Iterable[tuple[str, Mapping[str, Json]]]) -> Recording:
+def parse_recording(rows: Iterable[tuple[str, Mapping[str, object]]]) -> Recording:
     """Parse rows, each with its source ("a.jsonl, line 3").
 
     Raises ConfigError if a row breaks a rule, or a pair's attempts are not numbered 1, 2, ...
@@ -129,45 +125,30 @@ def parse_recording(rows: Iterable[tuple[str, Mapping[str, Json]]]) -> Recording
 
 def read_recording(path: Path, shown: str) -> Recording:
     """Read a file in the format of its suffix; raises ConfigError, which calls it ``shown``."""
-    suffix = path.suffix.lower()
+    name = path.name.lower()
+    if name.endswith((".jsonl", ".jsonl.gz")):
+        rows = read_jsonl(path)
+    elif name.endswith(".csv"):
+        rows = map(_filled, read_separated(path, ","))
+    else:
+        raise ConfigError(
+            f"{shown}: recordings are .jsonl, .jsonl.gz or .csv files, not {path.suffix!r}"
+        )
     try:
-        if suffix == ".csv":
-            return parse_recording(_csv_rows(path, shown))
-        if suffix == ".jsonl" or path.name.lower().endswith(".jsonl.gz"):
-            return parse_recording(json_rows(path, shown))
+        return parse_recording((f"{shown}, {row.place}", row.values) for row in rows)
     except FileNotFoundError as error:
         missing = Problem(("path",), f"there is no file {shown}; correct the option `path`")
         raise OptionsError("", [missing]) from error
-    except _UNREADABLE as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{shown}: cannot be read: {error}") from error
-    raise ConfigError(f"{shown}: recordings are .jsonl, .jsonl.gz or .csv files, not {suffix!r}")
 
 
-def json_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
-    """Yield the objects of a `.jsonl` or `.jsonl.gz`, each with its source; raise ConfigError."""
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            where = f"{shown}, line {number}"
-            try:
-                value = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ConfigError(f"{where}: not JSON: {error}") from error
-            if not isinstance(value, dict):
-                raise ConfigError(f"{where}: a row is a JSON object, got {line.strip()[:40]!r}")
-            yield where, value
-
-
-def _csv_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
-    """Yield rows without empty cells, except for an empty answer: CSV cannot tell the two apart."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, restkey="(beyond the last heading)", strict=True)
-        for cells in reader:
-            filled: dict[str, Json] = {key: cell for key, cell in cells.items() if cell}
-            if "text" in cells and not filled.keys() & {"score", "error"}:
-                filled.setdefault("text", "")
-            yield f"{shown}, line {reader.line_num}", filled
+def _filled(row: Row) -> Row:
+    """Leave out empty cells, except for an empty answer: CSV cannot tell the two apart."""
+    filled = {key: cell for key, cell in row.values.items() if cell}
+    if "text" in row.values and not filled.keys() & {"score", "error"}:
+        filled.setdefault("text", "")
+    return Row(row.place, filled)
 
 
 class ReplayProvider(Provider[ReplayOptions]):

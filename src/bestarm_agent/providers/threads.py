@@ -26,10 +26,8 @@ class DaemonThreads:
     """
 
     def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
         self._slots = asyncio.Semaphore(max_threads)
-        self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     async def run(self, work: Callable[[], _T], name: str) -> _T:
         """Return the result of ``work``, or raise its exception."""
@@ -50,23 +48,18 @@ class DaemonThreads:
             with suppress(InvalidStateError):  # it was cancelled
                 settle()
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._finish)
+                loop.call_soon_threadsafe(self._slots.release)
 
-        self._running += 1
-        self._idle.clear()
         threading.Thread(target=main, name=name, daemon=True).start()
         return await asyncio.wrap_future(result)
 
     async def close(self, grace_seconds: float) -> None:
-        """Wait for running threads, up to ``grace_seconds``."""
+        """Wait for running threads, up to ``grace_seconds``; no other may be started any more."""
+        n_running = self._max_threads
         try:
             async with asyncio.timeout(grace_seconds):
-                await self._idle.wait()
+                while n_running:
+                    await self._slots.acquire()
+                    n_running -= 1
         except TimeoutError:
-            _log.warning("%d blocking calls did not end and were left behind", self._running)
-
-    def _finish(self) -> None:
-        self._running -= 1
-        self._slots.release()
-        if self._running == 0:
-            self._idle.set()
+            _log.warning("%d blocking calls did not end and were left behind", n_running)

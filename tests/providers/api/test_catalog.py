@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,11 +16,13 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import is_loopback
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.catalog_entry import ProviderEntry
 from bestarm_agent.providers.registry import create_provider
+from bestarm_agent.study import Study
 from tests.support.api_cases import reply
 from tests.support.commands import invoke
 from tests.support.fake_api import FakeApi, FakeModel, in_thread
@@ -143,6 +148,82 @@ def test_a_gateway_says_what_a_call_cost() -> None:
         assert reply(provider, request).usd_nanos == 415_000
         api.more_headers = {"x-litellm-response-cost": "None"}
         assert reply(provider, request).usd_nanos is None
+
+
+PER_TOKEN = {"input_cost_per_token": 1e-6, "output_cost_per_token": 5e-6}
+
+
+def listed(name: str, **info: object) -> dict[str, object]:
+    return {"model_name": name, "litellm_params": {"model": "x/y"}, "model_info": info}
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+    monkeypatch.setenv("LITELLM_API_KEY", "sk-of-the-proxy-1")
+    with in_thread(FakeApi(key="sk-of-the-proxy-1")) as api:
+        api.more_headers = {"x-litellm-response-cost": "0.000415"}
+        api.prices = [
+            listed("m", **PER_TOKEN, cache_read_input_token_cost=None, mode="chat"),
+            listed("m", **PER_TOKEN | {"output_cost_per_token": 8e-6}),
+            listed("long", **PER_TOKEN, input_cost_per_token_above_200k_tokens=4e-6),
+            listed("image", output_cost_per_image=0.04),
+        ]
+        yield api
+
+
+@pytest.mark.parametrize(
+    ("model", "dollars"),  # for a million tokens of prompt, and of answer
+    [("m", (1, 8)), ("long", (4, 5)), ("image", None), ("unknown", None)],
+)
+def test_a_proxys_list_of_prices_bounds_its_calls(
+    proxy: FakeApi, model: str, dollars: tuple[int, int] | None
+) -> None:
+    options = {**entry_of("litellm").options, "base_url": proxy.openai_url}
+    provider = create_provider("litellm", options, Path(), adapter="openai")
+    request = Request(model, messages=(Message("user", "2+3"),), params={"max_tokens": 10})
+    bound = provider.bound(request)
+    source = provider.capabilities(model).price_source
+    if dollars is None:
+        assert (bound.usd_nanos, source) == (0, None)
+    else:
+        of_prompt, of_answer = dollars
+        assert bound.usd_nanos == 1000 * (of_prompt * (bound.tokens - 10) + of_answer * 10)
+        assert source == "the proxy's list of prices"
+
+
+def test_a_proxy_that_lists_nothing_leaves_prices_unknown(proxy: FakeApi) -> None:
+    options = {**entry_of("litellm").options, "base_url": proxy.openai_url}
+    wrong_key = {**options, "key": "none"}
+    nowhere = {**options, "base_url": "http://127.0.0.1:9/v1"}
+    for broken in (wrong_key, nowhere):
+        provider = create_provider("litellm", broken, Path(), adapter="openai")
+        assert not provider.capabilities("m").priced
+    stated_price = {**nowhere, "price": {"input": 1, "output": 2}}
+    stated = create_provider("litellm", stated_price, Path(), adapter="openai")
+    assert stated.capabilities("m").price_source == "the option price"
+
+
+def test_a_budget_in_dollars_holds_at_a_proxy(proxy: FakeApi, tmp_path: Path) -> None:
+    rows = [{"q": f"{k}+1", "answer": str(k + 1)} for k in range(30)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config: dict[str, Any] = {
+        "models": ["litellm/m", "litellm/long"],
+        "prompts": [{"chat": [{"role": "user", "content": "{{ q }}"}]}],
+        "params": {"max_tokens": 10},
+        "dataset": {"path": str(tmp_path / "sums.jsonl"), "target": "answer"},
+        "scorer": "numeric",
+        "budget": {"usd": 0.01},
+        "providers": {"litellm": {"base_url": proxy.openai_url}},
+        "output_dir": str(tmp_path / "runs"),
+    }
+
+    async def main() -> Standing:
+        async with Study.open(config) as study:
+            return await study.run()
+
+    standing = asyncio.run(main())
+    assert standing.priced
+    assert 415_000 <= standing.spent.usd_nanos <= 10_000_000
 
 
 def test_the_command_lists_them_and_says_which_keys_are_set(

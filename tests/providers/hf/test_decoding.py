@@ -13,8 +13,7 @@ from scipy import stats
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.providers.hf.generate import Call, RowEnds, RowSampler, cut
-from bestarm_agent.providers.hf.options import read_sampling
+from bestarm_agent.providers.hf.generate import Call, RowEnds, RowSampler, cut, read_sampling
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,7 @@ from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.hf.folder import ModelFolder
-from bestarm_agent.providers.hf.generate import Call, load_engine
-from bestarm_agent.providers.hf.options import read_sampling
+from bestarm_agent.providers.hf.generate import Call, load_engine, read_sampling
 from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
 

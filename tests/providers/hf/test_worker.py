@@ -16,9 +16,8 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.generate import BatchEngine, Call
-from bestarm_agent.providers.hf.options import HfOptions, Sampling
-from bestarm_agent.providers.hf.worker import Worker, next_batch
+from bestarm_agent.providers.hf.generate import BatchEngine, Call, Sampling
+from bestarm_agent.providers.hf.worker import HfOptions, Worker, next_batch
 from bestarm_agent.providers.local import ModelMemory
 
 PATIENCE = 60.0

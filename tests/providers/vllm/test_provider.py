@@ -355,9 +355,9 @@ def test_all_devices_of_a_model_are_paid(base: Path) -> None:
 @pytest.mark.parametrize(
     ("serve", "message"),
     [
-        ({"devices": [0]}, "`devices`"),
-        ({"gpus": 0}, "`gpus` must be at least 1"),
-        ({"models": {}}, "`models`"),
+        ({"devices": [0]}, "unknown option `serve.devices`"),
+        ({"gpus": 0}, "`serve.gpus` must be at least 1"),
+        ({"models": {}}, "`serve.models` must not be empty"),
         ({"pyton": "x"}, "did you mean `python`"),
     ],
 )

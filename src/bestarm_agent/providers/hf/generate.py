@@ -12,19 +12,21 @@ differently.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
-from bestarm_agent.domain.digest import digest
+from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.yaml import parse_options
+from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.hf.folder import ModelFolder
-from bestarm_agent.providers.hf.options import Dtype, Sampling
 from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
@@ -33,6 +35,32 @@ if TYPE_CHECKING:
 
 # A text of n bytes has at most n tokens; a few more, since decoders drop a leading space.
 _SPARE_TOKENS = 4
+
+
+Dtype: TypeAlias = Literal["float32", "bfloat16"]
+
+
+class Sampling(StrictModel):
+    """Sampling parameters of a reply; the defaults are those of the completion APIs.
+
+    The recommendations of a model's ``generation_config.json`` are ignored: candidates differ in
+    nothing but what the study says.
+    """
+
+    temperature: float = Field(default=1.0, ge=0, le=100)  # 0: take the most likely token
+    top_p: float = Field(default=1.0, gt=0, le=1)  # draw from the likeliest that sum up to this
+    top_k: int = Field(default=0, ge=0)  # draw from this many; 0: all. Before ``top_p``
+    max_tokens: int = Field(default=256, ge=1)  # longest reply, the end-of-text token included
+    stop: Annotated[  # texts that end a reply; they and the rest are cut off
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+    ] = ()
+    seed: int = Field(default=0, ge=0)  # another seed gives other draws
+
+
+def read_sampling(params: Mapping[str, Json], model: str) -> Sampling:
+    """Parse a request's parameters; raises ConfigError if one is unknown or breaks a rule."""
+    return parse_options(Sampling, params, subject=f"parameters for {model}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

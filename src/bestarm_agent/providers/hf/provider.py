@@ -17,10 +17,9 @@ from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.folder import ModelFolder, content_digests, locate
-from bestarm_agent.providers.hf.generate import Call, load_engine
-from bestarm_agent.providers.hf.options import Dtype, HfOptions, Sampling, read_sampling
+from bestarm_agent.providers.hf.generate import Call, Dtype, Sampling, load_engine, read_sampling
 from bestarm_agent.providers.hf.tokenizer import import_transformers
-from bestarm_agent.providers.hf.worker import Worker
+from bestarm_agent.providers.hf.worker import HfOptions, Worker
 from bestarm_agent.providers.local import (
     LocalProvider,
     ModelMemory,

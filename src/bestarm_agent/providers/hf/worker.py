@@ -8,19 +8,42 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
+
+from pydantic import Field
 
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.generate import BatchEngine, Call
-from bestarm_agent.providers.hf.options import HfOptions
-from bestarm_agent.providers.local import LocalModel, ModelMemory, averaged
+from bestarm_agent.providers.hf.generate import BatchEngine, Call, Dtype
+from bestarm_agent.providers.local import LocalModel, LocalOptions, ModelMemory, averaged
 
 _T = TypeVar("_T")
 _Replies: TypeAlias = dict[Call, asyncio.Future[Reply]]  # to calls, the oldest first
 
 _GATHER_SECONDS, _MAX_WAITS = 0.005, 10  # a growing batch waits so long, so often, for more
+
+
+class HfOptions(LocalOptions):
+    """Options of the ``hf`` provider, in addition to ``LocalOptions``.
+
+    Attributes:
+        max_batch_tokens: prompts (counted in characters) padded to the longest and replies
+            included; bounds the memory for generation.
+        threads: torch's threads for each model. None: 1 where several models share the cores, else
+            as many as there are cores, up to 4.
+        memory_gb: memory for weights, in 1e9 bytes. If all models do not fit into it together, one
+            is loaded at a time. None: 60 % of what is free at the start.
+    """
+
+    max_batch: int = Field(default=256, ge=1)  # most calls generated together
+    max_batch_tokens: int = Field(default=65_536, ge=1)
+    threads: int | None = Field(default=None, ge=1)
+    memory_gb: float | None = Field(default=None, gt=0)
+    device: Literal["auto", "cpu", "cuda"] = (
+        "auto"  # "auto": one accelerator ("cuda"), if there is any
+    )
+    dtype: Dtype = "float32"  # type of the weights in memory, whatever it is on disk
 
 
 def next_batch(waiting: Sequence[Call], max_batch: int, max_tokens: int) -> list[Call]:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.domain.redaction import is_secret_variable
 from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.child_process import environment
 from bestarm_agent.providers.local import LocalOptions
 
@@ -110,3 +111,18 @@ class ServeOptions(LocalOptions):
         if self.sleep:
             needed["VLLM_SERVER_DEV_MODE"] = "1"  # else there is no /sleep
         return {**library, **environment(self.pass_env, {**needed, **self.env})}
+
+
+class VllmOptions(ApiOptions):
+    """Options of the ``vllm`` provider: those of ``openai``, or servers to be started."""
+
+    serve: ServeOptions | None = None
+
+    @model_validator(mode="after")
+    def _check_servers(self) -> VllmOptions:
+        if self.serve is not None and self.endpoints is not None:
+            raise ValueError(
+                "has both `serve`, which starts servers, and `endpoints` of servers that run "
+                "already; leave one of them out"
+            )
+        return self

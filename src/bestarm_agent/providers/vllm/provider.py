@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bestarm_agent.config.yaml import OptionsError, parse_options
+from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
@@ -21,7 +20,7 @@ from bestarm_agent.providers.child_process import find_program
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf.folder import content_digests
 from bestarm_agent.providers.local import LocalProvider, ModelMemory, averaged
-from bestarm_agent.providers.vllm.options import ServeOptions
+from bestarm_agent.providers.vllm.options import ServeOptions, VllmOptions
 from bestarm_agent.providers.vllm.server import VllmServer
 
 _DISCONNECTED = (FailureKind.CONNECTION, FailureKind.UNREACHABLE)
@@ -59,23 +58,11 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
 
         Raises ConfigError.
         """
+        serve = parse_options(VllmOptions, options, subject=f"provider `{name}`").serve
         api = {key: value for key, value in options.items() if key != "serve"}
-        serve = options.get("serve")
         if serve is None:
             return OpenAIProvider.create(name, api, base_dir)
-        if not isinstance(serve, Mapping):
-            raise ConfigError(f"provider `{name}`: `serve` must be a mapping, got {serve!r:.40}")
-        if api.get("endpoints") is not None:
-            raise ConfigError(
-                f"provider `{name}` has both `serve`, which starts servers, and `endpoints` of "
-                "servers that run already; leave one of them out"
-            )
-        try:
-            parsed = parse_options(ServeOptions, serve, subject=f"provider `{name}`, serve")
-        except OptionsError as error:
-            problems = [replace(one, path=("serve", *one.path)) for one in error.problems]
-            raise OptionsError(error.subject, problems) from None
-        return cls(name, parsed, api, base_dir)
+        return cls(name, serve, api, base_dir)
 
     async def start(self) -> None:
         """Prepare the servers; they are started when they are needed."""
@@ -99,14 +86,15 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
 
     def check(self, model: str) -> None:
         """Check that a server is declared for a model; raises ConfigError."""
-        with self._naming(model):
-            self.options.served(model)
+        self.options.served(model)
         self._protocol.check(model)
 
     def check_machine(self, model: str) -> None:
         """Check that a model's servers have a program; raises ConfigError."""
-        with self._naming(model):
+        try:
             find_program(self.options.program(), self.base_dir, self._variables)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}/{model}: {error}") from error
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the capabilities of the server's API; its price is that of the accelerators."""
@@ -191,10 +179,3 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
         if reason is None:
             return None
         return BilledError(failure(FailureKind.SERVER, f"{name}: {reason}"), Spend(calls=1))
-
-    @contextmanager
-    def _naming(self, model: str) -> Iterator[None]:
-        try:
-            yield
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}/{model}: {error}") from error
