@@ -452,7 +452,7 @@ def hint_of(details: ErrorDetails) -> str:
     return ""
 
 
-def model_at(root: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+def model_at(root: type[BaseModel], path: KeyPath) -> type[Any] | None:
     """Return the model of the mapping at ``path``, or None if its keys are free."""
     here: Any = root
     for key in path:

@@ -13,7 +13,6 @@ from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import parse_row
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos
@@ -62,16 +61,16 @@ class ProgramOptions(StrictModel):
 
     def broken_bound(self, spend: Spend) -> str | None:
         """Return the option that ``spend`` exceeds, with both values; None if all bounds hold."""
+        usd = None if self.usd_per_call is None else nanos(self.usd_per_call) / 1e9
         declared = {
             "max_calls": (self.max_calls, spend.calls),
             "max_tokens": (self.max_tokens, spend.tokens),
             "max_gpu_seconds": (self.max_gpu_seconds, spend.gpu_seconds),
+            "usd_per_call": (usd, spend.usd_nanos / 1e9),
         }
         for name, (most, used) in declared.items():
             if most is not None and used > most:
                 return f"{name}: {most:g} ({used:g})"
-        if self.usd_per_call is not None and spend.usd_nanos > nanos(self.usd_per_call):
-            return f"usd_per_call: {self.usd_per_call} ({spend.usd_nanos / 1e9:g})"
         return None
 
 

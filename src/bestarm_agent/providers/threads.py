@@ -7,7 +7,6 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -32,9 +31,8 @@ class DaemonThreads:
     async def run(self, work: Callable[[], _T], name: str) -> _T:
         """Return the result of ``work``, or raise its exception."""
         await self._slots.acquire()
-        loop = asyncio.get_running_loop()
-        result: Future[_T] = Future()
-        context = contextvars.copy_context()
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        result: asyncio.Future[_T] = loop.create_future()
 
         def main() -> None:
             try:
@@ -45,13 +43,16 @@ class DaemonThreads:
                     # futures do not accept these
                     failed = RuntimeError(f"{type(error).__name__}: {error}")
                 settle = partial(result.set_exception, failed)
-            with suppress(InvalidStateError):  # it was cancelled
-                settle()
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._slots.release)
+                loop.call_soon_threadsafe(finish, settle)
+
+        def finish(settle: Callable[[], None]) -> None:
+            self._slots.release()
+            if not result.done():  # else it was cancelled
+                settle()
 
         threading.Thread(target=main, name=name, daemon=True).start()
-        return await asyncio.wrap_future(result)
+        return await result
 
     async def close(self, grace_seconds: float) -> None:
         """Wait for running threads, up to ``grace_seconds``; no other may be started any more."""

@@ -168,4 +168,4 @@ def test_a_mistake_in_the_options_of_servers_names_its_line(tmp_path: Path) -> N
     providers = "openai: {key: none}\n  vllm:\n    serve: {models: {second: m}, gpus: 0}"
     message = refusal(tmp_path, MODEL="vllm/second", PROVIDERS=providers)
     assert "study.yaml, line 13: provider `vllm`" in message
-    assert "`gpus` must be at least 1, got 0" in message
+    assert "`serve.gpus` must be at least 1, got 0" in message

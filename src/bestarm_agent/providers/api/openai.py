@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
+from bestarm_agent.domain.request_reply import Finish, Position, Request
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     Answer,
@@ -86,10 +86,7 @@ def _answer(
 
 
 def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
-    body: dict[str, Json] = {"prompt": request.text, **own_params(request), "max_tokens": limit}
-    if request.top_logprobs is not None:
-        body["logprobs"] = request.top_logprobs
-    return body
+    return {"prompt": request.text, **own_params(request), "max_tokens": limit}
 
 
 def _decode_completion(body: Mapping[str, Json]) -> Answer:
@@ -97,8 +94,7 @@ def _decode_completion(body: Mapping[str, Json]) -> Answer:
     content = text(choice.get("text"))
     if content is None:
         malformed("its choice holds no text")
-    logprobs = _completion_positions(mapping(choice.get("logprobs")))
-    return _answer(body, content, reason=choice.get("finish_reason"), logprobs=logprobs)
+    return _answer(body, content, reason=choice.get("finish_reason"))
 
 
 def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -106,30 +102,6 @@ def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
     if not choices:
         malformed("it holds no choices")
     return choices[0]
-
-
-def _completion_positions(logprobs: Mapping[str, Json]) -> tuple[Position, ...] | None:
-    """Read the log probabilities of completions, which are parallel lists."""
-    tokens, values = logprobs.get("tokens"), logprobs.get("token_logprobs")
-    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
-        return None
-    tops = logprobs.get("top_logprobs")
-    tops = tops if isinstance(tops, list) and len(tops) == len(tokens) else [None] * len(tokens)
-    found = [
-        Position(Token(token, min(0.0, float(value))), _ranked(mapping(top)))
-        for token, value, top in zip(tokens, values, tops, strict=True)
-        if isinstance(token, str) and isinstance(value, int | float)
-    ]
-    return tuple(found) or None
-
-
-def _ranked(top: Mapping[str, Json]) -> tuple[Token, ...]:
-    tokens = [
-        Token(token, min(0.0, float(value)))
-        for token, value in top.items()
-        if isinstance(value, int | float)
-    ]
-    return tuple(sorted(tokens, key=lambda token: -token.logprob))
 
 
 def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:

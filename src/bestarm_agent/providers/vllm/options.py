@@ -23,8 +23,6 @@ _DIVIDING = (
     *("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"),
     *("--data-parallel-size", "-dp"),
 )
-# Beginnings of the variables that set its libraries.
-_PREFIXES = ("CUDA", "HF_", "HIP", "NCCL", "NVIDIA", "OMP_", "ROCR", "TORCH", "VLLM_", "XDG_")
 
 
 class ServedModel(StrictModel):
@@ -44,8 +42,7 @@ class ServeOptions(LocalOptions):
     """The option ``serve`` of a ``vllm`` provider, in addition to ``LocalOptions``.
 
     Attributes:
-        pass_env: further variables to pass on, such as HF_TOKEN. Those of CUDA, vLLM, torch and the
-            like always are, unless their names end like a secret's.
+        pass_env: variables to pass on although their names end like a secret's, such as HF_TOKEN.
         sleep: true to put a server to sleep (its weights wait in main memory) instead of stopping
             it when it makes room; CUDA and ROCm only.
     """
@@ -101,16 +98,12 @@ class ServeOptions(LocalOptions):
         return [*arguments, *given]
 
     def variables(self) -> dict[str, str]:
-        """Return a server's variables: our own for its libraries, what it needs, and those set."""
-        library = {
-            name: value
-            for name, value in os.environ.items()
-            if name.startswith(_PREFIXES) and not is_secret_variable(name)
-        }
+        """Return a server's variables: our own without secrets, what it needs, and those set."""
+        own = {name: os.environ[name] for name in os.environ if not is_secret_variable(name)}
         needed = {"VLLM_NO_USAGE_STATS": "1"}
         if self.sleep:
             needed["VLLM_SERVER_DEV_MODE"] = "1"  # else there is no /sleep
-        return {**library, **environment(self.pass_env, {**needed, **self.env})}
+        return {**own, **environment(self.pass_env, {**needed, **self.env})}
 
 
 class VllmOptions(ApiOptions):
