@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import parse_row
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos

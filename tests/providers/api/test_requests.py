@@ -186,9 +186,6 @@ def test_log_probabilities_come_back_where_they_are_asked_for(api: FakeApi) -> N
         assert [t.text for t in found.logprobs[0].alternatives] == ["a", "A"]
         assert found.logprobs[0].alternatives[1].logprob == pytest.approx(-1.386, abs=1e-3)
         assert found.notices == ()
-    plain = Request("good", text="2+3", top_logprobs=2)
-    found = reply(provider_of("openai", api, text="completions"), plain)
-    assert [p.chosen.text for p in found.logprobs] == ["a", " b"]
 
 
 def test_a_server_that_ignores_what_it_is_asked_is_noticed(api: FakeApi) -> None:
