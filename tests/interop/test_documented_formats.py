@@ -96,7 +96,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     for name, message in (
         ("a.eval", "a damaged Inspect log"),
         ("a.json", "not JSON"),
-        ("a.jsonl", "line 2: not JSON"),
+        ("a.jsonl", "line 2, column 2: malformed JSON"),
         ("b.json", "there is no file"),
     ):
         with pytest.raises(ConfigError, match=message):

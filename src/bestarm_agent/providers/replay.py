@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -103,7 +103,7 @@ class _Row(BaseModel):
 Recording: TypeAlias = dict[str, dict[str, tuple[Record, ...]]]
 
 
-def parse_recording(rows: Iterable[tuple[str, Mapping[str, object]]]) -> Recording:
+def parse_recording(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Recording:
     """Parse rows, each with its source ("a.jsonl, line 3").
 
     Raises ConfigError if a row breaks a rule, or a pair's attempts are not numbered 1, 2, ...
