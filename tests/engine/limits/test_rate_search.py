@@ -8,40 +8,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.engine.limits.rates import Departure, RateSearch
+from bestarm_agent.engine.limits.rates import Hold, SearchedRate
 
 
-def searching() -> RateSearch:
-    return RateSearch(0.0, searching=True)
+def searching() -> SearchedRate:
+    return SearchedRate(0.0, searching=True)
 
 
-def steady(search: RateSearch, per_second: float, begin: float, end: float) -> list[Departure]:
+def sent(search: SearchedRate, at: float) -> Hold:
+    """A call that leaves."""
+    hold = search.reserve(1.0)
+    search.send(hold, at)
+    return hold
+
+
+def steady(search: SearchedRate, per_second: float, begin: float, end: float) -> list[Hold]:
     """Calls that leave evenly, all of them let in."""
     n = round((end - begin) * per_second)
-    return [search.sent(begin + i / per_second) for i in range(n)]
+    return [sent(search, begin + i / per_second) for i in range(n)]
 
 
-def answered(search: RateSearch, per_second: float, begin: float, end: float) -> None:
+def answered(search: SearchedRate, per_second: float, begin: float, end: float) -> None:
     """Answers that come evenly, the last at ``end``."""
     n = round((end - begin) * per_second)
     for i in range(n):
         search.accepted(begin + (i + 1) / per_second)
 
 
-def refused(search: RateSearch, at: float, *, pause: float = 0.0) -> None:
+def refused(search: SearchedRate, at: float, *, pause: float = 0.0) -> None:
     """One more call leaves, and is turned away at once."""
-    search.refused(search.sent(at), at, pause, news=True, probe=False)
+    search.refused(sent(search, at), at, pause, news=True, probe=False)
 
 
-def cut_before(at: float) -> RateSearch:
+def cut_before(at: float) -> SearchedRate:
     """Cut to 90 % of what was let in in the half second before: 12 a second."""
-    search = RateSearch(0.0, searching=False)
+    search = SearchedRate(0.0, searching=False)
     steady(search, 10, at - 0.5, at)
     refused(search, at)
     return search
 
 
-def cut_to_nine() -> RateSearch:
+def cut_to_nine() -> SearchedRate:
     """10 a second were let in from the cut at 20 s to that at 40 s."""
     search = cut_before(20.0)
     steady(search, 10, 20.0, 39.9)
@@ -53,26 +60,25 @@ def test_calls_leave_evenly_after_the_first_few() -> None:
     """50 a second; those of the first 0.1 s may leave at once."""
     search, left, now = searching(), list[float](), 0.0
     while len(left) < 9:
-        now += search.wait(now)
-        search.take(now)
+        now += search.wait(1.0, now)
+        search.reserve(1.0)
         left.append(round(now, 3))
-    assert left == [0.0] * 6 + [0.02, 0.04, 0.06]
+    assert left == [0.0] * 5 + [0.02, 0.04, 0.06, 0.08]
 
 
 def test_who_is_late_makes_up_for_a_tenth_of_a_second_at_most() -> None:
     search = searching()
-    for _ in range(6):
-        search.take(0.0)
-    assert [search.room(at) for at in (0.0, 0.01, 0.02, 0.06, 7.0)] == [0, 0, 1, 3, 6]
-    assert search.wait(0.015) == pytest.approx(0.005)
+    for _ in range(5):
+        search.reserve(1.0)
+    assert [search.room(1.0, at) for at in (0.0, 0.01, 0.02, 0.06, 7.0)] == [0, 0, 1, 3, 5]
+    assert search.wait(1.0, 7.0) == 0.0
 
 
 def test_a_call_that_does_not_leave_makes_room() -> None:
     search = searching()
-    for _ in range(6):
-        search.take(0.0)
-    search.give_back(0.0)
-    assert search.room(0.0) == 1
+    holds = [search.reserve(1.0) for _ in range(5)]
+    search.refund(holds[0], 0.0)
+    assert search.room(1.0, 0.0) == 1
 
 
 def test_slow_start_is_twice_as_fast_as_the_fastest_answers() -> None:
@@ -84,16 +90,16 @@ def test_slow_start_is_twice_as_fast_as_the_fastest_answers() -> None:
 
 
 def test_without_a_search_nothing_is_held_back_until_a_refusal() -> None:
-    search = RateSearch(0.0, searching=False)
-    assert (search.unlimited, search.rate(0.0), search.room(0.0)) == (True, math.inf, math.inf)
+    search = SearchedRate(0.0, searching=False)
+    assert (search.rate(0.0), search.room(1.0, 0.0)) == (math.inf, math.inf)
     for _ in range(1000):
-        search.take(0.0)
-    assert search.wait(0.0) == 0.0
+        search.reserve(1.0)
+    assert search.wait(1.0, 0.0) == 0.0
     steady(search, 100, 0.0, 1.0)
     refused(search, 1.0)
     # 50 in the last half second, and the one that was tried: 102 a second
     assert search.rate(1.0) == pytest.approx(0.9 * 102)
-    assert not search.unlimited
+    assert search.room(1.0, 1.0) < math.inf
 
 
 def test_after_a_cut_the_rate_follows_the_curve() -> None:
@@ -129,30 +135,23 @@ def test_other_refusals_of_a_burst_lower_what_was_let_in() -> None:
 
 def test_what_a_minute_let_in_is_let_in_again() -> None:
     """600 in the first 6 s, then the door is closed: 600 / 60 s, not 1 / 54 s."""
-    search = RateSearch(0.0, searching=False)
+    search = SearchedRate(0.0, searching=False)
     steady(search, 100, 0.0, 6.0)
     refused(search, 6.0, pause=54.0)
     refused(search, 60.0)
     assert search.rate(60.0) == pytest.approx(0.9 * 600 / 60)
 
 
-def test_on_the_way_back_a_refusal_cuts_only_if_less_than_the_rate_was_let_in() -> None:
-    """The rate is 9.875 at 50 s, and 95 % of it is 9.38."""
-    rates = []
-    for per_second in (9.4, 9.2):
-        search = cut_to_nine()
-        steady(search, per_second, 40.0, 50.0)
-        refused(search, 50.0)
-        rates.append(search.rate(50.0))
-    assert rates == pytest.approx([10 - 1 / 8, 0.9 * (92 + 1) / 10])
-
-
-def test_a_rate_that_was_let_in_is_the_plateau() -> None:
-    """10.125 a second at 70 s, and 9.7 of them in the 20 s before."""
+def test_what_was_let_in_since_the_cut_is_the_plateau() -> None:
+    """On the way back to it, and in the K = 20 s before once the rate has left it."""
+    search = cut_to_nine()
+    steady(search, 9.4, 40.0, 50.0)
+    refused(search, 50.0)
+    assert search.rate(50.0) == pytest.approx(0.9 * (94 + 1) / 10)
     search = cut_to_nine()
     steady(search, 9.7, 40.0, 70.0)
     refused(search, 70.0)
-    assert [search.rate(70.0), search.rate(90.0)] == pytest.approx([0.9 * 10.125, 10.125])
+    assert [search.rate(70.0), search.rate(90.0)] == pytest.approx([0.9 * 9.75, 9.75])
 
 
 def test_once_the_rate_is_found_a_refusal_cuts_a_tenth_at_most() -> None:
@@ -179,9 +178,8 @@ def test_single_refusals_whatever_the_rate_do_not_bring_calls_to_a_standstill() 
     """One in 500 is refused. Below 50 a second its pause takes less than 5 % of the time."""
     search, now, rates = searching(), 0.0, list[float]()
     for i in range(1, 20_000):
-        now += search.wait(now)
-        search.take(now)
-        departure = search.sent(now)
+        now += search.wait(1.0, now)
+        departure = sent(search, now)
         if i % 500:
             search.accepted(now)
         else:
@@ -202,7 +200,7 @@ def test_far_from_the_plateau_the_last_20_seconds_count() -> None:
 
 def test_a_refused_probe_starts_the_curve_anew_and_cuts_nothing() -> None:
     search = cut_to_nine()
-    search.refused(search.sent(75.0), 75.0, 8.0, news=True, probe=True)
+    search.refused(sent(search, 75.0), 75.0, 8.0, news=True, probe=True)
     assert [search.rate(at) for at in (75.0, 83.0, 103.0)] == pytest.approx([9.0, 9.0, 10.0])
 
 
@@ -218,14 +216,13 @@ def test_whatever_happens_there_is_a_rate_and_nobody_waits_forever(
 ) -> None:
     search, now = searching(), 0.0
     for seconds, fate in steps:
-        now += seconds + search.wait(now)
-        assert search.room(now) >= 1
-        search.take(now)
-        call = search.sent(now)
+        now += seconds + search.wait(1.0, now)
+        assert search.room(1.0, now) >= 1
+        call = sent(search, now)
         now += 0.1
         if fate == "let in":
             search.accepted(now)
         else:
             search.refused(call, now, 0.5, news=fate != "old", probe=fate == "probe")
         assert 1 / 60 * 0.9 <= search.rate(now) < math.inf
-        assert search.wait(now) <= 60 / 0.9
+        assert search.wait(1.0, now) <= 60 / 0.9

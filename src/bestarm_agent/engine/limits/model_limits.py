@@ -1,9 +1,8 @@
 """All limits of the calls to one model: rates, pauses after refusals, outages, calls in flight.
 
 Every attempt takes a permit before it is sent, first come, first served: its expected use is
-reserved in each token bucket, and replaced by its real use when it ends. A refusal (429) pauses all
-calls. After the pause one call goes first as a probe, unless the answer to an earlier one has shown
-that calls are accepted.
+reserved in each token bucket, and replaced by its real use when it ends. A refusal (429), or ten
+failures in a row, pause all calls.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
+from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.limits.concurrency_gates import AdaptiveConcurrency, Gate, Slot
-from bestarm_agent.engine.limits.rates import Departure, Hold, RateSearch, TokenBucket
+from bestarm_agent.engine.limits.rates import Hold, SearchedRate, TokenBucket
 from bestarm_agent.engine.limits.wait_reasons import Wait, loading_wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError, counted
 from bestarm_agent.providers.base import Provider
@@ -30,6 +29,8 @@ _MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max
 _TOKENS_PER_CHARACTER = 0.3  # of English prose, before anything was seen
 _FIRST_OUTPUT = 500.0  # before anything was seen, where the request sets no maximum
 _MEMORY = 0.1
+_SEARCHED = "searched"  # calls, under the rate that nobody states
+_ONE_REQUEST = {Resource.REQUESTS: 1.0, _SEARCHED: 1.0}
 
 
 @dataclass(slots=True)
@@ -67,9 +68,8 @@ class TokenEstimate:
         self._per_character = MovingMean()
         self._output = MovingMean()
         self._output_of: dict[str, MovingMean] = {}
-        self._asked_input, self._asked_output = MovingMean(), MovingMean()
 
-    def need(self, request: Request, bound: int) -> dict[Resource, float]:
+    def need(self, request: Request, bound: int) -> dict[str, float]:
         """Return the amounts to reserve for one attempt.
 
         ``bound`` is the most tokens that it can take, prompt included; 0 if unknown.
@@ -78,10 +78,7 @@ class TokenEstimate:
         prompt = max(1.0, _characters(request) * share)
         if bound:
             prompt = min(prompt, float(bound))
-        output = self._reply(request, bound - prompt if bound else math.inf)
-        self._asked_input.add(prompt)
-        self._asked_output.add(output)
-        return _amounts(prompt, output)
+        return _amounts(prompt, self._reply(request, bound - prompt if bound else math.inf))
 
     def _reply(self, request: Request, at_most: float) -> float:
         asked = next((request.params[p] for p in _MOST_TOKENS if p in request.params), None)
@@ -92,19 +89,13 @@ class TokenEstimate:
         seen = self._output_of.get(request.candidate, self._output)
         return min(seen.value if seen.n else _FIRST_OUTPUT, at_most)
 
-    def typical(self) -> dict[Resource, float] | None:
-        """Return the amounts of an average call; None before the first."""
-        if not self._asked_input.n:
-            return None
-        return _amounts(self._asked_input.value, self._asked_output.value)
-
     def observe(self, request: Request, usage: Usage) -> None:
         """Learn from an answered call."""
         self._per_character.add(usage.input / max(1, _characters(request)))
         self._output.add(usage.output)
         self._output_of.setdefault(request.candidate, MovingMean()).add(usage.output)
 
-    def used(self, usage: Usage, reserved: Mapping[Resource, float]) -> dict[Resource, float]:
+    def used(self, usage: Usage, reserved: Mapping[str, float]) -> dict[str, float]:
         """Return the amounts that an answered call counts with, given those ``reserved`` for it.
 
         Tokens read from the provider's cache do not count as input. Where replies count with their
@@ -117,9 +108,9 @@ class TokenEstimate:
         return used
 
 
-def _amounts(prompt: float, output: float) -> dict[Resource, float]:
+def _amounts(prompt: float, output: float) -> dict[str, float]:
     return {
-        Resource.REQUESTS: 1.0,
+        **_ONE_REQUEST,
         Resource.TOKENS: prompt + output,
         Resource.INPUT_TOKENS: prompt,
         Resource.OUTPUT_TOKENS: output,
@@ -132,8 +123,10 @@ def _characters(request: Request) -> int:
     return sum(len(message.content) for message in request.messages)
 
 
-_FAILURES_TO_OPEN = 10  # in a row
-_FIRST_PAUSE = 0.5  # seconds, after refusals too
+_FIRST_PAUSE = 0.5  # seconds; doubles
+_LONGEST_PAUSE = 16.0  # after refusals that do not say how long
+_PROBE_SECONDS = 2.0  # a refusal comes at once; a call that takes longer was accepted
+_FAILURES_TO_PAUSE = 10  # in a row
 _LONGEST_OUTAGE_PAUSE = 60.0
 _PROBES_OF_NEWCOMERS = 5  # of a model that never answered
 _LONGEST_OUTAGE = 900.0
@@ -141,130 +134,127 @@ _FIRST_TURN = 1.0  # seconds in which a call that never failed may become the pr
 _SHORTEST_WAIT = 1e-3  # a shorter one may not move a clock of floats
 
 
-@dataclass(slots=True)
-class _Outage:
-    """The time since too many calls failed in a row."""
+class Pause:
+    """The time in which no call goes, and the probe: the one call that goes first after it.
 
-    began: float
-    next_probe: float  # when one call may go again
-    n_probes: int = 0  # that failed
-    probe: object | None = None  # in flight
-
-
-class CircuitBreaker:
-    """Opens after failures in a row; then one call at a time goes, after growing pauses.
-
-    An answer closes it. A model that never answered is given up after five failed probes, any other
-    after an outage of 15 minutes.
+    It begins with a refusal (429), for as long as the provider asks for, or with ten failures in a
+    row: an outage. It doubles with every probe that ends in the same way. After a refusal all calls
+    follow once the probe was accepted, or was not refused for 2 s; after an outage once the model
+    answered. A model that never answered is given up after five probes, any other after an outage
+    of 15 minutes.
 
     Some examples fail whenever they are sent, though the model answers all others. So a call that
-    failed before leaves every other probe to new ones for a second, if the model ever answered, and
-    its failures count only while nothing was answered since its first one.
+    failed before leaves the probe to new ones for a second, if the model ever answered, and its
+    failures count only while nothing was answered since its first one.
+
+    Attributes:
+        until: when the probe may go, in the clock's seconds.
+        probe: the one in flight.
+        n_refusals: without those of calls that were under way at an earlier one.
+        outage: when the outage began that goes on; None: there is none.
+        has_answered: whether the model ever did, were it with a refusal.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._outage: _Outage | None = None
-        self._failures = 0  # in a row
-        self._answered_at = -math.inf  # last; -inf: never
-        self._sent_at = math.inf  # when the first call since an answer or a failure went
-        self._changed = asyncio.Event()
-
-    @property
-    def is_open(self) -> bool:
-        """True while calls pause."""
-        return self._outage is not None
+    def __init__(self, longest: float) -> None:
+        self.until = -math.inf
+        self.probe: Permit | None = None
+        self.n_refusals = 0
+        self.outage: float | None = None
+        self.has_answered = False
+        self._longest = longest  # seconds that are waited because a provider asks for it
+        self._is_on = False  # until the probe has shown that it is over
+        self._n = 0  # in a row
+        self._probed_at = -math.inf
+        self._answered_at = -math.inf  # last
+        self._n_failures = 0  # in a row
 
     @property
     def room(self) -> float:
-        """Number of calls that may be sent now: 0, 1 or infinite."""
-        if self._outage is None:
-            return math.inf
-        return 0 if self.opens_in() > 0 else 1
+        """The number of calls that may go once ``wait`` is over: the probe, or any."""
+        return 1 if self._is_on and self.probe is None else math.inf
 
-    def opens_in(self, *, again: bool = False) -> float:
-        """Return the seconds until a call may go; infinite while a probe is in flight.
-
-        ``again``: the call failed before.
-        """
-        outage = self._outage
-        if outage is None:
+    def wait(self, now: float, *, again: bool = False) -> float:
+        """Return the seconds until a call may go, which may be infinite; ``again``: it failed."""
+        if not self._is_on:
             return 0.0
-        if outage.probe is not None:
-            return math.inf
-        leaves_turn = again and self._has_answered and outage.n_probes % 2 == 0
-        at = outage.next_probe + (_FIRST_TURN if leaves_turn else 0.0)
-        return max(0.0, at - self._clock.now())
+        at = self.until
+        if self.probe is not None:
+            at = self._probed_at + _PROBE_SECONDS if self.outage is None else math.inf
+        elif again and self.has_answered and self.outage is not None:
+            at += _FIRST_TURN
+        return max(0.0, at - now)
 
-    @property
-    def silence(self) -> float:
-        """Seconds that a model which never answered has left a call without an answer; else 0."""
-        return 0.0 if self._has_answered else max(0.0, self._clock.now() - self._sent_at)
+    def admit(self, permit: Permit, now: float) -> None:
+        """Record that a call may go."""
+        if self.probe is not None:
+            self._is_on = False  # not refused for so long: it was accepted
+        elif self._is_on:
+            self.probe, self._probed_at = permit, now
 
-    @property
-    def is_hopeless(self) -> bool:
-        """True if the model is to be given up."""
-        outage = self._outage
-        if outage is None:
-            return False
-        if not self._has_answered and outage.n_probes >= _PROBES_OF_NEWCOMERS:
-            return True
-        return self._clock.now() - outage.began >= _LONGEST_OUTAGE
+    def withdrawn(self, permit: Permit) -> None:
+        """Record a call that was not sent, or ended and says nothing about the model."""
+        if permit is self.probe:
+            self.probe = None
 
-    @property
-    def _has_answered(self) -> bool:
-        return self._answered_at > -math.inf
+    def refused(self, permit: Permit, now: float, retry_after: float | None) -> bool:
+        """Record a refusal; return whether the call was sent after all that are known.
 
-    def admit(self, call: object) -> None:
-        """Record that a call may go; it is the probe if calls pause."""
-        self._sent_at = min(self._sent_at, self._clock.now())
-        if self._outage is not None:
-            self._outage.probe = call
+        Otherwise it belongs to the same burst as an earlier one.
+        """
+        self._answers(now)
+        self.withdrawn(permit)
+        if news := permit.n_refusals == self.n_refusals:
+            self.n_refusals += 1
+            self._n += 1
+            self._is_on, self.probe = True, None
+        if news or retry_after is not None:
+            seconds = retry_after or 0.0
+            if retry_after is None or self._n > 1:
+                seconds = max(seconds, min(_FIRST_PAUSE * 2.0 ** (self._n - 1), _LONGEST_PAUSE))
+            self.until = max(self.until, now + min(seconds, self._longest))
+        return news
 
-    async def wait(self, *, again: bool) -> None:
-        """Wait until a call may go, or ``wake`` is called."""
-        seconds = max(self.opens_in(again=again), _SHORTEST_WAIT)
-        await sleep_unless(self._clock, seconds, self._changed)
+    def ended(self, permit: Permit, now: float) -> None:
+        """Record that a call was not refused."""
+        is_new = permit.n_refusals == self.n_refusals
+        if self.outage is None and (is_new or now >= self.until):
+            self._is_on = False
+            self._n = 0 if is_new else self._n
+        self.withdrawn(permit)
 
-    def wake(self) -> None:
-        """Wake the calls that wait, so that they check again."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def answered(self, permit: Permit, now: float) -> None:
+        """Record an answer."""
+        self._answers(now)
+        self.ended(permit, now)
 
-    def answered(self) -> None:
-        """Record an answer: calls go on."""
-        self._failures, self._answered_at = 0, self._clock.now()
-        if self._outage is not None:
-            self._outage = None
-            self.wake()
-
-    def failed(self, call: object, since: float = math.inf) -> None:
+    def failed(self, permit: Permit, now: float, since: float = math.inf) -> None:
         """Record a failure that suggests the server is down; ``since`` its call's first one."""
+        is_probe = permit is self.probe
+        self.ended(permit, now)
         if since < self._answered_at:
-            self.gave_up(call)
             return
-        self._failures, self._sent_at = self._failures + 1, math.inf
-        now, outage = self._clock.now(), self._outage
-        if outage is None:
-            if self._failures >= _FAILURES_TO_OPEN:
-                self._outage = _Outage(now, now + _FIRST_PAUSE)
-        elif call is outage.probe:
-            outage.n_probes += 1
-            pause = min(_FIRST_PAUSE * 2.0**outage.n_probes, _LONGEST_OUTAGE_PAUSE)
-            outage.next_probe, outage.probe = now + pause, None
-            self.wake()
+        self._n_failures += 1
+        if self.outage is None and self._n_failures >= _FAILURES_TO_PAUSE:
+            self.outage, self._n = now, 0
+        elif self.outage is None or not is_probe:
+            return
+        self._n += 1
+        self._is_on, self.probe = True, None
+        self.until = now + min(_FIRST_PAUSE * 2.0 ** (self._n - 1), _LONGEST_OUTAGE_PAUSE)
 
-    def gave_up(self, call: object) -> None:
-        """Record a call that ended and says nothing about the model."""
-        self._sent_at = math.inf
-        if self._outage is not None and call is self._outage.probe:
-            self._outage.probe = None
-            self.wake()
+    def is_hopeless(self, now: float) -> bool:
+        """Return whether the model is to be given up."""
+        if self.outage is None:
+            return False
+        never = not self.has_answered and self._n > _PROBES_OF_NEWCOMERS
+        return never or now - self.outage >= _LONGEST_OUTAGE
+
+    def _answers(self, now: float) -> None:
+        self.has_answered, self._answered_at, self._n_failures = True, now, 0
+        if self.outage is not None:
+            self.outage, self._is_on, self._n = None, False, 0
 
 
-_LONGEST_PAUSE = 16.0  # after refusals that do not say how long
-_PROBE_SECONDS = 2.0  # a refusal comes at once; a call that takes longer was let in
-_ONE_REQUEST = {Resource.REQUESTS: 1.0}
 _TRIAL_CALLS = 4
 _LONG_SILENCE = 5.0  # seconds
 _UNLIMITED = 1_000_000_000
@@ -292,9 +282,8 @@ class Permit:
     """Permission to send one attempt."""
 
     request: Request
-    holds: dict[Resource, Hold]  # what is reserved for it
+    holds: dict[str, Hold]  # what is reserved for it
     n_refusals: int = 0  # number of refusals before it was sent
-    departure: Departure | None = None  # when it was sent, or None
     closed: bool = False  # true once it is ended or refunded
 
 
@@ -302,7 +291,7 @@ class Permit:
 class _Ticket:
     """A place in the queue."""
 
-    need: Mapping[Resource, float]
+    need: Mapping[str, float]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -328,79 +317,60 @@ class ModelLimits:
         self.halted: ProviderError | None = None  # fails all calls
         now, limits = clock.now(), rules.limits
         stated = {**limits.assumed, **limits.per_minute}
-        self.buckets = {name: TokenBucket(most, now) for name, most in stated.items()}
-        self.breaker = CircuitBreaker(clock)
-        self._search = RateSearch(now, searching=rules.adaptive is not None)
-        self._concurrency = (
-            None if rules.adaptive is None else AdaptiveConcurrency(rules.adaptive, clock)
+        self._search = SearchedRate(now, searching=rules.adaptive is not None)
+        self.buckets: dict[str, TokenBucket] = {_SEARCHED: self._search}
+        self.buckets.update((name, TokenBucket(most, now)) for name, most in stated.items())
+        self._concurrency = AdaptiveConcurrency(rules.adaptive or 1, clock)
+        self._trial = Gate(_TRIAL_CALLS)
+        # That a call passes. What is not searched for is not limited, either.
+        self.gates: tuple[Gate, ...] = (
+            *((self._trial,) if rules.trial else ()),
+            *((self._concurrency.gate,) if rules.adaptive is not None else ()),
         )
-        self._trial = Gate(_TRIAL_CALLS if rules.trial else _UNLIMITED)
+        self._pause = Pause(longest_pause)
         self._estimate = TokenEstimate(limits.reserve_maximum)
         self._provider, self._clock = provider, clock
         self._given = frozenset(limits.per_minute)  # by the user: answers do not change these
         self._queue: deque[_Ticket] = deque()
+        self._last_need: Mapping[str, float] = _ONE_REQUEST
+        self._silent_since = math.inf  # when the first call went that was not answered yet
         self._halting = asyncio.Event()
-        self._longest_pause = longest_pause
-        self._paused_until = -math.inf
-        self._n_refusals = 0  # without those of calls that were under way at an earlier one
-        self._n_pauses = 0  # in a row
-        # After a pause, all wait until its probe was accepted, or was not refused for 2 s.
-        self._needs_probe = False
-        self._probe: Permit | None = None
-        self._probed_at = -math.inf
-
-    @property
-    def gates(self) -> tuple[Gate, ...]:
-        """The gates that a call passes."""
-        trial = () if self._trial.capacity == _UNLIMITED else (self._trial,)
-        return trial if self._concurrency is None else (*trial, self._concurrency.gate)
 
     @property
     def paused(self) -> float:
         """Seconds left of the pause after a refusal, >= 0."""
-        return max(0.0, self._paused_until - self._clock.now())
+        return max(0.0, self._pause.until - self._clock.now())
 
     @property
     def room(self) -> float:
         """The number of calls that could be sent now, >= 0; may be infinite."""
-        if self.halted is not None:
+        if self._wait_of_new(self._last_need) > 0:
             return 0
-        free = min((gate.free for gate in self.gates), default=math.inf)
-        free = min(free, self.breaker.room)
-        is_limited = self.buckets or self._queue or self._n_refusals
-        if not free or not (is_limited or not self._search.unlimited):
-            return free
-        need = self._estimate.typical()
-        if self._queue or self._wait(need or _ONE_REQUEST) > 0:
-            return 0
-        if self._needs_probe or (self.buckets and need is None):
-            return 1
-        now = self._clock.now()
-        rooms = [bucket.room(need[name], now) for name, bucket in self.buckets.items() if need]
-        return min([free, self._search.room(now), *rooms])
+        now, free = self._clock.now(), [gate.free for gate in self.gates]
+        rooms = [
+            bucket.room(self._last_need[name], now)
+            for name, bucket in self.buckets.items()
+            if self._last_need.get(name)
+        ]
+        return min([*free, self._pause.room, *rooms])
 
     @property
     def may_answer(self) -> bool:
         """False while calls pause since one after another failed, and once it was given up."""
-        return self.halted is None and self.breaker.room > 0
+        pause = self._pause
+        return self.halted is None and (pause.outage is None or not pause.wait(self._clock.now()))
 
     @property
     def opens_in(self) -> float:
         """Seconds until time alone may make room; infinite if it cannot."""
         if self.halted is not None or not all(gate.free for gate in self.gates):
             return math.inf
-        return max(self.breaker.opens_in(), self._wait(self._next_need()))
+        return self._wait(self._next_need())
 
     def take(self, request: Request, bound: Spend) -> Permit | None:
         """Return a permit for one attempt of at most ``bound``; None if it would have to wait."""
-        if self.halted is not None or not self.breaker.room:
-            return None
-        need = self._estimate.need(request, bound.tokens)
-        if self._queue or self._wait(need) > 0:
-            return None
-        permit = self._grant(request, need)
-        self.breaker.admit(permit)
-        return permit
+        need = self._need(request, bound)
+        return None if self._wait_of_new(need) > 0 else self._grant(request, need)
 
     async def acquire(
         self, request: Request, bound: Spend, slot: Slot, *, again: bool = False
@@ -411,25 +381,13 @@ class ModelLimits:
         the permit is given, so that no permit is held by a call that cannot be sent. ``again``: the
         call failed before.
         """
-        need = self._estimate.need(request, bound.tokens)
-        while True:
-            while self.breaker.opens_in(again=again) and self.halted is None:
-                slot.leave()
-                await self.breaker.wait(again=again)
-            permit = await self._in_turn(request, need, slot)
-            if not self.breaker.opens_in(again=again):
-                self.breaker.admit(permit)
-                return permit
-            self.refund(permit)
-
-    async def _in_turn(
-        self, request: Request, need: Mapping[Resource, float], slot: Slot
-    ) -> Permit:
+        need = self._need(request, bound)
         ticket = _Ticket(need)
         self._queue.append(ticket)
         try:
             while self.halted is None:
-                seconds = self._wait(need) if self._queue[0] is ticket else math.inf
+                is_next = self._queue[0] is ticket
+                seconds = self._wait(need, again=again) if is_next else math.inf
                 if seconds > 0:
                     slot.leave()
                     ticket.wake.clear()
@@ -450,19 +408,17 @@ class ModelLimits:
         now = self._close(permit)
         for name, hold in permit.holds.items():
             self.buckets[name].refund(hold, now)
-        self._search.give_back(now)
-        self.breaker.gave_up(permit)
+        self._pause.withdrawn(permit)
         self._wake_first()
 
     def send(self, permit: Permit) -> None:
         """Record that an attempt is sent now."""
         now = self._clock.now()
-        permit.n_refusals = self._n_refusals
+        permit.n_refusals = self._pause.n_refusals
         for name, hold in permit.holds.items():
             self.buckets[name].send(hold, now)
-        permit.departure = self._search.sent(now)
-        if self._concurrency is not None:
-            self._concurrency.sent()
+        self._concurrency.sent()
+        self._silent_since = min(self._silent_since, now)
 
     def ended(
         self,
@@ -482,13 +438,12 @@ class ModelLimits:
             since: when the call first failed, other than by a refusal.
             kept_bound: whether it cost no more than its bound, which ends the trial.
         """
+        self._silent_since = math.inf
         if isinstance(result, Reply):
             self._answered(permit, result, first=first, kept_bound=kept_bound)
         elif result is None:
-            self._settle(permit, None)
-            self.breaker.gave_up(permit)
-            if self._concurrency is not None:
-                self._concurrency.gave_up()
+            self._pause.ended(permit, self._settle(permit, None))
+            self._concurrency.gave_up()
         elif result.kind is FailureKind.RATE_LIMITED:
             self._refused(permit, result.retry_after)
         else:
@@ -498,13 +453,12 @@ class ModelLimits:
     def _answered(self, permit: Permit, reply: Reply, *, first: bool, kept_bound: bool) -> None:
         if kept_bound:
             self._trial.resize(_UNLIMITED)
-        self.breaker.answered()
         self._estimate.observe(permit.request, reply.usage)
         reserved = {name: hold.amount for name, hold in permit.holds.items()}
-        self._settle(permit, self._estimate.used(reply.usage, reserved))
+        now = self._settle(permit, self._estimate.used(reply.usage, reserved))
+        self._pause.answered(permit, now)
         self._listen(permit)
-        if self._concurrency is not None:
-            self._concurrency.answered(first=first)
+        self._concurrency.answered(first=first)
 
     def _failed(self, permit: Permit, error: ProviderError, since: float) -> None:
         """Record a failure other than a refusal.
@@ -512,19 +466,19 @@ class ModelLimits:
         All that was reserved counts as used if the attempt may have been billed. Otherwise the
         request alone counts: providers count requests that they reject, but not their tokens.
         """
-        self._settle(permit, None if may_be_billed(error) else _ONE_REQUEST)
+        now = self._settle(permit, None if may_be_billed(error) else _ONE_REQUEST)
         self._listen(permit)
-        if self._concurrency is not None and error.kind in _STRAINED:
+        if error.kind in _STRAINED:
             self._concurrency.failed()
-        elif self._concurrency is not None:
+        else:
             self._concurrency.gave_up()
         if error.kind in _STRAINED or error.kind in _UNREACHED:
-            self.breaker.failed(permit, since)
+            self._pause.failed(permit, now, since)
         elif error.blame is Blame.HARNESS:
-            self.breaker.gave_up(permit)
+            self._pause.ended(permit, now)
         else:
-            self.breaker.answered()
-        if self.breaker.is_hopeless:
+            self._pause.answered(permit, now)
+        if self._pause.is_hopeless(now):
             self.halt(
                 ProviderError(
                     f"{self.name} does not answer: one call after another failed, the last one "
@@ -536,47 +490,28 @@ class ModelLimits:
             )
 
     def _refused(self, permit: Permit, retry_after: float | None) -> None:
-        """Record a refusal (429): the request counts, its tokens do not, and all calls pause.
-
-        The pause is half a second without ``retry_after``; when refused again 1 s, 2 s, and so on,
-        or longer if the provider asks for it. A call that was sent before the last pause belongs to
-        the same burst as an earlier refusal.
-        """
-        is_probe = permit is self._probe
-        now = self._close(permit)
-        self.breaker.answered()
+        """Record a refusal (429): the request counts, its tokens do not, and all calls pause."""
+        is_probe, now = permit is self._pause.probe, self._close(permit)
         for name, hold in permit.holds.items():
-            if name is not Resource.REQUESTS:
+            if name not in _ONE_REQUEST:
                 self.buckets[name].settle(hold, 0.0, now)
-        news = permit.n_refusals == self._n_refusals
-        if news:
-            self._n_refusals += 1
-            self._n_pauses += 1
-            self._needs_probe = True
-        if news or retry_after is not None:
-            seconds = retry_after or 0.0
-            if retry_after is None or self._n_pauses > 1:
-                own = min(_FIRST_PAUSE * 2.0 ** (self._n_pauses - 1), _LONGEST_PAUSE)
-                seconds = max(own, seconds)
-            self._paused_until = max(self._paused_until, now + min(seconds, self._longest_pause))
-        if permit.departure is not None:
-            self._search.refused(permit.departure, now, self.paused, news=news, probe=is_probe)
+        news = self._pause.refused(permit, now, retry_after)
+        hold, paused = permit.holds[_SEARCHED], self.paused
+        self._search.refused(hold, now, paused, news=news, probe=is_probe)
         self._listen(permit)
-        if self._concurrency is not None:
-            self._concurrency.refused(self.paused, news=news, probe=is_probe)
+        self._concurrency.refused(paused, news=news, probe=is_probe)
 
-    def _settle(self, permit: Permit, used: Mapping[Resource, float] | None) -> None:
-        """Close a permit whose attempt was not refused; None: all that was reserved was used."""
+    def _settle(self, permit: Permit, used: Mapping[str, float] | None) -> float:
+        """Close a permit whose attempt was not refused; None: all that was reserved was used.
+
+        Return the time.
+        """
         now = self._close(permit)
         if used is not None:
             for name, hold in permit.holds.items():
                 self.buckets[name].settle(hold, used.get(name, 0.0), now)
         self._search.accepted(now)
-        is_new = permit.n_refusals == self._n_refusals
-        if is_new:
-            self._n_pauses = 0
-        if is_new or now >= self._paused_until:
-            self._needs_probe = False
+        return now
 
     def halt(self, error: ProviderError) -> None:
         """Fail all calls with ``error`` from now on, those that wait too."""
@@ -584,7 +519,6 @@ class ModelLimits:
         self._halting.set()
         for ticket in self._queue:
             ticket.wake.set()
-        self.breaker.wake()
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until the model is halted."""
@@ -594,9 +528,10 @@ class ModelLimits:
         """Return why calls wait, for people; None if they do not."""
         if self.halted is not None:
             return None
-        if self.breaker.is_open:
+        if self._pause.outage is not None:
             return Wait(self.name, "failing; tried again with one call at a time", 0, None)
-        if (silence := self.breaker.silence) >= _LONG_SILENCE and not loading_wait(self._provider):
+        silence = 0.0 if self._pause.has_answered else self._clock.now() - self._silent_since
+        if silence >= _LONG_SILENCE and not loading_wait(self._provider):
             return Wait(self.name, f"has not answered yet, for {silence:.0f} s", 0, None)
         paused, queued = self.paused, len(self._queue)
         if paused:
@@ -616,35 +551,36 @@ class ModelLimits:
             return "waiting for a free place"
         for name, bucket in self.buckets.items():
             if bucket.wait(need.get(name, 0.0), now) == seconds:
-                limit = counted(round(bucket.per_minute), _UNITS[name])
+                if name == _SEARCHED:
+                    found = counted(round(60 * bucket.rate(now)), "request")
+                    return f"at {found} a minute, the rate found so far"
+                limit = counted(round(bucket.per_minute), _UNITS[Resource(name)])
                 return f"at its limit of {limit} a minute"
-        if self._search.wait(now) == seconds:
-            found = counted(round(60 * self._search.rate(now)), "request")
-            return f"at {found} a minute, the rate found so far"
         return "until one call has shown that the pause is over"
 
-    def _next_need(self) -> Mapping[Resource, float]:
-        if self._queue:
-            return self._queue[0].need
-        return self._estimate.typical() or _ONE_REQUEST
+    def _next_need(self) -> Mapping[str, float]:
+        return self._queue[0].need if self._queue else self._last_need
 
-    def _wait(self, need: Mapping[Resource, float]) -> float:
+    def _need(self, request: Request, bound: Spend) -> Mapping[str, float]:
+        self._last_need = self._estimate.need(request, bound.tokens)
+        return self._last_need
+
+    def _wait(self, need: Mapping[str, float], *, again: bool = False) -> float:
         """Return the seconds until a call of this need could be sent; infinite if unknown."""
         now = self._clock.now()
         waits = [bucket.wait(need.get(name, 0.0), now) for name, bucket in self.buckets.items()]
-        waits += [self._paused_until - now, self._search.wait(now)]
-        if self._needs_probe and self._probe is not None:
-            waits.append(self._probed_at + _PROBE_SECONDS - now)
-        return max(waits)
+        return max(self._pause.wait(now, again=again), *waits)
 
-    def _grant(self, request: Request, need: Mapping[Resource, float]) -> Permit:
+    def _wait_of_new(self, need: Mapping[str, float]) -> float:
+        """Return the same of a call that is not in the queue; the probe of an outage passes it."""
+        if self.halted is not None or (self._queue and self._pause.outage is None):
+            return math.inf
+        return self._wait(need)
+
+    def _grant(self, request: Request, need: Mapping[str, float]) -> Permit:
         holds = {name: bucket.reserve(need[name]) for name, bucket in self.buckets.items()}
-        permit, now = Permit(request, holds), self._clock.now()
-        self._search.take(now)
-        if self._needs_probe and self._probe is not None:
-            self._needs_probe = False  # not refused for so long: it was accepted
-        elif self._needs_probe:
-            self._probe, self._probed_at = permit, now
+        permit = Permit(request, holds)
+        self._pause.admit(permit, self._clock.now())
         return permit
 
     def _close(self, permit: Permit) -> float:
@@ -652,8 +588,6 @@ class ModelLimits:
         if permit.closed:
             raise ValueError("this permit was ended or refunded before")
         permit.closed = True
-        if permit is self._probe:
-            self._probe = None
         return self._clock.now()
 
     def _listen(self, permit: Permit) -> None:
@@ -662,19 +596,12 @@ class ModelLimits:
         for said in self._provider.allowances(permit.request.model):
             limit, remaining = _sensible(said.limit), _sensible(said.remaining)
             if limit and said.resource not in self._given:
-                self._learn(said, limit, now)
+                self.buckets.setdefault(said.resource, TokenBucket(limit, now)).per_minute = limit
             bucket, hold = self.buckets.get(said.resource), permit.holds.get(said.resource)
             if bucket is None or hold is None or remaining is None:
                 continue
             if limit is None or remaining <= limit:
                 bucket.lower(remaining, hold, now)
-
-    def _learn(self, said: Allowance, limit: float, now: float) -> None:
-        bucket = self.buckets.get(said.resource)
-        if bucket is None:
-            self.buckets[said.resource] = TokenBucket(limit, now)
-        elif bucket.per_minute != limit:
-            bucket.resize(limit)
 
     def _wake_first(self) -> None:
         if self._queue:
