@@ -24,7 +24,14 @@ from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.study import Archive
 from tests.support.api_studies import FastClock
 from tests.support.replay_check import unexplained_asks
-from tests.support.studies import events_of, recorded_scores, run_all, store_of, write_study
+from tests.support.studies import (
+    each_turn,
+    events_of,
+    recorded_scores,
+    run_all,
+    store_of,
+    write_study,
+)
 
 
 async def reached(asked: int, study: Study, running: asyncio.Task[Standing]) -> None:
@@ -366,7 +373,7 @@ def test_a_candidate_that_joins_before_the_first_ask_is_selected_among(tmp_path:
                 if not joined:
                     joined.extend(study.add_candidates([{"model": "replay/c2", "prompt": "q"}]))
 
-            study._run.loop.each_turn.append(look)
+            each_turn(study._run.loop, look)
             return await study.run()
 
     standing = asyncio.run(scene())

@@ -11,7 +11,7 @@ import pytest
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.study import Study
 from tests.support.entered_files import entered_files
-from tests.support.studies import write_study
+from tests.support.studies import each_turn, write_study
 
 
 def test_one_pair_enters_few_files(tmp_path: Path) -> None:
@@ -22,13 +22,13 @@ def test_one_pair_enters_few_files(tmp_path: Path) -> None:
         async with Study.open(study) as opened:
             loop, counting = opened._run.loop, ExitStack()
 
-            def look() -> None:  # called each time that outcomes were told, before the next ask
+            def look() -> None:
                 if found:
                     counting.close()
                 elif len(loop.record.state.told) == 2:  # by then all is imported and made
                     found.append(counting.enter_context(entered_files()))
 
-            loop.each_turn.append(look)
+            each_turn(loop, look)
             await opened.run(Budget(pulls=4))
 
     asyncio.run(scene())

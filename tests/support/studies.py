@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.loop import End, RunLoop
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -99,6 +100,17 @@ def events_of(path: Path) -> list[Event]:
     return asyncio.run(read())
 
 
+def each_turn(loop: RunLoop, look: Callable[[], None]) -> None:
+    """Call ``look`` whenever outcomes were told, before the next ask."""
+    reason_to_end = loop._reason_to_end
+
+    def looked() -> End | None:
+        look()
+        return reason_to_end()
+
+    loop._reason_to_end = looked  # type: ignore[method-assign]
+
+
 async def stopped_and_resumed(path: Path, stops: int) -> Standing:
     """Stop the run after every ``stops`` outcomes, resume it, and see it to its end."""
     options, standing = Options(store=store_of(path)), None
@@ -112,7 +124,7 @@ async def stopped_and_resumed(path: Path, stops: int) -> Standing:
                 if study.standing().told >= done + stops:
                     study.stop()
 
-            loop.each_turn.append(stop)
+            each_turn(loop, stop)
             standing = await study.run()
         opening = Study.resume(options=options)
     return standing

@@ -404,7 +404,6 @@ class ReplyCache:
         self._store = store
         self._ledger = ledger
         self._use_cache = use_cache
-        self._buying: set[str] = set()  # keys of replies that this process is buying
         self._remarks: Counter[tuple[str, str]] = Counter()
 
     def remarks(self) -> tuple[str, ...]:
@@ -431,26 +430,21 @@ class ReplyCache:
             reply = await self._store.get_reply(call.key)
             return await self._buy(call) if reply is None else self._found(call, reply)
         finally:
-            self._buying.discard(call.key)
             await self._store.release_reply(call.key)
 
     async def _claim(self, call: Call) -> None:
         if await self._store.claim_reply(call.key):
-            self._buying.add(call.key)
             return
         call.slot.leave()
         call.refund_permit()
         name, seconds, client = call.client.provider.name, _FIRST_WAIT, call.client
-        who = "another call of this run" if call.key in self._buying else "another run"
-        with client.board.waiting(name, f"{who} is buying the reply", math.inf):
+        with client.board.waiting(name, "another call is buying the reply", math.inf):
             while not await self._store.claim_reply(call.key):
                 await client.clock.sleep(seconds)
                 seconds = min(2 * seconds, _LONGEST_WAIT)
-        self._buying.add(call.key)
         try:
             await call.slot.reenter()
         except asyncio.CancelledError:
-            self._buying.discard(call.key)
             await self._store.release_reply(call.key)
             raise
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -101,7 +101,7 @@ class Rules:
 class RunLoop:
     """Runs a study until there is a reason to end.
 
-    A pair that ends without an outcome is put off: it stays pending, and may be sent again.
+    A pair that ends without an outcome stays pending, and may be sent again.
 
     The record was fed all that the log holds; column j is ``examples[j]``.
     """
@@ -117,7 +117,6 @@ class RunLoop:
         clock: Clock,
         rules: Rules,
     ) -> None:
-        self.each_turn: list[Callable[[], None]] = []  # called after answers were recorded
         self.record, self.pool, self.ledger = record, pool, ledger
         self.in_flight = 0  # pairs that were sent, and whose end was not noted yet
         self.is_running = False  # True while ``run`` is running
@@ -127,12 +126,11 @@ class RunLoop:
         self._stop_asked = False
         self._news = asyncio.Event()  # set when there may be an outcome, or a free place
         self._first = FirstPairs(pool, evaluator.judge_client, record.state)
-        self._unsent: dict[int, Pair] = {}  # hold places and money, and their tasks never began
+        self._pairs: dict[int, Pair] = {}  # that are pending, by number of the ask
         self._tasks: dict[asyncio.Task[None], tuple[int, Pair]] = {}
         self._finished: deque[tuple[Asked, Pair, Outcome | Exception | None]] = deque()
-        self._put_off: dict[int, Pair] = {}  # by number of the ask
-        self._tried: set[int] = set()  # pairs put off that were sent again
-        self._tried_with: tuple[Spend, Budget] | None = None  # spend and caps at that time
+        # Spend and caps when pairs that could not be paid were sent again last.
+        self._tried_with: tuple[Spend, Budget] | None = None
         self._n_void = 0  # in this process
         answered = (one.latencies for one in record.state.totals if one.latencies)
         self._slowest = max((one[-1] for one in answered), default=0.0)  # answered call, in seconds
@@ -233,8 +231,6 @@ class RunLoop:
     async def _loop(self, tasks: asyncio.TaskGroup) -> End:
         while True:
             self._record_finished()
-            for look in self.each_turn:
-                look()
             self._review()
             end = self._reason_to_end()
             self._end_calls(end)
@@ -246,7 +242,7 @@ class RunLoop:
                 for one in asked:
                     self._send(tasks, one)
             elif not self.in_flight and (end or not self._is_throttled(opens_in)):
-                if end is None and (self._catch_up() or self._send_put_off(tasks)):
+                if end is None and (self._catch_up() or self._send_unpaid(tasks)):
                     continue
                 return end or self._end_of_silence()
             if not self._finished:
@@ -394,7 +390,7 @@ class RunLoop:
         affordable = self.pool.affordable(self.ledger)
         cannot_pay = affordable is not None and not affordable.all()
         late = self._in_time() is not None
-        return End.BUDGET if self._put_off or cannot_pay or late else End.INDIFFERENT
+        return End.BUDGET if self._pairs or cannot_pay or late else End.INDIFFERENT
 
     def _end_calls(self, end: End | None) -> None:
         """End calls in flight that are not to be waited for, given why the run ends."""
@@ -435,8 +431,8 @@ class RunLoop:
         self._finished.clear()
         self._first.begin()
         for asked in self.record.state.pending.values():
-            if asked.seq not in self._put_off:
-                self._put_off[asked.seq] = self._inherited(asked)
+            if asked.seq not in self._pairs:
+                self._pairs[asked.seq] = self._inherited(asked)
 
     def _inherited(self, asked: Asked) -> Pair:
         """Charge the attempts whose cost no process lived to record: they may have been billed."""
@@ -464,41 +460,37 @@ class RunLoop:
     def _prepare(self, asked: Asked) -> bool:
         """Reserve a pair's cost and take its place in the gates.
 
-        Return False if the budget cannot pay it now; it is put off.
+        Return False if the budget cannot pay it now; it stays pending.
         """
         candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
-        pair = self._put_off.pop(asked.seq, None)
+        pair = self._pairs.get(asked.seq)
         if pair is None:
             log = AttemptLog(partial(self._log_attempt, asked.seq), is_asked=True)
-            pair = candidate.pair(example, log)
+            pair = self._pairs[asked.seq] = candidate.pair(example, log)
         else:
             pair.begin_again()
         bound, judging = pair.call.bound(), self._evaluator.judge_client.bound(example)
         self.pool.raise_bound(candidate, bound + judging)
         if not pair.reserve(bound, judging):
-            self._log_put_off(asked.seq, pair)
+            self._log_cost(asked.seq, pair)
             return False
         pair.call.slot = self.pool.slot(candidate, self._news.set)
         pair.call.permit = candidate.limits.take(pair.call.request, bound)
-        self._unsent[asked.seq] = pair
         self._first.sent(asked.candidate, pair)
         return True
 
     def _send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
         """Evaluate a prepared pair in a task of its own."""
         self.in_flight += 1
-        task = tasks.create_task(self._evaluate(asked))
-        self._tasks[task] = asked.seq, self._unsent[asked.seq]
+        pair = self._pairs[asked.seq]
+        task = tasks.create_task(self._evaluate(asked, pair))
+        self._tasks[task] = asked.seq, pair
         task.add_done_callback(self._note_end)
 
-    async def _evaluate(self, asked: Asked) -> None:
-        pair = self._unsent.pop(asked.seq)
+    async def _evaluate(self, asked: Asked, pair: Pair) -> None:
         result: Outcome | Exception | None
         try:
             result = await self._evaluator.evaluate(pair)
-        except asyncio.CancelledError:
-            self._put_off[asked.seq] = pair  # its cost is recorded; it stays pending
-            raise
         except Exception as error:  # raised again by the loop, which must not wait for it forever
             result = error
         self._finished.append((asked, pair, result))
@@ -511,7 +503,7 @@ class RunLoop:
             self._news.set()
 
     def _record_finished(self) -> None:
-        """Record the outcomes that are there; put off pairs that ended without one.
+        """Record the outcomes that are there; pairs that ended without one stay pending.
 
         Raise what an evaluation raised though nothing should.
         """
@@ -523,50 +515,41 @@ class RunLoop:
             self._first.ended(asked.candidate, pair, result)
             if result is not None and pair.obstacle is None:
                 self._tell(asked.seq, result)
-                continue
-            self._put_off[asked.seq] = pair
-            if pair.obstacle is not None:
+            elif pair.obstacle is not None:
                 self.pool.note_obstacle(self.pool.candidates[asked.candidate], pair.obstacle)
 
     def _tell(self, seq: int, outcome: Outcome) -> None:
         score = score_of(outcome, self._rules.failed_score)
+        del self._pairs[seq]
         self._n_void += score is None
         if isinstance(outcome, Scored):
             self._slowest = max(self._slowest, outcome.seconds)
         self.record.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
 
-    def _send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
-        """Send what the budget could not pay while more was reserved than is now.
+    def _send_unpaid(self, tasks: asyncio.TaskGroup) -> bool:
+        """Send what the budget could not pay while more was reserved than is now: nothing is.
 
-        Return False if it cannot pay any of it now either. What was tried and spent nothing is not
-        tried again until the budget or the spend is another.
+        Return False if it cannot pay any of it now either. Nothing is tried twice with the same
+        budget and the same spend.
         """
-        if self.record.pairs.stopped() is not None:
-            return False
         balance = (self.ledger.spent, self.ledger.budget)
-        if balance != self._tried_with:
-            self._tried_with, self._tried = balance, set()
-        unpaid = [seq for seq, pair in self._put_off.items() if pair.obstacle is None]
-        for seq in [seq for seq in unpaid if seq not in self._tried]:
+        if self.record.pairs.stopped() is not None or balance == self._tried_with:
+            return False
+        self._tried_with = balance
+        for seq in [seq for seq, pair in self._pairs.items() if pair.obstacle is None]:
             asked = self.record.state.pending[seq]
-            usable = self.pool.candidates[asked.candidate].broken is None
-            if self.pool.room() and usable and self._prepare(asked):
-                self._tried.add(seq)
+            if self.pool.candidates[asked.candidate].broken is None and self._prepare(asked):
                 self._send(tasks, asked)
         return self.in_flight > 0
 
     def _let_go(self) -> None:
         """Give back what is held for pairs that were not sent; log what pending pairs cost."""
-        for pair in self._unsent.values():
+        for seq, pair in self._pairs.items():
             pair.let_go()
-        self._put_off |= self._unsent
-        self._unsent.clear()
-        for seq, pair in self._put_off.items():
-            self._log_put_off(seq, pair)
+            self._log_cost(seq, pair)
 
-    def _log_put_off(self, seq: int, pair: Pair) -> None:
-        """Keep a pair pending, and log its exact cost if the log does not tell it."""
-        self._put_off[seq] = pair
+    def _log_cost(self, seq: int, pair: Pair) -> None:
+        """Log the exact cost of a pair that stays pending if the log does not tell it."""
         spend, judge_spend = pair.candidate_spend, pair.judging.spent
         known = self.record.state.cost_of(seq)
         if not known.is_exact or (known.spend, known.judge_spend) != (spend, judge_spend):

@@ -165,10 +165,8 @@ async def test_a_reply_that_could_not_be_bought_can_be_claimed_by_others() -> No
     assert await scene.store.claim_reply(call.key)
 
 
-@pytest.mark.parametrize(
-    ("elsewhere", "who"), [(False, "another call of this run"), (True, "another run")]
-)
-async def test_who_buys_a_reply_that_is_waited_for_is_said(elsewhere: bool, who: str) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_that_a_reply_is_waited_for_is_said(elsewhere: bool) -> None:
     scene = Scene()
     scene.provider.latency = lambda _request: 10.0
 
@@ -186,7 +184,7 @@ async def test_who_buys_a_reply_that_is_waited_for_is_said(elsewhere: bool, who:
     else:
         await buying
     await waiting
-    assert wait.reason == f"{who} is buying the reply"
+    assert wait.reason == "another call is buying the reply"
 
 
 def test_remarks_come_once_with_their_number_the_most_frequent_first() -> None:

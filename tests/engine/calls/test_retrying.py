@@ -257,8 +257,8 @@ async def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.sleep(1)
-    assert scene.sent.limits.breaker.silence == 0.0, "nothing waits for an answer"
+    await asyncio.sleep(10)
+    assert scene.sent.limits.waits() is None, "nothing waits for an answer"
     assert scene.ledger.spent == BOUND + Spend(pulls=1)
     assert scene.gate.inside == 0
 

@@ -93,7 +93,7 @@ async def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> N
     asked_at = max(store.asked_at.values(), key=len)[2:11]
     pauses = [late - early for early, late in pairwise(asked_at)]
     assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
-    assert second.board.summary(0.0) == (Wait("p", "another run is buying the reply", 1, None),)
+    assert second.board.summary(0.0) == (Wait("p", "another call is buying the reply", 1, None),)
     await buying
     await running
     assert loop.pool.gate.inside == 0
