@@ -468,7 +468,7 @@ async def recorded_replay(
     config = outline.started.config
     events = await store.events_of(run_id) if _section(config, "certify") else ()
     mode = recorded_mode(outline.started, events, folder_of(where))
-    return mode, record_of(mode, config, recorded_history(outline, where), follows=follows)
+    return mode, record_of(mode, recorded_history(outline, where), follows=follows)
 
 
 def open_mode(

@@ -1,10 +1,9 @@
-"""What a log feeds to the source of pairs, the objective and the trajectory."""
+"""What a log feeds to the source of pairs and the trajectory."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
@@ -16,7 +15,6 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.record import RunRecord, Size
-from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
@@ -72,7 +70,7 @@ def test_a_source_is_fed_what_came_after_the_first_ask() -> None:
         budget(12),
     ]
     pairs = Noting()
-    record = RunRecord(lambda *_: pairs, lambda _: None)
+    record = RunRecord(lambda *_: pairs)
     record.feed([started(), CANDIDATES, EXAMPLES, budget(10), asked(0), told(0), *later])
     free = 0.2 / 1e4  # of the most expensive one's price
     assert pairs.fed == [
@@ -81,22 +79,12 @@ def test_a_source_is_fed_what_came_after_the_first_ask() -> None:
     ]
 
 
-class Objective:
-    """Notes the events that it takes."""
-
-    def __init__(self) -> None:
-        self.taken: list[Event] = []
-
-    def take(self, event: Event) -> None:
-        self.taken.append(event)
-
-
-def test_what_is_recorded_reaches_log_state_and_objective() -> None:
-    objective, happened = Objective(), [started(), CANDIDATES, EXAMPLES, asked(0)]
+def test_what_is_recorded_reaches_log_and_state() -> None:
+    happened = [started(), CANDIDATES, EXAMPLES, asked(0)]
 
     async def scene() -> Sequence[Event]:
         log = await Store.in_memory().create("study")
-        record = RunRecord(lambda *_: Noting(), lambda _: cast("ObjectiveTracker", objective), log)
+        record = RunRecord(lambda *_: Noting(), log)
         for event in happened:
             record.record(event)
         await record.flush()
@@ -104,15 +92,12 @@ def test_what_is_recorded_reaches_log_state_and_objective() -> None:
         assert record.pairs.table.n_asked == 0, "its own asks the source knows already"
         return await log.events()
 
-    assert asyncio.run(scene()) == objective.taken == happened
+    assert asyncio.run(scene()) == happened
 
 
-def test_the_objective_takes_the_whole_log_and_the_trajectory_each_outcome() -> None:
-    objective = Objective()
-    run = RunRecord(lambda *_: Noting(), lambda _: cast("ObjectiveTracker", objective))
-    events = [started(), CANDIDATES, EXAMPLES, asked(0), told(0), CandidatesBarred((1,), "dear")]
-    run.feed(events)
-    assert objective.taken == events
+def test_the_trajectory_follows_each_outcome() -> None:
+    run = RunRecord(lambda *_: Noting())
+    run.feed([started(), CANDIDATES, EXAMPLES, asked(0), told(0), CandidatesBarred((1,), "dear")])
     assert [moment.told for moment in run.trajectory.moments] == [1]
     assert run.trajectory.left == {1: 1}
     assert (run.size.n_candidates, run.size.n_examples) == (2, 10)
@@ -126,7 +111,7 @@ def test_the_rule_is_made_for_the_problem_at_the_first_ask() -> None:
         made.append((size.n_candidates, size.budget.pulls))
         return Pairs(Uniform(Problem(size.n_candidates, size.n_examples)))
 
-    record = RunRecord(open_pairs, lambda _: None)
+    record = RunRecord(open_pairs)
     record.feed([started(), CANDIDATES, EXAMPLES, budget(10)])
     assert record.pairs is record.pairs
     for event in (joins, budget(15), asked(0), joins):

@@ -219,7 +219,7 @@ class Scene:
 
     def _loop(self, log: RunLog, events: Sequence[Event]) -> RunLoop:
         self.log = log
-        record = RunRecord(self.pairs, lambda _pairs: None, log)
+        record = RunRecord(self.pairs, log)
         record.feed(events)
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)

@@ -410,7 +410,7 @@ class RunLoop:
         ``now``: look even if little was told since the last time.
         """
         objective = self.record.objective
-        while objective is not None and (gone := objective.review(self.record.pairs, now=now)):
+        while objective is not None and (gone := objective.review(now=now)):
             for reason in dict.fromkeys(gone.values()):
                 rows = tuple(row for row in gone if gone[row] == reason)
                 self.record.record(CandidatesBarred(rows, reason))
@@ -418,7 +418,7 @@ class RunLoop:
     def _catch_up(self) -> bool:
         """Review the objective if results came since the last time; return whether it was done."""
         objective = self.record.objective
-        if objective is None or not objective.is_behind(self.record.pairs):
+        if objective is None or not objective.is_behind():
             return False
         self._review(now=True)
         return True

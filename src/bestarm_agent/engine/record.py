@@ -26,7 +26,7 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.example import Example, Slice
 from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Budget, usd
-from bestarm_agent.engine.results.objectives import ObjectiveTracker
+from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
@@ -63,7 +63,6 @@ class Size:
 
 
 OpenPairs: TypeAlias = Callable[[Size, Sequence[Candidate]], Pairs]
-TrackObjective: TypeAlias = Callable[[Pairs], ObjectiveTracker | None]
 
 
 class RunRecord:
@@ -74,24 +73,17 @@ class RunRecord:
 
     Args:
         open_pairs: makes the source of pairs.
-        track: makes the objective of that source; None if it is simply the best.
         log: the log of a run that this process writes.
         follows: whether the trajectory is kept, too.
     """
 
     def __init__(
-        self,
-        open_pairs: OpenPairs,
-        track: TrackObjective,
-        log: RunLog | None = None,
-        *,
-        follows: bool = True,
+        self, open_pairs: OpenPairs, log: RunLog | None = None, *, follows: bool = True
     ) -> None:
         self.state = RunState()
         self.trajectory = Trajectory()
         self.log = log
         self._open_pairs = open_pairs
-        self._track = track
         self._follows = follows
         self._budget = Budget()  # the caps, as the source of pairs knows them
         self._head: list[Event] | None = []  # the log before the first ask; None after it
@@ -109,7 +101,7 @@ class RunRecord:
 
     @property
     def objective(self) -> ObjectiveTracker | None:
-        """The objective, fed the log; None if it is simply the best."""
+        """The objective; None if it is simply the best."""
         return self._begun()[2]
 
     def record(self, event: Event, *, is_known: bool = True) -> None:
@@ -135,12 +127,10 @@ class RunRecord:
     def take(self, page: Sequence[Line]) -> None:
         """Take in the next events of a log, as ``Store.lines_of`` yields them."""
         for move in self.state.take(page):
-            if not isinstance(move, int):
-                self._take(move)
-            elif self.objective is None:
+            if isinstance(move, int):
                 self._take_pair(move)
             else:
-                self._take(self.state.asks[move] if move >= 0 else self.state.told[~move])
+                self._take(move)
 
     async def take_all(self, pages: AsyncIterable[Sequence[Line]], n_told: int = 0) -> None:
         """Take in a log, with about ``n_told`` outcomes, some events at a time, in a thread."""
@@ -157,7 +147,7 @@ class RunRecord:
             pairs = self._pairs_that_ask()
             if not (is_known and isinstance(event, Asked)):
                 feed_pairs(pairs, event, self._budget)
-            self._follow(event, pairs, self.objective)
+            self._follow(event, pairs)
         if isinstance(event, BudgetSet):
             self._budget = event.budget
 
@@ -181,16 +171,14 @@ class RunRecord:
         if self._made is None:
             size = initial_size(self._head or ())
             pairs = self._open_pairs(size, self.state.candidates)
-            self._made = size, pairs, self._track(pairs)
+            self._made = size, pairs, track_objective(self.state, pairs)
             for event in self._head or ():
                 if isinstance(event, CandidatesBarred):
                     pairs.bar(event.candidates)
-                self._follow(event, pairs, self._made[2])
+                self._follow(event, pairs)
         return self._made
 
-    def _follow(self, event: Event, pairs: Pairs, objective: ObjectiveTracker | None) -> None:
-        if objective is not None:
-            objective.take(event)
+    def _follow(self, event: Event, pairs: Pairs) -> None:
         if isinstance(event, Told):
             if self._follows:
                 self.trajectory.told(pairs)

@@ -19,7 +19,6 @@ from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.record import RunRecord
-from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.engine.setup.history import learn_from_history, recorded_history
 from bestarm_agent.engine.setup.open_run import (
@@ -175,7 +174,7 @@ async def new_run(
     base = relative(parts.study.base_dir, where)
     config = {**parts.study.record(), **(mark or {})}
     events = first_events(parts, factory.ready, config, base, options.clock, name)
-    record = record_of(parts.mode, config, model)
+    record = record_of(parts.mode, model)
     record.feed(events)
     notices = (*parts.mode.notices(record.pairs, record.size), *said)
     async with open_store(where) as store, closing(await store.create(parts.config.name)) as log:
@@ -207,7 +206,7 @@ async def resumed_run(
     ):
         known = fold(await store.outline_of(log.run_id))
         parts = parts_of(known)
-        record = record_of(parts.mode, parts.study.record(), recorded_history(known, where))
+        record = record_of(parts.mode, recorded_history(known, where))
         told = (await store.find(log.run_id)).n_told
         await record.take_all(store.lines_of(log.run_id), told)
         state = record.state
@@ -217,12 +216,9 @@ async def resumed_run(
             yield found
 
 
-def record_of(
-    mode: Mode, config: Json, history: HistoryModel | None, *, follows: bool = True
-) -> RunRecord:
-    """Return what the log of a run with a recorded configuration is to be fed to."""
-    track = partial(track_objective, config)
-    return RunRecord(partial(mode.pairs, history=history), track, follows=follows)
+def record_of(mode: Mode, history: HistoryModel | None, *, follows: bool = True) -> RunRecord:
+    """Return what the log of a run is to be fed to."""
+    return RunRecord(partial(mode.pairs, history=history), follows=follows)
 
 
 async def _prepared(

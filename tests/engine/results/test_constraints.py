@@ -11,7 +11,14 @@ import pytest
 from bestarm_agent.config.study import LENGTH, SECONDS, ObjectiveSpec, constraint_of
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Asked, CandidatesAdded, ExamplesAdded, Told
+from bestarm_agent.domain.events import (
+    Asked,
+    CandidatesAdded,
+    Event,
+    ExamplesAdded,
+    Started,
+    Told,
+)
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.results.objectives import Finding, MeanTracker
@@ -19,6 +26,8 @@ from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.html_page import chart_axes, values_of
 from bestarm_agent.report.words import how_sure, measures_line
+from bestarm_agent.store.codec import line_of
+from bestarm_agent.store.run_state import RunState
 from tests.stats.conftest import RateCheck
 from tests.support.confirm_worlds import missed
 from tests.support.standings import PROMPT
@@ -27,16 +36,36 @@ from tests.support.studies import run_all, write_study
 N = 200
 
 
-def tracker_of(name: str, *, n: int = N) -> MeanTracker:
-    tracker = MeanTracker(name, 0.9, measures=["polite", "toxicity"], timeout=10.0)
-    ids = tuple(f"e{j}" for j in range(n))
-    tracker.take(ExamplesAdded(ids, ids))
-    tracker.take(CandidatesAdded((Candidate("p", "m", PROMPT, {}, "m"),)))
-    return tracker
+CONFIG: Json = {
+    "measures": {"polite": {"name": "exact"}, "toxicity": {"name": "exact"}},
+    "limits": {"timeout_seconds": 10},
+}
 
 
-def finding(tracker: MeanTracker, name: str, limit: str) -> Finding:
-    return Finding(constraint_of(name, limit), tracker.means())
+class Tracked:
+    """A run of some models, and the mean of one of its quantities."""
+
+    def __init__(self, name: str, *params: dict[str, Json]) -> None:
+        ids = tuple(f"e{j}" for j in range(N))
+        candidates = [Candidate("p", f"m{i}", PROMPT, one) for i, one in enumerate(params or [{}])]
+        nothing = (None,) * len(candidates)
+        self.state = RunState()
+        self.take(
+            Started("study", "2026-11-21T09:30:15Z", "0.1.0", CONFIG, "."),
+            ExamplesAdded(ids, ids),
+            CandidatesAdded(tuple(candidates), nothing, nothing),
+        )
+        self.name, self.tracker = name, MeanTracker(self.state, name, 0.9)
+
+    def take(self, *events: Event) -> None:
+        self.state.take([line_of(event) for event in events])
+
+    def finding(self, limit: str) -> Finding:
+        return Finding(constraint_of(self.name, limit), self.tracker.means())
+
+    def asked(self, count: int) -> None:
+        k = len(self.state.candidates)
+        self.take(*(Asked(seq, seq % k, seq // k, "rule") for seq in range(count)))
 
 
 def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0) -> Told:
@@ -48,58 +77,53 @@ def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0
     )
 
 
-def asked(tracker: MeanTracker, count: int) -> None:
-    for seq in range(count):
-        tracker.take(Asked(seq, 0, seq, "rule"))
-
-
 def test_slow_calls_that_come_late_do_not_make_a_candidate_look_fast() -> None:
-    tracker = tracker_of(SECONDS)
-    asked(tracker, 150)
+    run = Tracked(SECONDS)
+    run.asked(150)
     for seq in range(0, 150):
         if seq % 5:  # every fifth is slow, and still under way
-            tracker.take(told(seq, 1.0))
-    found = finding(tracker, SECONDS, "<= 2")
+            run.take(told(seq, 1.0))
+    found = run.finding("<= 2")
     assert found.means.mean[0] == 1.0
     assert found.seems_kept[0]
     assert not found.kept[0]
     for seq in range(0, 150, 5):
-        tracker.take(told(seq, 9.0))
-    assert finding(tracker, SECONDS, "<= 2").broken[0]
+        run.take(told(seq, 9.0))
+    assert run.finding("<= 2").broken[0]
 
 
 def test_a_mean_of_seconds_is_bounded_by_the_time_out() -> None:
-    tracker = tracker_of(SECONDS)
-    asked(tracker, 150)
+    run = Tracked(SECONDS)
+    run.asked(150)
     for seq in range(149):
-        tracker.take(told(seq, 1.0))
-    found = finding(tracker, SECONDS, "<= 2")
+        run.take(told(seq, 1.0))
+    found = run.finding("<= 2")
     assert found.means.lower[0] <= 1.0 <= found.means.upper[0]
     assert found.kept[0]
-    tracker.take(told(149, 11.0))  # longer than any call may take
-    assert not finding(tracker, SECONDS, "<= 2").kept[0]
-    assert tracker.means().upper[0] == np.inf
+    run.take(told(149, 11.0))  # longer than any call may take
+    assert not run.finding("<= 2").kept[0]
+    assert run.tracker.means().upper[0] == np.inf
 
 
 def test_a_failed_reply_counts_for_either_side_of_a_measure() -> None:
-    known, vague = (tracker_of("toxicity") for _ in range(2))
+    known, vague = (Tracked("toxicity") for _ in range(2))
     lost = Failed(FailureKind.REFUSED, Blame.CANDIDATE, "no", Spend(), 1.0)
-    for tracker, outcome in ((known, None), (vague, lost)):
-        asked(tracker, 100)
+    for run, outcome in ((known, None), (vague, lost)):
+        run.asked(100)
         for seq in range(100):
             is_lost = outcome is not None and seq % 4 == 0
-            tracker.take(Told(seq, outcome, 0.0) if is_lost and outcome else told(seq, 1.0))
-    assert finding(known, "toxicity", "<= 0.1").kept[0]
-    assert not finding(vague, "toxicity", "<= 0.1").kept[0]
-    assert not finding(vague, "toxicity", "<= 0.1").broken[0]
+            run.take(Told(seq, outcome, 0.0) if is_lost and outcome else told(seq, 1.0))
+    assert known.finding("<= 0.1").kept[0]
+    assert not vague.finding("<= 0.1").kept[0]
+    assert not vague.finding("<= 0.1").broken[0]
 
 
 def test_a_measure_that_must_be_high() -> None:
-    tracker = tracker_of("polite")
-    asked(tracker, 150)
+    run = Tracked("polite")
+    run.asked(150)
     for seq in range(150):
-        tracker.take(told(seq, 1.0))
-    assert finding(tracker, "polite", ">= 0.9").kept[0]
+        run.take(told(seq, 1.0))
+    assert run.finding(">= 0.9").kept[0]
 
 
 @pytest.mark.slow
@@ -218,21 +242,14 @@ def test_a_limit_of_an_unknown_measure_names_those_there_are(tmp_path: Path) -> 
 
 
 def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
-    tracker = MeanTracker(LENGTH, 0.9)
-    ids = tuple(f"e{j}" for j in range(N))
-    tracker.take(ExamplesAdded(ids, ids))
-    limits: tuple[dict[str, Json], ...] = ({"max_tokens": 100}, {}, {"max_tokens": 20})
-    tracker.take(
-        CandidatesAdded(tuple(Candidate("p", f"m{i}", PROMPT, one) for i, one in enumerate(limits)))
-    )
-    for seq in range(3 * 150):
-        tracker.take(Asked(seq, seq % 3, seq // 3, "rule"))
-        tracker.take(told(seq, 1.0, tokens=40))
-    found, means = finding(tracker, LENGTH, "<= 60"), tracker.means()
-    assert means.mean.tolist() == pytest.approx([40] * 3)
+    run = Tracked(LENGTH, {"max_tokens": 100}, {}, {"max_tokens": 20})
+    run.asked(3 * 150)
+    run.take(*(told(seq, 1.0, tokens=40) for seq in range(3 * 150)))
+    found = run.finding("<= 60")
+    assert found.means.mean.tolist() == pytest.approx([40] * 3)
     assert found.kept.tolist() == [True, False, False], "no bound; longer than its bound"
-    assert 30 < means.lower[0] < 40 < means.upper[0] < 55
-    assert np.isinf(means.upper[1:]).all()
+    assert 30 < found.means.lower[0] < 40 < found.means.upper[0] < 55
+    assert np.isinf(found.means.upper[1:]).all()
 
 
 def test_measures_without_a_limit_are_shown_as_means(tmp_path: Path) -> None:

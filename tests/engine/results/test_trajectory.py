@@ -45,7 +45,7 @@ def logged(n: int) -> list[Event]:
 def recorded(events: Iterable[Event], expected: int = 0) -> RunRecord:
     """The record of a run whose log these are."""
     rule = make_selector("auto", Problem(4, 100, seed=1))
-    record = RunRecord(lambda _size, _candidates: rule, lambda _pairs: None)
+    record = RunRecord(lambda _size, _candidates: rule)
     record.trajectory = Trajectory(expected)
     record.feed([started(), *grid(4, 100), *events])
     return record

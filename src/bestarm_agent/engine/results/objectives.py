@@ -32,7 +32,6 @@ from bestarm_agent.config.study import (
 )
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.selectors.answer import RowIntervals
@@ -40,16 +39,15 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import expected_costs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
-    Ask,
     BoolArray,
     Estimates,
     FloatArray,
     Guarantee,
-    Pair,
     State,
     Tell,
 )
 from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.store.run_state import RunState
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
 _CALLS = 1000  # whose price is told
@@ -70,7 +68,7 @@ class Means:
 
 
 class MeanTracker:
-    """Keeps the mean of one quantity of a run, fed with its events.
+    """Keeps the mean of one quantity of a run, up to what its state holds when it is looked at.
 
     Each value has a bound: of a price what the provider said when the candidate joined, of seconds
     the time-out of a call, of tokens ``max_tokens``, of a measure 1. Without one, or once a value
@@ -78,58 +76,32 @@ class MeanTracker:
     measure; like a pair that could not be measured it is counted as either.
 
     Args:
+        state: the run.
         name: the quantity, as limits name it: ``PRICE`` (dollars of 1,000 calls), ``SECONDS``,
-            ``LENGTH``, or one of the ``measures``.
+            ``LENGTH``, or one of the study's further scorers.
         confidence: joint level of the intervals, in (0, 1); None states nothing, at no cost.
-        measures: names of the study's further scorers, in their order.
-        timeout: seconds that a call may take.
     """
 
-    def __init__(
-        self,
-        name: str,
-        confidence: float | None,
-        *,
-        measures: Sequence[str] = (),
-        timeout: float = float("inf"),
-    ) -> None:
+    def __init__(self, state: RunState, name: str, confidence: float | None) -> None:
+        config = _config(state)
+        measures = measure_names(config)
+        self._state = state
         self._name = name
-        self._index = list(measures).index(name) if name in measures else None
-        self._timeout = timeout
+        self._index = measures.index(name) if name in measures else None
+        self._timeout = LimitsSpec.model_validate(config.get("limits", {})).timeout_seconds
         self._alpha = None if confidence is None else 1.0 - confidence
-        self._table = ScoreTable(0, 0)  # the score of a pair is its value over the bound
+        self._table = ScoreTable(0, len(state.example_ids))  # a score is a value over its bound
         self._bounds = np.empty(0)  # by row
         self._loose = np.empty(0, dtype=np.bool_)  # by row: values may be above the bound
-        self._number_of: dict[int, int] = {}  # in the table, by number of a pending ask
-        self._intervals: RowIntervals | None = None
-
-    def take(self, event: Event) -> None:
-        """Take the run's next event in."""
-        match event:
-            case Asked():
-                self._asked(event)
-            case Told() if event.seq in self._number_of:
-                self._told(self._number_of.pop(event.seq), self._value(event.outcome))
-            case CandidatesAdded(candidates=joined):
-                costs = event.costs or [None] * len(joined)
-                bounds = np.array(list(map(self._bound, joined, costs)))
-                loose = ~np.isfinite(bounds)
-                bounds[loose] = _LONG if self._name == LENGTH else 0.0
-                self._bounds = np.append(self._bounds, bounds)
-                self._loose = np.append(self._loose, loose)
-                self._table.add_candidates(len(joined))
-                self._intervals = None
-            case ExamplesAdded():
-                self._table.add_examples(len(event.ids))
-                self._intervals = None
+        self._n_told = 0  # outcomes that are in the table
+        self._intervals = RowIntervals(self._table, self._alpha)
 
     def means(self) -> Means:
         """Estimate the means from what was told so far."""
+        self._catch_up()
         table = self._table
         mean = np.full(table.n_candidates, np.nan)
         np.divide(table.spent, table.n_scored, out=mean, where=table.n_scored > 0)
-        if self._intervals is None:
-            self._intervals = RowIntervals(table, self._alpha)
         lower, upper = (end * self._bounds for end in self._intervals.bounds())
         upper[self._loose] = np.inf
         return Means(mean, lower, upper)
@@ -144,6 +116,24 @@ class MeanTracker:
             unseen = expected_costs(np.maximum(unseen, unseen.max() * 1e-9), self._table)
         return np.where(np.isnan(mean), unseen, mean)
 
+    def _catch_up(self) -> None:
+        """Take in what happened since the last look."""
+        state, table = self._state, self._table
+        if joined := len(state.candidates) - table.n_candidates:
+            costs = zip(state.candidates[-joined:], state.costs[-joined:], strict=True)
+            bounds = np.array([self._bound(candidate, cost) for candidate, cost in costs])
+            loose = ~np.isfinite(bounds)
+            bounds[loose] = _LONG if self._name == LENGTH else 0.0
+            self._bounds = np.append(self._bounds, bounds)
+            self._loose = np.append(self._loose, loose)
+            table.add_candidates(joined)
+            self._intervals = RowIntervals(table, self._alpha)
+        for seq in range(table.n_asked, len(state.asks)):
+            table.ask(state.asks.ask(seq))
+        for seq in state.told.order[self._n_told :].tolist():
+            self._tell(seq, self._value(state.told[seq].outcome))
+        self._n_told = len(state.told)
+
     def _bound(self, candidate: Candidate, cost: float | None) -> float:
         """Return the most that a value of a candidate can be; infinite if nothing bounds it."""
         if self._name == PRICE:
@@ -155,11 +145,7 @@ class MeanTracker:
             return most if isinstance(most, int) and most > 0 else np.inf
         return 1.0
 
-    def _asked(self, asked: Asked) -> None:
-        seq = self._number_of[asked.seq] = self._table.n_asked
-        self._table.ask(Ask(seq, Pair(asked.candidate, asked.example), asked.reason))
-
-    def _told(self, seq: int, value: float | None) -> None:
+    def _tell(self, seq: int, value: float | None) -> None:
         if value is None:
             self._table.tell(Tell(seq, State.VOID))
             return
@@ -312,20 +298,23 @@ def _cheapest_of(mask: BoolArray, prices: FloatArray, means: FloatArray) -> int:
 class ObjectiveTracker:
     """An objective pursued by a run: reviewed as scores come in, not after every single one.
 
-    ``trackers`` keep what its limits are about, by name, and the prices that it depends on.
+    Args:
+        spec: the objective.
+        confidence: of the whole statement, in (0, 1).
+        state: the run.
+        pairs: what was asked and told, fed the same log.
+        stops: whether the run ends once the answer is established.
     """
 
     def __init__(
-        self,
-        spec: ObjectiveSpec,
-        confidence: float,
-        trackers: Mapping[str, MeanTracker],
-        *,
-        stops: bool,
+        self, spec: ObjectiveSpec, confidence: float, state: RunState, pairs: Pairs, *, stops: bool
     ) -> None:
         self.spec = spec
         self.confidence = confidence
-        self._trackers = trackers
+        level = spec.level(confidence) if pairs.rule.exogenous else None
+        names = {one.name for one in spec.constraints} | ({PRICE} if spec.by_price else set())
+        self._means = {name: MeanTracker(state, name, level) for name in names}
+        self._run, self._pairs = state, pairs
         self._stops = stops
         self._state = ObjectiveState(None)
         self._next = 0  # number of told pairs from which it is worked out again
@@ -341,72 +330,53 @@ class ObjectiveTracker:
         """(K,) candidates that it is worth asking; None means all."""
         return self._state.worth
 
-    def take(self, event: Event) -> None:
-        """Take the run's next event in."""
-        for tracker in self._trackers.values():
-            tracker.take(event)
-
     def prices(self) -> Means | None:
         """Return the prices of 1,000 calls so far; None if the objective does not need them."""
-        return self._trackers[PRICE].means() if PRICE in self._trackers else None
+        return self._means[PRICE].means() if PRICE in self._means else None
 
-    def state(self, selector: Pairs) -> ObjectiveState:
+    def state(self) -> ObjectiveState:
         """Work out what is known now."""
-        findings = [Finding(one, self._trackers[one.name].means()) for one in self.spec.constraints]
+        findings = [Finding(one, self._means[one.name].means()) for one in self.spec.constraints]
         cheapest = self.spec.name is Objective.CHEAPEST
-        prices = self._trackers[PRICE].guesses() if cheapest else None
-        return rule(self.spec, selector, findings, prices)
+        prices = self._means[PRICE].guesses() if cheapest else None
+        return rule(self.spec, self._pairs, findings, prices)
 
-    def is_behind(self, selector: Pairs) -> bool:
+    def is_behind(self) -> bool:
         """Return whether something was told since the last review."""
-        return self._seen < _told(selector)
+        return self._seen < len(self._run.told)
 
-    def review(self, selector: Pairs, *, now: bool = False) -> Mapping[int, str]:
+    def review(self, *, now: bool = False) -> Mapping[int, str]:
         """Look at what is told; return who is now shown to break a limit, with the reason."""
-        n_told = _told(selector)
-        worth = self._state.worth
-        grown = worth is not None and len(worth) < selector.table.n_candidates
+        n_told, worth = len(self._run.told), self._state.worth
+        grown = worth is not None and len(worth) < self._pairs.table.n_candidates
         if n_told < self._next and not grown and not now:
             return {}
         self._seen = n_told
         self._next = n_told + max(_FEWEST_NEW, n_told // _SHARE_NEW)
-        self._state = self.state(selector)
-        barred = selector.barred
+        self._state = self.state()
+        barred = self._pairs.barred
         fresh = {i: why for i, why in self._state.infeasible.items() if not barred[i]}
         if fresh:
             self._next = n_told  # the next review is without them
         return fresh
 
 
-def _told(selector: Pairs) -> int:
-    return selector.table.n_asked - int(selector.table.count(State.PENDING).sum())
-
-
-def track_objective(config: Json, selector: Pairs) -> ObjectiveTracker | None:
-    """Return the objective of a run with a recorded configuration, fed with no event yet.
-
-    None if it is simply the best.
-    """
-    sections = config if isinstance(config, Mapping) else {}
-    spec = ObjectiveSpec.model_validate(sections.get("objective", {}))
-    if spec.is_plain or not selector.rule.seeks_best:
+def track_objective(state: RunState, pairs: Pairs) -> ObjectiveTracker | None:
+    """Return the objective that a run's configuration records; None if it is simply the best."""
+    config = _config(state)
+    spec = ObjectiveSpec.model_validate(config.get("objective", {}))
+    if spec.is_plain or not pairs.rule.seeks_best:
         return None
-    chosen = SelectorSpec.model_validate(sections.get("selector", {}))
-    limits = LimitsSpec.model_validate(sections.get("limits", {}))
-    names = {one.name for one in spec.constraints} | ({PRICE} if spec.by_price else set())
-    trackers = {
-        name: MeanTracker(
-            name,
-            spec.level(chosen.level) if selector.rule.exogenous else None,
-            measures=measure_names(config),
-            timeout=limits.timeout_seconds,
-        )
-        for name in names
-    }
-    return ObjectiveTracker(spec, chosen.level, trackers, stops=chosen.stop_when_separated)
+    chosen = SelectorSpec.model_validate(config.get("selector", {}))
+    return ObjectiveTracker(spec, chosen.level, state, pairs, stops=chosen.stop_when_separated)
 
 
 def measure_names(config: Json) -> Sequence[str]:
     """Return the names of a recorded study's further scorers, in the order of their scores."""
     found = config.get("measures") if isinstance(config, Mapping) else None
     return sorted(found) if isinstance(found, Mapping) else []
+
+
+def _config(state: RunState) -> Mapping[str, Json]:
+    config = None if state.started is None else state.started.config
+    return config if isinstance(config, Mapping) else {}

@@ -361,7 +361,7 @@ def build_standing(
     is_best = margin is not None and (separated or margin == 0)
     if is_best and statuses[order[0]] is Status.LEADING:
         statuses[order[0]] = Status.BEST
-    ruling = None if objective is None else objective.state(pairs)
+    ruling = None if objective is None else objective.state()
     findings = () if ruling is None else ruling.findings
     rows = _rows(state, pairs, statuses, broken, objective, findings)
     result = None
