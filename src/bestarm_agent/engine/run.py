@@ -169,13 +169,14 @@ async def new_run(
     if factory is None:
         factory = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
     where = store_of(parts.study, options)
-    history, said = await learn_from_history(parts, where)
-    model, name = (None, None) if history is None else (history.model, history.name)
+    history = await learn_from_history(parts, where)
+    name = None if history is None else history.name
     base = relative(parts.study.base_dir, where)
     config = {**parts.study.record(), **(mark or {})}
     events = first_events(parts, factory.ready, config, base, options.clock, name)
-    record = record_of(parts.mode, model)
+    record = record_of(parts.mode, None if history is None else history.model)
     record.feed(events)
+    said = () if history is None else history.notices
     notices = (*parts.mode.notices(record.pairs, record.size), *said)
     async with open_store(where) as store, closing(await store.create(parts.config.name)) as log:
         for event in events:

@@ -28,6 +28,7 @@ class ScoreMatrix:
     scores: SingleArray  # (K, N) in [0, 1], NaN where it cannot be measured; a score in every row
     names: tuple[str, ...]  # K names to show
     source: str = "array"  # file or run of origin
+    examples: tuple[str, ...] = ()  # N ids; empty if they are not known
 
     def __post_init__(self) -> None:
         if self.scores.ndim != 2 or 0 in self.scores.shape:
@@ -76,7 +77,7 @@ def load_matrix(location: str) -> ScoreMatrix:
     if location.endswith((".csv", ".parquet")):
         return matrix_from_cells(read_table(Path(location)), location)
     head, _, name = location.rpartition(".npz")
-    return _checked(location, *_read_npz(Path(f"{head}.npz"), name.lstrip(":") or "scores"))
+    return _read_npz(location, Path(f"{head}.npz"), name.lstrip(":") or "scores")
 
 
 def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
@@ -101,18 +102,20 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
         )
     scores = np.full((len(rows), len(columns)), np.nan, dtype=np.float32)
     scores[i, j] = np.asarray(values)
-    return _checked(source, scores, tuple(rows))
+    return _checked(source, scores, tuple(rows), tuple(columns))
 
 
-def _checked(source: str, scores: _Values, names: tuple[str, ...]) -> ScoreMatrix:
+def _checked(
+    source: str, scores: _Values, names: tuple[str, ...], examples: tuple[str, ...]
+) -> ScoreMatrix:
     try:
-        return ScoreMatrix(np.asarray(scores, dtype=np.float32), names, source)
+        return ScoreMatrix(np.asarray(scores, dtype=np.float32), names, source, examples)
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
 
 
-def _read_npz(path: Path, name: str) -> tuple[_Values, tuple[str, ...]]:
-    """Read the (K, N) scores of one matrix and the K names of its rows; nothing is unpickled."""
+def _read_npz(source: str, path: Path, name: str) -> ScoreMatrix:
+    """Read one matrix with the names of its rows, and of its columns if there; unpickle nothing."""
     if not path.is_file():
         raise ConfigError(f"there is no file {str(path)!r}; check the name")
     try:
@@ -122,7 +125,8 @@ def _read_npz(path: Path, name: str) -> tuple[_Values, tuple[str, ...]]:
                 raise ConfigError(f"{path} holds a single array; write it with numpy.savez")
             with arrays:
                 scores = _scores(arrays, name, path)
-                return scores, _row_names(arrays, name, len(scores))
+                ids = tuple(map(str, arrays["examples"])) if "examples" in arrays else ()
+                return _checked(source, scores, _row_names(arrays, name, len(scores)), ids)
     except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise ConfigError(
             f"{path} is no .npz file of plain arrays; write it with numpy.savez, numbers and texts "

@@ -15,7 +15,12 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.setup import history
-from bestarm_agent.engine.setup.history import History, learn_once, load_history, recall
+from bestarm_agent.engine.setup.history import (
+    described,
+    learn_once,
+    past_scores,
+    recorded_history,
+)
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.rules.pulse import Pulse
@@ -52,12 +57,14 @@ def run_of(scores: FloatArray, examples: list[Example], prefix: str = "m") -> Ru
     return fold(events)
 
 
-def load(runs: dict[str, RunState], examples: list[Example] | None = None, *files: Path) -> History:
+def load(
+    runs: dict[str, RunState], examples: list[Example] | None = None, *files: Path
+) -> FloatArray:
     async def read(name: str) -> RunState:
         return runs[name]
 
     locations = [*runs, *map(str, files)]
-    return asyncio.run(load_history(locations, examples or EXAMPLES, read_run=read))
+    return asyncio.run(past_scores(locations, examples or EXAMPLES, read))[0]
 
 
 def test_a_runs_examples_are_recognised_by_content() -> None:
@@ -65,13 +72,9 @@ def test_a_runs_examples_are_recognised_by_content() -> None:
     scores = by_ease(12)
     order = np.random.default_rng(1).permutation(len(EXAMPLES))
     renamed = [Example(f"other {j}", EXAMPLES[j].inputs, EXAMPLES[j].reference) for j in order]
-    straight = load({"run": run_of(scores, EXAMPLES)})
-    shuffled = load({"run": run_of(scores[:, order], renamed)})
-    np.testing.assert_allclose(
-        shuffled.model.factors.offset, straight.model.factors.offset, atol=1e-3
-    )
-    assert straight.model.validation.is_useful
-    assert (straight.n_candidates, straight.n_dropped, straight.n_known) == (12, 0, 40)
+    np.testing.assert_array_equal(load({"run": run_of(scores, EXAMPLES)}), scores)
+    np.testing.assert_array_equal(load({"run": run_of(scores[:, order], renamed)}), scores)
+    assert learn_once(scores, None)[0].validation.is_useful
 
 
 def test_recorded_answers_teach_like_a_run(tmp_path: Path) -> None:
@@ -86,9 +89,7 @@ def test_recorded_answers_teach_like_a_run(tmp_path: Path) -> None:
     ]
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(map(json.dumps, [*answers, *answers])))
-    found = load({}, None, path)
-    straight = load({"run": run_of(scores, EXAMPLES)})
-    np.testing.assert_allclose(found.model.factors.offset, straight.model.factors.offset)
+    np.testing.assert_array_equal(load({}, None, path), scores)
     path.write_text('{"score": 1.0}')
     with pytest.raises(ConfigError, match=r"import LOG --out answers.jsonl"):
         load({}, None, path)
@@ -99,19 +100,24 @@ def test_recorded_answers_teach_like_a_run(tmp_path: Path) -> None:
 
 def test_examples_that_history_does_not_know_are_average() -> None:
     study = [Example("new", {"question": "what is new?"}, "new"), *EXAMPLES]
-    found = load({"run": run_of(by_ease(12), EXAMPLES)}, study)
-    offset = found.model.factors.offset
-    assert found.n_known == 40
-    assert offset[0] == pytest.approx(offset[1:].mean())
-    Pulse(Problem(3, 41), history=found.model)
+    scores = load({"run": run_of(by_ease(12), EXAMPLES)}, study)
+    model, _ = learn_once(scores, None)
+    assert "on 40 of the 41 examples" in described(model.validation, scores, 0)
+    assert model.factors.offset[0] == pytest.approx(model.factors.offset[1:].mean())
+    Pulse(Problem(3, 41), history=model)
 
 
 def test_candidates_with_too_few_scores_are_dropped() -> None:
     scores = by_ease(12)
     scores[3, 5:] = np.nan
-    found = load({"run": run_of(scores, EXAMPLES)})
-    assert (found.n_candidates, found.n_dropped) == (11, 1)
-    assert "1 more had too few scores" in found.describe()
+
+    async def read(_name: str) -> RunState:
+        return run_of(scores, EXAMPLES)
+
+    found, n_dropped = asyncio.run(past_scores(["run"], EXAMPLES, read))
+    assert (len(found), n_dropped) == (11, 1)
+    model, _ = learn_once(found, None)
+    assert "1 more had too few scores" in described(model.validation, found, n_dropped)
 
 
 def test_a_candidate_of_two_runs_is_one() -> None:
@@ -119,9 +125,7 @@ def test_a_candidate_of_two_runs_is_one() -> None:
     first, second = scores.copy(), scores.copy()
     first[:, 20:], second[:, :20] = np.nan, np.nan
     found = load({"a": run_of(first, EXAMPLES), "b": run_of(second, EXAMPLES)})
-    whole = load({"run": run_of(scores, EXAMPLES)})
-    assert found.n_candidates == 6
-    np.testing.assert_array_equal(found.model.factors.offset, whole.model.factors.offset)
+    np.testing.assert_array_equal(found, scores)
 
 
 def test_a_file_is_read_by_example_ids(tmp_path: Path) -> None:
@@ -132,9 +136,7 @@ def test_a_file_is_read_by_example_ids(tmp_path: Path) -> None:
         table.writerow(["candidate", "example", "score"])
         for i, j in np.argwhere(scores >= 0)[::-1]:
             table.writerow([f"m{i}", EXAMPLES[j].id, scores[i, j]])
-    found = load({}, None, path)
-    straight = load({"run": run_of(scores[::-1], EXAMPLES)})  # in the file's order of candidates
-    np.testing.assert_allclose(found.model.factors.offset, straight.model.factors.offset, atol=1e-3)
+    np.testing.assert_array_equal(load({}, None, path), scores[::-1])  # in the file's order
 
 
 def test_an_array_file_is_read_by_ids_or_else_by_position(tmp_path: Path) -> None:
@@ -142,8 +144,8 @@ def test_an_array_file_is_read_by_ids_or_else_by_position(tmp_path: Path) -> Non
     np.savez(tmp_path / "plain.npz", scores=scores)
     ids = np.array([example.id for example in EXAMPLES[::-1]])
     np.savez(tmp_path / "named.npz", scores=scores[:, ::-1], examples=ids)
-    plain, named = (load({}, None, tmp_path / f"{name}.npz") for name in ("plain", "named"))
-    np.testing.assert_array_equal(plain.model.factors.offset, named.model.factors.offset)
+    for name in ("plain", "named"):
+        np.testing.assert_array_equal(load({}, None, tmp_path / f"{name}.npz"), scores)
     with pytest.raises(ConfigError, match="40 columns, the study has 39"):
         load({}, EXAMPLES[1:], tmp_path / "plain.npz")
 
@@ -154,17 +156,12 @@ def test_history_on_other_examples_is_refused() -> None:
         load({"run": run_of(by_ease(5), others)})
 
 
-def test_no_history_at_all_is_refused() -> None:
-    with pytest.raises(ConfigError, match="at least one"):
-        load({})
-
-
 def test_history_that_predicts_nothing_says_so() -> None:
     scores = (np.random.default_rng(5).random((20, 40)) < 0.5).astype(float)
-    found = load({"run": run_of(scores, EXAMPLES)})
-    assert not found.model.validation.is_useful
-    assert "not used" in found.describe()
-    assert not Pulse(Problem(3, 40), history=found.model).uses_history
+    model, _ = learn_once(scores, None)
+    assert not model.validation.is_useful
+    assert "not used" in described(model.validation, scores, 0)
+    assert not Pulse(Problem(3, 40), history=model).uses_history
 
 
 @pytest.mark.parametrize(
@@ -178,7 +175,7 @@ def test_history_that_predicts_nothing_says_so() -> None:
 def test_a_history_says_who_will_use_it(gain: float, words: str) -> None:
     factors = Factors(np.zeros(40), np.ones((40, 1)))
     lesson = HistoryModel(factors, Validation(1, 4.0, gain, 0.01, 30))
-    assert History(lesson, None, ("first",), 30, 0, 40).describe().endswith(words)
+    assert described(lesson.validation, np.ones((30, 40)), 0).endswith(words)
     assert Auto(Problem(3, 40), history=lesson).uses_history == lesson.validation.is_strong
     assert Pulse(Problem(3, 40), history=lesson).uses_history == lesson.validation.is_useful
 
@@ -203,10 +200,16 @@ def test_a_damaged_file_is_learned_anew(tmp_path: Path) -> None:
 
 
 def test_a_run_recalls_what_it_goes_by(tmp_path: Path) -> None:
-    lesson, name = learn_once(by_ease(10), tmp_path)
-    assert name is not None
-    again = recall(name, tmp_path)
+    lesson, name = learn_once(by_ease(10), tmp_path / "history")
+
+    def recalled(name: str | None) -> HistoryModel | None:
+        begun = fold([Started("study", "2026-11-21T09:30:15Z", "0.1.0", {}, ".", name)])
+        return recorded_history(begun, tmp_path / "runs.sqlite")
+
+    again = recalled(name)
+    assert again is not None
     assert again.validation == lesson.validation
     np.testing.assert_array_equal(again.factors.offset, lesson.factors.offset)
+    assert recalled(None) is None
     with pytest.raises(ConfigError, match="lesson-none"):
-        recall("lesson-none", tmp_path)
+        recalled("lesson-none")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError
-from bestarm_agent.simulation.score_matrices import load_matrix
-from bestarm_agent.simulation.score_tables import read_table
+from bestarm_agent.simulation.score_matrices import is_score_file, load_matrix
 from bestarm_agent.stats.history import STRONG, Factors, HistoryModel, Validation, learn
 from bestarm_agent.store.export import matrix as scores_of
 from bestarm_agent.store.run_state import RunState, folded
@@ -32,141 +31,32 @@ Scores: TypeAlias = NDArray[np.float64]
 ReadRun: TypeAlias = Callable[[str], Awaitable[RunState]]
 
 _FEWEST = 32  # scores that say something of a past candidate
-_TABLES = (".npz", ".csv", ".parquet", ".jsonl")
 _FOLDER = "history"  # of the models, beside the store
 _FORMAT = 2  # of kept models; raise it when what is learned from the same scores changes
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A model of a study's examples, learned from past candidates."""
+    """What past candidates teach about a study's examples."""
 
-    # factors of all N examples, in the study's order, and how well they predict; give it to
-    # ``make_selector("auto", problem, history=...)``, or to ``pulse``
-    model: HistoryModel
+    model: HistoryModel  # factors of all N examples, in the study's order
     name: str | None  # of the file that keeps it beside the store; None if it is not kept
-    sources: tuple[str, ...]  # the runs and files it comes from
-    n_candidates: int  # past candidates that it rests on
-    n_dropped: int  # past candidates with too few scores on these examples
-    n_known: int  # examples of the study that any of them was tried on
-
-    def describe(self) -> str:
-        """One sentence for people."""
-        found = self.model.validation
-        dropped = f" ({self.n_dropped} more had too few scores)" if self.n_dropped else ""
-        verdict = "it does not predict candidates that were held out, so it is not used"
-        if found.is_useful:
-            verdict = (
-                f"predictions remove {found.gain:.0%} of a new candidate's variance over examples"
-            )
-            if not found.is_strong:
-                verdict += f": enough for pulse, not for auto (surely above {STRONG:.0%})"
-        return (
-            f"history: {self.n_candidates} candidates{dropped} on {self.n_known} of the"
-            f" {self.model.factors.n_examples} examples; {verdict}"
-        )
-
-
-async def load_history(
-    locations: Sequence[str],
-    examples: Sequence[Example],
-    *,
-    read_run: ReadRun,
-    folder: Path | None = None,
-) -> History:
-    """Gather past scores on a study's examples, and learn from them.
-
-    A past candidate needs 32 scores on these examples, or on half of them if that is fewer.
-
-    Args:
-        locations: runs (whatever ``read_run`` understands) and score tables (``.npz``, ``.csv``,
-            ``.parquet``, and the ``.jsonl`` that ``import --out`` writes). A table's examples are
-            matched by id; without ids (a ``.npz`` that has no ``examples``) there must be as many
-            as the study has, in its order.
-        examples: the study's, in its order.
-        read_run: reads and folds a run, as ``Archive.state`` does.
-        folder: in which what is learned is kept; None to learn afresh.
-
-    Raises:
-        ConfigError: there is no such file, it holds no scores, or no past candidate has enough
-            scores on these examples.
-        RunNotFoundError: there is no such run.
-    """
-    if not locations:
-        raise ConfigError("history needs at least one run or score file")
-    rows: dict[str, Scores] = {}
-    for location in locations:
-        if is_score_file(location):
-            found = _file_rows(location, examples)
-        else:
-            found = _run_rows(await read_run(location), examples)
-        for name, row in found.items():
-            rows[name] = np.where(np.isnan(row), rows.get(name, row), row)  # the later one wins
-    scores = np.array(list(rows.values())).reshape(len(rows), -1 if rows else 0)
-    fewest = max(2, min(_FEWEST, len(examples) // 2))
-    enough = (~np.isnan(scores)).sum(axis=1) >= fewest
-    if not enough.any():
-        raise ConfigError(
-            f"no candidate in {', '.join(locations)} has {fewest} scores on this study's examples; "
-            f"name a run or file on the same examples, or leave the history out"
-        )
-    kept = scores[enough]
-    model, file = learn_once(kept, folder)
-    n_known = int((~np.isnan(kept).all(axis=0)).sum())
-    return History(model, file, tuple(locations), len(kept), len(scores) - len(kept), n_known)
-
-
-def is_score_file(location: str) -> bool:
-    """Return whether a source of history is a score table, and not a run."""
-    return location.endswith(_TABLES) or ".npz:" in location
-
-
-def learn_once(scores: Scores, folder: Path | None) -> tuple[HistoryModel, str | None]:
-    """Learn from (H, N) past scores, or read what was learned from the same ones before.
-
-    It is kept in ``folder``, unless that is None, so that a run can be resumed when its sources
-    have changed. Also return the name to ``recall`` it by: a digest of the scores.
-    """
-    known = np.flatnonzero(~np.isnan(scores).all(axis=0))
-    columns = np.full(scores.shape[1], -1)
-    columns[known] = np.arange(len(known))
-    content = np.ascontiguousarray(scores, dtype="<f4")
-    digest = hashlib.sha256(f"{_FORMAT} {content.shape} ".encode() + content.tobytes()).hexdigest()
-    name = f"lesson-{digest[:16]}"
-    model = None if folder is None else _kept(folder / f"{name}.npz")
-    if model is None:
-        model = learn(content[:, known])
-        model = HistoryModel(model.factors.at(columns), model.validation)
-        if folder is not None:
-            _keep(folder / f"{name}.npz", model)
-    return model, None if folder is None else name
-
-
-def recall(name: str, folder: Path) -> HistoryModel:
-    """Read what was kept under a name; raise ConfigError if it is gone or damaged."""
-    model = _kept(folder / f"{name}.npz")
-    if model is None:
-        raise ConfigError(
-            f"the history {name!r} that the run goes by is not in {folder}; restore that file, or"
-            " begin a new run"
-        )
-    return model
+    notices: tuple[str, ...]  # what it rests on and what it is good for, a sentence each
 
 
 async def learn_from_history(
     parts: StudyParts, where: StorePlace, *, keeps: bool = True
-) -> tuple[History | None, tuple[str, ...]]:
-    """Learn from the earlier runs and score tables that a study names, if it does.
+) -> History | None:
+    """Learn from the earlier runs and score tables that a study names; None if it names none.
 
-    With ``keeps`` the model is written next to the store, for the run. Also return what the user
-    should know.
+    With ``keeps`` the model is written next to the store, for the run.
 
     Raises:
         ConfigError: a table or run is gone, or nothing in them is of use.
     """
     sources, base = parts.config.selector.history, parts.study.base_dir
     if not sources:
-        return None, ()
+        return None
     notices = []
 
     async def read_run(run: str) -> RunState:
@@ -183,19 +73,107 @@ async def learn_from_history(
         return state
 
     with parts.study.places.locating("selector", "history"):
-        history = await load_history(
-            [str(base / source) if is_score_file(source) else source for source in sources],
-            parts.examples,
-            read_run=read_run,
-            folder=folder_of(where) / _FOLDER if keeps else None,
-        )
-    return history, (history.describe(), *notices)
+        found = [str(base / source) if _is_file(source) else source for source in sources]
+        scores, n_dropped = await past_scores(found, parts.examples, read_run)
+        model, name = learn_once(scores, folder_of(where) / _FOLDER if keeps else None)
+    return History(model, name, (described(model.validation, scores, n_dropped), *notices))
 
 
 def recorded_history(state: RunState, store: StorePlace) -> HistoryModel | None:
     """Load the history model that a stored run uses; raise ConfigError if it is gone."""
-    name = state.started.lesson if state.started is not None else None
-    return None if name is None else recall(name, folder_of(store) / _FOLDER)
+    name = None if state.started is None else state.started.lesson
+    if name is None:
+        return None
+    folder = folder_of(store) / _FOLDER
+    model = _kept(folder / f"{name}.npz")
+    if model is None:
+        raise ConfigError(
+            f"the history {name!r} that the run goes by is not in {folder}; restore that file, or"
+            " begin a new run"
+        )
+    return model
+
+
+async def past_scores(
+    sources: Sequence[str], examples: Sequence[Example], read_run: ReadRun
+) -> tuple[Scores, int]:
+    """Gather (H, N) past scores on a study's examples, NaN where there is none.
+
+    A past candidate needs 32 scores on these examples, or on half of them if that is fewer. Also
+    return how many had too few.
+
+    Args:
+        sources: runs and score tables (``.npz``, ``.csv``, ``.parquet``, and the ``.jsonl`` that
+            ``import --out`` writes). A table's examples are matched by id; without ids (a
+            ``.npz`` that has no ``examples``) there must be as many as the study has, in its order.
+        examples: the study's, in its order.
+        read_run: reads and folds a run.
+
+    Raises:
+        ConfigError: there is no such file, it holds no scores, or no past candidate has enough
+            scores on these examples.
+        RunNotFoundError: there is no such run.
+    """
+    rows: dict[str, Scores] = {}
+    for source in sources:
+        if _is_file(source):
+            wanted = [example.id for example in examples]
+            past, ids = _read_file(source, wanted)
+            names = [f"{source} {i}" for i in range(len(past))]
+        else:
+            state, wanted = await read_run(source), [example.digest for example in examples]
+            past, ids = scores_of(state), state.example_digests
+            names = [candidate.id for candidate in state.candidates]
+        for name, row in zip(names, _aligned(past, ids, wanted), strict=True):
+            rows[name] = np.where(np.isnan(row), rows.get(name, row), row)  # the later one wins
+    scores = np.array(list(rows.values())).reshape(len(rows), -1 if rows else 0)
+    fewest = max(2, min(_FEWEST, len(examples) // 2))
+    enough = (~np.isnan(scores)).sum(axis=1) >= fewest
+    if not enough.any():
+        raise ConfigError(
+            f"no candidate in {', '.join(sources)} has {fewest} scores on this study's examples; "
+            f"name a run or file on the same examples, or leave the history out"
+        )
+    return scores[enough], int((~enough).sum())
+
+
+def described(found: Validation, scores: Scores, n_dropped: int) -> str:
+    """Say what a model rests on, and which rules will use it."""
+    dropped = f" ({n_dropped} more had too few scores)" if n_dropped else ""
+    verdict = "it does not predict candidates that were held out, so it is not used"
+    if found.is_useful:
+        verdict = f"predictions remove {found.gain:.0%} of a new candidate's variance over examples"
+        if not found.is_strong:
+            verdict += f": enough for pulse, not for auto (surely above {STRONG:.0%})"
+    return (
+        f"history: {len(scores)} candidates{dropped} on {len(_known(scores))} of the"
+        f" {scores.shape[1]} examples; {verdict}"
+    )
+
+
+def learn_once(scores: Scores, folder: Path | None) -> tuple[HistoryModel, str | None]:
+    """Learn from (H, N) past scores, or read what was learned from the same ones before.
+
+    It is kept in ``folder``, unless that is None, so that a run can be resumed when its sources
+    have changed. Also return the name of the file: a digest of the scores.
+    """
+    content = np.ascontiguousarray(scores, dtype="<f4")
+    digest = hashlib.sha256(f"{_FORMAT} {content.shape} ".encode() + content.tobytes()).hexdigest()
+    name = f"lesson-{digest[:16]}"
+    model = None if folder is None else _kept(folder / f"{name}.npz")
+    if model is None:
+        known, columns = _known(scores), np.full(scores.shape[1], -1)
+        columns[known] = np.arange(len(known))
+        model = learn(content[:, known])
+        model = HistoryModel(model.factors.at(columns), model.validation)
+        if folder is not None:
+            _keep(folder / f"{name}.npz", model)
+    return model, None if folder is None else name
+
+
+def _known(scores: Scores) -> NDArray[np.intp]:
+    """Return the examples that any candidate was tried on."""
+    return np.flatnonzero(~np.isnan(scores).all(axis=0))
 
 
 def _kept(path: Path) -> HistoryModel | None:
@@ -220,35 +198,25 @@ def _keep(path: Path, model: HistoryModel) -> None:
     fresh.replace(path)
 
 
-def _run_rows(state: RunState, examples: Sequence[Example]) -> dict[str, Scores]:
-    digests = [example.digest for example in examples]
-    grid = _aligned(scores_of(state), state.example_digests, digests)
-    return {candidate.id: row for candidate, row in zip(state.candidates, grid, strict=True)}
+def _is_file(source: str) -> bool:
+    return is_score_file(source) or source.endswith(".jsonl")
 
 
-def _file_rows(location: str, examples: Sequence[Example]) -> dict[str, Scores]:
-    """Return a table's scores by candidate, its examples matched by id."""
-    wanted, ids = [example.id for example in examples], None
+def _read_file(location: str, wanted: Sequence[str]) -> tuple[Scores, Sequence[str]]:
+    """Return a table's scores and the ids of its examples."""
     if location.endswith(".jsonl"):
-        scores, ids = _answers(Path(location))
-    else:
-        scores = load_matrix(location).scores.astype(float)
-        if location.endswith((".csv", ".parquet")):
-            ids = list(dict.fromkeys(cell.example for cell in read_table(Path(location))))
-        else:
-            with np.load(f"{location.partition('.npz')[0]}.npz", allow_pickle=False) as arrays:
-                ids = list(map(str, arrays["examples"])) if "examples" in arrays else None
-    if ids is None and scores.shape[1] != len(wanted):
+        return _read_answers(Path(location))
+    table = load_matrix(location)
+    if not table.examples and table.scores.shape[1] != len(wanted):
         raise ConfigError(
-            f"{location} has no example ids and {scores.shape[1]} columns, the study has"
+            f"{location} has no example ids and {table.scores.shape[1]} columns, the study has"
             f" {len(wanted)} examples; add an array `examples` of ids to the file"
         )
-    grid = _aligned(scores, wanted if ids is None else ids, wanted)
-    return {f"{location} {i}": row for i, row in enumerate(grid)}
+    return table.scores.astype(float), table.examples or wanted
 
 
-def _answers(path: Path) -> tuple[Scores, list[str]]:
-    """Return (H, N) mean scores of recorded answers, and the ids of their examples."""
+def _read_answers(path: Path) -> tuple[Scores, Sequence[str]]:
+    """Return the mean scores of recorded answers, and the ids of their examples."""
     found: dict[str, dict[str, list[float]]] = {}  # by candidate and example
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -268,7 +236,7 @@ def _answers(path: Path) -> tuple[Scores, list[str]]:
     return np.array(rows).reshape(len(found), len(ids)), ids
 
 
-def _aligned(scores: Scores, keys: Sequence[str], wanted: Sequence[str]) -> Scores:
+def _aligned(scores: Scores, keys: Iterable[str], wanted: Sequence[str]) -> Scores:
     """Return (H, N) the columns named ``wanted``; NaN where there is none of that name."""
     place = {key: column for column, key in enumerate(keys)}
     known = [column for column, key in enumerate(wanted) if key in place]
