@@ -11,7 +11,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import ConfigError, RunNotFoundError
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import open_store

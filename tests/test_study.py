@@ -16,7 +16,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.results.standing import Standing, Status
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import ReplayProvider

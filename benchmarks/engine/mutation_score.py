@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "engine/setup": (
-        "open_run",
+        "parts",
         ("tests/engine/setup", "tests/plugins/test_studies.py", "tests/test_study.py"),
     ),
     "store": (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bestarm_agent.domain.spend import Spend as Spend
     from bestarm_agent.engine.results.standing import Row as Row
     from bestarm_agent.engine.results.standing import Standing as Standing
-    from bestarm_agent.engine.setup.open_run import Options as Options
+    from bestarm_agent.engine.setup.parts import Options as Options
     from bestarm_agent.errors import BestarmError as BestarmError
     from bestarm_agent.errors import CandidateError as CandidateError
     from bestarm_agent.errors import ConfigError as ConfigError
@@ -41,7 +41,7 @@ _MODULE_OF: Final = {
     "Feedback": "optimization.rounds",
     "JudgeError": "errors",
     "Message": "domain.candidate",
-    "Options": "engine.setup.open_run",
+    "Options": "engine.setup.parts",
     "PluginError": "errors",
     "PromptTemplate": "domain.candidate",
     "ProviderError": "errors",

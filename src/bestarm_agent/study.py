@@ -37,15 +37,14 @@ from bestarm_agent.engine.results.standing import (
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
 from bestarm_agent.engine.setup.history import recorded_history
-from bestarm_agent.engine.setup.open_run import (
+from bestarm_agent.engine.setup.parts import (
     Objects,
     Options,
-    catalog_of,
-    loaded_study,
+    StudyParts,
+    assemble,
+    changed_study,
     recorded_parts,
-    store_of,
 )
-from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.selection import Selection, find_rule, open_selection
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
@@ -104,7 +103,7 @@ class Study:
         self.parts = run.parts
         self.notices = (*run.parts.notices, *run.notices)  # sentences for the user
         self.run_id = run.id  # the run's id in the store
-        self.store = store_of(run.parts.study, run.options)  # for ``Options`` when it is resumed
+        self.store = run.options.store_of(run.parts.study)  # for ``Options`` when it is resumed
         self._run = run
         self._confirming = Confirming(run)
         self._check: JudgeCheck | None = None
@@ -142,10 +141,11 @@ class Study:
             ConfigError: the configuration is wrong; nothing was written.
             StoreError: the store cannot be written.
         """
-        options, loaded = _loaded(source, overrides, options, objects)
+        options = replace(options or Options(), **objects)
+        loaded = options.load(source, overrides)
         if loaded.config.gate is not None:
-            loaded = loaded_study(loaded, {"gate": None})
-        parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
+            loaded = changed_study(loaded, {"gate": None})
+        parts = assemble(loaded, options.catalog(loaded), open_mode, examples=examples)
         async with new_run(parts, options) as opened:
             yield cls(opened)
 
@@ -167,12 +167,13 @@ class Study:
         ``gate.challengers``; ``slices.by`` asks for verdicts by slice. After ``run``, ``result``
         returns the verdicts.
         """
-        options, loaded = _loaded(source, overrides, options, objects)
+        options = replace(options or Options(), **objects)
+        loaded = options.load(source, overrides)
         from bestarm_agent.gate.baseline import gate_parts
         from bestarm_agent.gate.mode import open_gate
 
-        parts = assemble(loaded, catalog_of(loaded, options), open_gate, examples=examples)
-        archive = Archive(store_of(loaded, options))
+        parts = assemble(loaded, options.catalog(loaded), open_gate, examples=examples)
+        archive = Archive(options.store_of(loaded))
 
         async def read_run(run: str) -> tuple[Standing, ModeResult | None]:
             record = await archive.record(run)
@@ -439,17 +440,6 @@ class Archive:
         """
         async with open_store(self._where, create=False) as store:
             yield await texts_of(store, await folded(store, run), folder_of(self._where))
-
-
-def _loaded(
-    source: Source,
-    overrides: Mapping[str, Json] | None,
-    options: Options | None,
-    objects: Objects,
-) -> tuple[Options, LoadedStudy]:
-    """Return the options with the objects among them, and the study with what they replace."""
-    options = replace(options or Options(), **objects)
-    return options, loaded_study(source, {**(overrides or {}), **options.overrides()})
 
 
 async def recorded_replay(

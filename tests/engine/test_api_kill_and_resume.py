@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.engine.setup.open_run import STORE_FILE
+from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.store.run_state import fold
 from tests.engine.test_kill_and_resume import has_told, read, told_so_far
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, write_api_study

@@ -11,7 +11,7 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.cli.run import EXIT_FAILURES, exit_code
 from bestarm_agent.engine.results.standing import Standing, Status
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.study import Archive
 from tests.support.api_studies import KEYS, FastClock, write_api_study
 

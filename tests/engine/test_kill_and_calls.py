@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.engine.setup.open_run import STORE_FILE
+from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.store.run_state import fold
 from tests.engine.test_api_kill_and_resume import Server, serving, start
 from tests.engine.test_kill_and_resume import has_told, read

@@ -17,7 +17,7 @@ import pytest
 from bestarm_agent.domain.events import Asked, Event, Stopped, Told
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.engine.record import initial_size
-from bestarm_agent.engine.setup.open_run import STORE_FILE
+from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.run_state import fold

@@ -10,7 +10,7 @@ import pytest
 
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.outcome import Scored
-from bestarm_agent.engine.setup.open_run import STORE_FILE
+from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.engine.test_kill_and_resume import bought, read, start
 from tests.support.processes import kill_once

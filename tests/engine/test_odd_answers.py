@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.report.markdown import escaped
 from bestarm_agent.study import Archive, Study
 

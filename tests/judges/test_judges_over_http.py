@@ -13,7 +13,7 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import Blame
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Archive

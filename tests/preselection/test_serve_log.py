@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.example import Example
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.records import RouterSettings
 from bestarm_agent.preselection.serve import Served, Service

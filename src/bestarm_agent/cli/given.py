@@ -15,7 +15,7 @@ from bestarm_agent.config.load import LoadedStudy, load_study
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.config.yaml import YamlProblem, parse_yaml
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import ConfigError
 
 STUDY_FILE = "study.yaml"

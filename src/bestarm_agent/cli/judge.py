@@ -22,7 +22,6 @@ from bestarm_agent.engine.results.judge_check import (
     compare_stored,
 )
 from bestarm_agent.engine.setup.calls_outside_runs import compare_answers
-from bestarm_agent.engine.setup.open_run import catalog_of
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.words import measure, safe
@@ -58,7 +57,7 @@ def _compared(given: Given, source: str, gold: Path | None) -> JudgedLabels:
         raise ConfigError(f"name a file of labelled answers for the judge of {source}")
     with busy(stderr_console(), f"judging {len(labels)} answers"):
         options, study = given.options(), replace(given, study=Path(source)).load()
-        parts = assemble(study, catalog_of(study, options), open_mode)
+        parts = assemble(study, options.catalog(study), open_mode)
         return asyncio.run(compare_answers(parts, options, labels))
 
 

@@ -30,7 +30,6 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.pairs import verdicts
 from bestarm_agent.engine.setup.calls_outside_runs import FirstCall, make_first_calls
 from bestarm_agent.engine.setup.history import learn_from_history
-from bestarm_agent.engine.setup.open_run import store_of
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.plan import (
     POWER,
@@ -103,9 +102,9 @@ def plan(given: Given, detect: float | None) -> None:
         raise ConfigError(f"--detect must be between 0 and 1, got {detect}")
     parts = _parts(given)
     found = make_plan(parts)
-    where = store_of(parts.study, given.options())
-    _, said = asyncio.run(learn_from_history(parts, where, keeps=False))
-    found = replace(found, notices=(*found.notices, *said))
+    where = given.options().store_of(parts.study)
+    if history := asyncio.run(learn_from_history(parts, where, keeps=False)):
+        found = replace(found, notices=(*found.notices, *history.notices))
     needed = None if detect is None else examples_to_detect(parts, detect)
     kept = kept_back(parts)
     if given.as_json:

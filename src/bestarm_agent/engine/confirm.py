@@ -19,8 +19,7 @@ from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.confirmation import Confirmation, confirmation
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run import Run, new_run, resumed_run
-from bestarm_agent.engine.setup.open_run import check_unchanged, loaded_study
-from bestarm_agent.engine.setup.parts import StudyParts
+from bestarm_agent.engine.setup.parts import StudyParts, changed_study, check_unchanged
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.store.run_state import RunState, folded
@@ -103,7 +102,7 @@ class Confirming:
             if spec is not None and one.label == spec.baseline
         ]
         wanted = list({one.id: one for one in (*baseline, winner)}.values())
-        study = loaded_study(of.parts.study, {"name": name, **_ASKS_ALL})
+        study = changed_study(of.parts.study, {"name": name, **_ASKS_ALL})
         own = replace(
             of.parts,
             study=study,

@@ -43,7 +43,7 @@ class Proposer:
             BudgetEndedError: the budget cannot pay for it.
         """
         judge_model = _parsed(model)
-        client = self._run.factory.model_client(judge_model)
+        client = self._run.candidates.model_client(judge_model)
         await self._run.start_providers()
         messages = (Message("user", prompt),)
         request = Request(
@@ -81,7 +81,7 @@ class Proposer:
 
     def check(self, model: str) -> None:
         """Raise ConfigError if ``ask`` could not ask a model."""
-        self._run.factory.model_client(_parsed(model))
+        self._run.candidates.model_client(_parsed(model))
 
     @property
     def rounds(self) -> int:

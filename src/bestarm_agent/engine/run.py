@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
+from pathlib import Path
 
+from bestarm_agent._version import __version__
 from bestarm_agent.config.candidates import explicit_candidate
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import BudgetSet, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator
@@ -17,22 +21,16 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
-from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate
-from bestarm_agent.engine.record import RunRecord
+from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate, candidates_added
+from bestarm_agent.engine.record import RunRecord, examples_added
 from bestarm_agent.engine.results.standing import Standing, build_standing
-from bestarm_agent.engine.setup.history import learn_from_history, recorded_history
-from bestarm_agent.engine.setup.open_run import (
-    Options,
-    check_new,
-    first_events,
-    relative,
-    store_of,
-)
-from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices
+from bestarm_agent.engine.setup.candidates import ReadyCandidates, check_new
+from bestarm_agent.engine.setup.history import History, learn_from_history, recorded_history
+from bestarm_agent.engine.setup.parts import Options, StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.store.run_state import RunState, fold
-from bestarm_agent.store.store import RunLog, Store, closing, open_store
+from bestarm_agent.store.store import RunLog, Store, closing, folder_of, open_store
 
 
 class Run:
@@ -46,7 +44,7 @@ class Run:
     def __init__(
         self,
         parts: StudyParts,
-        factory: CandidateFactory,
+        candidates: ReadyCandidates,
         record: RunRecord,
         store: Store,
         log: RunLog,
@@ -60,8 +58,8 @@ class Run:
         self.store = store
         self.options = options
         self.notices = tuple(notices)
-        self.factory = factory
-        self.ledger = factory.ledger
+        self.candidates = candidates
+        self.ledger = candidates.ledger
         self._providers = AsyncExitStack()
 
     @cached_property
@@ -72,9 +70,9 @@ class Run:
     @cached_property
     def loop(self) -> RunLoop:
         """The run loop; made when the run goes on, not when it is opened."""
-        limits, judge_client = self.parts.config.limits, self.factory.judge_client
+        limits, judge_client = self.parts.config.limits, self.candidates.judge_client
         pool = CandidatePool(limits.in_flight)
-        pool.add(self.factory.ready)
+        pool.add(self.candidates.ready)
         return RunLoop(
             record=self.record,
             pool=pool,
@@ -95,8 +93,7 @@ class Run:
         """Let candidates join; see ``Study.add_candidates``."""
         candidates = [self._candidate(spec) for spec in specs]
         check_new(candidates, self.record.state.candidates)
-        entries = self.factory.entries(candidates)
-        check_prices(self.parts.config, entries)
+        entries = self.candidates.entries(candidates)
         self._check_started(entries)
         self.loop.add_candidates(entries)
         return candidates
@@ -124,7 +121,7 @@ class Run:
 
     def _waits(self) -> tuple[Wait, ...]:
         now = self.options.clock.now()
-        return self.factory.board.summary(now) if self.loop.is_running else ()
+        return self.candidates.board.summary(now) if self.loop.is_running else ()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Run]:
@@ -158,22 +155,24 @@ class Run:
 async def new_run(
     parts: StudyParts,
     options: Options,
-    factory: CandidateFactory | None = None,
+    candidates: ReadyCandidates | None = None,
     mark: Mapping[str, Json] | None = None,
 ) -> AsyncIterator[Run]:
     """Begin a run; nothing is written if a part of it cannot be built.
 
-    ``factory`` has the candidates ready, if they are already; ``mark`` holds sections of the
-    recorded configuration that the study does not have.
+    ``candidates`` are ready, if they are already; ``mark`` holds sections of the recorded
+    configuration that the study does not have.
     """
-    if factory is None:
-        factory = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
-    where = store_of(parts.study, options)
+    if candidates is None:
+        candidates = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
+    where = options.store_of(parts.study)
     history = await learn_from_history(parts, where)
-    name = None if history is None else history.name
-    base = relative(parts.study.base_dir, where)
-    config = {**parts.study.record(), **(mark or {})}
-    events = first_events(parts, factory.ready, config, base, options.clock, name)
+    events = [
+        _started(parts, options, history, mark or {}),
+        examples_added(parts.examples, parts.slices),
+        candidates_added(candidates.ready),
+        BudgetSet(parts.budget),
+    ]
     record = record_of(parts.mode, None if history is None else history.model)
     record.feed(events)
     said = () if history is None else history.notices
@@ -182,8 +181,25 @@ async def new_run(
         for event in events:
             log.append(event)
         await log.flush()
-        async with Run(parts, factory, record, store, log, options, notices).opened() as run:
+        async with Run(parts, candidates, record, store, log, options, notices).opened() as run:
             yield run
+
+
+def _started(
+    parts: StudyParts, options: Options, history: History | None, mark: Mapping[str, Json]
+) -> Started:
+    base = os.path.relpath(parts.study.base_dir, folder_of(options.store_of(parts.study)))
+    return Started(
+        name=parts.config.name,
+        at=options.clock.utc(),
+        version=__version__,
+        config={**parts.study.record(), **mark},
+        base=Path(base).as_posix(),  # relative: the log holds no absolute path
+        lesson=None if history is None else history.name,
+        judge=parts.judge.digest,
+        judge_priced=parts.judge_priced,
+        kept_back=len(parts.kept_back),
+    )
 
 
 @asynccontextmanager
@@ -212,20 +228,13 @@ async def resumed_run(
         await record.take_all(store.lines_of(log.run_id), told)
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
-        prepared = await _prepared(parts, state.candidates, ledger, options)
-        async with Run(parts, prepared, record, store, log, options).opened() as found:
+        candidates = await asyncio.to_thread(
+            ReadyCandidates, parts, options.clock, ledger, state.candidates
+        )
+        async with Run(parts, candidates, record, store, log, options).opened() as found:
             yield found
 
 
 def record_of(mode: Mode, history: HistoryModel | None, *, follows: bool = True) -> RunRecord:
     """Return what the log of a run is to be fed to."""
     return RunRecord(partial(mode.pairs, history=history), follows=follows)
-
-
-async def _prepared(
-    parts: StudyParts, candidates: Sequence[Candidate], ledger: Ledger, options: Options
-) -> CandidateFactory:
-    """Prepare candidates in a thread: digests of large weights take a while."""
-    prepared = await asyncio.to_thread(CandidateFactory, parts, ledger, options.clock, candidates)
-    check_prices(parts.config, prepared.ready)
-    return prepared

@@ -10,8 +10,7 @@ from bestarm_agent.config.study import GateSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.open_run import loaded_study
-from bestarm_agent.engine.setup.parts import StudyParts
+from bestarm_agent.engine.setup.parts import StudyParts, changed_study
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.gate.mode import Gate
 
@@ -34,7 +33,7 @@ async def gate_parts(parts: StudyParts, read_run: ReadRun) -> StudyParts:
         raise ValueError("the study has no `gate` section")
     baseline = await _baseline(config.gate.baseline, parts.candidates, read_run)
     candidates = _chosen(parts.candidates, config.gate, baseline)
-    study = loaded_study(parts.study, {"gate.baseline": baseline.label})
+    study = changed_study(parts.study, {"gate.baseline": baseline.label})
     return replace(
         parts,
         study=study,

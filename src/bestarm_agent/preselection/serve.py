@@ -26,14 +26,13 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.engine.evaluate import Evaluator, Pair
-from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import examples_added, score_of
 from bestarm_agent.engine.run import Run, new_run
-from bestarm_agent.engine.setup.open_run import Options, catalog_of, loaded_study, store_of
-from bestarm_agent.engine.setup.parts import CandidateFactory, assemble
+from bestarm_agent.engine.setup.candidates import ReadyCandidates
+from bestarm_agent.engine.setup.parts import Options, assemble, changed_study
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.mode import ROUTED, ROUTING
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
@@ -80,11 +79,11 @@ class Service:
     def __init__(self, run: Run, router: Router) -> None:
         self.parts, self.run_id, self.router = run.parts, run.id, router
         self._run, self._ledger, self._clock = run, run.ledger, run.options.clock
-        self._entries = {entry.candidate.label: entry for entry in run.factory.ready}
+        self._entries = {entry.candidate.label: entry for entry in run.candidates.ready}
         self._row = {label: row for row, label in enumerate(self._entries)}
         self._pool = CandidatePool(run.parts.config.limits.in_flight)
-        self._pool.add(run.factory.ready)
-        self._evaluator = Evaluator(run.replies, run.factory.judge_client)
+        self._pool.add(run.candidates.ready)
+        self._evaluator = Evaluator(run.replies, run.candidates.judge_client)
         self._began = self._clock.now()
         # columns of the dataset's examples that were not served yet
         self._columns = {(one.id, one.digest): j for j, one in enumerate(run.parts.examples)}
@@ -120,19 +119,17 @@ class Service:
         """
         options = options or Options()
         fixed: Mapping[str, Json] = {"repeats": 1, "confirm": None, "selector.history": ()}
-        loaded = loaded_study(source, {**(overrides or {}), **fixed})
-        parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
-        factory = await asyncio.to_thread(  # digests weights
-            CandidateFactory, parts, Ledger(parts.budget), options.clock, parts.candidates
-        )
-        study = loaded_study(loaded, {"name": f"{loaded.config.name}-{ROUTED}"})
+        loaded = options.load(source, {**(overrides or {}), **fixed})
+        parts = assemble(loaded, options.catalog(loaded), examples=examples)
+        ready = await asyncio.to_thread(ReadyCandidates, parts, options.clock)  # digests weights
+        study = changed_study(loaded, {"name": f"{loaded.config.name}-{ROUTED}"})
         parts = replace(parts, study=study, mode=ROUTING)
         candidates = [
-            RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in factory.ready
+            RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in ready.ready
         ]
         async with (
-            Router.open(router, store_of(loaded, options), candidates, settings) as opened,
-            new_run(parts, options, factory, {ROUTED: {"router": router}}) as run,
+            Router.open(router, options.store_of(loaded), candidates, settings) as opened,
+            new_run(parts, options, ready, {ROUTED: {"router": router}}) as run,
         ):
             service = cls(run, opened)
             try:

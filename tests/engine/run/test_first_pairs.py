@@ -14,7 +14,7 @@ from bestarm_agent import Study
 from bestarm_agent.cli.run import EXIT_FAILURES, exit_code
 from bestarm_agent.domain.events import Asked, Attempted, Event
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.store.store import Store
 from tests.support.api_studies import FastClock
 from tests.support.fake_api import Call, FakeApi, Fault

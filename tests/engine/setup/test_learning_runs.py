@@ -11,7 +11,7 @@ import pytest
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.study import Archive, Study
 

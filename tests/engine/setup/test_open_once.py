@@ -14,8 +14,8 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.pool import ReadyCandidate
 from bestarm_agent.engine.record import Size
-from bestarm_agent.engine.setup.open_run import Options
-from bestarm_agent.engine.setup.parts import CandidateFactory
+from bestarm_agent.engine.setup.candidates import ReadyCandidates
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
@@ -42,9 +42,9 @@ def test_opening_enters_few_files(tmp_path: Path) -> None:
 def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the rules that are built and the candidates that are prepared, by label."""
     counts: Counter[str] = Counter()
-    entry, pairs = CandidateFactory.entry, Selection.pairs
+    entry, pairs = ReadyCandidates.entry, Selection.pairs
 
-    def counted_entry(self: CandidateFactory, candidate: Candidate) -> ReadyCandidate:
+    def counted_entry(self: ReadyCandidates, candidate: Candidate) -> ReadyCandidate:
         counts[candidate.label] += 1
         return entry(self, candidate)
 
@@ -57,7 +57,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts["rule"] += 1
         return pairs(self, size, candidates, history)
 
-    monkeypatch.setattr(CandidateFactory, "entry", counted_entry)
+    monkeypatch.setattr(ReadyCandidates, "entry", counted_entry)
     monkeypatch.setattr(Selection, "pairs", counted_pairs)
     return counts
 

@@ -12,7 +12,7 @@ import pytest
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import Study
 from tests.support.virtual_time import LoopClock, run_virtual

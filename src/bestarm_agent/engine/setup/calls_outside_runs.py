@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from bestarm_agent.config.datasets import Label
@@ -19,14 +19,14 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
 from bestarm_agent.engine.clock import Clock
-from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
+from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
 from bestarm_agent.engine.pool import ReadyCandidate
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
-from bestarm_agent.engine.setup.open_run import Options, store_of
-from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices
+from bestarm_agent.engine.setup.candidates import ReadyCandidates
+from bestarm_agent.engine.setup.parts import Options, StudyParts
 from bestarm_agent.errors import Blame, ConfigError, JudgeError, ProviderError, nearest
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.store.store import open_store
@@ -57,35 +57,25 @@ async def make_first_calls(
         ConfigError: a model cannot be used, or a price that is needed is not known.
         StoreError: the store cannot be used.
     """
-    ledger, example = Ledger(parts.budget), parts.examples[0]
-    candidates, clock = parts.candidates, options.clock
-    prepared = await asyncio.to_thread(CandidateFactory, parts, ledger, clock, candidates)
-    check_prices(parts.config, prepared.ready)
-    judge_client = prepared.judge_client
+    prepared = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
     first = {(id(one.client), one.model): one for one in reversed(prepared.ready)}
     local = asyncio.Lock()  # models that run on this machine take turns: they may share its memory
     async with (
-        _opened(parts, options, ledger, parts.providers.in_use) as replies,
-        _watched(prepared.board, clock, waiting),
+        _opened(parts, options, prepared.ledger, parts.providers.in_use) as replies,
+        _watched(prepared.board, options.clock, waiting),
     ):
 
         async def called(entry: ReadyCandidate) -> FirstCall:
-            if entry.over_network:
-                return await _first_call(entry, example, judge_client, replies, ledger)
-            async with local:
-                return await _first_call(entry, example, judge_client, replies, ledger)
+            async with nullcontext() if entry.over_network else local:
+                return await _first_call(entry, parts.examples[0], prepared, replies)
 
         return await together(map(called, reversed([*first.values()])))
 
 
 async def _first_call(
-    entry: ReadyCandidate,
-    example: Example,
-    judge_client: JudgeClient,
-    replies: ReplyCache,
-    ledger: Ledger,
+    entry: ReadyCandidate, example: Example, prepared: ReadyCandidates, replies: ReplyCache
 ) -> FirstCall:
-    call, judging = entry.call(example), SharedReserve(ledger)
+    call, judging = entry.call(example), SharedReserve(prepared.ledger)
     call.is_first = True
     call.slot = Slot.outside(*entry.client.gates(entry.candidate.model))
     reply, score, problem = None, None, ""
@@ -93,7 +83,7 @@ async def _first_call(
         await call.slot.reenter()
         reply = await replies.obtain(call)
         call.let_go()  # the judge may need the place
-        judge = JudgeCalls(judge_client, replies, judging, entry.candidate.label)
+        judge = JudgeCalls(prepared.judge_client, replies, judging, entry.candidate.label)
         score = await judge.score(example, reply)
     except (ProviderError, JudgeError, JudgeUnavailableError) as error:
         problem = str(error)
@@ -126,8 +116,8 @@ async def compare_answers(
         if label.example not in examples:
             known = nearest(label.example, examples)
             raise ConfigError(f"the dataset has no example `{label.example}`; {known}")
-    ledger = Ledger(parts.budget)
-    judge_client = CandidateFactory(parts, ledger, options.clock, ()).judge_client
+    prepared = ReadyCandidates(parts, options.clock, candidates=())
+    judge_client, ledger = prepared.judge_client, prepared.ledger
     gate = asyncio.Semaphore(parts.config.limits.in_flight)
     void: list[str] = []  # why answers got no score by the judge's doing
     async with _opened(parts, options, ledger, judge_client.providers) as replies:
@@ -163,7 +153,7 @@ async def _opened(
 ) -> AsyncIterator[ReplyCache]:
     """Open a study's store and providers for calls that ``ledger`` pays."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(store_of(parts.study, options)))
+        store = await stack.enter_async_context(open_store(options.store_of(parts.study)))
         for provider in providers:
             await stack.enter_async_context(provider)
         yield ReplyCache(store, ledger, use_cache=options.use_cache)

@@ -1,40 +1,123 @@
 """The parts of a study, read and checked: dataset, candidates, providers, judge, budget and mode.
 
-``assemble`` reads them from a configuration, and a ``CandidateFactory`` makes candidates ready to
-be called: prompts compiled, providers checked, costs bounded.
+``Options.load`` finds the configuration, ``assemble`` reads what it names, and ``recorded_parts``
+does so for a run that goes on. ``ReadyCandidates`` makes the candidates ready to be called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypedDict
 
 from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import Label, load_labels, read_examples, slices_of
-from bestarm_agent.config.load import LoadedStudy, check_fields, read_prompts
-from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
+from bestarm_agent.config.functions import source_name
+from bestarm_agent.config.load import (
+    LoadedStudy,
+    check_fields,
+    load_study,
+    read_prompts,
+    study_from,
+)
 from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example, Slice, each_drawn
-from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Budget, usd
-from bestarm_agent.engine.call import Call, ProviderClient, RetryPolicy
-from bestarm_agent.engine.clock import Clock
-from bestarm_agent.engine.judging import JudgeClient, JudgeModelClient, left_out
-from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
-from bestarm_agent.engine.limits.wait_reasons import WaitBoard, endpoint_wait, loading_wait
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.clock import Clock, SystemClock
+from bestarm_agent.engine.judging import left_out
 from bestarm_agent.engine.mode import Mode, OpenMode
-from bestarm_agent.engine.pool import ReadyCandidate, request_of
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.engine.setup.selection import open_selection
-from bestarm_agent.errors import ConfigError, counted
-from bestarm_agent.judges.base import Judge, JudgeModel
+from bestarm_agent.errors import ConfigError, StoreError, counted
+from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.base import Provider
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.store import StorePlace, folder_of
 
-_MOST_MODELS = 10
+STORE_FILE = "runs.sqlite"
+
+
+class Objects(TypedDict, total=False):
+    """Python objects that ``Study.open`` takes in place of names."""
+
+    selector: type[Rule]
+    providers: Mapping[str, Provider]
+    judge: Judge
+    store: StorePlace
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings for opening a study. Objects take the place of the study's names."""
+
+    # path, URL or open store; None: ``runs.sqlite`` in the study's ``output_dir``
+    store: StorePlace | None = None
+    catalog_dirs: tuple[Path, ...] = ()  # searched before the packaged catalogue
+    use_cache: bool = True  # whether replies bought by earlier runs may be used
+    clock: Clock = field(default_factory=SystemClock)
+    selector: type[Rule] | None = None  # class of the selection rule
+    # by name, besides the catalogue's; a study enters and leaves them
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    judge: Judge | None = None  # scores the replies, instead of the study's scorer
+
+    def load(
+        self,
+        source: str | Path | Mapping[str, Json] | LoadedStudy,
+        overrides: Mapping[str, Json] | None = None,
+    ) -> LoadedStudy:
+        """Read a study from a file, or take what one holds, with paths from the working directory.
+
+        Objects take the place of its names; ``overrides`` replace values by dotted key.
+        """
+        changes = dict(overrides or {})
+        if self.selector is not None:
+            changes["selector.name"] = source_name(self.selector)
+        if self.judge is not None:
+            changes["scorer"] = {"name": self.judge.name}
+        return changed_study(source, changes)
+
+    def catalog(self, study: LoadedStudy) -> Catalog:
+        """Return the catalogue of a study, with the objects.
+
+        Raises:
+            ValueError: a provider has another name than its key.
+        """
+        found: dict[tuple[str, str], object] = {}
+        for name, provider in self.providers.items():
+            if provider.name != name:
+                raise ValueError(
+                    f"providers[{name!r}] calls itself {provider.name!r}; use one name for both"
+                )
+            found["providers", name] = provider
+        if self.selector is not None:
+            found["selectors", source_name(self.selector)] = self.selector
+        if self.judge is not None:
+            found["judges", self.judge.name] = self.judge
+        return Catalog(study.base_dir, self.catalog_dirs, found)
+
+    def store_of(self, study: LoadedStudy) -> StorePlace:
+        """Return the store of a study's runs."""
+        if self.store is not None:
+            return self.store
+        return study.base_dir / study.config.output_dir / STORE_FILE
+
+
+def changed_study(
+    source: str | Path | Mapping[str, Json] | LoadedStudy, changes: Mapping[str, Json]
+) -> LoadedStudy:
+    """Read a study, or take one that is loaded, with some values replaced, by dotted key."""
+    if isinstance(source, LoadedStudy):
+        if not changes or not isinstance(source.source, Mapping):
+            return source
+        return study_from(source.source, source.base_dir, changes)
+    if isinstance(source, Mapping):
+        return study_from(source, overrides=changes)
+    return load_study(Path(source), changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,190 +217,59 @@ def _grid_notices(
         )
 
 
-class CandidateFactory:
-    """Turns candidates into pool entries under one budget, each shared part made once.
-
-    Digests of large weights take a while.
-
-    Args:
-        parts: what the candidates are made from.
-        ledger: pays all calls.
-        clock: of waits and time-outs.
-        candidates: those that a run begins with, or is gone on with.
-
-    Attributes:
-        ledger: pays all calls.
-        board: tells what calls wait for.
-        ready: the given candidates, ready to be called.
+def recorded_parts(
+    state: RunState,
+    options: Options,
+    open_mode: OpenMode,
+    *,
+    examples: Sequence[Example] | None = None,
+) -> StudyParts:
+    """Rebuild the parts of a stored run as its log says, whatever its study's file says now.
 
     Raises:
-        ConfigError: as ``entries`` does.
+        ConfigError: the dataset or the judge is not what it was, or a prompt, a provider or a
+            variable is gone.
     """
-
-    def __init__(
-        self, parts: StudyParts, ledger: Ledger, clock: Clock, candidates: Sequence[Candidate]
-    ) -> None:
-        self.ledger = ledger
-        self.board = WaitBoard()
-        self._parts = parts
-        self._clock = clock
-        self._longest = longest_of(parts.examples)
-        self._clients: dict[int, ProviderClient] = {}
-        self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
-        self._fingerprints: dict[tuple[int, str], str] = {}
-        self.ready = self.entries(candidates)
-
-    def entries(self, candidates: Sequence[Candidate]) -> list[ReadyCandidate]:
-        """Make candidates ready; all prices that are missing are told at once.
-
-        Raises:
-            ConfigError: a model cannot be used, or a prompt names a field that is not there, or
-                dollars are capped and a price is not known.
-        """
-        of, judges = self._parts.providers.of, self._parts.judge.models
-        models = [(of(c.provider, c.model), c.model) for c in candidates]
-        models += [(of(m.provider, m.name, m.options), m.name) for m in judges]
-        self._check_prices(list({(id(p), m): (p, m) for p, m in models}.values()))
-        return [self.entry(candidate) for candidate in candidates]
-
-    def entry(self, candidate: Candidate) -> ReadyCandidate:
-        """Make a candidate ready."""
-        provider = self._parts.providers.of(candidate.provider, candidate.model)
-        fingerprint = self._checked(provider, candidate.model)
-        prompt = self._compiled(candidate.prompt)
-        able = provider.capabilities(candidate.model)
-        bound = provider.bound(request_of(candidate, prompt, self._longest))
-        most = bound.usd_nanos
-        if self._parts.config.objective.by_price:  # that of any example, whatever its length
-            requests = (request_of(candidate, prompt, one) for one in self._parts.examples)
-            most = max(provider.bound(request).usd_nanos for request in requests)
-        return ReadyCandidate(
-            candidate,
-            prompt,
-            self._client(provider, candidate.model),
-            fingerprint,
-            bound=bound + self.judge_client.bound(self._longest),
-            usd=usd(most) if able.priced else None,
-            price_source=able.price_source,
+    started = state.started
+    if started is None:
+        raise StoreError("the run's log is empty; begin a new run")
+    if not isinstance(started.config, Mapping):
+        raise StoreError("the run's configuration is not a mapping; the log is damaged")
+    folder = Path() if options.store is None else folder_of(options.store)
+    loaded = study_from(started.config, folder / started.base)
+    with loaded.places.locating("dataset"):
+        rows = examples or read_examples(loaded.config.dataset, loaded.base_dir)
+    n = len(state.example_ids) // loaded.config.repeats
+    began_with = n + started.kept_back
+    parts = assemble(loaded, options.catalog(loaded), open_mode, examples=rows[:began_with])
+    if (more := len(rows) - began_with) > 0:
+        said = (
+            f"the dataset has grown by {counted(more, 'example')}; the run goes on with the "
+            f"{began_with:,} that it began with, since its intervals are about these; begin a new "
+            f"run for all (equal requests are taken from the reply cache)"
         )
-
-    @cached_property
-    def judge_client(self) -> JudgeClient:
-        """The judge, made ready."""
-        judge = self._parts.judge
-        clients = {model.key: self.model_client(model) for model in judge.models}
-        return JudgeClient(judge, clients)
-
-    def model_client(self, model: JudgeModel) -> JudgeModelClient:
-        """Make a model ready that no candidate uses; raises ConfigError as ``entries`` does."""
-        provider = self._parts.providers.of(model.provider, model.name, model.options)
-        fingerprint = self._checked(provider, model.name)
-        return JudgeModelClient(self._client(provider, model.name), fingerprint)
-
-    def _checked(self, provider: Provider, model: str) -> str:
-        key = (id(provider), model)
-        if key not in self._fingerprints:
-            self._parts.providers.check(provider, model)
-            self._check_prices([(provider, model)])
-            self._check_counts(provider, model)
-            self._fingerprints[key] = self._parts.providers.fingerprint(provider, model)
-        return self._fingerprints[key]
-
-    def _check_prices(self, models: Sequence[tuple[Provider, str]]) -> None:
-        if self.ledger.budget.usd_nanos is None:
-            return
-        unknown = []
-        for provider, model in models:
-            self._parts.providers.check(provider, model)  # an unusable model is reported first
-            if not provider.capabilities(model).priced:
-                unknown.append(f"{provider.name}/{model}")
-        if unknown:
-            with self._parts.study.places.locating("budget", "usd"):
-                raise ConfigError(
-                    f"budget.usd is set, but {price_unknown_message(unknown)}; or cap calls or "
-                    f"tokens instead"
-                )
-
-    def _check_counts(self, provider: Provider, model: str) -> None:
-        budget = self.ledger.budget
-        capped = budget.tokens is not None or budget.gpu_seconds is not None
-        if capped and not provider.capabilities(model).counted:
-            raise ConfigError(
-                f"budget.tokens or budget.gpu_minutes is set, but nothing bounds what a call to "
-                f"{provider.name}/{model} takes of them; give the model the options "
-                f"`max_tokens` and `max_gpu_seconds`, or cap calls instead"
-            )
-
-    def _compiled(self, template: PromptTemplate) -> CompiledPrompt:
-        if template not in self._prompts:
-            prompt = CompiledPrompt(template)
-            with self._parts.study.places.locating("prompts"):
-                check_prompt(prompt, self._parts.examples)
-            self._prompts[template] = prompt
-        return self._prompts[template]
-
-    def _client(self, provider: Provider, model: str) -> ProviderClient:
-        if id(provider) not in self._clients:
-            limits, providers = self._parts.config.limits, self._parts.providers
-            self._clients[id(provider)] = ProviderClient(
-                provider,
-                self.ledger,
-                RetryPolicy(limits.max_attempts, limits.timeout_seconds),
-                self._clock,
-                self.board,
-                Gate(providers.in_flight(provider, model)),
-                rules=partial(providers.rules, provider),
-                shared=providers.shared(provider),
-            )
-            self.board.watch(partial(loading_wait, provider))
-            self.board.watch(partial(endpoint_wait, provider))
-            provider.set_sender(self._sent)
-        return self._clients[id(provider)]
-
-    async def _sent(self, provider: Provider, request: Request) -> Reply:
-        """Answer a call that a program makes: in line with all others, charged to the program."""
-        if provider.calls_models:  # it may wait for a place that its own caller holds
-            return await provider.generate(request)
-        client = self._client(provider, request.model).unrecorded()
-        call = Call(client, "", request, slot=Slot.outside(*client.gates(request.model)))
-        await call.slot.reenter()
-        try:
-            return await client.send(call)
-        finally:
-            call.let_go()
+        parts = replace(parts, notices=(*parts.notices, said))
+    shown = parts.examples[: len(parts.examples) // loaded.config.repeats]
+    check_unchanged(shown, state.example_digests[:n])
+    judge = parts.judge
+    if started.judge not in (None, judge.digest):  # scores of two judges never mix
+        raise ConfigError(
+            f"judge `{judge.name}` is no longer what it was when the run began (digest "
+            f"{judge.digest}, was {started.judge}), and scores of two judges do not mix; restore "
+            f"its catalogue entry and template, or begin a new run (the candidates' replies are "
+            f"taken from the reply cache, so that only judging is paid for again)"
+        )
+    return parts
 
 
-def check_prices(config: StudyConfig, entries: Sequence[ReadyCandidate]) -> None:
-    """Check that what is to be decided by dollars can be; raise ConfigError if not."""
-    per_dollar = config.selector.per == "dollar"
-    if not (per_dollar or config.objective.by_price):
+def check_unchanged(rows: Sequence[Example], began_with: Sequence[str]) -> None:
+    """Check that a run goes on with the examples, given by digest, with which it began."""
+    now = [row.digest for row in rows]
+    if now == list(began_with):
         return
-    key = "selector.per is `dollar`" if per_dollar else f"objective is `{config.objective.name}`"
-    if unknown := list(dict.fromkeys(entry.model for entry in entries if entry.usd is None)):
-        raise ConfigError(f"{key}, but {price_unknown_message(unknown)}")
-    if per_dollar and not any(entry.usd for entry in entries):
-        raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
-
-
-def price_unknown_message(models: Sequence[str]) -> str:
-    """Say that prices of some ``provider/model`` are missing, and how to give them.
-
-    Example:
-        >>> price_unknown_message(["openai/a", "openai/b"])[:60]
-        'the prices of openai/a and openai/b are not known, and an un'
-    """
-    more = len(models) - _MOST_MODELS
-    named = [*models[:_MOST_MODELS], *([f"{more} more"] if more > 0 else [])]
-    *others, last = named
-    subject = f"prices of {', '.join(others)} and {last} are" if others else f"price of {last} is"
-    return (
-        f"the {subject} not known, and an unknown price is not $0; give one where the model is "
-        f"listed: `options: {{price: {{input: 0.10, output: 0.50}}}}`, in dollars per million "
-        f"tokens; a judge's as `model_options: {{price: ...}}`, a program's as "
-        f"`options: {{usd_per_call: 0.001}}`, that of recorded answers as `usd` in their rows"
+    changed = sum(a != b for a, b in zip(now, began_with, strict=False))
+    raise ConfigError(
+        f"the dataset has changed since the run began: {len(now)} examples where there were "
+        f"{len(began_with)}, {changed} of them different; restore it, or begin a new "
+        f"run (equal requests are taken from the reply cache)"
     )
-
-
-def longest_of(examples: Sequence[Example]) -> Example:
-    """Return the example with the longest inputs, in characters."""
-    return max(examples, key=lambda one: sum(len(str(value)) for value in one.inputs.values()))

@@ -13,12 +13,8 @@ from bestarm_agent.engine.clock import SystemClock
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.results.confirmation import widest
-from bestarm_agent.engine.setup.parts import (
-    CandidateFactory,
-    StudyParts,
-    check_prices,
-    longest_of,
-)
+from bestarm_agent.engine.setup.candidates import ReadyCandidates, longest_of
+from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.selectors.rule import pull_weights
 from bestarm_agent.stats.detectable import examples_to_part
 from bestarm_agent.stats.mcnemar import examples_needed
@@ -63,8 +59,7 @@ def make_plan(parts: StudyParts) -> Plan:
     Raises:
         ConfigError: the study cannot run.
     """
-    prepared = CandidateFactory(parts, Ledger(parts.budget), SystemClock(), parts.candidates)
-    check_prices(parts.config, prepared.ready)
+    prepared = ReadyCandidates(parts, SystemClock())
     budget, costs = parts.budget, tuple(entry.usd for entry in prepared.ready)
     size = Size(len(costs), len(parts.examples), budget, costs, parts.slices)
     pairs = parts.mode.pairs(size, parts.candidates)
@@ -99,7 +94,7 @@ def _capped(spend: Spend, budget: Budget) -> Spend:
     return Spend(*(amount if cap is None else min(amount, cap) for amount, cap in amounts))  # type: ignore[arg-type] # in the order of its amounts
 
 
-def _prices(prepared: CandidateFactory, parts: StudyParts) -> tuple[ModelPrice, ...]:
+def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, ...]:
     """Return the price of each model of the candidates, then of the judge, at its dearest."""
     found: dict[tuple[str, str], ModelPrice] = {}
     for price in _each_price(prepared, parts):
@@ -109,7 +104,7 @@ def _prices(prepared: CandidateFactory, parts: StudyParts) -> tuple[ModelPrice, 
     return tuple(found.values())
 
 
-def _each_price(prepared: CandidateFactory, parts: StudyParts) -> Iterator[ModelPrice]:
+def _each_price(prepared: ReadyCandidates, parts: StudyParts) -> Iterator[ModelPrice]:
     for entry in prepared.ready:
         most = None if entry.usd is None else nanos(entry.usd)
         yield ModelPrice(entry.model, entry.price_source, most, "candidate")

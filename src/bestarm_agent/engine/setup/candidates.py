@@ -1,0 +1,247 @@
+"""Candidates made ready to be called: prompts compiled, models checked, costs bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
+
+from bestarm_agent.config.fields import dotted
+from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.redaction import secrets_in
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import usd
+from bestarm_agent.engine.call import Call, ProviderClient, RetryPolicy
+from bestarm_agent.engine.clock import Clock
+from bestarm_agent.engine.judging import JudgeClient, JudgeModelClient
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
+from bestarm_agent.engine.limits.wait_reasons import WaitBoard, endpoint_wait, loading_wait
+from bestarm_agent.engine.pool import ReadyCandidate, request_of
+from bestarm_agent.engine.setup.parts import StudyParts
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.base import JudgeModel
+from bestarm_agent.providers.base import Provider
+
+_MOST_MODELS = 10
+
+
+class ReadyCandidates:
+    """The candidates of a study, ready to be called under one budget; each shared part made once.
+
+    Digests of large weights take a while.
+
+    Args:
+        parts: what the candidates are made from.
+        clock: of waits and time-outs.
+        ledger: pays all calls; None: one of the study's budget.
+        candidates: those that a run begins with, or is gone on with; None: the study's.
+
+    Attributes:
+        ledger: pays all calls.
+        board: tells what calls wait for.
+        ready: the given candidates, ready to be called.
+
+    Raises:
+        ConfigError: as ``entries`` does.
+    """
+
+    def __init__(
+        self,
+        parts: StudyParts,
+        clock: Clock,
+        ledger: Ledger | None = None,
+        candidates: Sequence[Candidate] | None = None,
+    ) -> None:
+        self.ledger = Ledger(parts.budget) if ledger is None else ledger
+        self.board = WaitBoard()
+        self._parts = parts
+        self._clock = clock
+        self._longest = longest_of(parts.examples)
+        self._clients: dict[int, ProviderClient] = {}
+        self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
+        self._fingerprints: dict[tuple[int, str], str] = {}
+        self.ready = self.entries(parts.candidates if candidates is None else candidates)
+
+    def entries(self, candidates: Sequence[Candidate]) -> list[ReadyCandidate]:
+        """Make candidates ready; all prices that are missing are told at once.
+
+        Raises:
+            ConfigError: a model cannot be used, or a prompt names a field that is not there, or
+                a price is not known that a cap or the choice depends on.
+        """
+        of, judges = self._parts.providers.of, self._parts.judge.models
+        models = [(of(c.provider, c.model), c.model) for c in candidates]
+        models += [(of(m.provider, m.name, m.options), m.name) for m in judges]
+        self._check(models)
+        found = [self.entry(candidate) for candidate in candidates]
+        self._check_prices(found)
+        return found
+
+    def entry(self, candidate: Candidate) -> ReadyCandidate:
+        """Make a candidate ready."""
+        provider = self._parts.providers.of(candidate.provider, candidate.model)
+        prompt = self._compiled(candidate.prompt)
+        able = provider.capabilities(candidate.model)
+        bound = provider.bound(request_of(candidate, prompt, self._longest))
+        most = bound.usd_nanos
+        if self._parts.config.objective.by_price:  # that of any example, whatever its length
+            requests = (request_of(candidate, prompt, one) for one in self._parts.examples)
+            most = max(provider.bound(request).usd_nanos for request in requests)
+        return ReadyCandidate(
+            candidate,
+            prompt,
+            self._client(provider, candidate.model),
+            self._fingerprint(provider, candidate.model),
+            bound=bound + self.judge_client.bound(self._longest),
+            usd=usd(most) if able.priced else None,
+            price_source=able.price_source,
+        )
+
+    @cached_property
+    def judge_client(self) -> JudgeClient:
+        """The judge, made ready."""
+        judge = self._parts.judge
+        clients = {model.key: self.model_client(model) for model in judge.models}
+        return JudgeClient(judge, clients)
+
+    def model_client(self, model: JudgeModel) -> JudgeModelClient:
+        """Make a model ready that no candidate uses; raises ConfigError as ``entries`` does."""
+        provider = self._parts.providers.of(model.provider, model.name, model.options)
+        self._check([(provider, model.name)])
+        fingerprint = self._fingerprint(provider, model.name)
+        return JudgeModelClient(self._client(provider, model.name), fingerprint)
+
+    def _fingerprint(self, provider: Provider, model: str) -> str:
+        key = (id(provider), model)
+        if key not in self._fingerprints:
+            self._fingerprints[key] = self._parts.providers.fingerprint(provider, model)
+        return self._fingerprints[key]
+
+    def _check(self, models: Iterable[tuple[Provider, str]]) -> None:
+        """Check that models can be used, and that what the budget caps is known of them."""
+        budget, unpriced = self.ledger.budget, []
+        counts = budget.tokens is not None or budget.gpu_seconds is not None
+        for provider, model in {(id(p), m): (p, m) for p, m in models}.values():
+            self._parts.providers.check(provider, model)
+            able, name = provider.capabilities(model), f"{provider.name}/{model}"
+            if budget.usd_nanos is not None and not able.priced:
+                unpriced.append(name)
+            if counts and not able.counted:
+                raise ConfigError(
+                    f"budget.tokens or budget.gpu_minutes is set, but nothing bounds what a call "
+                    f"to {name} takes of them; give the model the options `max_tokens` and "
+                    f"`max_gpu_seconds`, or cap calls instead"
+                )
+        if unpriced:
+            with self._parts.study.places.locating("budget", "usd"):
+                raise ConfigError(
+                    f"budget.usd is set, but {price_unknown_message(unpriced)}; or cap calls or "
+                    f"tokens instead"
+                )
+
+    def _check_prices(self, entries: Sequence[ReadyCandidate]) -> None:
+        """Check that what is to be decided by dollars can be."""
+        config = self._parts.config
+        per_dollar = config.selector.per == "dollar"
+        if not (per_dollar or config.objective.by_price):
+            return
+        key = (
+            "selector.per is `dollar`" if per_dollar else f"objective is `{config.objective.name}`"
+        )
+        if unknown := list(dict.fromkeys(entry.model for entry in entries if entry.usd is None)):
+            raise ConfigError(f"{key}, but {price_unknown_message(unknown)}")
+        if entries and per_dollar and not any(entry.usd for entry in entries):
+            raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
+
+    def _compiled(self, template: PromptTemplate) -> CompiledPrompt:
+        if template not in self._prompts:
+            prompt = CompiledPrompt(template)
+            with self._parts.study.places.locating("prompts"):
+                check_prompt(prompt, self._parts.examples)
+            self._prompts[template] = prompt
+        return self._prompts[template]
+
+    def _client(self, provider: Provider, model: str) -> ProviderClient:
+        if id(provider) not in self._clients:
+            limits, providers = self._parts.config.limits, self._parts.providers
+            self._clients[id(provider)] = ProviderClient(
+                provider,
+                self.ledger,
+                RetryPolicy(limits.max_attempts, limits.timeout_seconds),
+                self._clock,
+                self.board,
+                Gate(providers.in_flight(provider, model)),
+                rules=partial(providers.rules, provider),
+                shared=providers.shared(provider),
+            )
+            self.board.watch(partial(loading_wait, provider))
+            self.board.watch(partial(endpoint_wait, provider))
+            provider.set_sender(self._sent)
+        return self._clients[id(provider)]
+
+    async def _sent(self, provider: Provider, request: Request) -> Reply:
+        """Answer a call that a program makes: in line with all others, charged to the program."""
+        if provider.calls_models:  # it may wait for a place that its own caller holds
+            return await provider.generate(request)
+        client = self._client(provider, request.model).unrecorded()
+        call = Call(client, "", request, slot=Slot.outside(*client.gates(request.model)))
+        await call.slot.reenter()
+        try:
+            return await client.send(call)
+        finally:
+            call.let_go()
+
+
+def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> None:
+    """Check that candidates differ from those that are there, and from each other.
+
+    Raises:
+        ConfigError: two are equal, or have the same label; or one has a parameter that is called
+            like a secret, which the log leaves out.
+    """
+    labels = {candidate.label for candidate in there}
+    ids = {candidate.id: candidate.label for candidate in there}
+    for candidate in candidates:
+        for path in secrets_in(candidate.params):
+            raise ConfigError(
+                f"candidate {candidate.label!r} has the parameter `{dotted(path)}`, which is "
+                f"called like a secret and would not be kept in the log; hand it to the provider "
+                f"by an option, as ${{NAME_OF_THE_VARIABLE}}"
+            )
+        if candidate.id in ids:
+            raise ConfigError(
+                f"candidate {candidate.label!r} is the same as {ids[candidate.id]!r}: model, "
+                f"prompt and parameters are equal; change one of them"
+            )
+        if candidate.label in labels:
+            raise ConfigError(
+                f"there is a candidate {candidate.label!r} already; give another label"
+            )
+        ids[candidate.id] = candidate.label
+        labels.add(candidate.label)
+
+
+def price_unknown_message(models: Sequence[str]) -> str:
+    """Say that prices of some ``provider/model`` are missing, and how to give them.
+
+    Example:
+        >>> price_unknown_message(["openai/a", "openai/b"])[:60]
+        'the prices of openai/a and openai/b are not known, and an un'
+    """
+    more = len(models) - _MOST_MODELS
+    named = [*models[:_MOST_MODELS], *([f"{more} more"] if more > 0 else [])]
+    *others, last = named
+    subject = f"prices of {', '.join(others)} and {last} are" if others else f"price of {last} is"
+    return (
+        f"the {subject} not known, and an unknown price is not $0; give one where the model is "
+        f"listed: `options: {{price: {{input: 0.10, output: 0.50}}}}`, in dollars per million "
+        f"tokens; a judge's as `model_options: {{price: ...}}`, a program's as "
+        f"`options: {{usd_per_call: 0.001}}`, that of recorded answers as `usd` in their rows"
+    )
+
+
+def longest_of(examples: Sequence[Example]) -> Example:
+    """Return the example with the longest inputs, in characters."""
+    return max(examples, key=lambda one: sum(len(str(value)) for value in one.inputs.values()))
