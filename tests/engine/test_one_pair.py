@@ -52,6 +52,22 @@ def test_one_pair_and_the_end_of_its_session_enter_few_files(tmp_path: Path) -> 
     assert len(files) <= 40, sorted(files)
 
 
+def test_opening_a_study_enters_few_files(tmp_path: Path) -> None:
+    study = write_study(tmp_path, n_candidates=2)
+
+    async def second_opening() -> set[str]:
+        async with Study.open(study):
+            pass  # imports what is imported once
+        with entered_files() as files:
+            async with Study.open(study):
+                pass
+        return files
+
+    files = asyncio.run(second_opening())
+    assert {"config/load.py", "engine/setup/parts.py", "engine/run.py"} <= files
+    assert len(files) <= 44, sorted(files)
+
+
 def test_the_chance_of_being_best_is_drawn_when_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

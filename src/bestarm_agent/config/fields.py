@@ -70,7 +70,7 @@ def allow_also(schema: dict[str, Any], *others: dict[str, Any]) -> None:
 class StrictModel(BaseModel):
     """A mapping that is immutable, and without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class StudyModel(StrictModel):

@@ -10,15 +10,13 @@ their own anyway.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from glob import escape, glob
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
 
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import model_validator
 
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
@@ -30,12 +28,14 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest
 
+if TYPE_CHECKING:
+    from jinja2 import Template, nodes
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
 Rendered: TypeAlias = str | tuple[Message, ...]
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
-
-_OTHER_FILES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 
 
 class CompiledPrompt:
@@ -73,6 +73,8 @@ class CompiledPrompt:
         )
 
     def _compiled(self, source: str, fields: set[str]) -> Template | str:
+        from jinja2 import TemplateSyntaxError  # takes a tenth of a second to import
+
         try:
             template, used = _compile(source)
         except TemplateSyntaxError as error:
@@ -94,7 +96,7 @@ class CompiledPrompt:
                 pieces.append(piece)
                 room -= len(piece)
                 if room < 0:
-                    raise TemplateError(f"the prompt is longer than {MAX_CHARS:,} characters")
+                    raise ValueError(f"the prompt is longer than {MAX_CHARS:,} characters")
         except Exception as error:  # a template may raise anything
             self._fail(error, inputs)
         return "".join(pieces)
@@ -136,31 +138,42 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> None:
 def _printed(value: object) -> object:
     """Refuse to print null, which would put the word None into a prompt."""
     if value is None:
-        raise TemplateError("a value is null; write {{ field or '' }} if it may be")
+        raise ValueError("a value is null; write {{ field or '' }} if it may be")
     return value
 
 
-_JINJA = ImmutableSandboxedEnvironment(
-    undefined=StrictUndefined, keep_trailing_newline=True, finalize=_printed
-)
-del _JINJA.globals["lipsum"], _JINJA.filters["random"]
+@cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    made = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, keep_trailing_newline=True, finalize=_printed
+    )
+    del made.globals["lipsum"], made.filters["random"]
+    return made
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
 def _compile(source: str) -> tuple[Template | str, frozenset[str]]:
     """Return a compiled template, or the text that it always is, and the names it looks up."""
-    tree = _JINJA.parse(source)
-    for node in tree.find_all(_OTHER_FILES):
+    from jinja2 import TemplateSyntaxError, meta, nodes
+
+    tree = _environment().parse(source)
+    other_files = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
+    for node in tree.find_all(other_files):
         raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
     used = frozenset(meta.find_undeclared_variables(tree))
     if (fixed := _fixed_text(tree)) is not None:
         return fixed, used
-    template = _JINJA.from_string(tree)
+    template = _environment().from_string(tree)
     template.globals = dict(template.globals)  # a chain of mappings, copied in each render
     return template, used
 
 
 def _fixed_text(tree: nodes.Template) -> str | None:
+    from jinja2 import nodes
+
     pieces = [node for output in tree.body for node in output.iter_child_nodes()]
     if not all(isinstance(output, nodes.Output) for output in tree.body):
         return None

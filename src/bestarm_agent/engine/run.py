@@ -13,7 +13,7 @@ from bestarm_agent._version import __version__
 from bestarm_agent.config.candidates import explicit_candidate
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import BudgetSet, Started
+from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator
@@ -167,7 +167,7 @@ async def new_run(
         candidates = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
     where = options.store_of(parts.study)
     history = await learn_from_history(parts, where)
-    events = [
+    events: list[Event] = [
         _started(parts, options, history, mark or {}),
         examples_added(parts.examples, parts.slices),
         candidates_added(candidates.ready),
