@@ -39,7 +39,6 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray, SingleArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -125,6 +124,8 @@ class Factors:
 
         By one standard deviation, in the direction in which the mean score rises most.
         """
+        from scipy.special import expit  # takes half a second to import
+
         chance = expit(self.offset)
         steepest = (chance * (1.0 - chance)) @ self.loadings
         length = float(np.linalg.norm(steepest))
