@@ -21,7 +21,6 @@ from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import Blame, ConfigError, StoreError
 from bestarm_agent.stats.agreement import (
-    Agreement,
     Measure,
     agreement,
     corrected,
@@ -84,6 +83,19 @@ def _line(label: Label) -> bytes:
     return (json.dumps({"example": label.example, "score": label.score, **of}) + "\n").encode()
 
 
+MEANINGS = {
+    "agreement": "share judged good or bad as the labels say",
+    "kappa": "agreement beyond chance; 1 is perfect",
+    "bias": "mean of judge minus label; above 0 is too kind",
+    "sensitivity": "share of good answers judged good",
+    "specificity": "share of bad answers judged bad",
+    "length bias": "bias on longer answers minus that on shorter ones",  # in [-2, 2]
+    # of answers compared in both orders: wins in the first place beyond one half
+    "place bias": "how far the first place is favoured",
+    "flips": "share of verdicts that turn with the order",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedAnswer:
     """One answer that has both a judge's score and a gold score."""
@@ -112,34 +124,13 @@ class JudgeCheck:
     """The accuracy of a judge, measured on gold scores."""
 
     comparison: JudgedLabels  # what was compared
-    agreement: Agreement  # agreement, kappa, bias, sensitivity, specificity
-    # for comparisons in both orders: how often the answer in the first place wins beyond one half,
-    # in [-1/2, 1/2]; 0 is fair. None for other judges
-    place: Measure | None
-    # share of those answers whose verdict turns with the order; None for other judges
-    flips: Measure | None
-    # bias on the longer half of the answers minus bias on the shorter half, in [-2, 2]; above 0,
-    # length is rewarded beyond what the gold scores say
-    length: Measure
+    measures: Mapping[str, Measure]  # by name, as in ``MEANINGS``; the last two for comparisons
     usd_per_1000: float | None  # dollars for a thousand judgements; None: not known
     confidence: float  # of each interval by itself, in (0, 1)
 
     def lines(self) -> list[tuple[str, Measure, str]]:
         """Return the measures, each with its name and a description."""
-        found = self.agreement
-        lines = [
-            ("agreement", found.agreement, "share judged good or bad as the labels say"),
-            ("kappa", found.kappa, "agreement beyond chance; 1 is perfect"),
-            ("bias", found.bias, "mean of judge minus label; above 0 is too kind"),
-            ("sensitivity", found.sensitivity, "share of good answers judged good"),
-            ("specificity", found.specificity, "share of bad answers judged bad"),
-            ("length bias", self.length, "bias on longer answers minus that on shorter ones"),
-        ]
-        if self.place is not None:
-            lines.append(("place bias", self.place, "how far the first place is favoured"))
-        if self.flips is not None:
-            lines.append(("flips", self.flips, "share of verdicts that turn with the order"))
-        return lines
+        return [(name, found, MEANINGS[name]) for name, found in self.measures.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +148,21 @@ def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
     pairs, alpha = comparison.pairs, 1.0 - confidence
     if not pairs:
         raise ConfigError(_nothing_compared(comparison))
-    places = [found for pair in pairs if (found := _places(pair.votes)) is not None]
-    firsts = np.array([(first + 1.0 - second) / 2 for first, second in places])
-    swings = sum(abs(first - second) > 0.5 for first, second in places)
     judged, gold = np.array([(p.judged, p.gold) for p in pairs]).T
     lengths = np.array([p.n_chars for p in pairs])
-    longer = lengths > np.median(lengths)
-    paid = usd(sum(p.spend.usd_nanos for p in pairs))
-    return JudgeCheck(
-        comparison=comparison,
-        agreement=agreement(judged, gold, alpha),
-        place=mean(firsts - 0.5, -0.5, 0.5, alpha) if places else None,
-        flips=share(swings, len(places), alpha) if places else None,
-        length=difference((judged - gold)[longer], (judged - gold)[~longer], -1.0, 1.0, alpha),
-        usd_per_1000=1000 * paid / len(pairs) if comparison.priced else None,
-        confidence=confidence,
+    longer, found = lengths > np.median(lengths), agreement(judged, gold, alpha)
+    measures = {name: getattr(found, name) for name in list(MEANINGS)[:5]}
+    measures["length bias"] = difference(
+        (judged - gold)[longer], (judged - gold)[~longer], -1.0, 1.0, alpha
     )
+    if places := [place for pair in pairs if (place := _places(pair.votes)) is not None]:
+        firsts = np.array([(first - second) / 2 for first, second in places])
+        swings = sum(abs(first - second) > 0.5 for first, second in places)
+        measures["place bias"] = mean(firsts, -0.5, 0.5, alpha)
+        measures["flips"] = share(swings, len(places), alpha)
+    paid = usd(sum(p.spend.usd_nanos for p in pairs))
+    per_1000 = 1000 * paid / len(pairs) if comparison.priced else None
+    return JudgeCheck(comparison, measures, per_1000, confidence)
 
 
 def _nothing_compared(comparison: JudgedLabels) -> str:
@@ -211,9 +201,10 @@ def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
         observed = Measure(row.estimate, row.lower, row.upper)
         errors = [p.judged - p.gold for p in pairs if p.candidate == row.index]
         own = shifted(observed, mean(errors, -1.0, 1.0, 1.0 - check.confidence))
-        alike = shifted(observed, check.agreement.bias)
+        alike = shifted(observed, check.measures["bias"])
         if binary:
-            alike = corrected(observed, check.agreement.sensitivity, check.agreement.specificity)
+            errors_known = check.measures["sensitivity"], check.measures["specificity"]
+            alike = corrected(observed, *errors_known)
         found.append(CorrectedRow(row, alike, own, len(errors)))
     return found
 

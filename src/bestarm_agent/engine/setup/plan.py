@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -96,24 +96,19 @@ def _capped(spend: Spend, budget: Budget) -> Spend:
 
 def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, ...]:
     """Return the price of each model of the candidates, then of the judge, at its dearest."""
-    found: dict[tuple[str, str], ModelPrice] = {}
-    for price in _each_price(prepared, parts):
-        before = found.get((price.role, price.model))
-        if before is None or (price.most_usd_nanos or 0) > (before.most_usd_nanos or 0):
-            found[price.role, price.model] = price
-    return tuple(found.values())
-
-
-def _each_price(prepared: ReadyCandidates, parts: StudyParts) -> Iterator[ModelPrice]:
+    found: list[ModelPrice] = []
     for entry in prepared.ready:
         most = None if entry.usd is None else nanos(entry.usd)
-        yield ModelPrice(entry.model, entry.price_source, most, "candidate")
+        found.append(ModelPrice(entry.model, entry.price_source, most, "candidate"))
     judge_client = prepared.judge_client
     for judge_call in judge_client.judge.longest_calls(longest_of(parts.examples)):
         call = judge_client.call(judge_call)
         able = call.client.provider.capabilities(call.request.model)
         most = call.bound().usd_nanos if able.priced else None
-        yield ModelPrice(str(judge_call.model), able.price_source, most, "judge")
+        found.append(ModelPrice(str(judge_call.model), able.price_source, most, "judge"))
+    rising = sorted(found, key=lambda price: price.most_usd_nanos or 0)
+    dearest = {(price.role, price.model): price for price in rising}
+    return tuple(dearest[at] for at in dict.fromkeys((p.role, p.model) for p in found))
 
 
 @dataclass(frozen=True, slots=True)
