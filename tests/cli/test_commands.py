@@ -50,7 +50,8 @@ def test_select_prints_the_winner_and_writes_the_report(tmp_path: Path, capsys: 
     assert done.code == 0
     assert "Winner:    c" in done.out
     assert "How sure:" in done.out
-    assert "Runner-up:" in done.out
+    assert len(done.out.splitlines()) <= 16
+    assert "Runner-up:" in invoke(capsys, "show", "--all", folder=tmp_path).out
     assert "120 of 240 pairs (50.0%), at most 120" in done.out
     report = Path(done.out.partition("Report:")[2].split()[0])
     assert "<!doctype html>" in report.read_text()
@@ -91,7 +92,8 @@ def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     assert "ended: failures" in done.out
     assert "Report: " in done.out
     assert re.search(
-        r"Failed:    (c\d, ){2}c\d and 3 more: \d+ x overloaded \(provider\): \w", done.out
+        r"Failed:    \d+ x overloaded \(provider\) of 6 candidates; mostly: \w",
+        done.out,
     )
     shown = invoke(capsys, "show", folder=tmp_path)
     assert "x overloaded (provider)" in shown.out

@@ -311,18 +311,34 @@ def test_a_reason_that_several_cannot_be_called_for_is_one_line(
     assert lines == ["Not usable: a, c, d and 1 more: HTTP 401", "Not usable: b: HTTP 404"]
 
 
-def test_a_failure_of_several_candidates_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_counted_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     failures = [
         FailureLine("a", "server", "provider", 5, "HTTP 500"),
         FailureLine("b", "refused", "candidate", 4, "I cannot"),
         FailureLine("c", "server", "provider", 2, "HTTP 500"),
     ]
     print_result(standing_with(["a"], [[1.0]]), as_json=False, failures=failures)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "Failed" in line]
-    assert lines == [
-        "Failed:    a, c: 7 x server (provider): HTTP 500",
-        "Failed:    b: 4 x refused (candidate): I cannot",
-    ]
+    counts = "7 x server (provider), 4 x refused (candidate) of 3 candidates; mostly: HTTP 500"
+    assert f"Failed:    {counts}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("estimate", "is_said"), [(0.53, True), (0.9, False)])
+def test_an_estimate_far_from_what_was_right_is_explained(estimate: float, is_said: bool) -> None:
+    standing = standing_with(["a"], [[1.0] * 9 + [0.0]])
+    row = replace(standing.rows[0], estimate=estimate)
+    console = Console(file=StringIO(), width=80)
+    console.print(screen_of(replace(standing, rows=(row,)), 5))
+    assert ("estimates allow for" in cast(StringIO, console.file).getvalue()) is is_said
+
+
+def test_the_first_rows_are_shown_unless_all_are_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    standing = standing_with(list("abcdefgh"), [[1.0 - i / 10] for i in range(8)])
+    print_result(standing, as_json=False)
+    assert "... and 3 more: 3 open" in capsys.readouterr().out
+    print_result(standing, as_json=False, everything=True)
+    assert "more: " not in capsys.readouterr().out
 
 
 def test_a_notice_is_one_line_where_no_terminal_sets_a_width() -> None:

@@ -72,7 +72,7 @@ app = _group(
         ),
         _command(
             "init",
-            "start",
+            "init",
             "path data models config",
             """Write a commented study file to start from. An existing file is never overwritten.
 

@@ -21,6 +21,7 @@ from bestarm_agent.report.words import (
     cost_text,
     duration,
     estimate,
+    estimates_line,
     hidden_line,
     interval,
     latest_failure_line,
@@ -48,7 +49,7 @@ _STYLES = {
     Status.BARRED: "bright_black",
 }
 _MOST_PROBLEMS = 2  # reasons why candidates cannot be called
-_LINES_AROUND_TABLE = 8 + _MOST_PROBLEMS
+_LINES_AROUND_TABLE = 9 + _MOST_PROBLEMS
 
 _PATIENCE_SECONDS = 1.0  # until something is said elsewhere than on a terminal
 
@@ -176,6 +177,8 @@ class CandidateTable:
         yield Text(head, "bold", no_wrap=True)
         for row, line in zip(self._rows, lines, strict=True):
             yield Text(line, _STYLES[row.status], no_wrap=True)
+        if said := estimates_line(self._rows):
+            yield Text(said, _STYLES[Status.BEATEN])
 
     def _columns(self, width: int) -> tuple[list[Column], list[list[str]]]:
         """Return the columns for which there is room, and the cells of each."""

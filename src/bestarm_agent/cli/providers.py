@@ -38,6 +38,13 @@ def providers(given: Given, name: str | None, check: bool) -> int:
     return 1 if check and not _check(entries) and name else 0
 
 
+def provider_note(name: str, base_dir: Path) -> str:
+    """Return how a study would name a provider's key and address; ConfigError if there is none."""
+    entry = Catalog(base_dir, ()).get("providers", name).parse(ProviderEntry)
+    key = "" if (variable := _variable(entry)) is None else f", key: {variable}"
+    return f"{name}: {{base_url: {_address(entry)}{key}}}"
+
+
 def _show(entry: ProviderEntry) -> None:
     click.echo(f"{entry.name}: {entry.description}")
     click.echo(f"adapter: {entry.adapter}\naddress: {_address(entry)}\nkey: {_key(entry)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
@@ -28,6 +29,7 @@ from bestarm_agent.engine.results.standing import (
     RowLimit,
     Standing,
 )
+from bestarm_agent.errors import counted
 from bestarm_agent.report.words import (
     budget_line,
     caveat,
@@ -47,16 +49,17 @@ from bestarm_agent.report.words import (
     placed,
     problem_lines,
     safe,
+    shortened,
     slices_json,
     weakest_line,
     what_next,
-    whose,
 )
 from bestarm_agent.stats.agreement import Measure
 
 SCHEMA_VERSION = 1  # of the JSON object; docs/reference/result.schema.json describes it
-_SHOWN_ROWS = 10
-_SHOWN_FAILURES = 5
+_SHOWN_ROWS = 5  # with the lines below them, a screen
+_SHOWN_FAILURES = 3  # kinds
+_MESSAGE = 120  # characters of a message
 _INDENT = len("Winner:    ")
 
 
@@ -78,7 +81,8 @@ def print_result(
     if hidden := hidden_line(standing.rows[shown:]):
         console.print(hidden)
     console.print()
-    for line in [*_lines(standing, report), *_failure_lines(failures)]:
+    more = _more_lines(standing) if everything else []
+    for line in [*_lines(standing, report), *_failure_line(failures), *more]:
         print_line(console, line, indent=_INDENT)
 
 
@@ -98,7 +102,7 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
 
 
 def _verdict_lines(standing: Standing) -> list[str]:
-    best, second, graded = standing.best, standing.runner_up, standing.graded
+    best, graded = standing.best, standing.graded
     if standing.objective is not None:
         lines = _objective_lines(standing.objective, caveat(standing), graded=graded)
     else:
@@ -111,26 +115,32 @@ def _verdict_lines(standing: Standing) -> list[str]:
     said = (measures_line(standing.winner), weakest_line(standing), outlook(standing))
     titles = ("Measures:", "Weakest:", "Forecast:")
     lines += [f"{title:<11}{text}" for title, text in zip(titles, said, strict=True) if text]
-    if second is not None and standing.objective is None:
-        lines.append(f"Runner-up: {placed(second, graded=graded)}")
-    lines += [f"Effects:   {text}"] if (text := effects_line(standing)) else []
     return lines + [f"{title + ':':<11}{text}" for title, text in caveat_lines(standing)]
 
 
-def _failure_lines(failures: Sequence[FailureLine]) -> list[str]:
-    """Return a line per kind of failure; the report lists them by candidate."""
-    groups: dict[tuple[str, str, str], list[FailureLine]] = {}
-    for failure in failures:
-        key = (failure.kind, failure.blame, failure.message)
-        groups.setdefault(key, []).append(failure)
-    counted = sorted(groups.items(), key=lambda item: -sum(f.count for f in item[1]))
-    lines = []
-    for (kind, blame, message), found in counted[:_SHOWN_FAILURES]:
-        names, count = whose([f.label for f in found]), sum(f.count for f in found)
-        lines.append(f"Failed:    {names}: {count:,} x {kind} ({blame}): {safe(message)}")
-    if (more := len(counted) - _SHOWN_FAILURES) > 0:
-        lines.append(f"... and {more} more kinds of failure in the report")
-    return lines
+def _more_lines(standing: Standing) -> list[str]:
+    """Return what else the report shows first."""
+    second, lines = standing.runner_up, []
+    if second is not None and standing.objective is None:
+        lines.append(f"Runner-up: {placed(second, graded=standing.graded)}")
+    return lines + ([f"Effects:   {text}"] if (text := effects_line(standing)) else [])
+
+
+def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
+    """Return a line that counts failures by kind, with the most frequent message, if there are any.
+
+    `answers --failed` and the report list them.
+    """
+    if not failures:
+        return []
+    kinds: Counter[str] = Counter()
+    for one in failures:
+        kinds[f"{one.kind} ({one.blame})"] += one.count
+    counts = ", ".join(f"{count:,} x {kind}" for kind, count in kinds.most_common(_SHOWN_FAILURES))
+    labels = sorted({one.label for one in failures})
+    whom = safe(labels[0]) if len(labels) == 1 else counted(len(labels), "candidate")
+    most = max(failures, key=lambda one: one.count).message
+    return [f"Failed:    {counts} of {whom}; mostly: {shortened(safe(most), _MESSAGE)}"]
 
 
 def _objective_lines(result: ObjectiveResult, caveat: str, *, graded: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""``demo``, ``init``, ``plan`` and ``try``: what comes before a run."""
+"""``demo``, ``plan`` and ``try``: what comes before a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from bestarm_agent.cli.output import (
 from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.run import EXIT_FAILURES, EXIT_OK, print_notices, run_study
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.starter import write_starter
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Spend
@@ -40,7 +39,6 @@ from bestarm_agent.engine.setup.plan import (
     make_plan,
 )
 from bestarm_agent.errors import ConfigError, counted
-from bestarm_agent.interop.promptfoo_study import write_study
 from bestarm_agent.report.words import cost_text, money, safe, seconds_text
 from bestarm_agent.study import Study, open_mode
 
@@ -79,18 +77,6 @@ def write_demo(folder: Path) -> Path:
     for path, content in contents.items():
         path.write_bytes(content)
     return folder / _DEMO[0]
-
-
-def init(
-    given: Given, path: Path, data: Path | None, models: str | None, config: Path | None
-) -> None:
-    """Write a study to start from."""
-    written = write_starter(path) if config is None else write_study(config, path)
-    click.echo(f"written: {', '.join(map(str, written))}")
-    if config is None:
-        click.echo(f"it runs as it is: bestarm-agent select {path}")
-    else:
-        click.echo(f"check it, and see what it would cost: bestarm-agent plan {path}")
 
 
 def plan(given: Given, detect: float | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,9 @@ def schema_path() -> Path:
 
 
 def write_starter(path: Path) -> tuple[Path, ...]:
-    """Write a study file with dataset, recorded answers and schema; return them, study first.
+    """Write a study file with dataset, recorded answers and schema, as ``write_new``; return them.
 
-    The schema is a copy: the path of the installed one is valid on this machine only. Raises
-    ConfigError if a file exists or cannot be written; nothing is left behind then.
+    The schema is a copy: the path of the installed one is valid on this machine only.
     """
     if path.suffix not in _SUFFIXES:
         raise ConfigError(f"a study to start from is YAML; name it {path.stem or 'study'}.yaml")
@@ -59,8 +59,17 @@ def write_starter(path: Path) -> tuple[Path, ...]:
     contents = {path: study.replace("@FILE@", path.name)}
     contents |= {path.with_name(name): _resource(name) for name in _COMPANIONS}
     contents[path.with_name(SCHEMA_FILE)] = schema_path().read_text(encoding="utf-8")
-    _make_folder(path.parent)
+    return write_new(contents)
+
+
+def write_new(contents: Mapping[Path, str]) -> tuple[Path, ...]:
+    """Write files into one folder, which is made if need be; return their paths.
+
+    Raises ConfigError if a file exists or cannot be written; nothing is left behind then.
+    """
     written: list[Path] = []
+    path = next(iter(contents))
+    _make_folder(path.parent)
     try:
         for target, content in contents.items():
             with target.open("x", encoding="utf-8", newline="\n") as file:

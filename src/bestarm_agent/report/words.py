@@ -35,6 +35,7 @@ from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.store.run_state import RunState
 
 _QUESTION = 400  # characters at the end of a prompt
+_APART = 0.15  # of an estimate and the share that was right
 LEAST_LABEL = 16  # characters to which a label is shortened at most
 _COARSE = 0.02  # intervals at least this wide are written with two digits
 _MARKS: Mapping[Status, str] = {
@@ -175,6 +176,14 @@ def seen_title(*, graded: bool) -> str:
 def estimate(row: Row) -> str:
     """Write the rule's estimate of a candidate's mean; shown with its ``interval``."""
     return "-" if row.estimate is None else share(row.estimate, row.upper - row.lower)
+
+
+def estimates_line(rows: Sequence[Row]) -> str:
+    """Say why an estimate is far from the share that was right; "" where none is."""
+    seen_mean = [(row, row.total / row.n) for row in rows if row.n and row.estimate is not None]
+    if all(abs(mean - (row.estimate or 0.0)) < _APART for row, mean in seen_mean):
+        return ""
+    return "estimates allow for how hard the asked examples are, and for few answers"
 
 
 def interval(row: Row) -> str:

@@ -1,0 +1,151 @@
+"""``init``: write a study to start from, on recorded answers or on the user's own data."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from string import Template
+
+import click
+
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.providers import provider_note
+from bestarm_agent.config.datasets import load_rows
+from bestarm_agent.config.starter import write_new, write_starter
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.interop.promptfoo_study import write_study
+
+_READ = 500  # rows that are looked at
+# names of fields, in lower case
+_TARGETS = ("target", "answer", "expected", "reference", "gold", "label", "correct", "solution")
+_QUESTIONS = ("question", "prompt", "input", "text", "query", "instruction", "message")
+_FEW = 12  # different targets that are named in a prompt
+_SHORT = 40  # characters of a target that a reply may equal or contain
+_NONE = "none"
+_STUDY = Template("""\
+# Which model and prompt is best on $dataset? What it would cost, without a call:
+#     bestarm-agent plan $file
+# One call to each model: bestarm-agent try $file. All of it: bestarm-agent select $file
+name: $name
+
+models:
+$models
+# A template per prompt; fields of the dataset stand in double braces.
+prompts:
+$prompts
+# params: {temperature: [0, 0.7], max_tokens: 200}  # a list is an axis of the grid
+
+dataset: $spec
+scorer: $scorer  # $why
+
+# The run ends before it would spend more. For models without a price: {share: 20%}
+budget: {usd: $$2}
+
+# Keys stand in the environment or in a file .env, never here. To change a key's variable or an
+# address:
+# providers:
+$providers
+""")
+
+
+def init(
+    given: Given, path: Path, data: Path | None, models: str | None, config: Path | None
+) -> None:
+    """Write a study; ask for data and models on a terminal if nothing is said."""
+    target = None
+    if config is None and data is None and models is None and sys.stdin.isatty():
+        data, models, target = _asked()
+    if config is not None:
+        written = write_study(config, path)
+    elif data is not None and models is not None:
+        written = write_new({path: _own_study(path, data, models, target)})
+    elif data is None and models is None:
+        written = write_starter(path)
+    else:
+        raise ConfigError("--data and --models go together: --data FILE.csv --models openai/NAME")
+    click.echo(f"written: {', '.join(map(str, written))}")
+    if config is None and data is None:
+        click.echo(f"it runs as it is: bestarm-agent select {path}")
+    else:
+        click.echo(f"check it, and see what it would cost: bestarm-agent plan {path}")
+
+
+def _asked() -> tuple[Path | None, str | None, str | None]:
+    """Ask for examples, models and the field with the answer; for nothing more without any."""
+    data = click.prompt("Your examples (.csv, .jsonl, .json), or Enter to try it out", default="")
+    if not data:
+        return None, None, None
+    _, fields = _read(Path(data))
+    models = click.prompt("Models, separated by commas", default="openai/gpt-5-mini")
+    known = click.Choice([*fields, _NONE])
+    guess = _target_among(fields)
+    target = click.prompt("Field with the expected answer", type=known, default=guess)
+    return Path(data), models, target
+
+
+def _read(data: Path) -> tuple[list[Mapping[str, object]], list[str]]:
+    """Return the first rows, and their fields but for the id."""
+    rows = [row.values for row in islice(load_rows(data), _READ)]
+    return rows, [field for field in dict.fromkeys(f for row in rows for f in row) if field != "id"]
+
+
+def _target_among(fields: Sequence[str]) -> str:
+    """Return the field named like a target, else the last of several."""
+    known = {field.lower(): field for field in fields}
+    last = fields[-1] if len(fields) > 1 else _NONE
+    return next((known[name] for name in _TARGETS if name in known), last)
+
+
+def _own_study(path: Path, data: Path, models: str, said: str | None) -> str:
+    """Return a study of some models that fits the fields of a dataset."""
+    rows, fields = _read(data)
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    target = said or _target_among(fields)
+    if said is None:
+        click.echo(f"target: {target} (a guess among {', '.join(fields)}; correct it in {path})")
+    asked = [f for f in fields if f.lower() in _QUESTIONS] or [f for f in fields if f != target]
+    question = "\n".join(f"{{{{ {field} }}}}" for field in asked)
+    targets = [row[target] for row in rows if row.get(target)]
+    texts = [str(one[0] if isinstance(one, list) else one).strip() for one in targets]
+    scorer, why, hint = _scorer(texts, names[0])
+    spec = {"path": Path(os.path.relpath(data, path.parent)).as_posix()}
+    providers = dict.fromkeys(name.partition("/")[0] for name in names)
+    return _STUDY.substitute(
+        dataset=data.name,
+        file=path.name,
+        name=re.sub(r"\W+", "-", data.stem).strip("-") or "study",
+        models=_listed(names),
+        prompts=_listed([{"plain": question}, {"short": f"{question}\n{hint}"}]),
+        spec=json.dumps(spec if target == _NONE else {**spec, "target": target}),
+        scorer=json.dumps(scorer),
+        why=why,
+        providers="\n".join(f"#   {provider_note(name, path.parent)}" for name in providers),
+    )
+
+
+def _listed(items: Iterable[Json]) -> str:
+    return "\n".join(f"  - {json.dumps(item, ensure_ascii=False)}" for item in items)
+
+
+def _scorer(targets: list[str], model: str) -> tuple[Json, str, str]:
+    """Propose a scorer that fits the targets; say why, and what a prompt should ask for."""
+    kinds = sorted(set(targets))
+    if not kinds:
+        return {"name": "rubric", "model": model}, "no targets: a model judges", "Be brief."
+    if all(re.fullmatch(r"[A-Ha-h]", one) for one in kinds):
+        return "multiple-choice", "all targets are letters", "Answer with the letter only."
+    if all(re.fullmatch(r"[-+$]?[\d,]*\.?\d+%?", one) for one in kinds):
+        return "numeric", "all targets are numbers", "Answer with the number only."
+    if max(map(len, kinds)) > _SHORT:
+        why = "targets are long: a model compares; take one that is no candidate"
+        return {"name": "reference-graded", "model": model}, why, "Be brief."
+    if len(kinds) <= min(_FEW, len(targets) // 2):
+        answers = f"Answer with one of: {', '.join(kinds)}."
+        return "exact", f"there are {len(kinds)} different targets", answers
+    return "contains", "targets are short", "Answer with a few words only."

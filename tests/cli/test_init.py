@@ -1,0 +1,105 @@
+"""``init`` on a user's own data: a study that fits its fields."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.config.load import load_study
+from tests.support.commands import invoke
+
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "target", "scorer"),
+    [
+        ("sums.csv", 'id,Question,Answer\n1,3+4?,7\n2,999+9?,"1,008"\n', "Answer", "numeric"),
+        (
+            "quiz.csv",
+            "question,label\nWhich? A or B,A\nWhich? A or B,b\n",
+            "label",
+            "multiple-choice",
+        ),
+        ("mail.csv", "ticket,team\n" + "a,shipping\nb,billing\n" * 3, "team", "exact"),
+        ("capitals.csv", "country,target\nPeru,Lima\nChile,Santiago\n", "target", "contains"),
+        ("essays.csv", f"prompt,answer\na,{'x' * 60}\n", "answer", "reference-graded"),
+        ("prompts.csv", "prompt\nwrite a poem\n", None, "rubric"),
+        ("lists.jsonl", '{"q": "Peru?", "gold": ["Lima", "the city"]}\n', "gold", "contains"),
+    ],
+)
+def test_the_study_fits_the_data(
+    tmp_path: Path, capsys: Capsys, name: str, content: str, target: str | None, scorer: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    models = "openai/gpt-5-mini, ollama/qwen3:4b"
+    done = invoke(capsys, "init", "--data", name, "--models", models, folder=tmp_path)
+    assert done.code == 0, done.err
+    assert f"target: {target or 'none'} (a guess" in done.out
+    config = load_study(tmp_path / "study.yaml").config
+    assert (config.dataset.target, config.scorer.name) == (target, scorer)
+    written = (tmp_path / "study.yaml").read_text()
+    assert "#   openai: {base_url: https://api.openai.com/v1, key: OPENAI_API_KEY}" in written
+    assert "#   ollama: {base_url: http://localhost:11434/v1}" in written
+
+
+def test_plan_accepts_it_and_nothing_is_overwritten(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none-is-asked")
+    (tmp_path / "q.csv").write_text("question,answer\n3+4?,7\n")
+    command = ("init", "my/study.yaml", "--data", "q.csv", "--models", "openai/gpt-5-mini")
+    assert invoke(capsys, *command, folder=tmp_path).code == 0
+    planned = invoke(capsys, "plan", "my/study.yaml", "--json", folder=tmp_path)
+    assert json.loads(planned.out)["n_candidates"] == 2
+    again = invoke(capsys, *command, folder=tmp_path)
+    assert (again.code, "exists already" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--data", "q.csv"), "--data and --models go together"),
+        (("--models", "openai/m"), "--data and --models go together"),
+        (("--data", "q.csv", "--models", "opnai/m"), "did you mean `openai`"),
+        (("--data", "absent.csv", "--models", "openai/m"), "dataset absent.csv does not exist"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path, capsys: Capsys, flags: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "q.csv").write_text("question,answer\n3+4?,7\n")
+    done = invoke(capsys, "init", *flags, folder=tmp_path)
+    assert (done.code, said in done.err) == (2, True)
+    assert not (tmp_path / "study.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("answers", "models", "target"),
+    [
+        (["q.csv", "ollama/a,ollama/b", "reply"], ["ollama/a", "ollama/b"], "reply"),
+        (["q.csv", "", ""], ["openai/gpt-5-mini"], "answer"),
+        (["q.csv", "", "none"], ["openai/gpt-5-mini"], None),
+        ([""], ["replay/careful", "replay/quick", "replay/largest-city"], "capital"),
+    ],
+)
+def test_a_terminal_is_asked(
+    tmp_path: Path,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[str],
+    models: list[str],
+    target: str | None,
+) -> None:
+    (tmp_path / "q.csv").write_text("question,answer,reply\n3+4?,7,8\n")
+    given = iter(answers)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: next(given))
+    done = invoke(capsys, "init", folder=tmp_path)
+    assert done.code == 0, done.err
+    config = load_study(tmp_path / "study.yaml").config
+    assert [spec.model for spec in config.models] == models
+    assert config.dataset.target == target
