@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.linucb import LinUcb
-from bestarm_agent.preselection.rule import Feedback, FloatArray, Preselector
+from bestarm_agent.preselection.rule import FloatArray, Preselector, RankedArms
 
 
 class MaxTheta(Cppl):
@@ -60,7 +60,7 @@ class Mm(Preselector):
         """Return the estimated utilities, whatever the context."""
         return self.utilities
 
-    def update(self, feedback: Feedback) -> None:
+    def update(self, feedback: RankedArms) -> None:
         """Count the stages of the ranking, and take some steps of the algorithm."""
         for stage in range(min(feedback.n_ranked, len(feedback.order) - 1)):
             self._wins[feedback.order[stage]] += 1
@@ -84,7 +84,7 @@ class RandomArms(Preselector):
         """Return equal indices: ties are broken at random."""
         return np.zeros(len(contexts))
 
-    def update(self, feedback: Feedback) -> None:
+    def update(self, feedback: RankedArms) -> None:
         """Learn nothing."""
 
 

@@ -497,9 +497,9 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
         return ROUTING
     if section := _section(config, "gate"):
         from bestarm_agent.config.study import GateSpec
-        from bestarm_agent.gate.mode import Gate
+        from bestarm_agent.gate.mode import GateMode
 
-        return Gate(GateSpec.model_validate(section), chosen.seed)
+        return GateMode(GateSpec.model_validate(section), chosen.seed)
     if section := _section(config, "certify"):
         from bestarm_agent.certification.mode import Certification
         from bestarm_agent.config.study import CertifySpec

@@ -8,7 +8,7 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, LowRankEnsemble, SeenCells
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from tests.support.selector_suite import Run, SelectorSuite, World
+from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 
 class TestLrf(SelectorSuite):
@@ -32,7 +32,7 @@ def test_it_asks_what_row_mean_asks() -> None:
 
 def test_the_estimate_is_the_models_row_mean() -> None:
     world = low_rank_world(8, 30, seed=1)
-    selector = Run(Pairs(Lrf(Problem(8, 30))), world).go(120).selector
+    selector = WorldRun(Pairs(Lrf(Problem(8, 30))), world).go(120).selector
     table = selector.table
     told = np.flatnonzero(table.state == State.DONE)
     cells = SeenCells(table.candidate[told], table.example[told], table.score[told], (8, 30))
@@ -44,7 +44,7 @@ def test_the_estimate_is_the_models_row_mean() -> None:
 
 def test_asking_for_estimates_early_changes_no_later_ones() -> None:
     world = World.with_failures((6, 20), 2)
-    curious, plain = (Run(Pairs(Lrf(Problem(6, 20))), world) for _ in range(2))
+    curious, plain = (WorldRun(Pairs(Lrf(Problem(6, 20))), world) for _ in range(2))
     for _ in range(6):
         curious.go(10)
         curious.selector.estimates()
@@ -57,7 +57,7 @@ def test_asking_for_estimates_early_changes_no_later_ones() -> None:
 def test_it_beats_row_means_where_scores_are_of_low_rank() -> None:
     for seed in range(5):
         world = low_rank_world(20, 60, seed)
-        selector = Run(Pairs(Lrf(Problem(20, 60, seed=seed))), world).go(360).selector
+        selector = WorldRun(Pairs(Lrf(Problem(20, 60, seed=seed))), world).go(360).selector
         truth = world.mean(20, 60)
         by_model = np.abs(selector.estimates().mean - truth).max()
         by_rows = np.abs(selector.table.mean() - truth).max()

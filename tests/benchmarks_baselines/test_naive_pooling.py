@@ -11,7 +11,7 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.history import Factors, HistoryModel, Validation
-from tests.support.selector_suite import Run, SelectorSuite, World
+from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, n_candidates=50)
 
@@ -56,6 +56,6 @@ def test_useless_history_is_left_alone() -> None:
     known = lesson(30)
     useless = HistoryModel(known.factors, replace(USEFUL, gain=0.0))
     world = World.bernoulli([0.2, 0.5, 0.8], 30, seed=5)
-    naive = Run(Pairs(NaivePooling(Problem(3, 30), history=useless, batch=4)), world).go(60)
-    plain = Run(Pairs(UcbE(Problem(3, 30), batch=4)), world).go(60)
+    naive = WorldRun(Pairs(NaivePooling(Problem(3, 30), history=useless, batch=4)), world).go(60)
+    plain = WorldRun(Pairs(UcbE(Problem(3, 30), batch=4)), world).go(60)
     assert naive.pairs == plain.pairs

@@ -9,7 +9,7 @@ from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, SWEEPS_AGAIN, LowRan
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.selectors.rules.test_ucb_e_lrf import cells_of, correlated_world
-from tests.support.selector_suite import Run, SelectorSuite, World
+from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 
 class TestScoreOnly(SelectorSuite):
@@ -22,7 +22,7 @@ class TestScoreOnly(SelectorSuite):
 def test_one_by_one_the_ablation_is_algorithm_6() -> None:
     k, n, batch, world = 12, 80, 7, correlated_world(12, 80, seed=3)
     selector = Pairs(ScoreOnly(Problem(k, n), batch=batch, warm_up=0.1, members=16, eta=1.0))
-    run = Run(selector, world).go(96)
+    run = WorldRun(selector, world).go(96)
     draws = KeyedRandom(0, "low-rank")
     model = LowRankEnsemble(k, n, draws.at(0), n_members=16)
     for number in range(6):
@@ -37,5 +37,5 @@ def test_one_by_one_the_ablation_is_algorithm_6() -> None:
 
 def test_the_ablations_intervals_hold_at_any_time() -> None:
     selector = Pairs(ScoreOnly(Problem(3, 60), batch=4, members=8))
-    Run(selector, World.bernoulli([0.1, 0.9, 0.4], 60, seed=1)).go(100)
+    WorldRun(selector, World.bernoulli([0.1, 0.9, 0.4], 60, seed=1)).go(100)
     assert selector.estimates().guarantee is Guarantee.ANYTIME_VALID

@@ -7,7 +7,7 @@ import pytest
 
 from bestarm_agent.certification.betting import (
     BetPrior,
-    Bets,
+    BettingRule,
     Goal,
     PlugInBets,
     UniversalPortfolio,
@@ -17,7 +17,7 @@ from bestarm_agent.stats.arrays import FloatArray
 from tests.support.portfolio_grids import exact_prior, published_prior
 
 
-def feed(bets: Bets, values: FloatArray) -> None:
+def feed(bets: BettingRule, values: FloatArray) -> None:
     for value in values:
         bets.push(np.full(len(bets.log_wealths), value))
 

@@ -13,7 +13,7 @@ from bestarm_agent.certification.certificate import (
     plan_rounds,
     single_goal,
 )
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 from tests.stats.conftest import RateCheck
 
 GOAL = Goal(0.1, 0.1)
@@ -33,7 +33,7 @@ class Bench:
         def screening(candidate: int) -> Screened:
             self.asked.append(candidate)
             log_e = math.log(self.e_values[candidate])
-            verdict = Verdict.PASSED if log_e >= single.enough else Verdict.UNDECIDED
+            verdict = Decision.PASSED if log_e >= single.enough else Decision.UNDECIDED
             examples = tuple(range(candidate + 1))
             return Screened(candidate, verdict, examples, log_e, (log_e,), (), 0.05)
 

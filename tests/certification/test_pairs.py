@@ -16,7 +16,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 from tests.stats.conftest import RateCheck
 
 N = 200
@@ -81,7 +81,7 @@ def test_candidates_are_tried_in_order_until_one_fails() -> None:
     assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [2, 0, 1]
     found = plan_of(selector).certificate()
     assert (found.chosen, found.certified) == (0, (2, 0))
-    assert [one.verdict for one in found.screened][-1] is Verdict.FAILED
+    assert [one.verdict for one in found.screened][-1] is Decision.FAILED
     assert selector.stopped() is Stop.VERDICT
     assert selector.ranking()[:2] == [0, 2]
     assert selector.ask(5) == []
@@ -103,7 +103,7 @@ def test_nobody_is_shown_to_be_good_enough() -> None:
     play(selector, answers([1.0, 1.0, 1.0]))
     found = plan_of(selector).certificate()
     assert (found.chosen, found.n_labels) == (None, 3)
-    assert [one.verdict for one in found.screened] == [Verdict.UNDECIDED]
+    assert [one.verdict for one in found.screened] == [Decision.UNDECIDED]
     assert selector.stopped() is Stop.VERDICT
 
 
@@ -153,7 +153,7 @@ def test_the_order_of_answers_does_not_matter() -> None:
 
 
 def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
-    def wealth(answer: Answer) -> tuple[float, Verdict]:
+    def wealth(answer: Answer) -> tuple[float, Decision]:
         selector = driver([0], n=10)
         play(selector, answer)
         one = plan_of(selector).certificate().screened[0]
@@ -163,13 +163,13 @@ def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
     no_gold, verdict = wealth(lambda ask: Tell(ask.seq, State.DONE, 1.0))
     void, void_verdict = wealth(lambda ask: Tell(ask.seq, State.VOID))
     assert void <= no_gold < 0 < good
-    assert verdict is void_verdict is Verdict.UNDECIDED
+    assert verdict is void_verdict is Decision.UNDECIDED
 
 
 def test_a_candidates_own_failure_is_a_loss() -> None:
     selector = driver([0])
     play(selector, lambda ask: Tell(ask.seq, State.FAILED, 0.0))
-    assert plan_of(selector).certificate().screened[0].verdict is Verdict.FAILED
+    assert plan_of(selector).certificate().screened[0].verdict is Decision.FAILED
     assert plan_of(selector).certificate().screened[0].mean_loss == 1.0
 
 
@@ -268,7 +268,7 @@ def test_rounds_as_the_algorithm_alone_has_them() -> None:
     selector = driver([0])
     play(selector, answer, in_flight=5)
     plan, screen = plan_of(selector).plan, Screen(Goal(0.3, 0.1))
-    while screen.verdict is Verdict.UNDECIDED:
+    while screen.verdict is Decision.UNDECIDED:
         j, others = plan.labelled[screen.n], plan.others[screen.n]
         screen.push(float(losses[j]), float(guesses[j]), float(guesses[others].mean()))
     one = plan_of(selector).certificate().screened[0]

@@ -8,7 +8,7 @@ import pytest
 from bestarm_agent.certification.betting import Goal, Method
 from bestarm_agent.certification.tables import certify_losses
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 
 GOAL = Goal(0.2, 0.1)
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -28,7 +28,7 @@ def test_the_last_good_candidate_is_chosen() -> None:
     losses, guesses = tables()
     found = certify_losses(losses, guesses, GOAL)
     assert found.chosen == 2
-    assert [one.verdict for one in found.screened][-1] is Verdict.FAILED
+    assert [one.verdict for one in found.screened][-1] is Decision.FAILED
     assert found.n_labels < 150
     assert found.screened[0].mean_loss < 0.1
     used = [example for one in found.screened for example in one.examples]
@@ -58,7 +58,7 @@ def test_so_many_labels_are_used(
     found = certify_losses(
         *tables(n, n_labelled), Goal(0.05, 1e-30), max_labels=max_labels, ratio=ratio
     )
-    assert found.screened[0].verdict is Verdict.UNDECIDED
+    assert found.screened[0].verdict is Decision.UNDECIDED
     assert (found.chosen, found.n_labels) == (None, used)
 
 

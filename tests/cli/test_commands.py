@@ -23,7 +23,7 @@ from bestarm_agent.cli.run import (
 )
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 from tests.support.commands import Done, invoke
 from tests.support.standings import selector_with, standing_of
 from tests.support.studies import write_study
@@ -252,15 +252,15 @@ def test_a_cap_that_was_passed_is_no_success(spent: Spend, code: int) -> None:
 @pytest.mark.parametrize(
     ("verdict", "end", "code"),
     [
-        (Verdict.PASSED, "verdict", EXIT_OK),
-        (Verdict.PASSED, "failures", EXIT_FAILURES),
-        (Verdict.UNDECIDED, "budget", EXIT_NO_GUARANTEE),
-        (Verdict.UNDECIDED, "failures", EXIT_FAILURES),
-        (Verdict.FAILED, "failures", EXIT_WORSE),
+        (Decision.PASSED, "verdict", EXIT_OK),
+        (Decision.PASSED, "failures", EXIT_FAILURES),
+        (Decision.UNDECIDED, "budget", EXIT_NO_GUARANTEE),
+        (Decision.UNDECIDED, "failures", EXIT_FAILURES),
+        (Decision.FAILED, "failures", EXIT_WORSE),
     ],
 )
 def test_a_verdict_of_a_run_that_failures_ended_is_no_success(
-    verdict: Verdict, end: str, code: int
+    verdict: Decision, end: str, code: int
 ) -> None:
     standing = replace(standing_of(["a", "b"], selector_with([[1.0], [0.0]], 9), 9), end=end)
     found = ModeResult("", "", "", (), (), (), verdict, {}, {})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict, shown
+from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question, shown
 from tests.stats.conftest import RateCheck
 from tests.support.gate_worlds import World, fixed_gate, question_of, simulate, wrong
 
@@ -105,13 +105,13 @@ def fed(question: Question, differences: list[float]) -> Comparison:
 @pytest.mark.parametrize(
     ("differences", "improve", "verdict"),
     [
-        ([-1.0] + [0.0] * 19, False, Verdict.PASSED),  # lower by the margin, not by more
-        ([-1.0] * 2 + [0.0] * 18, False, Verdict.FAILED),
-        ([1.0] + [0.0] * 19, True, Verdict.FAILED),  # higher by the margin, not by more
-        ([1.0] * 2 + [0.0] * 18, True, Verdict.PASSED),
+        ([-1.0] + [0.0] * 19, False, Decision.PASSED),  # lower by the margin, not by more
+        ([-1.0] * 2 + [0.0] * 18, False, Decision.FAILED),
+        ([1.0] + [0.0] * 19, True, Decision.FAILED),  # higher by the margin, not by more
+        ([1.0] * 2 + [0.0] * 18, True, Decision.PASSED),
     ],
 )
-def test_all_examples_decide(differences: list[float], improve: bool, verdict: Verdict) -> None:
+def test_all_examples_decide(differences: list[float], improve: bool, verdict: Decision) -> None:
     assert fed(Question(MARGIN, improve, 0.05, 1, 20), differences).verdict is verdict
 
 
@@ -128,7 +128,7 @@ def test_missing_scores_leave_it_open_to_the_end() -> None:
     comparison.push((0.0, 1.0), (1.0, 1.0))
     comparison.push((0.0, 1.0), (1.0, 1.0))
     comparison.push((1.0, 1.0), (0.0, 1.0))
-    assert comparison.verdict is Verdict.UNDECIDED
+    assert comparison.verdict is Decision.UNDECIDED
     assert comparison.interval() == pytest.approx((-0.1, 0.05))
 
 

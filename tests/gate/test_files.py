@@ -9,7 +9,7 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.gate.files import junit, markdown
 from bestarm_agent.gate.pairs import Challenger, Part
 from bestarm_agent.gate.summary import gate_result, word
-from bestarm_agent.stats.non_inferiority import Question, Verdict
+from bestarm_agent.stats.non_inferiority import Decision, Question
 
 HOSTILE = "a|b <img src=x> [x](http://e.vil) @all #1 `c`\n\x1b[31m*_"
 QUESTION = Question(0.05, False, 0.05, 3, 2_000)
@@ -64,15 +64,15 @@ def test_junit_is_well_formed_and_complete(found: ModeResult) -> None:
 @pytest.mark.parametrize(
     ("compared", "verdict"),
     [
-        ((PASSED, FAILED, OPEN), Verdict.FAILED),
-        ((PASSED, OPEN), Verdict.UNDECIDED),
-        ((PASSED,), Verdict.PASSED),
-        ((challenger(400, 0.5, ("l=de", 0.0)),), Verdict.FAILED),
-        ((challenger(40, 0.5, ("l=de", 0.5)),), Verdict.UNDECIDED),
+        ((PASSED, FAILED, OPEN), Decision.FAILED),
+        ((PASSED, OPEN), Decision.UNDECIDED),
+        ((PASSED,), Decision.PASSED),
+        ((challenger(400, 0.5, ("l=de", 0.0)),), Decision.FAILED),
+        ((challenger(40, 0.5, ("l=de", 0.5)),), Decision.UNDECIDED),
     ],
 )
 def test_the_worst_verdict_is_that_of_the_gate(
-    compared: tuple[Challenger, ...], verdict: Verdict
+    compared: tuple[Challenger, ...], verdict: Decision
 ) -> None:
     found = gate_result("b", {f"c{k}": one for k, one in enumerate(compared)})
     assert found.verdict is verdict
@@ -99,4 +99,4 @@ def test_a_slice_is_a_test_of_its_own_in_junit() -> None:
 )
 def test_verdicts_in_words(margin: float, improve: bool, words: tuple[str, str]) -> None:
     question = Question(margin, improve, 0.05, 1, 10)
-    assert (word(question, Verdict.PASSED), word(question, Verdict.FAILED)) == words
+    assert (word(question, Decision.PASSED), word(question, Decision.FAILED)) == words

@@ -13,7 +13,7 @@ from bestarm_agent.domain.example import Slice
 from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, Problem, Stop
-from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict
+from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 from tests.gate.test_pairs import drive, plan_of, scored
 from tests.stats.conftest import RateCheck
 from tests.support.commands import invoke
@@ -48,7 +48,7 @@ def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None
     assert counts.min() >= 15, "60 examples, by their share 54, 4 and 2"
     scores = np.ones((2, 1000))
     asked = drive(pairs := sliced(sizes), scores)
-    assert plan_of(pairs).challengers[1].verdict is Verdict.PASSED
+    assert plan_of(pairs).challengers[1].verdict is Decision.PASSED
     rows = [np.unique(pairs.table.example[pairs.table.candidate == row]) for row in (0, 1)]
     assert np.array_equal(rows[0], rows[1]), "both answered the same examples"
     assert asked < 2 * 400, "large slices are left once they are decided"
@@ -91,7 +91,7 @@ def test_a_challenger_that_saw_easier_examples_is_still_seen_to_be_worse() -> No
     drive(pairs, scores)
     means = pairs.table.total / pairs.table.n_scored
     assert means[1] > means[0], "the baseline went on with the hard examples for the other one"
-    assert plan_of(pairs).challengers[1].verdict is Verdict.FAILED
+    assert plan_of(pairs).challengers[1].verdict is Decision.FAILED
     for part, comparison in zip(
         plan_of(pairs).parts, plan_of(pairs).challengers[1].comparisons, strict=True
     ):
@@ -107,10 +107,10 @@ def test_one_bad_slice_fails_the_challenger_though_the_mean_is_better() -> None:
     pairs = sliced((450, 50))
     drive(pairs, scores)
     over_all, large, small = plan_of(pairs).challengers[1].comparisons
-    assert plan_of(pairs).challengers[1].verdict is Verdict.FAILED
-    assert small.verdict is Verdict.FAILED
-    assert over_all.verdict is not Verdict.FAILED
-    assert large.verdict is not Verdict.FAILED
+    assert plan_of(pairs).challengers[1].verdict is Decision.FAILED
+    assert small.verdict is Decision.FAILED
+    assert over_all.verdict is not Decision.FAILED
+    assert large.verdict is not Decision.FAILED
     assert pairs.stopped() is Stop.VERDICT
 
 

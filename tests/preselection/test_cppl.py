@@ -7,7 +7,7 @@ import pytest
 from benchmarks.preselection.rules import EpsilonGreedy, MaxTheta
 
 from bestarm_agent.preselection.cppl import Cppl
-from bestarm_agent.preselection.rule import Feedback, Preselector
+from bestarm_agent.preselection.rule import Preselector, RankedArms
 from tests.support.bandit_model import draw_ranking, weak_regret
 from tests.support.feedback import winner_feedback
 
@@ -42,7 +42,7 @@ def test_the_rank_one_form_is_the_operator_norm() -> None:
     rng = np.random.default_rng(4)
     rule = Cppl(4, 5)
     for _ in range(40):
-        rule.learn(Feedback(rng.normal(size=(4, 5)), np.arange(4)))
+        rule.learn(RankedArms(rng.normal(size=(4, 5)), np.arange(4)))
     inverse = np.linalg.inv(rule.information)
     sigma = inverse @ rule.scatter @ inverse
     values, vectors = np.linalg.eigh(sigma)
@@ -59,7 +59,7 @@ def test_variances_shrink_as_one_over_t() -> None:
     seen = {}
     for t in range(1, 4001):
         contexts = rng.random((4, 3))
-        rule.learn(Feedback(contexts, draw_ranking(contexts @ theta, rng)))
+        rule.learn(RankedArms(contexts, draw_ranking(contexts @ theta, rng)))
         seen[t] = rule.variances(probe) if t in (1000, 4000) else None
     first, last = seen[1000], seen[4000]
     assert first is not None
@@ -74,7 +74,7 @@ def test_learning_with_a_known_model_finds_theta() -> None:
     for _ in range(4000):
         contexts = rng.random((5, 3))
         order = draw_ranking(contexts @ theta, rng)
-        rule.learn(Feedback(contexts, order, 5))
+        rule.learn(RankedArms(contexts, order, 5))
     assert rule.theta == pytest.approx(theta, abs=0.15)
 
 
@@ -111,5 +111,5 @@ def test_regret_falls_below_that_of_random_arms() -> None:
         chosen = rule.choose(contexts, 3, turn)
         utilities = contexts @ theta
         regrets.append(weak_regret(utilities, chosen))
-        rule.learn(Feedback(contexts, chosen[draw_ranking(utilities[chosen], rng)]))
+        rule.learn(RankedArms(contexts, chosen[draw_ranking(utilities[chosen], rng)]))
     assert np.mean(regrets[-100:]) < 0.2 * np.mean(regrets[:20])

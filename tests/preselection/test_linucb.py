@@ -7,7 +7,7 @@ from benchmarks.preselection.rules import Mm
 from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.linucb import LinUcb
 from bestarm_agent.preselection.rule import (
-    Feedback,
+    RankedArms,
     score_feedback,
 )
 from tests.support.feedback import winner_feedback
@@ -25,7 +25,7 @@ def test_mm_converges_to_the_maximum() -> None:
     rule = Mm(4, 1, steps=500)
     contexts = np.zeros((4, 1))
     for order in ([0, 1, 2, 3], [1, 0, 3, 2], [0, 2, 1, 3], [3, 0]):
-        rule.learn(Feedback(contexts, np.array(order), len(order)))
+        rule.learn(RankedArms(contexts, np.array(order), len(order)))
     v = rule.utilities
     stages = [[0, 1, 2, 3], [1, 2, 3], [2, 3], [1, 0, 3, 2], [0, 3, 2], [3, 2]]
     stages += [[0, 2, 1, 3], [2, 1, 3], [1, 3], [3, 0]]
@@ -49,7 +49,7 @@ def test_linucb_by_hand() -> None:
     rule = LinUcb(2, 1)
     rule.width = 2.0
     contexts = np.array([[1.0], [2.0]])
-    rule.learn(Feedback(contexts, np.array([0, 1]), 1, np.array([1.0, 0.0])))
+    rule.learn(RankedArms(contexts, np.array([0, 1]), 1, np.array([1.0, 0.0])))
     assert rule.theta == pytest.approx([1 / 6])
     index = rule.index(contexts, np.random.default_rng(0))
     assert index == pytest.approx([1 / 6 + 2 / 6**0.5, 2 / 6 + 4 / 6**0.5])
@@ -57,15 +57,15 @@ def test_linucb_by_hand() -> None:
 
 def test_winners_count_one_where_there_are_no_scores() -> None:
     with_scores, without = LinUcb(2, 2), LinUcb(2, 2)
-    with_scores.learn(Feedback(np.eye(2), np.array([1, 0]), 1, np.array([1.0, 0.0])))
-    without.learn(Feedback(np.eye(2), np.array([1, 0]), 1))
+    with_scores.learn(RankedArms(np.eye(2), np.array([1, 0]), 1, np.array([1.0, 0.0])))
+    without.learn(RankedArms(np.eye(2), np.array([1, 0]), 1))
     assert with_scores.theta.tolist() == without.theta.tolist()
 
 
 def test_a_tie_teaches_nothing() -> None:
     rule = LinUcb(3, 3)
-    assert not rule.learn(Feedback(np.eye(3), np.array([0, 1]), 0, np.array([0.0, 0.0])))
-    assert rule.learn(Feedback(np.eye(3), np.array([0, 1]), 1, np.array([1.0, 0.0])))
+    assert not rule.learn(RankedArms(np.eye(3), np.array([0, 1]), 0, np.array([0.0, 0.0])))
+    assert rule.learn(RankedArms(np.eye(3), np.array([0, 1]), 1, np.array([1.0, 0.0])))
     assert rule.theta == pytest.approx([1 / 2, 0, 0])  # (1 + n)^-1 times the sum of scores
     assert (rule.n_learnt, rule.n_ties) == (1, 0)
 

@@ -10,8 +10,8 @@ from benchmarks.preselection.rules import RULES
 
 from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.rule import (
-    Feedback,
     Preselector,
+    RankedArms,
     score_feedback,
 )
 from tests.support.preselector_suite import PreselectorSuite
@@ -56,9 +56,9 @@ def test_sizes_without_a_choice_are_refused(sizes: tuple[int, int]) -> None:
 )
 def test_bad_feedback_is_refused(order: list[int], n_ranked: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Feedback(np.zeros((3, 2)), np.array(order), n_ranked)
+        RankedArms(np.zeros((3, 2)), np.array(order), n_ranked)
     with pytest.raises(ValueError, match="scores of shape"):
-        Feedback(np.zeros((3, 2)), np.array([0, 1]), 1, np.zeros(3))
+        RankedArms(np.zeros((3, 2)), np.array([0, 1]), 1, np.zeros(3))
 
 
 def test_scores_become_a_ranking_whose_lowest_are_not_told_apart() -> None:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bestarm_agent.engine.results.standing import FailureLine
-from bestarm_agent.report.html_page import Session, render_report
+from bestarm_agent.report.html_page import SessionLine, render_report
 from tests.support.standings import standing_with
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&\x1b[31m"
@@ -41,7 +41,7 @@ def page() -> str:
         standing,
         config={"name": HOSTILE, "models": ["hf/x"]},
         failures=[FailureLine(HOSTILE, "server", "provider", 3, HOSTILE)],
-        sessions=[Session("2026-01-01T00:00:00+00:00", "0.1.0", None)],
+        sessions=[SessionLine("2026-01-01T00:00:00+00:00", "0.1.0", None)],
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
-from tests.support.selector_suite import Run, World
+from tests.support.selector_suite import World, WorldRun
 
 RULES = ("ucb-e", "racing", "auto", "sysrs", "sequential-halving", "opt-mai")
 K, N = 5, 20
@@ -23,7 +23,7 @@ def opened(rule: str, *, seed: int = 0) -> Pairs:
 def test_the_barred_are_asked_no_more_and_come_last(rule: str) -> None:
     for seed in range(3):
         selector = opened(rule, seed=seed)
-        run = Run(selector, World.bernoulli(MEANS, N, seed), in_flight=3).go(20)
+        run = WorldRun(selector, World.bernoulli(MEANS, N, seed), in_flight=3).go(20)
         selector.bar([4])
         n_before = len(run.pairs)
         run.finish()
@@ -39,7 +39,7 @@ def test_the_barred_are_asked_no_more_and_come_last(rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rebuilt_selector_goes_on_alike(rule: str) -> None:
     world = World.bernoulli(MEANS, N, 2)
-    warm = Run(opened(rule), world, 2).go(15)
+    warm = WorldRun(opened(rule), world, 2).go(15)
     cold = opened(rule)
     for event in warm.events:
         if isinstance(event, Tell):
@@ -48,7 +48,7 @@ def test_a_rebuilt_selector_goes_on_alike(rule: str) -> None:
             cold.adopt([event])
     warm.selector.bar([1, 4])
     cold.bar([1, 4])
-    again = Run(cold, world, 2, waiting=list(warm.waiting))
+    again = WorldRun(cold, world, 2, waiting=list(warm.waiting))
     n_before = len(warm.pairs)
     assert again.go(12).pairs == warm.go(12).pairs[n_before:]
 
@@ -56,7 +56,7 @@ def test_a_rebuilt_selector_goes_on_alike(rule: str) -> None:
 def test_the_others_can_be_exact_without_the_barred() -> None:
     selector = opened("filled-subset")
     selector.bar([0])
-    Run(selector, World.bernoulli(MEANS, N, 1)).finish()
+    WorldRun(selector, World.bernoulli(MEANS, N, 1)).finish()
     assert selector.stopped() is Stop.EXHAUSTED
     assert selector.estimates().guarantee is Guarantee.EXACT
     assert selector.table.n_trials[0] == 0

@@ -8,7 +8,7 @@ import pytest
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
-from tests.support.selector_suite import Run, World
+from tests.support.selector_suite import World, WorldRun
 
 N = 120
 WORLD = World.bernoulli([0.9, 0.85, 0.02], N, seed=1)
@@ -17,7 +17,7 @@ ONLY_BEATEN = np.array([False, False, True])
 
 
 def after_seventy_scores_each(rule: str, *, stops: bool) -> Pairs:
-    run = Run(make_selector(rule, Problem(3, N, stop_when_separated=stops)), WORLD)
+    run = WorldRun(make_selector(rule, Problem(3, N, stop_when_separated=stops)), WORLD)
     for _ in range(70):
         for row in range(3):
             if run.ask(1, allowed=np.arange(3) == row):

@@ -11,14 +11,14 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.opt_mai import OptMai
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
-from tests.support.selector_suite import Run, World
+from tests.support.selector_suite import World, WorldRun
 
 N = 300
 NEAR = World.bernoulli([0.8, 0.79, 0.3, 0.2], N, 3)
 
 
-def finished(rule: str, world: World = NEAR, **asked: float | bool) -> Run:
-    return Run(make_selector(rule, Problem(4, N, **asked)), world).finish()  # type: ignore[arg-type]
+def finished(rule: str, world: World = NEAR, **asked: float | bool) -> WorldRun:
+    return WorldRun(make_selector(rule, Problem(4, N, **asked)), world).finish()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rule", ["racing", "auto", "uniform"])
@@ -45,7 +45,7 @@ def test_near_enough_costs_less_than_the_best() -> None:
 def test_a_set_is_near_enough_if_each_of_it_is() -> None:
     problem = Problem(4, N, budget=4 * N, stop_when_separated=True, within=0.25)
     selector = Pairs(OptMai(problem, top_k=3))
-    Run(selector, World.bernoulli([0.9, 0.85, 0.3, 0.28], N, 4)).finish()
+    WorldRun(selector, World.bernoulli([0.9, 0.85, 0.3, 0.28], N, 4)).finish()
     assert selector.stopped() is Stop.WITHIN
     assert set(selector.top()) >= {0, 1}
 
@@ -75,7 +75,7 @@ def test_good_enough_is_wrong_at_most_at_level_delta() -> None:
         )
         world = World(rows, np.full(rows.shape, int(State.DONE), dtype=np.int8))
         problem = Problem(3, 60, seed, 0.8, stop_when_separated=True, within=0.03)
-        run = Run(Pairs(Racing(problem)), world, in_flight=16).finish()
+        run = WorldRun(Pairs(Racing(problem)), world, in_flight=16).finish()
         if run.selector.stopped() in (Stop.WITHIN, Stop.SEPARATED):
             wrong += run.selector.best().best != 0
     assert binom.sf(wrong - 1, 40, 0.2) >= 1e-6

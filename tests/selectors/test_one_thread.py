@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.selectors.auto import axes_model, factor_model
 from bestarm_agent.selectors.rules import ucb_e_lrf
-from tests.support.selector_suite import Run, World
+from tests.support.selector_suite import World, WorldRun
 
 
 def blas_threads() -> int:
@@ -45,6 +45,6 @@ def test_models_are_fitted_on_one_thread(
     monkeypatch.setattr(module, name, watched(getattr(module, name), seen))
     axes = np.array([[i // 4, i % 4] for i in range(16)]) if with_axes else None
     selector = make_selector(rule, Problem(16, 40, seed=1, axes=axes))
-    Run(selector, World.with_failures((16, 40), 1), 4).go(120)
+    WorldRun(selector, World.with_failures((16, 40), 1), 4).go(120)
     selector.best()
     assert set(seen) == {1}

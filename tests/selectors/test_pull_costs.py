@@ -13,7 +13,7 @@ from bestarm_agent.selectors.rule import Rule, expected_costs, pull_weights
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Stop, Tell
-from tests.support.selector_suite import TIGHT, K, N, Run, SelectorSuite, World
+from tests.support.selector_suite import TIGHT, K, N, SelectorSuite, World, WorldRun
 
 
 def per_cost(problem: Problem) -> Problem:
@@ -36,7 +36,7 @@ class PerCostSuite(SelectorSuite):
             if type(selector.rule).anytime:
                 pytest.skip("the rule does not plan for a budget")
             world = World.with_failures((K, N), seed)
-            Run(selector, world, in_flight, seed).finish()
+            WorldRun(selector, world, in_flight, seed).finish()
             # 40 pulls of 0.3 pay for all 72 of 0.1; the plan notices once pulls have cost less
             assert TIGHT < selector.table.n_asked <= K * N
             assert selector.stopped() in (Stop.BUDGET, Stop.EXHAUSTED)
@@ -102,8 +102,8 @@ def test_nobody_counts_more_than_a_hundred_times_as_much_as_another() -> None:
 def test_equal_costs_change_nothing() -> None:
     for rule in ("auto", "ucb-e", "uniform", "filled-subset"):
         world = World.with_failures((K, N), 3)
-        plain = Run(make_selector(rule, Problem(K, N)), world).go(40)
-        equal = Run(make_selector(rule, per_cost(Problem(K, N))), world).go(40)
+        plain = WorldRun(make_selector(rule, Problem(K, N)), world).go(40)
+        equal = WorldRun(make_selector(rule, per_cost(Problem(K, N))), world).go(40)
         assert plain.pairs == equal.pairs
 
 

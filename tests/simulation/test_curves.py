@@ -15,7 +15,7 @@ from bestarm_agent.simulation.curves import (
     ndcg,
     summarise,
 )
-from bestarm_agent.simulation.replay import Answer, Replay
+from bestarm_agent.simulation.replay import Replay, ReplayAnswer
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 
 MATRIX = ScoreMatrix(
@@ -26,7 +26,7 @@ RIGHT, NEAR, WRONG = (0, 1, 2), (1, 2, 0), (2, 1, 0)  # rankings
 
 def replay_of(rankings: Sequence[tuple[int, ...]]) -> Replay:
     """Answers at 3, 6, 9, ... pairs."""
-    answers = [Answer(3 * i, 3 * i, one[0], one) for i, one in enumerate(rankings, start=1)]
+    answers = [ReplayAnswer(3 * i, 3 * i, one[0], one) for i, one in enumerate(rankings, start=1)]
     return Replay(tuple(answers), pulls=12, cpu_seconds=0.6)
 
 

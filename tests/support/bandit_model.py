@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bestarm_agent.preselection.rule import Feedback, FloatArray, IntArray, Preselector
+from bestarm_agent.preselection.rule import FloatArray, IntArray, Preselector, RankedArms
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
@@ -57,5 +57,5 @@ def replay_model(
         chosen = rule.choose(contexts, k, t)
         regrets.append(weak_regret(log_utilities, chosen))
         order = chosen[draw_ranking(log_utilities[chosen], draws.at(t))]
-        rule.learn(Feedback(contexts, order, n_ranked))
+        rule.learn(RankedArms(contexts, order, n_ranked))
     return np.cumsum(regrets)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bestarm_agent.preselection.rule import Feedback, FloatArray
+from bestarm_agent.preselection.rule import FloatArray, RankedArms
 
 
-def winner_feedback(contexts: FloatArray, shown: Sequence[int], winner: int) -> Feedback:
+def winner_feedback(contexts: FloatArray, shown: Sequence[int], winner: int) -> RankedArms:
     """Return feedback that names the best of the arms that were run."""
     others = [arm for arm in shown if arm != winner]
-    return Feedback(contexts, np.array([winner, *others], dtype=np.intp))
+    return RankedArms(contexts, np.array([winner, *others], dtype=np.intp))

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bestarm_agent.certification.betting import BetPrior, Bets, Goal, Method, UniversalPortfolio
+from bestarm_agent.certification.betting import (
+    BetPrior,
+    BettingRule,
+    Goal,
+    Method,
+    UniversalPortfolio,
+)
 from bestarm_agent.stats.arrays import FloatArray
 
 _DENSITY_FLOOR = 1e-8  # where the published library evaluates the infinite density of an end point
@@ -39,6 +45,6 @@ class GridMethod(Method):
 
     prior: BetPrior = field(default_factory=published_prior)
 
-    def bets(self, goal: Goal, spans: FloatArray) -> Bets:
+    def bets(self, goal: Goal, spans: FloatArray) -> BettingRule:
         """Make the portfolio."""
         return UniversalPortfolio(goal.risk, spans, self.prior)

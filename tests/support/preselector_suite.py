@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bestarm_agent.preselection.rule import (
-    Feedback,
     FloatArray,
     IntArray,
     Preselector,
+    RankedArms,
 )
 from tests.support.bandit_model import draw_ranking
 
@@ -54,7 +54,7 @@ class PreselectorSuite:
         with pytest.raises(ValueError, match="finite"):
             rule.choose(np.full((6, 4), np.nan), 2, 0)
         with pytest.raises(ValueError, match=r"shape \(6, 4\)"):
-            rule.learn(Feedback(np.zeros((3, 4)), np.array([0, 1])))
+            rule.learn(RankedArms(np.zeros((3, 4)), np.array([0, 1])))
 
     @pytest.mark.parametrize("n_ranked", [1, 2, 3])
     def test_the_same_seed_chooses_the_same_and_state_is_finite(self, n_ranked: int) -> None:
@@ -94,14 +94,14 @@ class PreselectorSuite:
         seen = [contexts(turn) for turn in range(10)]
         open_choices = [(one, rule.choose(one, 2, turn)) for turn, one in enumerate(seen)]
         for one, chosen in reversed(open_choices[3:]):
-            rule.learn(Feedback(one, chosen))
+            rule.learn(RankedArms(one, chosen))
         assert rule.n_learnt == 7
 
     def test_large_contexts_do_not_overflow(self) -> None:
         rule = self.make(*SIZES)
         for turn in range(50):
             seen = 500.0 * contexts(turn)
-            rule.learn(Feedback(seen, rule.choose(seen, 3, turn)))
+            rule.learn(RankedArms(seen, rule.choose(seen, 3, turn)))
         assert np.isfinite(rule.state().get("theta", np.zeros(1))).all()
 
     def test_it_learns_an_arm_that_always_wins(self) -> None:
@@ -113,7 +113,7 @@ class PreselectorSuite:
             chosen = rule.choose(seen, 2, turn)
             scores = (chosen == 2).astype(np.float64)
             order = np.argsort(-scores, kind="stable")
-            rule.learn(Feedback(seen, chosen[order], 1, scores[order]))
+            rule.learn(RankedArms(seen, chosen[order], 1, scores[order]))
         hits = sum(2 in rule.choose(seen, 2, turn) for turn in range(300, 400))
         assert hits >= 80  # epsilon-greedy explores a tenth of the time, and then hits half
 
@@ -129,5 +129,5 @@ def step(rule: Preselector, turn: int, n_ranked: int) -> IntArray:
     seen = contexts(turn)
     chosen = rule.choose(seen, 3, turn)
     utilities = seen[chosen] @ np.array([2.0, 0.0, -1.0, 0.5])
-    rule.learn(Feedback(seen, chosen[draw_ranking(utilities, rng)], n_ranked))
+    rule.learn(RankedArms(seen, chosen[draw_ranking(utilities, rng)], n_ranked))
     return chosen

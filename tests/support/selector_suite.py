@@ -18,9 +18,9 @@ from bestarm_agent.selectors.types import Ask, Guarantee, Pair, Problem, State, 
 from bestarm_agent.testing.selector_suite import TIGHT as TIGHT
 from bestarm_agent.testing.selector_suite import K as K
 from bestarm_agent.testing.selector_suite import N as N
-from bestarm_agent.testing.selector_suite import Run as Run
 from bestarm_agent.testing.selector_suite import SelectorSuite as PublicSuite
 from bestarm_agent.testing.selector_suite import World as PublicWorld
+from bestarm_agent.testing.selector_suite import WorldRun as WorldRun
 from bestarm_agent.testing.selector_suite import replay
 
 
@@ -64,7 +64,7 @@ def wins_more_often(make: Callable[[Problem], Rule], budget: int, worlds: int, t
         world = easy_world(seed)
         problem = Problem(*EASY_SHAPE, seed=seed, budget=budget, track_intervals=False)
         selector = Pairs(make(problem))
-        Run(selector, world).go(budget)
+        WorldRun(selector, world).go(budget)
         finish_pending(selector, world)
         wins += selector.best().best == int(np.argmax(world.mean(*EASY_SHAPE)))
         if wins > than or wins + worlds - seed - 1 <= than:
@@ -101,7 +101,7 @@ class Counts:
     """A naive count of everything a selector was asked and told."""
 
     def __init__(self, selector: Pairs, seed: int) -> None:
-        self.run = Run(selector, World.with_failures((60, 70), seed))
+        self.run = WorldRun(selector, World.with_failures((60, 70), seed))
         self.told: dict[Pair, Tell] = {}
 
     def follow(self, acts: list[tuple[str, int]]) -> None:
@@ -160,13 +160,13 @@ class SelectorSuite(PublicSuite):
         world = World.with_failures((K, N), 15)
         for seed in range(6):
             rng = np.random.default_rng([seed, 75])
-            warm = Run(self.open(seed=seed, budget=budget), world, 6)
+            warm = WorldRun(self.open(seed=seed, budget=budget), world, 6)
             for _ in range(25):
                 warm.ask(2, allowed=rng.random(K) < 0.6)
                 while len(warm.waiting) > 4:
                     warm.tell(int(rng.integers(len(warm.waiting))))
             rebuilt = replay(warm.events, self.open(seed=seed, budget=budget))
-            cold, n_before = Run(rebuilt, world, 6), len(warm.pairs)
+            cold, n_before = WorldRun(rebuilt, world, 6), len(warm.pairs)
             cold.waiting = list(warm.waiting)
             assert cold.go(15).pairs == warm.go(15).pairs[n_before:]
 
@@ -181,7 +181,7 @@ class SelectorSuite(PublicSuite):
         assert selector.estimates().pending.sum() == 0
 
     def test_nobody_takes_the_turn_of_a_busy_candidate(self) -> None:
-        patient, plain = (Run(self.open(), World.with_failures((K, N), 5)) for _ in range(2))
+        patient, plain = (WorldRun(self.open(), World.with_failures((K, N), 5)) for _ in range(2))
         for _ in range(20):
             asks = plain.ask(3)
             if not asks:
@@ -195,7 +195,7 @@ class SelectorSuite(PublicSuite):
 
     def test_the_order_of_telling_does_not_matter(self) -> None:
         world = World.with_failures((K, N), 5)
-        asks = Run(self.open(), world).ask(25)
+        asks = WorldRun(self.open(), world).ask(25)
         first, second = self.open(), self.open()
         tells = [world.outcome(ask) for ask in asks]
         for selector, order in ((first, tells), (second, tells[::-1])):
@@ -250,7 +250,7 @@ class SelectorSuite(PublicSuite):
         np.testing.assert_allclose(selector.table.mean(), (0.75 / 2 + 0.75 / 3) / 2)
 
     def test_estimates_are_in_range_and_the_callers_to_keep(self) -> None:
-        run = Run(self.open(), World.with_failures((K, N), 13), 4).go(30)
+        run = WorldRun(self.open(), World.with_failures((K, N), 13), 4).go(30)
         estimates = run.selector.estimates()
         known = ~np.isnan(estimates.mean)
         assert ((estimates.mean[known] >= 0) & (estimates.mean[known] <= 1)).all()
@@ -263,7 +263,7 @@ class SelectorSuite(PublicSuite):
         assert run.selector.estimates().pending.sum() > 0
 
     def test_a_single_candidate_is_the_best(self) -> None:
-        selector = Run(self.open(1), World.with_failures((1, N), 14)).go(3).selector
+        selector = WorldRun(self.open(1), World.with_failures((1, N), 14)).go(3).selector
         assert selector.best().best == 0
         assert selector.best().runner_up is None
 
@@ -277,7 +277,7 @@ class SelectorSuite(PublicSuite):
     @pytest.mark.parametrize("in_flight", [1, 32])
     def test_best_is_exact_when_all_is_known(self, in_flight: int) -> None:
         world = World.bernoulli(np.linspace(0.2, 0.8, K), N, seed=3)
-        selector = Run(self.open(), world, in_flight).finish().selector
+        selector = WorldRun(self.open(), world, in_flight).finish().selector
         truth = world.mean(K, N)
         estimates, verdict = selector.estimates(), selector.best()
         assert estimates.guarantee is verdict.guarantee is Guarantee.EXACT
@@ -290,13 +290,13 @@ class SelectorSuite(PublicSuite):
     def test_a_candidate_that_never_works_stops_none(self, state: State) -> None:
         world = World.bernoulli([0.2, 0.3, 0.9, 0.4, 0.5, 0.1], N, seed=6)
         world.states[4], world.scores[4] = state, 0.0
-        run = Run(self.open(), world, 8).finish()
+        run = WorldRun(self.open(), world, 8).finish()
         assert len(run.pairs) == K * N
         assert run.selector.best().best == 2
         assert run.selector.ranking()[-1] == 4 or state is State.FAILED
 
     def test_a_run_may_begin_without_candidates(self) -> None:
-        run = Run(self.open(0, N, budget=40 * N), World.with_failures((2, N), 11))
+        run = WorldRun(self.open(0, N, budget=40 * N), World.with_failures((2, N), 11))
         assert run.ask(3) == []
         with pytest.raises(ValueError, match="no candidate"):
             run.selector.best()
@@ -304,7 +304,7 @@ class SelectorSuite(PublicSuite):
         assert len(run.finish().pairs) == 2 * N
 
     def test_there_is_always_an_answer(self) -> None:
-        run = Run(self.open(), World.with_failures((K, N), 12), 4)
+        run = WorldRun(self.open(), World.with_failures((K, N), 12), 4)
         for _ in range(12):
             verdict, ranking = run.selector.best(), run.selector.ranking()
             assert sorted(ranking) == list(range(K))

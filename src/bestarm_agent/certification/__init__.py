@@ -3,16 +3,16 @@
 from bestarm_agent.certification.betting import Goal, Method, RiskTest, risk_interval
 from bestarm_agent.certification.certificate import Certificate, Screen, Screened, certify
 from bestarm_agent.certification.tables import certify_losses
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 
 __all__ = [
     "Certificate",
+    "Decision",
     "Goal",
     "Method",
     "RiskTest",
     "Screen",
     "Screened",
-    "Verdict",
     "certify",
     "certify_losses",
     "risk_interval",

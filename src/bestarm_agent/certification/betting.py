@@ -99,7 +99,7 @@ class Method:
             return np.linspace(0.0, 1.0, self.n_factors)
         return np.array([0.0 if self.name == "r-eval" else 1.0])
 
-    def bets(self, goal: Goal, spans: FloatArray) -> Bets:
+    def bets(self, goal: Goal, spans: FloatArray) -> BettingRule:
         """Make the betting rule for factors whose largest bets are 1 / ``spans``.
 
         Raises:
@@ -196,7 +196,7 @@ class RiskTest:
         return path
 
 
-class Bets(Protocol):
+class BettingRule(Protocol):
     """A betting rule for S factors of equal initial weight, and the wealth that it earned."""
 
     @property

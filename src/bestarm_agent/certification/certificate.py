@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bestarm_agent.certification.betting import Goal, Method, RiskTest
 from bestarm_agent.errors import nearest
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 
 _STRICTER = 1.0 - 1e-6
 _DEFAULT_RATIO = 3  # unlabelled examples per label, where nothing says how many
@@ -56,11 +56,11 @@ class Screen:
         return self._forward.log_peak
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Decision:
         """Passed: the risk is at most the target; failed: it is above; once decided it stays."""
         if self._forward.certified:
-            return Verdict.PASSED
-        return Verdict.FAILED if self._backward.certified else Verdict.UNDECIDED
+            return Decision.PASSED
+        return Decision.FAILED if self._backward.certified else Decision.UNDECIDED
 
     def push(self, loss: float | None, guess: float = 0.0, others: float = 0.0) -> None:
         """Take the next labelled example; see ``RiskTest.push``.
@@ -102,7 +102,7 @@ class Screened:
     """The result of screening one candidate."""
 
     candidate: int
-    verdict: Verdict
+    verdict: Decision
     examples: tuple[int, ...]  # indices of the labels used, in the order of use
     log_e_value: float  # logarithm of the highest wealth against "the risk is above the target"
     log_wealths: tuple[float, ...]  # logarithm of that wealth after each label
@@ -160,7 +160,7 @@ def certify(
     certified: list[int] = []
     for candidate in in_order_of_trying(order, correction):
         screened.append(screening(candidate))
-        passed = screened[-1].verdict is Verdict.PASSED
+        passed = screened[-1].verdict is Decision.PASSED
         if passed:
             certified.append(candidate)
         if not gives_way(screened[-1].verdict, correction):
@@ -182,9 +182,9 @@ def in_order_of_trying(order: Sequence[int], correction: str) -> Sequence[int]:
     return order[::-1] if correction == "bonferroni" else order
 
 
-def gives_way(verdict: Verdict, correction: str) -> bool:
+def gives_way(verdict: Decision, correction: str) -> bool:
     """Return whether the next candidate is looked at after this verdict on one."""
-    return (verdict is Verdict.PASSED) != (correction == "bonferroni")
+    return (verdict is Decision.PASSED) != (correction == "bonferroni")
 
 
 def single_goal(goal: Goal, n_candidates: int, correction: str) -> Goal:

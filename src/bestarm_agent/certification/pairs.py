@@ -41,7 +41,7 @@ from bestarm_agent.selectors.types import (
     Stop,
     Tell,
 )
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 
 LABEL, GUESS = "label", "guess"  # reasons of asks: for its label, or for its guess only
 
@@ -56,7 +56,7 @@ def method_of(spec: CertifySpec) -> Method:
     return Method(spec.method, spec.betting, n_factors=spec.factors, horizon=spec.max_labels)
 
 
-class Told(NamedTuple):
+class PairLosses(NamedTuple):
     """Losses of one pair; the range of a guess is wide where it could not be measured."""
 
     lowest: float  # what the autoevaluator takes the loss for, at least
@@ -64,7 +64,7 @@ class Told(NamedTuple):
     loss: float | None  # the true one; None without a label, or with one that was not measured
 
     @classmethod
-    def of(cls, tell: Tell) -> Told:
+    def of(cls, tell: Tell) -> PairLosses:
         """Convert an outcome: a candidate's own failure is a loss, a void pair says nothing."""
         if tell.state is State.VOID:
             return cls(0.0, 1.0, None)
@@ -84,22 +84,22 @@ class Trial:
     def __init__(self, plan: Rounds, goal: Goal, method: Method) -> None:
         self._plan = plan
         self._goal = goal
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, PairLosses] = {}
         self._screen = Screen(goal, method)
         self._rounds = 0  # that are complete, each after all before it
         self.n_asked = 0
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Decision:
         """The verdict so far."""
         return self._screen.verdict
 
     @property
     def is_closed(self) -> bool:
         """Return whether nothing more can come of it."""
-        return self.verdict is not Verdict.UNDECIDED or self._rounds == len(self._plan.labelled)
+        return self.verdict is not Decision.UNDECIDED or self._rounds == len(self._plan.labelled)
 
-    def tell(self, place: int, told: Told) -> None:
+    def tell(self, place: int, told: PairLosses) -> None:
         """Take what is known of the pair at a place of the plan."""
         self._told[place] = told
         while self._rounds < len(self._plan.labelled) and self._is_told(self._rounds):
@@ -123,7 +123,7 @@ class Trial:
         return all(place in self._told for place in self._places(number))
 
     def _push(self, screen: Screen, number: int) -> None:
-        if screen.verdict is Verdict.UNDECIDED:
+        if screen.verdict is Decision.UNDECIDED:
             labelled, *others = (self._told[place] for place in self._places(number))
             means = fmean(one.lowest for one in others), fmean(one.highest for one in others)
             screen.push_ranges(labelled.loss, (labelled.lowest, labelled.highest), means)
@@ -208,7 +208,7 @@ class CertificationPlan(Rule):
     def told(self, tell: Tell) -> None:
         """Record the outcome, and go on to the next candidate where a verdict allows it."""
         candidate = int(self.table.candidate[tell.seq])
-        self._trials[candidate].tell(self._places[tell.seq], Told.of(tell))
+        self._trials[candidate].tell(self._places[tell.seq], PairLosses.of(tell))
         while self._at < len(self._trying):
             trial = self._trials[self._trying[self._at]]
             if not trial.is_closed or not gives_way(trial.verdict, self.spec.correction):

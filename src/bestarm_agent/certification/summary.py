@@ -16,14 +16,14 @@ from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.words import run_json, run_lines, safe
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 
 _WIDTH = len("Labels used: ")
-_COLUMNS = ("Candidate", "Verdict", "Labels", "e-value", "Needed", "Mean loss")
+_COLUMNS = ("Candidate", "Decision", "Labels", "e-value", "Needed", "Mean loss")
 _WORDS = {
-    Verdict.PASSED: "certified",
-    Verdict.FAILED: "refuted",
-    Verdict.UNDECIDED: "undecided",
+    Decision.PASSED: "certified",
+    Decision.FAILED: "refuted",
+    Decision.UNDECIDED: "undecided",
 }
 
 
@@ -38,7 +38,7 @@ def certificate_result(plan: CertificationPlan, standing: Standing) -> ModeResul
         columns=_COLUMNS,
         rows=_rows(plan, found, names),
         lines=tuple(_lines(plan, found, others, names, standing)),
-        verdict=Verdict.UNDECIDED if found.chosen is None else Verdict.PASSED,
+        verdict=Decision.UNDECIDED if found.chosen is None else Decision.PASSED,
         marks=_WORDS,
         as_json={**_json(plan, found, others, names), **run_json(standing)},
     )

@@ -19,7 +19,7 @@ from bestarm_agent.certification.certificate import (
 )
 from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 
 
 def certify_losses(
@@ -74,7 +74,7 @@ def certify_losses(
     def screening(candidate: int) -> Screened:
         screen, row = Screen(single, method), guessed[candidate]
         for example, others in zip(plan.labelled, plan.others, strict=True):
-            if screen.verdict is not Verdict.UNDECIDED:
+            if screen.verdict is not Decision.UNDECIDED:
                 break
             mean = float(row[others].mean()) if len(others) else 0.0
             screen.push(float(true[candidate, example]), float(row[example]), mean)

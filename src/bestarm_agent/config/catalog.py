@@ -23,9 +23,9 @@ from typing import Literal, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from bestarm_agent.config.yaml import (
+    BrokenRule,
     KeyPath,
     OptionsError,
-    Problem,
     parse_options,
     read_text,
     read_yaml,
@@ -97,7 +97,7 @@ class Catalog:
         if name in _plugin_names(kind) or (kind == "judges" and is_path(name)):
             return CatalogEntry(Path(name), {"name": name, "adapter": name})
         close = nearest(name, self.names(kind))
-        raise OptionsError("", [Problem((), f"no {kind[:-1]} is called `{name}`; {close}")])
+        raise OptionsError("", [BrokenRule((), f"no {kind[:-1]} is called `{name}`; {close}")])
 
     def shipped(self, kind: Kind, name: str) -> CatalogEntry:
         """Read the entry that ships with the package, whatever the user's folders hold."""

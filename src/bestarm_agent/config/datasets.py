@@ -40,7 +40,7 @@ _EXACT_BELOW = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     """One row of a file, and its position ("line 3")."""
 
     place: str
@@ -70,7 +70,7 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
     return _examples(islice(rows, spec.limit), spec, source)
 
 
-def _examples(rows: Iterable[Row], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
+def _examples(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
     """Turn rows into examples, in order; raise ConfigError with the dataset and the row.
 
     Fields must be there, ids unique, targets not empty, and values JSON.
@@ -104,13 +104,13 @@ def _examples(rows: Iterable[Row], spec: DatasetSpec, source: str) -> tuple[Exam
     return tuple(examples)
 
 
-def _inputs(row: Row, spec: DatasetSpec) -> dict[str, object]:
+def _inputs(row: FileRow, spec: DatasetSpec) -> dict[str, object]:
     if spec.fields is None:
         return {field: value for field, value in row.values.items() if field != spec.target}
     return {field: row.values[field] for field in spec.fields if field in row.values}
 
 
-def _reference(row: Row, field: str | None, where: str) -> str | tuple[str, ...] | None:
+def _reference(row: FileRow, field: str | None, where: str) -> str | tuple[str, ...] | None:
     if field is None:
         return None
     value, what = _value(row, field, where), f"{where}: `{field}`"
@@ -119,7 +119,7 @@ def _reference(row: Row, field: str | None, where: str) -> str | tuple[str, ...]
     return _target_text(value, what)
 
 
-def _value(row: Row, field: str, where: str) -> object:
+def _value(row: FileRow, field: str, where: str) -> object:
     if field not in row.values:
         raise ConfigError(f"{where}: there is no field `{field}`; {nearest(field, row.values)}")
     return row.values[field]
@@ -179,15 +179,15 @@ MAX_LINE_BYTES = 16_000_000
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read_jsonl(path: Path) -> Iterator[Row]:
+def read_jsonl(path: Path) -> Iterator[FileRow]:
     """Read one JSON object per line; blank lines are skipped."""
     for number, line in _lines(path):
         if line.strip():
             place = f"line {number}"
-            yield Row(place, _object(_json(line, path, place), path, place))
+            yield FileRow(place, _object(_json(line, path, place), path, place))
 
 
-def read_json(path: Path) -> Iterator[Row]:
+def read_json(path: Path) -> Iterator[FileRow]:
     """Read a JSON list of objects."""
     text = "".join(line for _, line in _lines(path))
     rows = _json(text, path, None)
@@ -198,10 +198,10 @@ def read_json(path: Path) -> Iterator[Row]:
         )
     for number, row in enumerate(rows, start=1):
         place = f"row {number}"
-        yield Row(place, _object(row, path, place))
+        yield FileRow(place, _object(row, path, place))
 
 
-def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[Row]:
+def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[FileRow]:
     """Read a table with a header; every value is text. Columns without a name are skipped."""
     rows = _table(path, delimiter)
     while True:
@@ -215,7 +215,7 @@ def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[Row]:
         yield row
 
 
-def _table(path: Path, delimiter: str) -> Iterator[Row]:
+def _table(path: Path, delimiter: str) -> Iterator[FileRow]:
     records = _records(path, delimiter)
     _, header = next(records, (1, []))
     names = _header(header, path)
@@ -226,7 +226,7 @@ def _table(path: Path, delimiter: str) -> Iterator[Row]:
                 f"{shown_path(path)}, {place}: {len(record)} values for the {len(names)} columns "
                 "of the header; put quotes around values that hold separators or line breaks"
             )
-        yield Row(place, {n: value for n, value in zip(names, record, strict=True) if n})
+        yield FileRow(place, {n: value for n, value in zip(names, record, strict=True) if n})
 
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -336,7 +336,7 @@ def _selected(wanted: _Wanted, available: Sequence[str], source: str) -> list[st
     return [name for name in available if name in wanted or name == _AUTOMATIC_ID]
 
 
-def read_parquet(path: Path, wanted: _Wanted) -> Iterator[Row]:
+def read_parquet(path: Path, wanted: _Wanted) -> Iterator[FileRow]:
     """Read the required columns of a parquet file."""
     parquet = _extra("pyarrow.parquet", "reading parquet files")
     lib = import_module("pyarrow.lib")
@@ -350,7 +350,7 @@ def read_parquet(path: Path, wanted: _Wanted) -> Iterator[Row]:
         raise ConfigError(f"{shown_path(path)} is not a sound parquet file: {reason}") from None
 
 
-def _huggingface_rows(hub: HuggingFaceSpec, wanted: _Wanted, source: str) -> Iterator[Row]:
+def _huggingface_rows(hub: HuggingFaceSpec, wanted: _Wanted, source: str) -> Iterator[FileRow]:
     library = _extra("datasets", "reading datasets of the Hugging Face hub")
     try:
         table = library.load_dataset(hub.name, hub.subset, split=hub.split, revision=hub.revision)
@@ -370,14 +370,14 @@ def _extra(module: str, purpose: str) -> ModuleType:
         ) from None
 
 
-def _arrow_rows(batches: Iterator[Any]) -> Iterator[Row]:
+def _arrow_rows(batches: Iterator[Any]) -> Iterator[FileRow]:
     number = 0
     for batch in batches:
         names = batch.schema.names
         columns = [_arrow_values(batch.column(at)) for at in range(len(names))]
         for values in zip(*columns, strict=True):
             number += 1
-            yield Row(f"row {number}", dict(zip(names, values, strict=True)))
+            yield FileRow(f"row {number}", dict(zip(names, values, strict=True)))
 
 
 def _arrow_values(column: Any) -> list[object]:  # noqa: ANN401 - an arrow array
@@ -414,7 +414,7 @@ def load_rows(
     format: str = "auto",
     wanted: _Wanted = None,
     base_dir: Path | None = None,
-) -> Iterator[Row]:
+) -> Iterator[FileRow]:
     """Read the rows of a file, as ``read_examples``; ``kind`` names it in a ConfigError.
 
     Of a parquet file, only the columns ``wanted`` are read.
@@ -426,7 +426,7 @@ def load_rows(
         raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
 
 
-def _rows(path: Path, format: str, wanted: _Wanted, base_dir: Path) -> Iterator[Row]:
+def _rows(path: Path, format: str, wanted: _Wanted, base_dir: Path) -> Iterator[FileRow]:
     match format:
         case "jsonl":
             return read_jsonl(path)
@@ -443,10 +443,10 @@ def _rows(path: Path, format: str, wanted: _Wanted, base_dir: Path) -> Iterator[
             return _read_by_plugin(read, path, format)
 
 
-def _read_by_plugin(read: Reader, path: Path, format: str) -> Iterator[Row]:
+def _read_by_plugin(read: Reader, path: Path, format: str) -> Iterator[FileRow]:
     try:
         for number, values in enumerate(read(path), start=1):
-            yield Row(f"row {number}", values)
+            yield FileRow(f"row {number}", values)
     except (OSError, ConfigError):
         raise
     except Exception as error:  # a reader may raise anything

@@ -537,7 +537,7 @@ def _parse_yaml(path: Path, text: str, language: str = "YAML") -> _Parsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class BrokenRule:
     """A broken rule; ``text`` names the rule, the value and the way out."""
 
     path: KeyPath
@@ -548,7 +548,7 @@ class Problem:
 class OptionsError(ConfigError):
     """Options that break rules, raised where the lines of the study are not known."""
 
-    def __init__(self, subject: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, subject: str, problems: Sequence[BrokenRule]) -> None:
         self.subject = subject  # the owner, such as a judge; "" if the problems name it
         self.problems = tuple(problems)  # at least one
         found = [f"line {one.line}: {one.text}" if one.line else one.text for one in problems]
@@ -595,7 +595,7 @@ def parse_options(
         return model.model_validate(data)
     except ValidationError as error:
         found = [
-            Problem(
+            BrokenRule(
                 one["loc"],
                 _explained(one, dotted(one["loc"]), model),
                 _of_longest_prefix(lines or {}, one["loc"]),

@@ -12,7 +12,7 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import StudyParts, changed_study
 from bestarm_agent.errors import ConfigError, StoreError, nearest
-from bestarm_agent.gate.mode import Gate
+from bestarm_agent.gate.mode import GateMode
 
 # reads a stored run: where it stands, and its result where it does not look for the best
 ReadRun: TypeAlias = Callable[[str], Awaitable[tuple[Standing, ModeResult | None]]]
@@ -39,7 +39,7 @@ async def gate_parts(parts: StudyParts, read_run: ReadRun) -> StudyParts:
         study=study,
         candidates=candidates,
         budget=config.budget.caps(len(candidates) * len(parts.examples)),
-        mode=Gate.of(study),
+        mode=GateMode.of(study),
     )
 
 

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.report.words import safe
-from bestarm_agent.stats.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Decision
 
-_MARKS = {Verdict.PASSED: "✅", Verdict.FAILED: "❌", Verdict.UNDECIDED: "⚠️"}
+_MARKS = {Decision.PASSED: "✅", Decision.FAILED: "❌", Decision.UNDECIDED: "⚠️"}
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -40,18 +40,18 @@ def junit(found: ModeResult, name: str) -> str:
         "testsuite",
         name=_xml(f"gate {name}"),
         tests=str(len(verdicts)),
-        failures=str(verdicts.count(Verdict.FAILED)),
-        errors=str(verdicts.count(Verdict.UNDECIDED)),
+        failures=str(verdicts.count(Decision.FAILED)),
+        errors=str(verdicts.count(Decision.UNDECIDED)),
     )
     for row in found.rows:
         label, verdict, *_ = row.cells
         case = ElementTree.SubElement(
             suite, "testcase", classname=_xml(f"gate.{name}"), name=_xml(label)
         )
-        if row.verdict is Verdict.PASSED:
+        if row.verdict is Decision.PASSED:
             ElementTree.SubElement(case, "system-out").text = _xml(row.said)
         else:
-            kind = "failure" if row.verdict is Verdict.FAILED else "error"
+            kind = "failure" if row.verdict is Decision.FAILED else "error"
             ElementTree.SubElement(case, kind, message=_xml(row.said), type=verdict)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

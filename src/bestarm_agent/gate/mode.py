@@ -27,14 +27,14 @@ from bestarm_agent.stats.non_inferiority import Question, shown
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateMode:
     """Compares all candidates of a run with one of them."""
 
     spec: GateSpec
     seed: int
 
     @classmethod
-    def of(cls, study: LoadedStudy) -> Gate:
+    def of(cls, study: LoadedStudy) -> GateMode:
         """Make the gate of a study; raises ConfigError if it has no ``gate`` section."""
         if study.config.gate is None:
             raise ConfigError(
@@ -86,7 +86,7 @@ def open_gate(
 ) -> tuple[Mode, Judge]:
     """Open the gate of a study, with its scorer as the judge; raises ConfigError."""
     _, judge = open_selection(study, examples, catalog)
-    return Gate.of(study), judge
+    return GateMode.of(study), judge
 
 
 def _answer(plan: GatePlan, standing: Standing) -> ModeResult:

@@ -25,7 +25,7 @@ from bestarm_agent.domain.example import Slice
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict
+from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 
 _LEAD = 32  # examples by which one side may be ahead, while the other cannot be called
 
@@ -54,7 +54,7 @@ class Challenger:
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
         self.comparisons = [Comparison(part.question) for part in parts]
-        self.verdict = Verdict.UNDECIDED
+        self.verdict = Decision.UNDECIDED
         self.open_parts = list(range(len(parts)))
 
     def take(self, own: Ranges, baseline: Ranges) -> bool:
@@ -72,7 +72,7 @@ class Challenger:
                 comparison.push(own[example], baseline[example])
             if comparison.is_decided:
                 self.open_parts.remove(number)
-            if comparison.verdict is Verdict.FAILED:
+            if comparison.verdict is Decision.FAILED:
                 self.open_parts.clear()
                 break
         if len(self.open_parts) == before:
@@ -219,10 +219,10 @@ def agenda(parts: Sequence[Sequence[int]], asked: Iterable[int] = ()) -> list[in
     return list(listed)
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
+def worst(verdicts: Iterable[Decision]) -> Decision:
     """Return failed if any verdict is, else undecided if any is, else passed."""
     found = set(verdicts)
-    for verdict in (Verdict.FAILED, Verdict.UNDECIDED):
+    for verdict in (Decision.FAILED, Decision.UNDECIDED):
         if verdict in found:
             return verdict
-    return Verdict.PASSED
+    return Decision.PASSED

@@ -10,17 +10,17 @@ import numpy as np
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.gate.pairs import Challenger, worst
 from bestarm_agent.report.words import safe
-from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict
+from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 
 TITLE_WIDTH = len("Baseline:  ")
 _NAMED = 3  # slices that a sentence names
-_MARKS = {Verdict.PASSED: "PASS", Verdict.FAILED: "FAIL", Verdict.UNDECIDED: "OPEN"}
+_MARKS = {Decision.PASSED: "PASS", Decision.FAILED: "FAIL", Decision.UNDECIDED: "OPEN"}
 _NOTE = (
     "Differences are challenger minus baseline, on common examples; each end of an interval "
     "holds at the confidence."
 )
 _COLUMNS = (
-    *("Challenger", "Verdict", "Examples", "Difference", "Interval"),
+    *("Challenger", "Decision", "Examples", "Difference", "Interval"),
     *("Better on", "Worse on"),
 )
 
@@ -85,22 +85,22 @@ def statement(label: str, challenger: Challenger) -> str:
         texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
     elif slices and not failed:
         texts.append(f"{_word(slices[0])} on each of {len(slices)} slices")
-    undecided = challenger.verdict is over_all.verdict is Verdict.UNDECIDED
+    undecided = challenger.verdict is over_all.verdict is Decision.UNDECIDED
     if undecided and over_all.worse_after < math.inf:
         texts.append("it is worse than the baseline, perhaps by less than the margin")
     return f"{safe(label)} is {'; '.join(texts)}"
 
 
-def word(question: Question, verdict: Verdict) -> str:
+def word(question: Question, verdict: Decision) -> str:
     """Say a verdict in words."""
     margin = question.margin
-    if verdict is Verdict.UNDECIDED:
+    if verdict is Decision.UNDECIDED:
         return "undecided"
     if question.improve:
         better = f"better by more than {margin:g}" if margin else "better"
-        return better if verdict is Verdict.PASSED else f"not {better}"
+        return better if verdict is Decision.PASSED else f"not {better}"
     worse = f"worse by more than {margin:g}" if margin else "worse"
-    return worse if verdict is Verdict.FAILED else f"not {worse}"
+    return worse if verdict is Decision.FAILED else f"not {worse}"
 
 
 def _sure(question: Question, n_challengers: int) -> str:
@@ -186,4 +186,4 @@ def _word(one: Comparison) -> str:
 
 
 def _is_failed(one: Comparison) -> bool:
-    return one.verdict is Verdict.FAILED
+    return one.verdict is Decision.FAILED

@@ -29,7 +29,7 @@ from bestarm_agent.judges.base import (
 )
 
 
-class PythonOptions(JudgeOptions):
+class PythonJudgeOptions(JudgeOptions):
     """Options of ``python``."""
 
     function: str = Field(min_length=1)  # ``module:function``, from the study's folder or installed
@@ -37,7 +37,7 @@ class PythonOptions(JudgeOptions):
     needs_reference: bool = False  # whether every example must have a reference
 
 
-class PythonJudge(Judge[PythonOptions]):
+class PythonJudge(Judge[PythonJudgeOptions]):
     """Scores a reply by ``function(answer, example)``.
 
     The function gets the reply's text and the ``Example``. It returns a number in [0, 1], a bool,
@@ -46,9 +46,9 @@ class PythonJudge(Judge[PythonOptions]):
     """
 
     adapter = "python"
-    options_type = PythonOptions
+    options_type = PythonJudgeOptions
 
-    def __init__(self, name: str, options: PythonOptions, program: Program) -> None:
+    def __init__(self, name: str, options: PythonJudgeOptions, program: Program) -> None:
         super().__init__(name, options)
         self.needs_reference = options.needs_reference
         self._program = program
@@ -57,7 +57,7 @@ class PythonJudge(Judge[PythonOptions]):
     @classmethod
     def create(cls, name: str, options: Mapping[str, Json], setup: JudgeSetup) -> Self:
         """Validate the options and import the function; raises ConfigError."""
-        parsed = setup.parse(PythonOptions, options)
+        parsed = setup.parse(PythonJudgeOptions, options)
         program = load_program(parsed.function, setup.base_dir, parsed.sources)
         return cls(name, parsed, program)
 

@@ -111,7 +111,7 @@ def folded(label: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReadVerdict:
     """A judge's words, by key, and their values in [0, 1]."""
 
     said: Mapping[str, object]
@@ -155,7 +155,7 @@ class VerdictForm:
         parts = ", ".join([f'"mark": "{mark}"', *why, *values])
         return f"Reply with one JSON object and nothing else, with this very mark:\n{{{parts}}}"
 
-    def read(self, reply: Reply, mark: str) -> Verdict:
+    def read(self, reply: Reply, mark: str) -> ReadVerdict:
         """Return the verdict of a reply to a prompt with this mark.
 
         A reply played back was given to another prompt: it may be an object without a mark.
@@ -171,7 +171,7 @@ class VerdictForm:
             raise UnreadableError(f"the judge's verdict lacks {missing[0]!r}")
         said = {key: found[key] for key in self._scales}
         values = {key: scale.value(said[key]) for key, scale in self._scales.items()}
-        return Verdict(said, values, str(found.get("explanation", "")))
+        return ReadVerdict(said, values, str(found.get("explanation", "")))
 
 
 def said_at_last(reply: Reply) -> str:

@@ -44,7 +44,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from bestarm_agent.preselection.rule import Feedback, FloatArray, Preselector
+from bestarm_agent.preselection.rule import FloatArray, Preselector, RankedArms
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
@@ -89,7 +89,7 @@ class Cppl(Preselector):
         relative = self.omega * np.sqrt(width * self.variances(contexts))  # c / v^
         return log_utility + np.log1p(relative)  # (line 6)
 
-    def update(self, feedback: Feedback) -> None:
+    def update(self, feedback: RankedArms) -> None:
         """Take one step of averaged gradient ascent, and add to the sums of the covariance."""
         t, ordered, n_ranked = self.n_learnt, feedback.ordered, feedback.n_ranked
         step = gradient(self.latest, ordered, n_ranked)

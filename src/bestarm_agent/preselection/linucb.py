@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-from bestarm_agent.preselection.rule import Feedback, FloatArray, Preselector
+from bestarm_agent.preselection.rule import FloatArray, Preselector, RankedArms
 
 
 class LinUcb(Preselector):
@@ -39,7 +39,7 @@ class LinUcb(Preselector):
         index: FloatArray = contexts @ self.theta + self.width * errors
         return index
 
-    def update(self, feedback: Feedback) -> None:
+    def update(self, feedback: RankedArms) -> None:
         """Add the arms that were run to the ridge regression."""
         scores = feedback.scores
         if scores is None:

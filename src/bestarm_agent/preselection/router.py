@@ -26,9 +26,9 @@ from bestarm_agent.preselection.features import PromptFeatures, contexts_of
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.rule import (
     Arrays,
-    Feedback,
     FloatArray,
     Preselector,
+    RankedArms,
     score_feedback,
 )
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -216,7 +216,7 @@ class Router:
     def _contexts(self, prompt: str) -> FloatArray:
         return contexts_of(self._features.vectors([prompt])[0], len(self.candidates))
 
-    def _feedback(self, record: Record) -> Feedback:
+    def _feedback(self, record: Record) -> RankedArms:
         rows, quality = self._rows(record.shown), record.scores or quality_by_place(record)
         prices = [self.candidates[row].usd or 0.0 for row in rows]
         usd = [record.usd.get(name, p) for name, p in zip(record.shown, prices, strict=True)]

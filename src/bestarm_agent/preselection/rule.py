@@ -1,7 +1,7 @@
 """The base of preselection rules: its feedback, choosing k arms, a state to save.
 
 A rule gives each arm an index for the context at hand; the k arms of the largest are run. What
-became of them comes back as ``Feedback``, perhaps late or never.
+became of them comes back as ``RankedArms``, perhaps late or never.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE = 100  # ``n_ties`` from which a rule explores
 
 
 @dataclass(frozen=True, slots=True)
-class Feedback:
+class RankedArms:
     """The result of running some arms for one context.
 
     Winner feedback has ``n_ranked`` 1, a complete ranking has ``n_ranked`` s; anything between is a
@@ -60,7 +60,7 @@ class Feedback:
 
 def score_feedback(
     contexts: FloatArray, shown: Sequence[int], scores: FloatArray, rng: np.random.Generator
-) -> Feedback:
+) -> RankedArms:
     """Turn the scores of the s arms that were run into a ranking; higher is better.
 
     Arms that share the lowest score stay unranked, all of them if all scores are equal; other ties
@@ -78,7 +78,7 @@ def score_feedback(
     by_score = np.lexsort((rng.random(len(scores)), -scores))
     order = np.asarray(shown, dtype=np.intp)[by_score]
     # the last arm is known to be last, so ranking it too adds nothing to the likelihood
-    return Feedback(contexts, order, above, np.asarray(scores, dtype=np.float64)[by_score])
+    return RankedArms(contexts, order, above, np.asarray(scores, dtype=np.float64)[by_score])
 
 
 class Preselector(ABC):
@@ -111,7 +111,7 @@ class Preselector(ABC):
         """Return the (n,) indices of the arms with these (n, d) contexts; larger is better."""
 
     @abstractmethod
-    def update(self, feedback: Feedback) -> None:
+    def update(self, feedback: RankedArms) -> None:
         """Learn from one feedback; ``n_learnt`` counts it already."""
 
     def renew(self) -> None:  # noqa: B027 - most rules derive nothing
@@ -153,7 +153,7 @@ class Preselector(ABC):
             ranked[[k - 1, place]] = ranked[[place, k - 1]]
         return ranked[:k]
 
-    def learn(self, feedback: Feedback) -> bool:
+    def learn(self, feedback: RankedArms) -> bool:
         """Learn from one feedback; return False for a tie of all, which teaches nothing.
 
         Raise ValueError if the contexts do not fit the rule.

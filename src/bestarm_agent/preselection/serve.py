@@ -42,7 +42,7 @@ _USUAL_FIELDS = ("prompt", "text", "question", "input")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServedAnswer:
     """The answer of one candidate to a prompt."""
 
     candidate: str  # its label
@@ -59,11 +59,11 @@ class Served:
     """The answers to one prompt."""
 
     example: Example  # the prompt
-    answers: tuple[Answer, ...]  # of the candidates chosen, in the order of choice
+    answers: tuple[ServedAnswer, ...]  # of the candidates chosen, in the order of choice
     learnt: bool  # whether the router learned from it
 
     @property
-    def winner(self) -> Answer | None:
+    def winner(self) -> ServedAnswer | None:
         """The answer of the highest score; the one chosen first among equals, None without any."""
         scored = [answer for answer in self.answers if answer.score is not None]
         return max(scored, key=lambda answer: answer.score or 0.0, default=None)
@@ -223,7 +223,7 @@ class Service:
             raise
         return first
 
-    async def _evaluate(self, seq: int, name: str, pair: Pair) -> Answer:
+    async def _evaluate(self, seq: int, name: str, pair: Pair) -> ServedAnswer:
         """Evaluate the pair of an ask, and log what became of it."""
         try:
             await pair.call.slot.reenter()
@@ -236,14 +236,14 @@ class Service:
         if outcome is None:
             if pair.obstacle is not None:
                 self._pool.note_obstacle(entry, pair.obstacle)
-            return Answer(name, None, None, cost, str(pair.obstacle or "the budget ended"))
+            return ServedAnswer(name, None, None, cost, str(pair.obstacle or "the budget ended"))
         score = score_of(outcome, self.parts.config.limits.failed_score)
         self._run.record.record(Told(seq, outcome, score, self._seconds()))
         read = outcome.answer if isinstance(outcome, Scored) else None
         problem = outcome.message if isinstance(outcome, Failed) else None
-        return Answer(name, score, read, cost, problem)
+        return ServedAnswer(name, score, read, cost, problem)
 
-    def _learn(self, text: str, answers: Sequence[Answer]) -> bool:
+    def _learn(self, text: str, answers: Sequence[ServedAnswer]) -> bool:
         scores = {a.candidate: a.score for a in answers if a.score is not None}
         if not scores:
             return False

@@ -88,7 +88,7 @@ class _Usage(BaseModel):
     reasoning: _Count = 0
 
 
-class Answer(StrictModel):
+class ProgramAnswer(StrictModel):
     """A program's answer; only ``text`` or ``error`` is required.
 
     ``error`` is the kind of failure, such as "gave-up" or "refused" (the candidate's own) or
@@ -107,7 +107,7 @@ class Answer(StrictModel):
     retry_after: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
-    def _has_one_outcome(self) -> Answer:
+    def _has_one_outcome(self) -> ProgramAnswer:
         if (self.text is None) == (self.error is None):
             raise ValueError("an answer holds either `text` or `error`")
         if self.error is FailureKind.JUDGE_FAILED:
@@ -115,27 +115,27 @@ class Answer(StrictModel):
         return self
 
 
-def read_answer(value: object, subject: str) -> Answer:
+def read_answer(value: object, subject: str) -> ProgramAnswer:
     """Read a program's result: a text, a mapping, a ``Reply``, or an object with these fields.
 
     The cost of a ``Reply`` of our clients is already counted: only its text, finish and model are
     read. Raises ConfigError if it is none of these, or a field breaks a rule.
     """
     if isinstance(value, str):
-        return Answer(text=value)
+        return ProgramAnswer(text=value)
     if isinstance(value, Reply):
-        return Answer(text=value.text, finish=value.finish, model=value.model)
+        return ProgramAnswer(text=value.text, finish=value.finish, model=value.model)
     if isinstance(value, Mapping):
-        return parse_row(Answer, value, subject)
+        return parse_row(ProgramAnswer, value, subject)
     fields: dict[str, Json] = {
-        name: getattr(value, name) for name in Answer.model_fields if hasattr(value, name)
+        name: getattr(value, name) for name in ProgramAnswer.model_fields if hasattr(value, name)
     }
     if not fields.keys() & {"text", "error"}:
         raise ConfigError(
             f"{subject}: must be a text, a mapping or an object with `text`, got "
             f"{type(value).__name__}"
         )
-    return parse_row(Answer, fields, subject)
+    return parse_row(ProgramAnswer, fields, subject)
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
@@ -152,7 +152,7 @@ class ProgramProvider(Provider[ProgramOptionsT], Generic[ProgramOptionsT]):
 
     def _settled(
         self,
-        answer: Answer,
+        answer: ProgramAnswer,
         program: str,  # its name, for messages
         seconds: float,  # until the answer
         hidden: Mapping[str, str],  # secrets and other texts to leave out

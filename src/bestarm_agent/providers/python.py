@@ -25,7 +25,7 @@ from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, Provi
 from bestarm_agent.providers.base import Capabilities, Provider, Send
 from bestarm_agent.providers.failures import BilledError, failed_spend, failure
 from bestarm_agent.providers.programs import (
-    Answer,
+    ProgramAnswer,
     ProgramOptions,
     ProgramProvider,
     add_usage,
@@ -226,7 +226,7 @@ class PythonProvider(ProgramProvider[PythonOptions]):
     """Answers by calling functions; ``request.model`` is ``module:function``.
 
     The function is called with a ``Task``. It returns a text, or a mapping or an object with the
-    fields of ``Answer``. Failures are classified so:
+    fields of ``ProgramAnswer``. Failures are classified so:
 
     - ``CandidateError``: the candidate failed, and the pair has the floor score.
     - ``ProviderError``, of a model that it called: as if the candidate had made the call.
@@ -315,7 +315,7 @@ class PythonProvider(ProgramProvider[PythonOptions]):
         seconds = time.monotonic() - start
         return self._settled(answer, label, seconds, hidden, models.spend, models.usage)
 
-    async def _answer(self, program: Program, task: Task) -> Answer | ProviderError:
+    async def _answer(self, program: Program, task: Task) -> ProgramAnswer | ProviderError:
         limit = self.options.timeout_seconds
         try:
             async with asyncio.timeout(limit) as timer:

@@ -26,9 +26,9 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bestarm_agent.config.datasets import Row, read_jsonl, read_separated
+from bestarm_agent.config.datasets import FileRow, read_jsonl, read_separated
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.yaml import OptionsError, Problem, parse_row
+from bestarm_agent.config.yaml import BrokenRule, OptionsError, parse_row
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
@@ -49,7 +49,7 @@ class ReplayOptions(StrictModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordedCall:
     """One recorded call; the reply of a failed one holds an upper bound of its cost."""
 
     reply: Reply
@@ -82,7 +82,7 @@ class _Row(BaseModel):
             raise ValueError("`error` is about the model's call, and 'judge-failed' is not")
         return self
 
-    def record(self) -> Record:
+    def record(self) -> RecordedCall:
         reply = Reply(
             text=self.text or "",
             finish=self.finish,
@@ -94,13 +94,13 @@ class _Row(BaseModel):
             recorded=True,
         )
         if self.error is None:
-            return Record(reply)
+            return RecordedCall(reply)
         message = self.message or "recorded failure"
-        return Record(reply, failure(self.error, message, retry_after=self.retry_after))
+        return RecordedCall(reply, failure(self.error, message, retry_after=self.retry_after))
 
 
 # The calls recorded of every candidate and example, in order.
-Recording: TypeAlias = dict[str, dict[str, tuple[Record, ...]]]
+Recording: TypeAlias = dict[str, dict[str, tuple[RecordedCall, ...]]]
 
 
 def parse_recording(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Recording:
@@ -137,18 +137,18 @@ def read_recording(path: Path, shown: str) -> Recording:
     try:
         return parse_recording((f"{shown}, {row.place}", row.values) for row in rows)
     except FileNotFoundError as error:
-        missing = Problem(("path",), f"there is no file {shown}; correct the option `path`")
+        missing = BrokenRule(("path",), f"there is no file {shown}; correct the option `path`")
         raise OptionsError("", [missing]) from error
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{shown}: cannot be read: {error}") from error
 
 
-def _filled(row: Row) -> Row:
+def _filled(row: FileRow) -> FileRow:
     """Leave out empty cells, except for an empty answer: CSV cannot tell the two apart."""
     filled = {key: cell for key, cell in row.values.items() if cell}
     if "text" in row.values and not filled.keys() & {"score", "error"}:
         filled.setdefault("text", "")
-    return Row(row.place, filled)
+    return FileRow(row.place, filled)
 
 
 class ReplayProvider(Provider[ReplayOptions]):
@@ -231,7 +231,7 @@ class ReplayProvider(Provider[ReplayOptions]):
             raise failure(failed.kind, str(failed), retry_after=failed.retry_after)
         return record.reply
 
-    def _next(self, request: Request) -> Record:
+    def _next(self, request: Request) -> RecordedCall:
         attempts = self._attempts(request)
         if not attempts:
             raise ProviderError(
@@ -248,7 +248,7 @@ class ReplayProvider(Provider[ReplayOptions]):
         number = max(played, request.draw + 1)  # earlier draws may be in the cache, or come later
         return attempts[min(number, len(attempts)) - 1]
 
-    def _attempts(self, request: Request) -> Sequence[Record]:
+    def _attempts(self, request: Request) -> Sequence[RecordedCall]:
         return self._recording.get(self._owner(request), {}).get(request.example, ())
 
     def _owner(self, request: Request) -> str:
@@ -260,7 +260,7 @@ class ReplayProvider(Provider[ReplayOptions]):
             return file_digest(content, "sha256").hexdigest()[:16]
 
 
-def _max_spend(records: Sequence[Record]) -> Spend:
+def _max_spend(records: Sequence[RecordedCall]) -> Spend:
     replies = [record.reply for record in records]
     return Spend(
         calls=1,

@@ -435,7 +435,7 @@ _SHOWN_LEVELS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionLine:
     """One session of the run."""
 
     at: str  # when it began, ISO 8601 in UTC
@@ -456,7 +456,7 @@ def render_report(
     *,
     config: Json,
     failures: Sequence[FailureLine],
-    sessions: Sequence[Session],
+    sessions: Sequence[SessionLine],
     judge: JudgeSection | None = None,
     result: ModeResult | None = None,
     remarks: Sequence[str] = (),
@@ -662,7 +662,7 @@ async def report_of(
         config=state.started.config if state.started else None,
         failures=failures_of(state),
         sessions=[
-            Session(s.at, s.version, s.stopped.reason if s.stopped else None)
+            SessionLine(s.at, s.version, s.stopped.reason if s.stopped else None)
             for s in state.sessions
         ],
         judge=None if check is None else JudgeSection(check, corrected_rows(standing, check)),

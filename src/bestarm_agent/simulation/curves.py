@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bestarm_agent.simulation.replay import Answer, Replay
+from bestarm_agent.simulation.replay import Replay, ReplayAnswer
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -151,7 +151,7 @@ def isotonic_crossing(
     return float(budgets[at - 1] + min(1.0, share) * (budgets[at] - budgets[at - 1]))
 
 
-def _metrics(means: FloatArray, answer: Answer) -> dict[str, float]:
+def _metrics(means: FloatArray, answer: ReplayAnswer) -> dict[str, float]:
     regret = float(means.max() - means[answer.best])
     right = {name: float(regret <= gap + _ROUNDING) for name, gap in TOP1.items()}
     return {**right, "ndcg10": ndcg(means, answer.ranking), "regret": regret}

@@ -47,7 +47,7 @@ class SimulatedCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReplayAnswer:
     """A rule's answer at a budget. Candidates are rows of the unshuffled matrix."""
 
     budget: int  # pairs that might be evaluated
@@ -60,7 +60,7 @@ class Answer:
 class Replay:
     """One rule, replayed."""
 
-    answers: tuple[Answer, ...]  # one per budget, in their order
+    answers: tuple[ReplayAnswer, ...]  # one per budget, in their order
     pulls: int  # pairs evaluated, all reruns together
     cpu_seconds: float  # processor time of asking and telling; 1 to 2 us a pull are simulation
 
@@ -85,7 +85,7 @@ def replay(
         budgets: rising numbers of pairs, from 1.
         seed: the rule's own seed, >= 0.
         batch: pairs asked together, and all told before the next are asked, >= 1.
-        depth: places that ``Answer.ranking`` keeps.
+        depth: places that ``ReplayAnswer.ranking`` keeps.
     """
     if not budgets or list(budgets) != sorted(set(budgets)) or budgets[0] < 1:
         raise ValueError(f"budgets must be rising numbers of at least 1, got {list(budgets)}")
@@ -106,7 +106,7 @@ def replay(
 
 def _answers(
     pairs: Pairs, calls: SimulatedCalls, budgets: Sequence[int], batch: int, depth: int
-) -> list[Answer]:
+) -> list[ReplayAnswer]:
     """Ask up to each budget in turn; a rule that stops early says the same at all later ones."""
     answers, evaluated = [], 0
     for budget in budgets:
@@ -114,5 +114,5 @@ def _answers(
             pairs.tell([calls.outcome(ask) for ask in asks])
             evaluated += len(asks)
         best, ranking = calls.rows[pairs.best().best], pairs.top(depth)
-        answers.append(Answer(budget, evaluated, best, tuple(calls.rows[i] for i in ranking)))
+        answers.append(ReplayAnswer(budget, evaluated, best, tuple(calls.rows[i] for i in ranking)))
     return answers

@@ -88,7 +88,7 @@ _MOST = 0.98  # below 1, so that no draw takes all wealth
 _TINY = 1e-9
 
 
-class Verdict(StrEnum):
+class Decision(StrEnum):
     """The outcome for one challenger."""
 
     PASSED = "passed"
@@ -310,16 +310,16 @@ class Comparison:
         return math.inf if self.question.improve else self._shown_after()[2]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Decision:
         """The answer that was shown first."""
         if self.passed_after == self.failed_after:  # both infinite
-            return Verdict.UNDECIDED
-        return Verdict.PASSED if self.passed_after < self.failed_after else Verdict.FAILED
+            return Decision.UNDECIDED
+        return Decision.PASSED if self.passed_after < self.failed_after else Decision.FAILED
 
     @property
     def is_decided(self) -> bool:
         """Return whether there is an answer."""
-        return self.verdict is not Verdict.UNDECIDED
+        return self.verdict is not Decision.UNDECIDED
 
     def push(self, challenger: tuple[float, float], baseline: tuple[float, float]) -> None:
         """Take the next example: the range [low, high] of either score; a void one is (0, 1)."""

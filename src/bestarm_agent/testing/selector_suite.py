@@ -80,7 +80,7 @@ class World:
 
 
 @dataclass(slots=True)
-class Run:
+class WorldRun:
     """A run of a selector on a world, with several calls in flight that return in any order."""
 
     selector: Pairs  # at work
@@ -113,7 +113,7 @@ class Run:
         self.events.append(Growth(candidates, examples))
         replay(self.events[-1:], self.selector)
 
-    def go(self, n_asks: int | None = None) -> Run:
+    def go(self, n_asks: int | None = None) -> WorldRun:
         """Run until ``n_asks`` more were asked, or until nothing is left to ask."""
         rng = np.random.default_rng([self.seed, 73])
         left = self.selector.table.n_candidates * self.selector.table.n_examples
@@ -127,7 +127,7 @@ class Run:
                 self.tell(int(rng.integers(len(self.waiting))))
         return self
 
-    def finish(self) -> Run:
+    def finish(self) -> WorldRun:
         """Run to the end, and let all calls return."""
         while True:
             self.go()
@@ -149,7 +149,7 @@ class SelectorSuite:
 
     @pytest.mark.parametrize("in_flight", [1, 32])
     def test_every_pair_is_asked_once_until_none_is_left(self, in_flight: int) -> None:
-        run = Run(self.open(), World.with_failures((K, N), 1), in_flight).finish()
+        run = WorldRun(self.open(), World.with_failures((K, N), 1), in_flight).finish()
         assert len(run.pairs) == len(set(run.pairs)) == K * N
         assert run.selector.stopped() is Stop.EXHAUSTED
         assert run.selector.ask(5) == []
@@ -160,7 +160,7 @@ class SelectorSuite:
             selector = self.open(seed=seed, budget=TIGHT)
             if type(selector.rule).anytime:
                 pytest.skip("the rule does not plan for a budget")
-            run = Run(selector, World.with_failures((K, N), seed), in_flight, seed).finish()
+            run = WorldRun(selector, World.with_failures((K, N), seed), in_flight, seed).finish()
             assert TIGHT - K <= len(run.pairs) <= TIGHT
             assert selector.stopped() is Stop.BUDGET
             assert selector.ask(5) == []
@@ -170,7 +170,7 @@ class SelectorSuite:
     @pytest.mark.parametrize("budget", [None, TIGHT])
     def test_asking_for_n_is_asking_n_times_for_one(self, budget: int | None) -> None:
         world = World.with_failures((K, N), 2)
-        together, apart = (Run(self.open(budget=budget), world) for _ in range(2))
+        together, apart = (WorldRun(self.open(budget=budget), world) for _ in range(2))
         for n in (1, 3, 7, 2, 20, 30):
             together.ask(n)
             for _ in range(n):
@@ -182,7 +182,7 @@ class SelectorSuite:
 
     def test_only_allowed_candidates_are_asked(self) -> None:
         selector, world = self.open(), World.with_failures((K, N), 3)
-        run = Run(selector, world)
+        run = WorldRun(selector, world)
         allowed = np.array([False, True, True, False, False, True])
         for _ in range(10):
             asks = selector.ask(3, allowed=allowed)
@@ -196,7 +196,7 @@ class SelectorSuite:
 
     def test_looking_ahead_changes_nothing(self) -> None:
         world = World.with_failures((K, N), 4)
-        curious, plain = Run(self.open(), world, 4), Run(self.open(), world, 4)
+        curious, plain = WorldRun(self.open(), world, 4), WorldRun(self.open(), world, 4)
         for size in (3, 9, 20, 33):
             for mask in (None, np.arange(K) > 2, np.arange(K) % 2 == 0, np.zeros(K, dtype=bool)):
                 curious.selector.next_choice(mask)
@@ -208,7 +208,7 @@ class SelectorSuite:
     def test_the_same_seed_asks_the_same_pairs(self, budget: int | None) -> None:
         world = World.with_failures((K, N), 8)
         selectors = [self.open(seed=seed, budget=budget) for seed in (1, 1, 2)]
-        runs = [Run(selector, world, 3).go(30).pairs for selector in selectors]
+        runs = [WorldRun(selector, world, 3).go(30).pairs for selector in selectors]
         assert runs[0] == runs[1]
         assert runs[0] != runs[2]
 
@@ -217,11 +217,11 @@ class SelectorSuite:
     def test_a_rebuilt_selector_goes_on_alike(self, in_flight: int, budget: int | None) -> None:
         world = World.with_failures((K + 2, N + 5), 9)
         for size in range(0, 2 * K * N // 3, 5):
-            warm = Run(self.open(budget=budget), world, in_flight, seed=size).go(size // 2)
+            warm = WorldRun(self.open(budget=budget), world, in_flight, seed=size).go(size // 2)
             warm.grow(candidates=size % 2, examples=size % 3)
             warm.go(size - size // 2)
             rebuilt = replay(warm.events, self.open(budget=budget))
-            cold = Run(rebuilt, world, in_flight, seed=size + 1)
+            cold = WorldRun(rebuilt, world, in_flight, seed=size + 1)
             cold.waiting = list(warm.waiting)
             warm.seed, n_before = cold.seed, len(warm.pairs)
             assert cold.go(20).pairs == warm.go(20).pairs[n_before:]
@@ -230,14 +230,14 @@ class SelectorSuite:
     def test_nothing_works_at_all(self) -> None:
         world = World.with_failures((K, N), 7)
         world.states[:] = State.VOID
-        selector = Run(self.open(), world, 4).finish().selector
+        selector = WorldRun(self.open(), world, 4).finish().selector
         assert selector.stopped() is Stop.EXHAUSTED
         assert np.isnan(selector.table.mean()).all()
         assert selector.best().tied == tuple(i for i in range(K) if i != selector.best().best)
 
     def test_candidates_and_examples_join_a_run(self) -> None:
         world = World.with_failures((K + 3, N + 4), 10)
-        run = Run(self.open(budget=4 * K * N), world, 5).go(20)
+        run = WorldRun(self.open(budget=4 * K * N), world, 5).go(20)
         run.grow(candidates=2)
         run.go(10)
         run.grow(examples=4)

@@ -13,7 +13,7 @@ from scipy import stats
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.providers.hf.generate import Call, RowEnds, RowSampler, cut, read_sampling
+from bestarm_agent.providers.hf.generate import HfCall, RowEnds, RowSampler, cut, read_sampling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,12 +25,12 @@ N_PROMPT = 3
 LOGITS = (2.0, 1.0, 0.5, 0.0, -1.0, 1.5, -3.0)
 
 
-def call(text: str = "x", **params: Json) -> Call:
+def call(text: str = "x", **params: Json) -> HfCall:
     request = Request(model="m", text=text, params={"max_tokens": 4, **params})
-    return Call(request, read_sampling(request.params, "m"))
+    return HfCall(request, read_sampling(request.params, "m"))
 
 
-def chosen(calls: Sequence[Call], logits: Sequence[float] = LOGITS, step: int = 0) -> list[int]:
+def chosen(calls: Sequence[HfCall], logits: Sequence[float] = LOGITS, step: int = 0) -> list[int]:
     """The token that each row takes when all see the same logits."""
     ids = torch.zeros((len(calls), N_PROMPT + step), dtype=torch.long)
     scores = torch.tensor([list(logits)] * len(calls), dtype=torch.float32)

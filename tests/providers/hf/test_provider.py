@@ -16,7 +16,7 @@ from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.hf.folder import ModelFolder
-from bestarm_agent.providers.hf.generate import Call, load_engine, read_sampling
+from bestarm_agent.providers.hf.generate import HfCall, load_engine, read_sampling
 from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
 
@@ -316,7 +316,7 @@ def test_an_aborted_engine_ends_at_the_next_token(models: Path) -> None:
     engine = load_engine(folder, dtype="float32", device="cpu", n_threads=1, max_seconds=60)
     engine.abort()
     ended, unfinished = engine.generate(
-        [Call(plain("counting", text), read_sampling(GREEDY, "counting")) for text in ("9", "a")]
+        [HfCall(plain("counting", text), read_sampling(GREEDY, "counting")) for text in ("9", "a")]
     )
     assert ended == Reply("", usage=Usage(input=1, output=1))
     assert isinstance(unfinished, ProviderError)

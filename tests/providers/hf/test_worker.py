@@ -16,7 +16,7 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.generate import BatchEngine, Call, Sampling
+from bestarm_agent.providers.hf.generate import BatchEngine, HfCall, Sampling
 from bestarm_agent.providers.hf.worker import HfOptions, Worker, next_batch
 from bestarm_agent.providers.local import ModelMemory
 
@@ -33,7 +33,7 @@ class Cardboard(BatchEngine):
         self.go = threading.Semaphore(0)
         self._is_free = is_free
 
-    def generate(self, calls: Sequence[Call]) -> list[Reply | ProviderError]:
+    def generate(self, calls: Sequence[HfCall]) -> list[Reply | ProviderError]:
         texts = [call.request.text or "" for call in calls]
         self.batches.append(texts)
         self.started.release()
@@ -66,8 +66,8 @@ class Ticking:
         return self._now
 
 
-def call(text: str) -> Call:
-    return Call(Request(model="m", text=text), Sampling())
+def call(text: str) -> HfCall:
+    return HfCall(Request(model="m", text=text), Sampling())
 
 
 def worker_of(
@@ -334,14 +334,15 @@ def test_an_unloaded_model_is_loaded_again_when_it_is_needed() -> None:
     assert len(loads) == 2
 
 
-def waiting(*shapes: tuple[int, int]) -> list[Call]:
+def waiting(*shapes: tuple[int, int]) -> list[HfCall]:
     """Calls by the length of their prompts and ``max_tokens``, the oldest first."""
     return [
-        Call(Request(model="m", text="x" * length), Sampling(max_tokens=n)) for length, n in shapes
+        HfCall(Request(model="m", text="x" * length), Sampling(max_tokens=n))
+        for length, n in shapes
     ]
 
 
-def batches(calls: list[Call], max_batch: int, max_tokens: int) -> list[list[Call]]:
+def batches(calls: list[HfCall], max_batch: int, max_tokens: int) -> list[list[HfCall]]:
     found = []
     while calls:
         found.append(next_batch(calls, max_batch, max_tokens))
@@ -372,7 +373,7 @@ def test_a_batch_holds_the_oldest_and_calls_of_similar_length(
 
 def test_messages_count_by_their_contents() -> None:
     messages = (Message("user", "abc"), Message("assistant", "de"))
-    assert Call(Request(model="m", messages=messages), Sampling()).length == 5
+    assert HfCall(Request(model="m", messages=messages), Sampling()).length == 5
 
 
 @given(

@@ -18,7 +18,7 @@ from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from tests.support.selector_suite import Run, SelectorSuite, World
+from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 
 class TestAuto(SelectorSuite):
@@ -132,7 +132,7 @@ def test_towards_the_end_of_a_budget_duels_go_to_fewer(monkeypatch: pytest.Monke
     world = World.bernoulli([0.6] * 20, 400, 9)
     spread = []
     for budget in (800, None):
-        run = Run(Pairs(Auto(Problem(20, 400, seed=4, budget=budget))), world).go(600)
+        run = WorldRun(Pairs(Auto(Problem(20, 400, seed=4, budget=budget))), world).go(600)
         before = run.selector.table.n_trials.copy()
         run.go(200)
         new = run.selector.table.n_trials - before
@@ -238,7 +238,9 @@ def with_hidden_failures(seed: int) -> World:
 def test_a_candidate_whose_failures_are_void_is_not_called_the_probable_best() -> None:
     for seed in range(12):
         world = with_hidden_failures(seed)
-        selector = Run(Pairs(Auto(Problem(6, 200, seed=seed, budget=400))), world).go(400).selector
+        selector = (
+            WorldRun(Pairs(Auto(Problem(6, 200, seed=seed, budget=400))), world).go(400).selector
+        )
         verdict, estimates = selector.best(), selector.estimates()
         assert verdict.best == 0  # of what could be measured it has the highest mean
         assert verdict.probability is None
@@ -251,7 +253,7 @@ def test_a_candidate_whose_failures_are_void_is_not_called_the_probable_best() -
 def test_void_pulls_that_cannot_change_the_winner_leave_the_probability() -> None:
     world = World.bernoulli([0.9, 0.3, 0.2], 200, 3)
     world.states[:, ::20] = State.VOID
-    selector = Run(Pairs(Auto(Problem(3, 200, seed=1))), world).go(200).selector
+    selector = WorldRun(Pairs(Auto(Problem(3, 200, seed=1))), world).go(200).selector
     assert selector.table.void_share[0] > 0.0
     probability = selector.best().probability
     assert probability is not None
@@ -263,7 +265,7 @@ def test_void_pulls_that_cannot_change_the_winner_leave_the_probability() -> Non
 def test_the_probability_that_is_told_is_the_winners_and_no_other_is_higher(n_pulls: int) -> None:
     world = World.bernoulli(np.random.default_rng(0).uniform(0.3, 0.7, 300), 200, 2)
     selector = Pairs(Auto(Problem(300, 200, seed=1, budget=n_pulls)))
-    Run(selector, world).go(n_pulls)
+    WorldRun(selector, world).go(n_pulls)
     chance = selector.rule.belief().chance
     assert chance is not None
     verdict = selector.best()
@@ -275,12 +277,14 @@ def test_the_probability_that_is_told_is_the_winners_and_no_other_is_higher(n_pu
 
 
 def test_a_single_candidate_is_not_called_probably_the_best() -> None:
-    selector = Run(Pairs(Auto(Problem(1, 20))), World.bernoulli([0.5], 20, 1)).go(10).selector
+    selector = WorldRun(Pairs(Auto(Problem(1, 20))), World.bernoulli([0.5], 20, 1)).go(10).selector
     assert selector.best().probability is None
 
 
 def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
-    run = Run(Pairs(Auto(Problem(8, 60, seed=1))), World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1))
+    run = WorldRun(
+        Pairs(Auto(Problem(8, 60, seed=1))), World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1)
+    )
     run.go(200)
     rows = [[p.example for p in run.pairs if p.candidate == i] for i in range(8)]
     longest = max(rows, key=len)
@@ -291,7 +295,7 @@ def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
 @pytest.mark.slow
 def test_pulls_go_to_those_that_may_be_best() -> None:
     world = World.bernoulli([0.8, 0.75, *np.linspace(0.05, 0.4, 18)], 300, 2)
-    selector = Run(Pairs(Auto(Problem(20, 300, seed=3))), world).go(900).selector
+    selector = WorldRun(Pairs(Auto(Problem(20, 300, seed=3))), world).go(900).selector
     n = selector.table.n_trials
     assert n[:2].sum() > 350
     assert n.min() >= 3
@@ -304,7 +308,7 @@ def test_pulls_go_to_those_that_may_be_best() -> None:
 def test_the_rank_floor_keeps_all_candidates_in_play(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 1.0)
     world = World.bernoulli([0.9, *np.linspace(0.1, 0.3, 9)], 400, 4)
-    with_floor = Run(Pairs(Auto(Problem(10, 400))), world).go(600).selector
+    with_floor = WorldRun(Pairs(Auto(Problem(10, 400))), world).go(600).selector
     order = np.argsort(-with_floor.table.n_trials)
     load = with_floor.table.n_trials[order] * np.arange(1, 11)
     assert load.max() < 1.6 * load.min()
@@ -312,7 +316,7 @@ def test_the_rank_floor_keeps_all_candidates_in_play(monkeypatch: pytest.MonkeyP
 
 def test_pending_pulls_move_no_estimate() -> None:
     world = World.bernoulli(np.linspace(0.3, 0.7, 6), 80, 5)
-    run = Run(Pairs(Auto(Problem(6, 80, seed=2))), world).go(150)
+    run = WorldRun(Pairs(Auto(Problem(6, 80, seed=2))), world).go(150)
     while run.waiting:
         run.tell()
     before = run.selector.estimates().mean
@@ -322,7 +326,7 @@ def test_pending_pulls_move_no_estimate() -> None:
 
 def test_many_pulls_at_once_spread_out() -> None:
     world = World.bernoulli([0.7, 0.69, 0.68, 0.2, 0.2, 0.2], 300, 6)
-    run = Run(Pairs(Auto(Problem(6, 300, seed=1))), world).go(120)
+    run = WorldRun(Pairs(Auto(Problem(6, 300, seed=1))), world).go(120)
     while run.waiting:
         run.tell()
     before = run.selector.table.n_trials.copy()
@@ -335,7 +339,7 @@ def test_many_pulls_at_once_spread_out() -> None:
 def test_a_clear_winner_stops_the_run_on_paired_evidence() -> None:
     world = World.bernoulli([0.9, 0.3, 0.25, 0.2], 400, 7)
     selector = Pairs(Auto(Problem(4, 400, stop_when_separated=True)))
-    run = Run(selector, world).finish()
+    run = WorldRun(selector, world).finish()
     assert selector.stopped() is Stop.SEPARATED
     assert selector.best().best == 0
     assert selector.best().guarantee is Guarantee.ANYTIME_VALID
@@ -344,9 +348,9 @@ def test_a_clear_winner_stops_the_run_on_paired_evidence() -> None:
 
 @pytest.mark.slow
 def test_once_it_is_convinced_it_aims_at_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pulls(seed: int, *, stop: bool = True) -> Run:
+    def pulls(seed: int, *, stop: bool = True) -> WorldRun:
         world = World.bernoulli([0.8, 0.5, *[0.45] * 6], 400, seed)
-        return Run(Pairs(Auto(Problem(8, 400, seed=seed, stop_when_separated=stop))), world)
+        return WorldRun(Pairs(Auto(Problem(8, 400, seed=seed, stop_when_separated=stop))), world)
 
     runs = [pulls(seed).finish() for seed in range(4)]
     reasons = [event.reason for event in runs[0].events if isinstance(event, Ask)]
@@ -389,7 +393,7 @@ def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
     for seed in range(30):
         world = World.bernoulli([0.5, 0.5, 0.5], 60, 100 + seed)
         selector = Pairs(Auto(Problem(3, 60, seed=seed, stop_when_separated=True)))
-        Run(selector, world).finish()
+        WorldRun(selector, world).finish()
         means = world.mean(3, 60)
         stopped += selector.stopped() is Stop.SEPARATED
         wrong += means[selector.best().best] < means.max() - 1e-9
@@ -399,7 +403,7 @@ def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
 
 def test_examples_that_join_fall_anywhere_in_the_order() -> None:
     world = World.bernoulli(np.linspace(0.2, 0.8, 5), 90, 8)
-    run = Run(Pairs(Auto(Problem(5, 40, seed=5))), world).go(100)
+    run = WorldRun(Pairs(Auto(Problem(5, 40, seed=5))), world).go(100)
     run.grow(candidates=0, examples=50)
     n_old = len(run.pairs)
     run.go(60)
@@ -431,7 +435,7 @@ def test_money_spent_narrows_the_choice() -> None:
 def test_a_barred_leader_is_no_longer_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 0.0)
     world = World.bernoulli([0.9, 0.6, 0.5, 0.1], 300, 10)
-    run = Run(Pairs(Auto(Problem(4, 300, seed=1))), world).go(200)
+    run = WorldRun(Pairs(Auto(Problem(4, 300, seed=1))), world).go(200)
     while run.waiting:
         run.tell()
     assert run.selector.best().best == 0

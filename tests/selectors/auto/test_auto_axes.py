@@ -12,7 +12,7 @@ from bestarm_agent.selectors.auto.factor_model import OneFactor
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
-from tests.support.selector_suite import Run, SelectorSuite, World
+from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 
 def grid(*sizes: int) -> IntArray:
@@ -41,16 +41,16 @@ def regret(world: World, axes: IntArray | None, seed: int, n_pulls: int) -> floa
     """Run ``auto`` on the world; return how far its answer is from the best mean."""
     k, n = world.scores.shape
     selector = Pairs(Auto(Problem(k, n, seed=seed, axes=axes, track_intervals=False)))
-    Run(selector, world).go(n_pulls)
+    WorldRun(selector, world).go(n_pulls)
     means = world.scores.mean(axis=1)
     return float(means.max() - means[selector.best().best])
 
 
 def test_candidates_without_shared_levels_are_asked_as_without_axes() -> None:
     world = additive((3, 4), 0, 40)
-    plain = Run(Pairs(Auto(Problem(12, 40, seed=2))), world, 3).go(120)
+    plain = WorldRun(Pairs(Auto(Problem(12, 40, seed=2))), world, 3).go(120)
     alone = Problem(12, 40, seed=2, axes=np.column_stack([np.arange(12), np.zeros(12, int)]))
-    assert Run(Pairs(Auto(alone)), world, 3).go(120).pairs == plain.pairs
+    assert WorldRun(Pairs(Auto(alone)), world, 3).go(120).pairs == plain.pairs
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_it_says_what_it_expects_of_candidates_not_tried() -> None:
     sizes = (6, 25)
     world, axes = additive(sizes, 3), grid(*sizes)
     selector = Pairs(Auto(Problem(150, 200, seed=3, axes=axes)))
-    Run(selector, world).go(120)
+    WorldRun(selector, world).go(120)
     untried = selector.table.n_trials == 0
     assert untried.sum() > 50
     expected, true = selector.estimates().mean[untried], world.scores.mean(axis=1)[untried]
@@ -94,7 +94,7 @@ def test_candidates_that_join_with_levels_are_known_by_them() -> None:
     axes = grid(4, 10)
     world = World.bernoulli([0.2 + 0.2 * model for model in axes[:, 0]], 60, seed=1)
     selector = Pairs(Auto(Problem(40, 60, seed=1, axes=axes)))
-    Run(selector, world).go(100)
+    WorldRun(selector, world).go(100)
     selector.add_candidates(2, axes=np.array([[0, 99], [3, 99]]))
     worst, best = selector.estimates().mean[40:]
     assert best - worst > 0.3
@@ -120,7 +120,7 @@ def test_wrong_axes_are_named() -> None:
 def test_pairs_in_flight_spread_out_over_the_grid() -> None:
     world, axes = additive((5, 8), 2, 100), grid(5, 8)
     selector = Pairs(Auto(Problem(40, 100, seed=2, axes=axes)))
-    Run(selector, world).go(80)
+    WorldRun(selector, world).go(80)
     asked = [ask.pair for ask in selector.ask(20)]
     assert len(set(asked)) == 20
     assert len({pair.candidate for pair in asked}) > 3
@@ -129,7 +129,7 @@ def test_pairs_in_flight_spread_out_over_the_grid() -> None:
 def test_many_pulls_hand_over_to_the_model_without_axes() -> None:
     world, axes = additive((3, 4), 4, 60), grid(3, 4)
     rule = Auto(Problem(12, 60, seed=4, axes=axes))
-    run = Run(Pairs(rule), world)
+    run = WorldRun(Pairs(rule), world)
     run.go(20)
     models = [type(rule._model)]
     run.go(120)

@@ -15,7 +15,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State
 from bestarm_agent.stats.history import Factors, HistoryModel, Validation
-from tests.support.selector_suite import Run, SelectorSuite, World
+from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 
 def lesson(factors: Factors, gain: float = 0.5) -> HistoryModel:
@@ -51,7 +51,7 @@ def test_a_history_that_predicts_too_little_is_left_aside() -> None:
         selector = make_selector("auto", problem, history=history)
         assert isinstance(selector.rule, Auto)
         assert not selector.rule.uses_history
-        asked.append(Run(selector, world).go(60).pairs)
+        asked.append(WorldRun(selector, world).go(60).pairs)
     assert asked[0] == asked[1]
 
 
@@ -69,7 +69,7 @@ def test_history_is_judged_by_the_scores_of_the_run(kind: str) -> None:
         scores = (rng.random(chance.shape) < chance).astype(float)
         world = World(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
         rule = Auto(Problem(10, 300, seed=seed, budget=900, track_intervals=False), history=told)
-        Run(Pairs(rule), world).go(900)
+        WorldRun(Pairs(rule), world).go(900)
         believed += rule.uses_history
     assert believed >= 9 if kind == "right" else believed <= 1
 
@@ -86,7 +86,7 @@ def test_history_saves_pulls_where_it_knows_the_examples() -> None:
             history = lesson(factors) if given else None
             problem = Problem(8, 200, seed=seed, budget=200, track_intervals=False)
             selector = Pairs(Auto(problem, history=history))
-            Run(selector, world).go(200)
+            WorldRun(selector, world).go(200)
             right[given] += selector.best().best == 0
     assert right[True] >= right[False] + 4
 
@@ -94,7 +94,7 @@ def test_history_saves_pulls_where_it_knows_the_examples() -> None:
 def test_examples_that_join_are_taken_for_average_ones() -> None:
     selector = Pairs(Auto(Problem(3, 20, seed=2), history=lesson(made_up(20))))
     world = World.bernoulli([0.4, 0.6, 0.8], 40, 3)
-    run = Run(selector, world)
+    run = WorldRun(selector, world)
     run.go(20)
     run.grow(examples=20)
     rule = selector.rule
@@ -111,7 +111,7 @@ def test_estimates_are_never_what_cannot_be() -> None:
     factors = Factors(np.where(np.arange(200) < 140, 5.0, 0.0), np.ones((200, 1)))
     for seed, world in enumerate(islice(worlds(factors, np.linspace(1.5, -0.5, 6)), 3)):
         selector = Pairs(Auto(Problem(6, 200, seed=seed, budget=700), history=lesson(factors)))
-        Run(selector, world).go(700)
+        WorldRun(selector, world).go(700)
         table, mean = selector.table, selector.estimates().mean
         missing = table.n_examples - table.n_scored
         assert (table.total <= 200 * mean + 1e-9).all()

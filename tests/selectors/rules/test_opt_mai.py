@@ -19,7 +19,7 @@ from bestarm_agent.selectors.rules.opt_mai import (
     one_leaves_per_phase,
 )
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
-from tests.support.selector_suite import Run, SelectorSuite, World
+from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 
 class TestOptMai(SelectorSuite):
@@ -85,7 +85,7 @@ def test_no_worker_is_pulled_often() -> None:
     for seed in range(4):
         selector = Pairs(OptMai(Problem(164, 800, seed=seed, budget=1640), top_k=20))
         world = World.bernoulli(np.linspace(0.4, 1.0, 164), 800, seed)
-        Run(selector, world).finish()
+        WorldRun(selector, world).finish()
         assert 30 < selector.table.n_trials.max() <= 57
         assert selector.table.n_asked <= 1640
 
@@ -94,7 +94,7 @@ def test_no_worker_is_pulled_often() -> None:
 def test_the_chosen_set_has_the_size_wanted(top_k: int, in_flight: int) -> None:
     selector = Pairs(OptMai(Problem(40, 200, budget=1200), top_k=top_k))
     world = World.bernoulli(np.linspace(0.1, 0.9, 40), 200, seed=top_k)
-    Run(selector, world, in_flight).finish()
+    WorldRun(selector, world, in_flight).finish()
     chosen, truth = selector.top(), world.mean(40, 200)
     assert len(set(chosen)) == top_k
     regret = np.sort(truth)[::-1][:top_k].mean() - truth[list(chosen)].mean()
@@ -217,7 +217,7 @@ def test_equal_candidates_leave_at_random() -> None:
 def test_the_synchronised_rule_compares_on_common_examples() -> None:
     selector = Pairs(SuccessiveRejects(Problem(6, 50, budget=120)))
     world = World.bernoulli(np.linspace(0.2, 0.7, 6), 50, seed=4)
-    Run(selector, world).finish()
+    WorldRun(selector, world).finish()
     table = selector.table
     longest = max((table.row(i) for i in range(6)), key=len)
     order = [int(table.example[seq]) for seq in longest]
@@ -230,7 +230,7 @@ def pulls(selector: Pairs, scores: Sequence[float], in_flight: int = 1) -> list[
     shape = (len(scores), selector.table.n_examples)
     states = np.full(shape, int(State.DONE), dtype=np.int8)
     world = World(np.broadcast_to(np.array(scores)[:, None], shape), states)
-    Run(selector, world, in_flight).finish()
+    WorldRun(selector, world, in_flight).finish()
     return [int(n) for n in selector.table.n_trials]
 
 
@@ -338,8 +338,8 @@ def test_latency_moves_no_decision() -> None:
         problem = Problem(9, 80, seed=seed, budget=300)
         rule = SuccessiveRejects(problem)
         alone, crowded = Pairs(SuccessiveRejects(problem)), Pairs(rule)
-        Run(alone, world).finish()
-        Run(crowded, world, in_flight=16, seed=seed).finish()
+        WorldRun(alone, world).finish()
+        WorldRun(crowded, world, in_flight=16, seed=seed).finish()
         n_closed = len(rule._field.dropped)
         assert n_closed >= 6
         assert dropped(crowded)[:n_closed] == dropped(alone)[:n_closed]

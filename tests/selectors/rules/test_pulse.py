@@ -18,7 +18,7 @@ from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Guarantee, Pair, Problem, State, Tell
 from bestarm_agent.stats.history import Factors, HistoryModel, Validation
 from tests.support.published_programs import PublishedPulse
-from tests.support.selector_suite import Run, SelectorSuite, World
+from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 FloatArray = NDArray[np.float64]
 USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, n_candidates=50)
@@ -229,7 +229,7 @@ def test_what_joins_is_average() -> None:
 
 
 def play(selector: Pairs, world: World, n: int) -> list[Pair]:
-    return Run(selector, world).go(n).pairs
+    return WorldRun(selector, world).go(n).pairs
 
 
 @pytest.mark.parametrize(

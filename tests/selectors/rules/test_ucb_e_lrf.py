@@ -15,7 +15,7 @@ from bestarm_agent.selectors.rules.ucb_e_lrf import (
 )
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from tests.support.selector_suite import Run, SelectorSuite, World, finish_pending
+from tests.support.selector_suite import SelectorSuite, World, WorldRun, finish_pending
 
 
 class TestUcbELrf(SelectorSuite):
@@ -45,7 +45,9 @@ def cells_of(selector: Pairs) -> SeenCells:
 def test_one_by_one_it_is_algorithm_2() -> None:
     """Redone by hand: warm-up, then fit, argmax of B, and the b examples of the largest R."""
     k, n, batch, world = 12, 40, 7, correlated_world(12, 40, seed=2)
-    run = Run(Pairs(UcbELrf(Problem(k, n), batch=batch, warm_up=0.2, members=16, eta=3.0)), world)
+    run = WorldRun(
+        Pairs(UcbELrf(Problem(k, n), batch=batch, warm_up=0.2, members=16, eta=3.0)), world
+    )
     run.go(96)  # T0 = 0.2 * 480
     draws = KeyedRandom(0, "low-rank")
     model = LowRankEnsemble(k, n, draws.at(0), n_members=16)
@@ -70,7 +72,7 @@ def test_one_by_one_it_is_algorithm_2() -> None:
 
 def test_the_warm_up_is_random_and_says_so() -> None:
     selector = Pairs(UcbELrf(Problem(10, 40), batch=4, warm_up=0.1))
-    run = Run(selector, World.with_failures((10, 40), 1)).go(60)
+    run = WorldRun(selector, World.with_failures((10, 40), 1)).go(60)
     reasons = [event.reason for event in run.events if isinstance(event, Ask)]
     assert set(reasons[:40]) == {"random"}
     assert set(reasons[40:]) == {"spread"}
@@ -91,7 +93,7 @@ def test_a_fit_ends_the_batch_under_way() -> None:
     rule = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8)
     selector = Pairs(rule)
     world = correlated_world(10, 40, seed=5)
-    run = Run(selector, world).go(40)
+    run = WorldRun(selector, world).go(40)
     run.tell()
     n_fits = rule._n_fits
     asks = run.ask(10)
@@ -105,7 +107,7 @@ def test_a_fit_ends_the_batch_under_way() -> None:
 
 def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> None:
     rule = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8, eta=2.0)
-    run = Run(Pairs(rule), correlated_world(10, 40, seed=6)).go(40)
+    run = WorldRun(Pairs(rule), correlated_world(10, 40, seed=6)).go(40)
     run.tell()
     before = rule._bonus()
     [ask] = run.ask()
@@ -120,13 +122,13 @@ def test_a_candidate_that_never_works_draws_no_batch_after_batch() -> None:
     world = correlated_world(8, 60, seed=7)
     world.states[3] = State.VOID
     selector = Pairs(UcbELrf(Problem(8, 60), batch=4, members=8, eta=0.5))
-    Run(selector, world).go(240)
+    WorldRun(selector, world).go(240)
     assert selector.table.n_trials[3] < 20
     assert selector.ranking()[-1] == 3
 
 
 def test_a_new_candidate_is_tried_at_once() -> None:
-    run = Run(
+    run = WorldRun(
         Pairs(UcbELrf(Problem(8, 60), batch=4, members=8)), correlated_world(9, 60, seed=8)
     ).go(60)
     run.grow(candidates=1)
@@ -142,7 +144,7 @@ def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
     def regret(make: type[Rule], seed: int) -> float:
         world = correlated_world(k, n, seed)
         selector = Pairs(make(Problem(k, n, seed=seed, track_intervals=False)))
-        Run(selector, world).go(n_pulls)
+        WorldRun(selector, world).go(n_pulls)
         finish_pending(selector, world)
         truth = world.mean(k, n)
         return float(truth.max() - truth[selector.best().best])
@@ -153,7 +155,7 @@ def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
 
 def test_its_intervals_are_a_models_opinion() -> None:
     selector = Pairs(UcbELrf(Problem(20, 80), batch=8, members=16))
-    run = Run(selector, correlated_world(20, 80, seed=9)).go(40)
+    run = WorldRun(selector, correlated_world(20, 80, seed=9)).go(40)
     early = selector.estimates()
     np.testing.assert_allclose(early.upper - early.lower, 1 - early.n / 80)
     run.go(360)
@@ -169,6 +171,6 @@ def test_its_intervals_are_a_models_opinion() -> None:
 def test_a_heuristic_interval_never_stops_a_run() -> None:
     selector = Pairs(UcbELrf(Problem(3, 60, stop_when_separated=True), batch=4, members=8))
     world = World.bernoulli([0.0, 1.0, 0.0], 60, seed=1)
-    run = Run(selector, world).go(150)
+    run = WorldRun(selector, world).go(150)
     assert len(run.pairs) == 150
     assert selector.stopped() is None

@@ -11,7 +11,7 @@ from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
-    Answer,
+    ApiAnswer,
     Wire,
     chat_messages,
     count,
@@ -62,12 +62,12 @@ def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
     return "\n\n".join(str(m["content"]) for m in messages[:first]), messages[first:]
 
 
-def _decode(body: Mapping[str, Json]) -> Answer:
+def _decode(body: Mapping[str, Json]) -> ApiAnswer:
     content = body.get("content")
     if not isinstance(content, list):
         malformed("it holds no content")
     usage = mapping(body.get("usage"))
-    return Answer(
+    return ApiAnswer(
         text=joined(content, "text"),
         finish=_FINISH.get(body.get("stop_reason"), Finish.STOP),
         usage=_usage(usage),

@@ -9,7 +9,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Position, Request
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
-    Answer,
+    ApiAnswer,
     Wire,
     chat_messages,
     items,
@@ -51,7 +51,7 @@ def _named_schema(schema: Mapping[str, Json]) -> dict[str, Json]:
     return {"name": title if isinstance(title, str) else "answer", "schema": schema, "strict": True}
 
 
-def _decode_chat(body: Mapping[str, Json]) -> Answer:
+def _decode_chat(body: Mapping[str, Json]) -> ApiAnswer:
     choice = _first_choice(body)
     message = choice.get("message")
     if not isinstance(message, Mapping):
@@ -74,8 +74,8 @@ def _answer(
     reason: Json = None,
     logprobs: tuple[Position, ...] | None = None,
     prefix: tuple[str, str] = ("prompt", "completion"),
-) -> Answer:
-    return Answer(
+) -> ApiAnswer:
+    return ApiAnswer(
         text=refusal or content,
         finish=Finish.REFUSAL if refusal else _FINISH.get(reason, Finish.STOP),
         usage=openai_usage(mapping(body.get("usage")), prefix),
@@ -89,7 +89,7 @@ def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[
     return {"prompt": request.text, **own_params(request), "max_tokens": limit}
 
 
-def _decode_completion(body: Mapping[str, Json]) -> Answer:
+def _decode_completion(body: Mapping[str, Json]) -> ApiAnswer:
     choice = _first_choice(body)
     content = text(choice.get("text"))
     if content is None:
@@ -125,7 +125,7 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
     return body
 
 
-def _decode_response(body: Mapping[str, Json]) -> Answer:
+def _decode_response(body: Mapping[str, Json]) -> ApiAnswer:
     output = body.get("output")
     if not isinstance(output, list):
         malformed("it holds no output")

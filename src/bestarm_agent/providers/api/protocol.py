@@ -62,7 +62,7 @@ _MAX_OUTPUT = 2_000_000  # longer than any model generates; a larger count is a 
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiAnswer:
     """A decoded response."""
 
     text: str  # the answer
@@ -164,7 +164,7 @@ def _token(value: Mapping[str, Json]) -> Token | None:
     return Token(word, min(0.0, float(logprob)))
 
 
-def charged_usage(answer: Answer, bound: Usage, facts: ModelFacts) -> Usage:
+def charged_usage(answer: ApiAnswer, bound: Usage, facts: ModelFacts) -> Usage:
     """Return the token counts to charge: those reported if they are possible, else an upper bound.
 
     A server may ignore the longest answer allowed, so longer ones are accepted up to the model's
@@ -181,7 +181,7 @@ def charged_usage(answer: Answer, bound: Usage, facts: ModelFacts) -> Usage:
 
 
 def notices(
-    request: Request, answer: Answer, bound: Usage, charged: Usage, also: str
+    request: Request, answer: ApiAnswer, bound: Usage, charged: Usage, also: str
 ) -> Iterator[str]:
     """Yield remarks for users about one answer; a run counts equal remarks.
 
@@ -243,7 +243,7 @@ class Wire:
     # writes the body of a request, given the longest answer in tokens; without "model"
     encode: Callable[[Request, ModelFacts, int], dict[str, Json]]
     # reads the body of a response; raises MalformedError
-    decode: Callable[[Mapping[str, Json]], Answer]
+    decode: Callable[[Mapping[str, Json]], ApiAnswer]
     headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
 
     def params_of(self, facts: ModelFacts) -> frozenset[str]:

@@ -31,7 +31,7 @@ from bestarm_agent.providers.api.errors import body_failure, call_failure
 from bestarm_agent.providers.api.headers import allowances, header_cost
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
-    Answer,
+    ApiAnswer,
     MalformedError,
     Wire,
     charged_usage,
@@ -317,7 +317,7 @@ class ApiProvider(Provider[ApiOptions]):
         self,
         known: _Model,
         request: Request,
-        answer: Answer,
+        answer: ApiAnswer,
         usage: Usage,
         headers: Mapping[str, str],
     ) -> int | None:
@@ -365,7 +365,7 @@ def _post(client: Any, wire: Wire, body: dict[str, Json]) -> Awaitable[Response]
     return sent
 
 
-def _without_keys(answer: Answer, keys: tuple[str, ...]) -> Answer:
+def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:
     """Remove our own key from an answer that repeats it."""
     shown, model, tier = (
         without_traces(text, keys) for text in (answer.text, answer.model, answer.tier or "")

@@ -64,7 +64,7 @@ def read_sampling(params: Mapping[str, Json], model: str) -> Sampling:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class HfCall:
     """A request with its parameters parsed; equal to itself only."""
 
     request: Request
@@ -95,7 +95,7 @@ class BatchEngine:
         self._max_seconds = max_seconds
         self._aborted = False
 
-    def generate(self, calls: Sequence[Call]) -> list[Reply | ProviderError]:
+    def generate(self, calls: Sequence[HfCall]) -> list[Reply | ProviderError]:
         """Answer calls of one ``max_tokens``, in their order; blocks.
 
         The usage of a reply includes the end-of-text token.
@@ -117,7 +117,7 @@ class BatchEngine:
         """Stop generating at the next token; may be called from any thread."""
         self._aborted = True
 
-    def _limit(self, call: Call, n_prompt: int) -> int:
+    def _limit(self, call: HfCall, n_prompt: int) -> int:
         """Return the most tokens of a reply; rows that the context cuts shorter go separately.
 
         A row that has ended runs on with the others, and must not run out of positions.
@@ -128,7 +128,7 @@ class BatchEngine:
         return min(call.sampling.max_tokens, context_length - n_prompt)
 
     def _answer(
-        self, calls: Sequence[Call], prompts: Sequence[list[int]], limit: int
+        self, calls: Sequence[HfCall], prompts: Sequence[list[int]], limit: int
     ) -> list[Reply | ProviderError]:
         generated, lengths = self._run(calls, prompts, limit)
         n_outputs, ended_by_eos = self._count(generated, lengths)
@@ -151,7 +151,7 @@ class BatchEngine:
         return results
 
     def _run(
-        self, calls: Sequence[Call], prompts: Sequence[list[int]], limit: int
+        self, calls: Sequence[HfCall], prompts: Sequence[list[int]], limit: int
     ) -> tuple[Tensor, Tensor]:
         """Return generated tokens, (B, T <= limit), and the tokens before each row's stop text."""
         import torch
@@ -240,7 +240,7 @@ class RowSampler:
     less noisy. ``calls`` has one entry per row, ``n_prompt`` counts the tokens of padded prompts.
     """
 
-    def __init__(self, calls: Sequence[Call], n_prompt: int, device: str = "cpu") -> None:
+    def __init__(self, calls: Sequence[HfCall], n_prompt: int, device: str = "cpu") -> None:
         import torch
 
         samplings = [call.sampling for call in calls]
@@ -343,7 +343,7 @@ def _invert(probabilities: Tensor, uniform: Tensor) -> Tensor:
     return index.clamp(max=probabilities.shape[1] - 1)
 
 
-def _uniforms(calls: Sequence[Call]) -> NDArray[np.float64]:
+def _uniforms(calls: Sequence[HfCall]) -> NDArray[np.float64]:
     """Return numbers in [0, 1), (B, T) for T the longest reply; zeros for greedy rows."""
     uniforms = np.zeros((len(calls), max(call.sampling.max_tokens for call in calls)))
     streams: dict[int, KeyedRandom] = {}

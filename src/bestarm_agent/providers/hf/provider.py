@@ -17,7 +17,7 @@ from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.folder import ModelFolder, content_digests, locate
-from bestarm_agent.providers.hf.generate import Call, Dtype, Sampling, load_engine, read_sampling
+from bestarm_agent.providers.hf.generate import Dtype, HfCall, Sampling, load_engine, read_sampling
 from bestarm_agent.providers.hf.tokenizer import import_transformers
 from bestarm_agent.providers.hf.worker import HfOptions, Worker
 from bestarm_agent.providers.local import (
@@ -149,7 +149,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
                 f"model {request.model} has no chat template and cannot take messages; give it a "
                 "plain-text prompt, or put a chat_template.jinja into its folder",
             )
-        return await worker.submit(Call(request, sampling))
+        return await worker.submit(HfCall(request, sampling))
 
     async def _create_worker(self, model: str) -> Worker:
         async with self._creating:

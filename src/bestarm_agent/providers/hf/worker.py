@@ -15,11 +15,11 @@ from pydantic import Field
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.generate import BatchEngine, Call, Dtype
+from bestarm_agent.providers.hf.generate import BatchEngine, Dtype, HfCall
 from bestarm_agent.providers.local import LocalModel, LocalOptions, ModelMemory, averaged
 
 _T = TypeVar("_T")
-_Replies: TypeAlias = dict[Call, asyncio.Future[Reply]]  # to calls, the oldest first
+_Replies: TypeAlias = dict[HfCall, asyncio.Future[Reply]]  # to calls, the oldest first
 
 _GATHER_SECONDS, _MAX_WAITS = 0.005, 10  # a growing batch waits so long, so often, for more
 
@@ -46,7 +46,7 @@ class HfOptions(LocalOptions):
     dtype: Dtype = "float32"  # type of the weights in memory, whatever it is on disk
 
 
-def next_batch(waiting: Sequence[Call], max_batch: int, max_tokens: int) -> list[Call]:
+def next_batch(waiting: Sequence[HfCall], max_batch: int, max_tokens: int) -> list[HfCall]:
     """Choose the calls that are generated together, among those that wait, the oldest first.
 
     A batch runs until its longest reply is done, so only calls of one ``max_tokens`` share it; all
@@ -60,7 +60,7 @@ def next_batch(waiting: Sequence[Call], max_batch: int, max_tokens: int) -> list
             and replies included; a larger call goes alone.
     """
 
-    def fits(n_rows: int, longest: Call) -> bool:
+    def fits(n_rows: int, longest: HfCall) -> bool:
         return n_rows <= max_batch and n_rows * (longest.length + limit) <= max_tokens
 
     oldest = waiting[0]
@@ -109,7 +109,7 @@ class Worker(LocalModel):
         """True if the weights are in memory."""
         return self._engine is not None
 
-    async def submit(self, call: Call) -> Reply:
+    async def submit(self, call: HfCall) -> Reply:
         """Answer one call; raises ProviderError."""
         self._check()
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -213,7 +213,7 @@ class Worker(LocalModel):
             reason = f"model {self.name} failed on {len(replies)} calls: {error!r}"
             _fail(replies, failure(FailureKind.INTERNAL, reason))
 
-    def _generate(self, calls: Sequence[Call]) -> tuple[list[Reply | ProviderError], float]:
+    def _generate(self, calls: Sequence[HfCall]) -> tuple[list[Reply | ProviderError], float]:
         if self._engine is None:
             raise RuntimeError("the model is not loaded")
         start = self._clock()
