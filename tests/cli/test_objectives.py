@@ -35,7 +35,7 @@ def test_the_exit_code_tells_an_answer_that_is_not_established(
     done = select(capsys, tmp_path, *under("3"), "--budget-pulls", "60")
     assert done.code == 3
     assert "Asked for: the best that costs at most $3 per 1,000 calls" in done.out
-    assert "is not established at 90%" in done.out
+    assert "not shown yet" in done.out
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ def test_a_run_stops_at_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> N
     found = json.loads(invoke(capsys, "select", "-c", path, *flags, folder=tmp_path).out)
     assert (found["ended"], found["established"], found["separated"]) == ("within", True, False)
     assert found["margin"] <= found["within"] == 0.15
-    assert "90% sure that it is within 0.15 of the best" in found["how_sure"]
+    assert "is within 0.15 of the best on your 200 examples (90%)" in found["said"]
 
 
 @pytest.mark.parametrize(

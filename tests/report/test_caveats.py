@@ -13,7 +13,7 @@ from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.engine.results.standing import Standing, cost_breakdown
 from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.words import budget_line, caveat, caveat_lines, how_sure, passed_caps
+from bestarm_agent.report.words import budget_line, caveat, caveat_lines, first_line, passed_caps
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.store.run_state import CandidateTotals
@@ -43,7 +43,8 @@ def test_voids_that_could_change_the_winner_are_said() -> None:
     assert standing.best is not None
     assert standing.best.candidate.label == "a"
     assert standing.is_provisional
-    assert standing.probability is None
+    assert standing.new_examples is not None
+    assert standing.new_examples.probability is None
     assert caveat(standing) == " (provisional: void pairs could change who wins)"
     assert caveat_lines(standing) == [
         (
@@ -52,16 +53,15 @@ def test_voids_that_could_change_the_winner_are_said() -> None:
             "b [0.700, 0.700], 0 void",
         )
     ]
-    assert "the rule's model" not in how_sure(standing)
-    found = standing_json(standing)
-    assert found["probability_of_best"] is None
-    assert found["provisional"] is True
+    assert "likely" not in first_line(standing)
+    assert standing_json(standing)["provisional"] is True
 
 
 def test_voids_that_cannot_change_the_winner_leave_the_probability() -> None:
     standing = with_voids(1, 2, other=0.2)
     assert not standing.is_provisional
-    assert standing.probability is not None
+    assert standing.new_examples is not None
+    assert standing.new_examples.probability is not None
     assert caveat(standing) == ""
     assert caveat_lines(standing) == []
 
@@ -69,7 +69,7 @@ def test_voids_that_cannot_change_the_winner_leave_the_probability() -> None:
 def test_an_unseen_candidate_leaves_the_winner_open() -> None:
     standing = standing_with(["a", "b", "c"], [[1.0], [0.0], []], n_examples=10)
     assert caveat(standing) == " (provisional: 1 of 3 candidates have no score)"
-    assert standing.probability is None
+    assert standing.new_examples is None or standing.new_examples.probability is None
     assert caveat_lines(standing) == [
         ("Unseen", "1 of 3 candidates have no score, and may be better")
     ]
@@ -78,7 +78,7 @@ def test_an_unseen_candidate_leaves_the_winner_open() -> None:
 def test_a_single_candidate_is_not_called_the_best() -> None:
     standing = standing_with(["a"], [[1.0, 0.0]], n_examples=10)
     assert caveat(standing) == " (provisional: the only candidate)"
-    assert how_sure(standing) == "it is the only candidate: nothing was compared"
+    assert first_line(standing) == "a is the only candidate; nothing was compared."
 
 
 def test_a_passed_cap_is_said_first_with_its_size_and_reason(

@@ -36,7 +36,7 @@ def test_one_leader_throughout_is_a_fixed_pair_at_a_lower_bar() -> None:
     for value in (1 + 0.9 - scores[1]) / 2:
         wager.push(float(value))
     assert set(pairs.leaders) == {0}
-    assert pairs._highest(-1, np.inf).tolist()[:2] == pytest.approx([1.0, wager.wealth])
+    assert [pairs.wealth(-1, row) for row in (0, 1)] == pytest.approx([1.0, wager.wealth])
     assert pairs.rejected().tolist() == [False, True, True]
 
 
@@ -55,8 +55,7 @@ def test_the_odds_follow_the_pair_when_the_leader_changes() -> None:
         fair, growth = (half - drawn) / (n - place), n / (n - place)
         stakes = np.minimum(np.array(sizes) * np.sqrt(fair) * growth, 0.98)
         factors = factors * (1 + stakes * (x / fair - 1))
-    pairs.rejected()
-    assert pairs._wealth[-1].now[2] == pytest.approx(np.dot(shares, factors))
+    assert pairs.wealth(-1, 2) == pytest.approx(np.dot(shares, factors))
 
 
 def test_the_leader_is_committed_when_a_place_is_first_asked() -> None:
@@ -71,11 +70,12 @@ def test_the_leader_is_committed_when_a_place_is_first_asked() -> None:
     pairs.ask(1)
     awaited.append(pairs.awaited)  # asked, and not told: nothing to do but wait
     assert awaited == [1, None]
-    assert (pairs._highest(-1, np.inf)[[0, 2]] > 0).all()
-    assert pairs._wealth[-1].n.tolist() == [1, 1, 1]
+    pairs.rejected()
+    [wealth] = pairs._wealth.values()
+    assert wealth.n.tolist() == [1, 1, 1]
     push(pairs, 1, 1, 0.0, 0.0)
     pairs.rejected()
-    assert pairs._wealth[-1].n.tolist() == [2, 2, 2]
+    assert wealth.n.tolist() == [2, 2, 2]
 
 
 def test_looking_often_changes_nothing() -> None:
@@ -87,8 +87,10 @@ def test_looking_often_changes_nothing() -> None:
         often.rejected()
         often.awaited  # noqa: B018
     assert once.leaders == often.leaders
-    wealth = np.minimum(once._highest(-1, 20.0), 20.0)  # once it is enough nobody goes on
-    assert wealth.tolist() == pytest.approx(np.minimum(often._highest(-1, 20.0), 20.0).tolist())
+    once.rejected()
+    [at_once], [in_steps] = once._wealth.values(), often._wealth.values()
+    wealth = np.minimum(at_once.highest, 20.0)  # once it is enough nobody goes on
+    assert wealth.tolist() == pytest.approx(np.minimum(in_steps.highest, 20.0).tolist())
 
 
 def test_leaders_that_were_committed_stay_for_rows_that_join() -> None:

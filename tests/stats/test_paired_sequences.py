@@ -185,7 +185,8 @@ def test_state_grows_with_the_leaders_not_with_the_pairs() -> None:
     pairs.beaten_by(7)
     pairs.beaten_by(8)
     pairs.rejected()
-    assert sorted(pairs._wealth) == [-1, 7, 8]  # the committed leaders, and two rows
+    opponents = sorted(test.opponent for test in pairs._wealth)
+    assert opponents == [-1, 7, 8]  # the committed leaders, and two rows
 
 
 def test_void_cells_count_at_their_worst_for_the_challenger() -> None:

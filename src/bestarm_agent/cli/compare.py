@@ -23,7 +23,7 @@ from bestarm_agent.cli.stores import find_run
 from bestarm_agent.engine.results.compare import Flip, PairedComparison
 from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome
 from bestarm_agent.errors import ConfigError, counted
-from bestarm_agent.report.words import marked, question_of, safe
+from bestarm_agent.report.words import comparison_line, marked, question_of, safe
 from bestarm_agent.study import Archive
 
 _CONFIDENCE = 0.95  # of the interval
@@ -91,7 +91,7 @@ def _marked(before: str, differs: str, after: str, width: int) -> Text:
 
 
 def _print(found: PairedComparison) -> None:
-    a, b, gap = safe(found.a), safe(found.b), found.difference
+    a, b = safe(found.a), safe(found.b)
     click.echo(f"A = {a}\nB = {b}")
     for line in found.changed:
         click.echo(f"    {safe(line)}")
@@ -110,14 +110,7 @@ def _print(found: PairedComparison) -> None:
         ],
     )
     click.echo(f"\nmean of A {found.mean_a:.3f}, of B {found.mean_b:.3f}")
-    click.echo(
-        f"A - B: {gap.value:+.3f}, [{gap.lower:+.3f}, {gap.upper:+.3f}] at {found.confidence:.0%} "
-        f"over all {found.n_examples:,} examples; holds if examples were drawn at random, "
-        "as `auto` does"
-    )
-    test = "sign test" if found.graded else "McNemar's exact test"
-    about = "for a number of examples like these, fixed in advance"
-    click.echo(f"{test}: p = {found.p_value:.3g}; {about}\n")
+    click.echo(comparison_line(found) + "\n")
     if found.flips:
         click.echo(f"They differ on {counted(len(found.flips), 'example')}:")
     else:

@@ -96,7 +96,8 @@ app = _group(
         _command(
             "select",
             "run",
-            f"{_STUDY} selector history confidence confirm {_CAPS} seed in_flight {_CALLS} quiet",
+            f"{_STUDY} selector history confidence aim confirm {_CAPS} seed in_flight {_CALLS} "
+            "quiet",
             """Find the best candidate from a small part of the calls.""",
         ),
         _command(

@@ -95,9 +95,14 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "confidence": Option(
         "--confidence",
-        "Certainty of the best that stops the run, and that exit code 3 misses.",
+        "Confidence of all that is shown; if it is not shown, the exit code is 3.",
         float,
         "selector.confidence",
+    ),
+    "aim": Option(
+        "--for",
+        "Examples for which it must be shown who leads: seen (of the study) or new.",
+        key="stop.for",
     ),
     "confirm": Option(
         "--confirm",

@@ -22,6 +22,7 @@ from bestarm_agent.report.words import (
     duration,
     estimate,
     estimates_line,
+    first_line,
     hidden_line,
     interval,
     latest_failure_line,
@@ -36,7 +37,6 @@ from bestarm_agent.report.words import (
     state,
     time_left,
     used_line,
-    verdict_line,
     waits_line,
 )
 
@@ -118,7 +118,7 @@ class PlainLines:
             return
         self._next = standing.seconds + self._every
         parts = [duration(standing.seconds), used_line(standing), budget_line(standing)]
-        parts.append(verdict_line(standing))
+        parts.append(first_line(standing))
         if standing.waits:
             parts.append(waits_line(standing.waits))
         self._console.print(" | ".join(parts), markup=False, highlight=False, soft_wrap=True)

@@ -34,14 +34,15 @@ from bestarm_agent.report.words import (
     budget_line,
     caveat,
     caveat_lines,
+    confirmation_json,
     duration,
     effects_line,
     ending,
+    first_line,
     hidden_line,
-    how_sure,
     limit_text,
     measures_line,
-    number_json,
+    new_examples_json,
     number_lines,
     objective_text,
     outlook,
@@ -102,15 +103,11 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
 
 
 def _verdict_lines(standing: Standing) -> list[str]:
-    best, graded = standing.best, standing.graded
+    graded, stopped = standing.graded, standing.end == End.FAILURES and not standing.established
+    title = "Best yet: " if stopped else "Winner:   "
+    lines = [f"{title} {first_line(standing)}{caveat(standing)}"]
     if standing.objective is not None:
-        lines = _objective_lines(standing.objective, caveat(standing), graded=graded)
-    else:
-        winner = "" if best is None else placed(best, graded=graded) + caveat(standing)
-        stopped = standing.end == End.FAILURES and not standing.established
-        title = "Best yet: " if stopped else "Winner:   "
-        lines = [f"{title} {winner}"] if best is not None else []
-    lines.append(f"How sure:  {how_sure(standing)}")
+        lines += _objective_lines(standing.objective, graded=graded)
     lines += [f"{title + ':':<11}{text}" for title, text in number_lines(standing)]
     said = (measures_line(standing.winner), weakest_line(standing), outlook(standing))
     titles = ("Measures:", "Weakest:", "Forecast:")
@@ -143,15 +140,13 @@ def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
     return [f"Failed:    {counts} of {whom}; mostly: {shortened(safe(most), _MESSAGE)}"]
 
 
-def _objective_lines(result: ObjectiveResult, caveat: str, *, graded: bool) -> list[str]:
+def _objective_lines(result: ObjectiveResult, *, graded: bool) -> list[str]:
     lines = [f"Asked for: {objective_text(result.spec)}"]
     if result.answer is None:
         why = ": no candidate keeps the limits" if result.established else " of those seen so far"
-        lines.append(f"Winner:    none{why}")
-    else:
-        lines.append(f"Winner:    {placed(result.answer, graded=graded)}{caveat}")
-        lines += [f"Limit:     {limit_text(one)}" for one in result.answer.limits]
-    return lines
+        return [*lines, f"Fits:      none{why}"]
+    lines.append(f"Seen:      {placed(result.answer, graded=graded)}")
+    return lines + [f"Limit:     {limit_text(one)}" for one in result.answer.limits]
 
 
 def standing_json(standing: Standing, report: Path | None = None) -> dict[str, object]:
@@ -164,19 +159,19 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
         "ended": standing.end,
         "best": _row_json(standing.best),
         "winner": _row_json(standing.winner),
-        "winner_mean": number_json(standing),
+        "new_examples": new_examples_json(standing),
+        "confirmed": confirmation_json(standing),
         "objective": _objective_json(standing.objective),
         "established": standing.established,
         "runner_up": _row_json(standing.runner_up),
         "separated": standing.separated,
         "margin": standing.margin,
         "within": standing.within,
-        "probability_of_best": standing.probability,
         "provisional": standing.is_provisional,
         "caps_passed": passed_caps(standing),
         "confidence": standing.confidence,
         "guarantee": standing.guarantee.value,
-        "how_sure": how_sure(standing),
+        "said": first_line(standing),
         "selector": standing.selector,
         "asked": standing.asked,
         "told": standing.told,

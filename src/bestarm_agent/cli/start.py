@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
@@ -31,15 +31,14 @@ from bestarm_agent.engine.setup.calls_outside_runs import FirstCall, make_first_
 from bestarm_agent.engine.setup.history import learn_from_history
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.plan import (
-    POWER,
-    Detectable,
     Plan,
     examples_to_detect,
     kept_back,
     make_plan,
+    resolution_of,
 )
 from bestarm_agent.errors import ConfigError, counted
-from bestarm_agent.report.words import cost_text, money, safe, seconds_text
+from bestarm_agent.report.words import cost_text, money, resolution_line, safe, seconds_text
 from bestarm_agent.study import Study, open_mode
 
 _DEMO = ("study.yaml", "dataset.jsonl", "answers.jsonl.gz")
@@ -96,7 +95,7 @@ def plan(given: Given, detect: float | None) -> None:
     if given.as_json:
         shown = asdict(found) | ({} if kept is None else {"confirm": asdict(kept)})
         if needed is not None:
-            shown |= {"detect": needed.once, "detect_at_all_times": needed.at_all_times}
+            shown |= {"detect": {f"{share:g}": count for share, count in needed.items()}}
         print_json(shown)
         return
     _print_plan(found, parts.judge.name)
@@ -105,8 +104,8 @@ def plan(given: Given, detect: float | None) -> None:
             f"Kept back: {kept.examples:,} examples for the winner, whose mean on such will be "
             f"known to about ±{kept.half_width:.2f}"
         )
-    if needed is not None:
-        _print_needed(found, needed)
+    if needed is not None and detect is not None:
+        _print_needed(found, detect, needed)
 
 
 def _parts(given: Given) -> StudyParts:
@@ -118,23 +117,23 @@ def _say(text: str) -> None:
     print_line(stdout_console(), text)
 
 
-def _print_needed(plan: Plan, needed: Detectable) -> None:
+def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) -> None:
     _say(
-        f"A difference of {needed.difference:g} between two candidates, found with probability "
-        f"{POWER:g} at {1 - needed.error:.0%} on common examples, scored 0 or 1; there are "
-        f"{counted(plan.n_examples, 'example')}:"
+        f"To show a difference of {difference:g} between two candidates for new examples, 80% of "
+        f"the time, takes about so many; there are {counted(plan.n_examples, 'example')}:"
     )
     print_table(
-        numbers("one of the two is right on", "McNemar's test, once", "a run, at all times"),
+        [*numbers("answers that differ", "examples"), Column("", "end")],
         [
-            [f"{float(share):.0%}", f"{once:,}", f"{needed.at_all_times[share]:,}"]
-            for share, once in needed.once.items()
+            [f"{share:.0%}", f"{count:,}", "" if count <= plan.n_examples else "too few here"]
+            for share, count in needed.items()
         ],
     )
-    _say(
-        f"A run may look after every answer, and is right for all {plan.n_candidates} candidates "
-        f"together; of the {needed.n_examples:,} examples to choose by it needs all at most."
-    )
+    if min(needed.values()) > plan.n_examples:
+        _say(
+            f"The dataset is too small for a difference of {difference:g}: add examples, or do not "
+            "pay for telling such candidates apart."
+        )
 
 
 def _print_plan(plan: Plan, judge: str) -> None:
@@ -144,6 +143,7 @@ def _print_plan(plan: Plan, judge: str) -> None:
         f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')} = "
         f"{counted(grid, 'pair')}{share if plan.pulls < grid else ''}; scorer {judge}"
     )
+    _say(resolution_line(plan.n_examples, plan.resolution))
     rows = {"expected, at most": plan.expected, "worst case": plan.worst}
     if plan.expected == plan.worst:
         rows = {"at most": plan.worst}
@@ -184,6 +184,7 @@ def try_(given: Given) -> int:
     else:
         for line in _lines(calls):
             click.echo(line)
+        _say(resolution_line(len(parts.examples), resolution_of(parts)))
     return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
 
 

@@ -70,7 +70,14 @@ def allow_also(schema: dict[str, Any], *others: dict[str, Any]) -> None:
 class StrictModel(BaseModel):
     """A mapping that is immutable, and without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, defer_build=True, serialize_by_alias=True
+    )
+
+    @classmethod
+    def written_keys(cls) -> list[str]:
+        """Return the keys of the mapping, as a file has them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
 
 class StudyModel(StrictModel):

@@ -599,12 +599,20 @@ def _seconds(minutes: float | None) -> float | None:
 
 
 class StopSpec(StudyModel):
-    """When a run may stop though the best is not established."""
+    """When a run may stop before its budget is spent."""
 
     within: Inside | None = Field(
         None,
         description="Stop once the leading candidate is shown to be at most this far below the "
-        "best, in (0, 1), at the confidence of `selector`.",
+        "best, in (0, 1), at the confidence of `selector`. Left out: stop once those that are open "
+        "are nearer to the leading one than the examples can tell apart.",
+    )
+    for_: Literal["seen", "new"] = Field(
+        "seen",
+        alias="for",
+        description="For which examples it must be shown who leads: `seen`, those of the study, or "
+        "`new`, examples like them, which takes more calls. It ends, too, when the examples cannot "
+        "show it.",
     )
 
 
@@ -1027,7 +1035,7 @@ class StudyConfig(StudyModel):
     )
     stop: StopSpec = Field(
         default_factory=StopSpec,
-        description="When to stop though the best is not established; left out: never.",
+        description="When a run may stop before its budget is spent.",
     )
     certify: CertifySpec | None = Field(
         None,

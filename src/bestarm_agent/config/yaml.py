@@ -373,7 +373,7 @@ def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
     key = f"`{dotted(at)}`" if at else "the study"
     model = model_at(root, at[:-1])
     if details["type"] == "extra_forbidden":
-        valid = model.model_fields if model is not None else ()
+        valid = model.written_keys() if model is not None else ()
         if len(at) == 1 and str(at[0]) in _SAMPLING:
             return f"unknown key {key}; did you mean `params.{at[0]}`?"
         if len(at) == 1 and (nested := _nested_keys(root, str(at[0]))):
@@ -391,7 +391,7 @@ def _nested_keys(root: type[StudyModel], name: str) -> str:
     for part in root.model_fields:
         model = model_at(root, (part,))
         if model is not None and get_origin(root.model_fields[part].annotation) is not tuple:
-            for inner in model.model_fields:
+            for inner in model.written_keys():
                 keys.setdefault(inner, []).append(f"`{part}.{inner}`")
     if name not in keys and get_close_matches(name, root.model_fields):
         return ""
@@ -435,7 +435,7 @@ def _hint(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
     if details["type"].startswith("greater") and at[0] == "budget":
         return "; leave it out for no such cap"
     if details["type"] == "model_type" and (model := model_at(root, at)) is not None:
-        keys = ", ".join(f"`{key}`" for key in list(model.model_fields)[:_MOST_KEYS])
+        keys = ", ".join(f"`{key}`" for key in model.written_keys()[:_MOST_KEYS])
         return f"; keys that it takes: {keys}"
     return hint_of(details)
 

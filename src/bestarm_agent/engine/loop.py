@@ -46,7 +46,7 @@ from bestarm_agent.engine.record import RunRecord, score_of
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, State, Stop, both
 
-_SETTLED = (Stop.SEPARATED, Stop.WITHIN)
+_SETTLED = (Stop.SEPARATED, Stop.WITHIN, Stop.LEVEL)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 _ENOUGH_TO_JUDGE_FAILURES = 20
 # While pairs are spared, at most so many are in flight, or one for each candidate, or this share of
@@ -60,6 +60,7 @@ class End(StrEnum):
     SEPARATED = "separated"  # the answer is established at the confidence asked for
     EXHAUSTED = "exhausted"  # every pair that may be asked was evaluated
     INDIFFERENT = "indifferent"  # what is left cannot matter
+    LEVEL = "level"  # those that are open are nearer than the examples can tell apart
     WITHIN = "within"  # the answer is shown to be good enough
     VERDICT = "verdict"  # a certification has its verdicts
     SERVED = "served"  # a router answered every prompt

@@ -33,7 +33,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in
 from bestarm_agent.interop.inspect_race import Lanes
-from bestarm_agent.report.words import how_sure, shortened, verdict_line
+from bestarm_agent.report.words import first_line, shortened
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 
@@ -386,8 +386,8 @@ class Race:
         """
         standing = self.standing()
         if standing.winner is None:
-            return "; ".join([verdict_line(standing), *self._why_void()])
-        return f"{verdict_line(standing)}; {how_sure(standing)}"
+            return "; ".join([first_line(standing), *self._why_void()])
+        return first_line(standing)
 
     def _why_void(self) -> list[str]:
         told = self.lanes.record.state.told.values() if self.lanes is not None else ()

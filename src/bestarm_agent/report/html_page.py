@@ -45,7 +45,6 @@ from bestarm_agent.report.words import (
     ending,
     estimate,
     headline,
-    how_sure,
     interval,
     is_clear,
     latest_verdicts,
@@ -568,7 +567,6 @@ def _page() -> Template:
         sentence=_sentence,
     )
     environment.globals.update(
-        how_sure=how_sure,
         headline=headline,
         outlook=outlook,
         caveat=caveat,

@@ -17,7 +17,6 @@ from bestarm_agent.report.words import (
     estimate,
     headline,
     hidden_line,
-    how_sure,
     interval,
     limit_text,
     number_lines,
@@ -75,8 +74,8 @@ def _table(heads: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> l
 
 def _verdict(standing: Standing) -> list[str]:
     name, said = headline(standing)
-    lines = [f"**{escaped(name)}** {said}{caveat(standing)}"]
-    lines += ["", f"{how_sure(standing)}."] if standing.winner else []
+    lines = [f"**{escaped(name)}** {escaped(said)}{caveat(standing)}"]
+    lines += [""] if standing.winner else []
     objective = standing.objective
     if objective is not None and objective.answer is not None:
         lines += [f"Limit: {escaped(limit_text(one))}." for one in objective.answer.limits]

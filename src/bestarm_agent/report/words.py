@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from math import ceil, floor, inf, isnan, log10
 
@@ -16,13 +16,14 @@ from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Objective, Object
 from bestarm_agent.domain.outcome import Scored, Vote
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed
-from bestarm_agent.engine.results.effects import LEVEL, AxisEffects, axis_effects, forecast
+from bestarm_agent.engine.results.effects import AxisEffects, axis_effects, forecast
+from bestarm_agent.engine.results.new_examples import NewExamples
 from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.slices import SliceMean
 from bestarm_agent.engine.results.standing import (
     LimitState,
-    ObjectiveResult,
     Row,
     RowLimit,
     RowMeasure,
@@ -32,6 +33,7 @@ from bestarm_agent.engine.results.standing import (
 from bestarm_agent.errors import counted
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, USUAL_DIFFERING
 from bestarm_agent.store.run_state import RunState
 
 _QUESTION = 400  # characters at the end of a prompt
@@ -187,8 +189,10 @@ def estimates_line(rows: Sequence[Row]) -> str:
 
 
 def interval(row: Row) -> str:
-    """Write a candidate's interval."""
+    """Write a candidate's interval; none where every example was seen."""
     width = row.upper - row.lower
+    if not width:
+        return "all seen"
     return f"[{share(row.lower, width)}, {share(row.upper, width)}]"
 
 
@@ -227,49 +231,6 @@ def measure(found: Measure) -> tuple[str, str]:
     return value, f"[{found.lower:.3f}, {found.upper:.3f}]"
 
 
-def verdict_line(standing: Standing) -> str:
-    """Say in a few words who leads."""
-    best = standing.winner
-    if best is None or best.estimate is None:
-        return "no score yet"
-    word: str = Status.BEST if standing.established else Status.LEADING
-    if word is Status.BEST and standing.objective is None and not standing.is_best:
-        word = "good enough"
-    return f"{word}: {placed(best, graded=standing.graded)}"
-
-
-def how_sure(standing: Standing) -> str:
-    """Say how sure the verdict is, and by which guarantee."""
-    level = f"{standing.confidence:.0%}"
-    if len(standing.rows) == 1:
-        return "it is the only candidate: nothing was compared"
-    if standing.guarantee is Guarantee.HEURISTIC:
-        return f"best guess; the intervals are {Guarantee.HEURISTIC}: no guarantee"
-    if standing.objective is not None:
-        return _how_sure_of(standing.objective, standing.guarantee)
-    word = "certain" if standing.guarantee is Guarantee.EXACT else f"{level} sure"
-    if standing.separated:
-        return f"{word} that it is the best ({_meaning(standing.guarantee)})"
-    if standing.margin == 0:
-        equals = f"but {_others(standing)} may be as good"
-        return f"{word} that none is better, {equals} ({_meaning(standing.guarantee)})"
-    if standing.established:
-        near = f"it is within {standing.within:g} of the best"
-        return f"{word} that {near}; {_others(standing)} may be it ({_meaning(standing.guarantee)})"
-    doubt = f"at {level} {_doubt(standing)} ({_meaning(standing.guarantee)})"
-    return f"best guess: {doubt}{_opinion(standing.probability)}"
-
-
-def _opinion(probability: float | None) -> str:
-    """Quote the selection rule's own model, which may be wrong."""
-    if probability is None:
-        return ""
-    likely = f"{probability:.0%}"
-    if not 0.01 <= probability <= 0.99:
-        likely = "over 99%" if probability > 0.99 else "under 1%"
-    return f"; the rule's model, which guarantees nothing, gives it {likely}"
-
-
 def objective_text(spec: ObjectiveSpec) -> str:
     """Describe an objective.
 
@@ -297,41 +258,6 @@ def price_text(price: Measure | None) -> str:
         return mean
     ends = (money(round(end * NANOS_PER_USD)) for end in (price.lower, price.upper))
     return f"{mean} [{', '.join(ends)}]"
-
-
-def _how_sure_of(result: ObjectiveResult, guarantee: Guarantee) -> str:
-    aim = objective_text(result.spec)
-    if result.established and result.answer is None:
-        return f"{result.confidence:.0%} sure that no candidate keeps the limits, at all times"
-    if result.established:
-        word = "certain" if guarantee is Guarantee.EXACT else f"{result.confidence:.0%} sure"
-        return f"{word} that it is {aim} ({_meaning(guarantee)})"
-    within = ""
-    if result.margin is not None and result.margin < 1:
-        within = f"; it is within {ceil(1000 * result.margin) / 1000:.3f} of the best that counts"
-    return (
-        f"best guess: that this is {aim} is not established at {result.confidence:.0%}{within} "
-        f"({_meaning(guarantee)})"
-    )
-
-
-def _doubt(standing: Standing) -> str:
-    """Say how far the leading candidate may be from the best, and how many others may be it."""
-    rest = f"{_others(standing)} cannot be ruled out"
-    if standing.margin is None or standing.margin >= 1:
-        return rest
-    return f"it is within {ceil(1000 * standing.margin) / 1000:.3f} of the best, and {rest}"
-
-
-def _others(standing: Standing) -> str:
-    count = len(standing.rivals)
-    return f"{count} other{'s' if count != 1 else ''}"
-
-
-def _meaning(guarantee: Guarantee) -> str:
-    if guarantee is Guarantee.EXACT:
-        return "exact: every example was seen"
-    return "anytime-valid intervals over all candidates, finite sample"
 
 
 def safe_lines(text: str) -> str:
@@ -427,13 +353,14 @@ _SHOWN_LABELS = 3
 _LEAST_USED = 0.02  # of the budget, before the time left is guessed
 
 _ENDINGS: Mapping[str, str] = {
-    "separated": "what was asked for is established",
+    "separated": "the answer is settled",
     "exhausted": "nothing is left to ask",
     "indifferent": "what is left cannot change the answer",
+    "level": "those still open are nearer to each other than these examples can tell apart",
     "within": "the leading candidate is shown to be good enough",
     "verdict": "every verdict is in",
     "served": "every prompt was answered",
-    "budget": "it cannot pay another pair",
+    "budget": "the budget cannot pay another pair",
     "interrupted": "it was stopped",
     "failures": "too many pairs could not be measured, or a model cannot be called",
     "error": "something unexpected happened",
@@ -512,11 +439,11 @@ def ending(end: str | None) -> str:
 
     Example:
         >>> ending("exhausted"), ending(None)
-        ('ended: exhausted (nothing is left to ask)', 'ended: not yet')
+        ('ended: nothing is left to ask', 'not ended yet')
     """
     if end is None:
-        return "ended: not yet"
-    return f"ended: {end}" + (f" ({_ENDINGS[end]})" if end in _ENDINGS else "")
+        return "not ended yet"
+    return f"ended: {_ENDINGS.get(end, end)}"
 
 
 def what_next(end: str | None) -> str:
@@ -636,34 +563,184 @@ def slices_json(standing: Standing) -> list[dict[str, object]]:
 
 
 def headline(standing: Standing) -> tuple[str, str]:
-    """Return the name of the winner and what the sentence says of it; no name before a score."""
-    winner = standing.winner
-    if winner is None:
-        return "", "No score yet" if standing.best is None else "No candidate fits yet"
-    return safe(winner.candidate.label), _said(standing)
+    """Return who is named, and what the first sentence says; nobody is named before a score.
 
-
-def _said(standing: Standing) -> str:
+    Two statements: who leads on the examples of the study, and whether a call could change that;
+    and what holds for new examples like them.
+    """
+    winner, n = standing.winner, standing.n_examples
+    if winner is None or winner.estimate is None:
+        if standing.objective is None or standing.best is None:
+            return "", "No score yet."
+        if standing.objective.established:
+            return "", f"No candidate keeps the limits ({standing.objective.confidence:.0%})."
+        return "", "No candidate fits yet."
+    name = safe(winner.candidate.label)
     if len(standing.rows) == 1:
-        return "is the only candidate; nothing was compared."
+        return name, "is the only candidate; nothing was compared."
+    if n < FEWEST_EXAMPLES:
+        has = seen(winner, graded=standing.graded)
+        return name, (
+            f"leads with {has} {seen_title(graded=standing.graded)}, but "
+            f"{counted(n, 'example')} are too few to choose by; use at least {FEWEST_EXAMPLES}."
+        )
+    found = standing.new_examples
+    if found is not None and found.level_with and not found.shown and _is_over(standing):
+        return _level(standing, name, found)
+    said = _choice(standing)
+    return name, f"{said} {_on_new(standing, found)}" if found is not None else said
+
+
+def first_line(standing: Standing) -> str:
+    """Write the ``headline`` in one line."""
+    return " ".join(headline(standing)).strip()
+
+
+def _is_over(standing: Standing) -> bool:
+    return standing.established or standing.level or standing.end in ("exhausted", "indifferent")
+
+
+def _choice(standing: Standing) -> str:
+    """Say who leads on the examples of the study, and whether a call could change that."""
+    n, sure = f"{standing.n_examples:,}", f"{standing.confidence:.0%}"
     if standing.guarantee is Guarantee.HEURISTIC:
-        return "leads; its intervals guarantee nothing."
-    if standing.objective is not None:
-        return "is the answer." if standing.established else "is the best guess."
-    if standing.separated:
-        exact = standing.guarantee is Guarantee.EXACT
-        sure = "certain" if exact else f"{standing.confidence:.0%} sure"
-        return f"is the best ({sure})."
+        return f"leads on your {n} examples, by a model that guarantees nothing."
+    result = standing.objective
+    if result is not None:
+        aim = objective_text(result.spec)
+        if result.established:
+            return f"is {aim} on your {n} examples ({sure})."
+        near = ""
+        if result.margin is not None and result.margin < 1:
+            near = f"; it is within {_up(result.margin)} of the best that counts"
+        return f"is the best guess for {aim} on your {n} examples: not shown yet{near}."
+    if standing.is_best or (standing.guarantee is Guarantee.EXACT and standing.established):
+        return f"leads on your {n} examples, and no remaining call would change that."
+    if standing.level:
+        return f"leads on your {n} examples so far, and the rest would hardly say more."
+    if not standing.for_new and standing.established:
+        return f"is within {standing.within:g} of the best on your {n} examples ({sure})."
     count = len(standing.rivals)
-    if standing.margin == 0:
-        return f"is as good as any; {count} {_ahead_of(count)} may be as good."
-    if standing.established:
-        return f"is within {standing.within:g} of the best ({standing.confidence:.0%} sure)."
-    return f"leads; {count} {_ahead_of(count)} {'is' if count == 1 else 'are'} still possible."
+    what = f"{counted(count, 'other')} {'is' if count == 1 else 'are'} still open"
+    near = ""
+    if standing.margin is not None and standing.margin < 1:
+        near = f" (at most {_up(standing.margin)} better)"
+    return f"leads on your {n} examples so far; {what}{near}."
 
 
-def _ahead_of(count: int) -> str:
-    return "other" if count == 1 else "others"
+def _on_new(standing: Standing, found: NewExamples) -> str:
+    """Say what holds for new examples."""
+    width = found.upper - found.lower
+    low, mean, high = (share(x, width) for x in (found.lower, found.mean, found.upper))
+    said = f"For new examples like them: {mean} [{low}, {high}]; "
+    level = f"{found.confidence:.0%}"
+    if found.shown:
+        reach = f", or within {standing.within:g} of them" if standing.within else ""
+        return f"{said}ahead of all others{reach}: shown ({level})."
+    if not found.leads:
+        return f"{said}nothing is shown about others."
+    nearest = min(found.leads, key=lambda one: one.mean)
+    more = len(found.leads) - 1
+    others = f" and of {more} more by more" if more else ""
+    low, mean, high = (_signed_share(x) for x in (nearest.lower, nearest.mean, nearest.upper))
+    ahead = f"ahead of {safe(nearest.candidate)} by {mean} [{low}, {high}]{others}: "
+    likely = "not shown" if found.probability is None else _likely(found.probability)
+    return f"{said}{ahead}{likely}{_would_show(standing, found)}."
+
+
+def _likely(probability: float) -> str:
+    percent = f"{min(max(probability, 0.01), 0.99):.0%}"
+    return f"likely ({percent}), not shown" if probability >= 0.5 else f"not shown ({percent})"
+
+
+def _would_show(standing: Standing, found: NewExamples) -> str:
+    """Say how many more examples would show the lead."""
+    if found.examples_needed is None:
+        return ""
+    more = found.examples_needed - standing.n_examples
+    if more > 0:
+        return f"; about {_about(more)} more examples would show it"
+    return "; the examples that are left would show it (`--for new`)"
+
+
+def comparison_line(found: PairedComparison) -> str:
+    """Say what a comparison shows about new examples."""
+    gap, level = found.difference, f"{found.confidence:.0%}"
+    low, value, high = (_signed_share(x) for x in (gap.lower, gap.value, gap.upper))
+    said = f"for new examples like them: A is ahead of B by {value} [{low}, {high}]: "
+    if found.is_shown:
+        return f"{said}shown ({level})"
+    said += f"not shown; {found.n_examples:,} examples can tell apart about "
+    said += _near(found.resolution)
+    if found.examples_needed is None or abs(gap.value) * 4 < found.resolution:
+        return said
+    return f"{said}, and a difference of {_near(abs(gap.value))} takes about " + (
+        f"{_about(found.examples_needed)}"
+    )
+
+
+def resolution_line(n_examples: int, resolution: float) -> str:
+    """Say what the examples of a study can tell apart, before a call is made.
+
+    Example:
+        >>> print(resolution_line(20, 0.293).partition(" (")[0])
+        20 examples tell apart candidates that differ by about .29
+    """
+    few = f"; fewer than {FEWEST_EXAMPLES} are too few to choose by"
+    return (
+        f"{counted(n_examples, 'example')} tell apart candidates that differ by about "
+        f"{_near(resolution)} (where {USUAL_DIFFERING:.0%} of their answers differ; 80% of the "
+        f"time){few if n_examples < FEWEST_EXAMPLES else ''}"
+    )
+
+
+def _level(standing: Standing, name: str, found: NewExamples) -> tuple[str, str]:
+    """Say that some cannot be told apart, and who is the cheapest of them."""
+    names = [name, *map(safe, found.level_with)]
+    named = f"{', '.join(names[:-1])} and {names[-1]}"
+    if len(names) > _SHOWN_LABELS + 1:
+        named = f"{', '.join(names[:_SHOWN_LABELS])} and {len(names) - _SHOWN_LABELS} more"
+    return named, (
+        f"are level: your {standing.n_examples:,} examples can tell apart about "
+        f"{_near(found.resolution)}; {_cheaper(standing, found)}."
+    )
+
+
+def _cheaper(standing: Standing, found: NewExamples) -> str:
+    """Name the cheapest of those that are level, where prices are known and differ."""
+    winner = standing.winner
+    rows = [row for row in standing.rows if row.candidate.label in found.level_with]
+    rows = [row for row in ([winner] if winner else []) + rows if row.n]
+    costs = [row.spend.usd_nanos / row.n for row in rows]
+    if not (standing.priced and rows and min(costs) > 0 and min(costs) < 0.95 * max(costs)):
+        return "take the cheapest"
+    cheapest = rows[costs.index(min(costs))]
+    part = min(costs) / max(costs)
+    return f"take the cheapest, {safe(cheapest.candidate.label)} ({part:.0%} of the dearest's cost)"
+
+
+def _near(value: float) -> str:
+    """Write a difference with one or two digits.
+
+    Example:
+        >>> _near(0.0761), _near(0.14)
+        ('.08', '.14')
+    """
+    return share(value, 1.0) if value >= 0.01 else f"{value:.3f}".removeprefix("0")
+
+
+def _signed_share(value: float) -> str:
+    """Write a difference; the sign stands where it is negative.
+
+    Example:
+        >>> _signed_share(0.045), _signed_share(-0.003)
+        ('.045', '-.003')
+    """
+    return f"{'-' if round(value, 3) < 0 else ''}{f'{abs(value):.3f}'.removeprefix('0')}"
+
+
+def _up(bound: float) -> str:
+    return f"{ceil(1000 * bound) / 1000:.3f}".removeprefix("0")
 
 
 def outlook(standing: Standing) -> str:
@@ -672,9 +749,7 @@ def outlook(standing: Standing) -> str:
     if found is None:
         return ""
     if found.level:
-        return (
-            f"It can hardly be settled: the leaders differ by less than {LEVEL:g}; take the cheaper"
-        )
+        return ""
     most = f"{_about(found.most)} more pairs ({found.most / standing.grid:.1%} of the grid)"
     return f"About {_about(found.fewest)} to {most} would settle it, if estimates stay"
 
@@ -700,50 +775,15 @@ def is_clear(axis: AxisEffects) -> bool:
 
 
 def number_lines(standing: Standing) -> list[tuple[str, str]]:
-    """Return what holds of the winner's mean in spite of the choice, each as a title and a text."""
-    if standing.winner is None or standing.winner.estimate is None:
-        return []
+    """Return the winner's mean on the examples kept back, if there are, as titles and texts."""
     found = standing.confirmation
-    if found is not None and found.winner is not None:
-        return _confirmed(found, found.winner)
-    if not standing.is_flattering:
-        return []
-    return [("Its mean", _corrected(standing))]
+    return [] if found is None or found.winner is None else _confirmed(found, found.winner)
 
 
-def number_json(standing: Standing) -> dict[str, object] | None:
-    """Return the same as a JSON object; None before the winner has a score."""
-    winner, found = standing.winner, standing.confirmation
-    if winner is None or winner.estimate is None:
-        return None
-    return {
-        "seen": winner.total / winner.n if winner.n else None,
-        "estimate": winner.estimate,
-        "biased_upwards": standing.is_flattering,
-        "interval": [winner.lower, winner.upper] if _is_valid(standing) else None,
-        "confidence": standing.confidence,
-        "confirmed": None if found is None else _confirmation_json(found),
-    }
-
-
-def _is_valid(standing: Standing) -> bool:
-    return standing.guarantee is not Guarantee.HEURISTIC
-
-
-def _corrected(standing: Standing) -> str:
-    """Give the joint interval: it holds for all candidates together, so for whichever is chosen."""
-    winner, count = standing.winner, len(standing.rows)
-    if winner is None:
-        return ""
-    high = f"{estimate(winner)} tends to be too high, as it was chosen for it"
-    if not _is_valid(standing):
-        return f"{high}; no interval holds here, and `confirm` would give a number that does"
-    width = winner.upper - winner.lower
-    return (
-        f"from {share(winner.lower, width)} to {share(winner.upper, width)} over all "
-        f"{standing.n_examples:,} examples, {standing.confidence:.0%} sure in spite of the choice "
-        f"among {count:,}; {high}"
-    )
+def new_examples_json(standing: Standing) -> dict[str, object] | None:
+    """Return what holds for new examples as a JSON object; None where nothing does."""
+    found = standing.new_examples
+    return None if found is None else asdict(found)
 
 
 def _confirmed(found: Confirmation, winner: Confirmed) -> list[tuple[str, str]]:
@@ -768,7 +808,11 @@ def _signed(found: Measure) -> str:
     return f"{value} [{found.lower:+.3f}, {found.upper:+.3f}]"
 
 
-def _confirmation_json(found: Confirmation) -> dict[str, object]:
+def confirmation_json(standing: Standing) -> dict[str, object] | None:
+    """Return the winner's mean on the examples kept back as a JSON object; None without them."""
+    found = standing.confirmation
+    if found is None:
+        return None
     return {
         "held_back": found.held_back,
         "confidence": found.confidence,

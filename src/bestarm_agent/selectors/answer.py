@@ -15,6 +15,15 @@ statements are made. Each holds at all times with probability at least 1 - alpha
 (A) is about the leading one alone. A set of k, a candidate that somebody names, and a race that
 some have left (one of them may have been the best) need (B).
 
+Both are about the mean over the N examples. A third, at the same level, is about *new* examples
+drawn like them:
+
+    (C) how far the leading one is ahead of others, and its own mean
+        common examples: ``PairedSequences.rejected_on_new`` and ``lag_on_new`` at .8 alpha, and the
+        leads of all pairs of candidates, together, at .2 alpha
+        otherwise: the intervals of means
+        the mean of any candidate: at alpha, each at alpha / K
+
 Nothing is worked out before it is looked at, and then from where it stood: what is found does not
 depend on how often one looks.
 """
@@ -22,6 +31,7 @@ depend on how often one looks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import comb
 
 import numpy as np
 
@@ -39,13 +49,15 @@ from bestarm_agent.selectors.types import (
     Stop,
     Verdict,
 )
-from bestarm_agent.stats.betting import MeanInterval
+from bestarm_agent.stats.betting import MeanInterval, bounds_on_new
 from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.new_examples import SHARE_OF_TEST, Lead, lead_of, lead_of_means
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _SHARE_NEW = 0.02  # of the scores, between two looks at whether the best is near enough
 _SLACK = 1e-9  # of means that are equal but for rounding
+_MORE = 1.25  # so many times the examples are worth asking to show for new ones what is beaten here
 
 
 class Answer:
@@ -67,6 +79,8 @@ class Answer:
             is expensive may set it: what that order leaves open counts as not established.
         is_within: whether the best are shown to be within ``problem.within``, as of the last
             review.
+        is_level: whether the leading one and all that are open are nearer to each other than all N
+            examples can tell apart, as of the last review.
     """
 
     def __init__(
@@ -84,7 +98,7 @@ class Answer:
         self.barred: BoolArray = np.empty(0, dtype=np.bool_)
         self.tie_ranks: FloatArray = np.empty(0)
         self.presumed_order: IntArray | None = None
-        self.is_within = False
+        self.is_within = self.is_level = False
         self._pairs: PairedSequences | None = None
         self.restart()
 
@@ -164,7 +178,6 @@ class Answer:
             separated=not tied,
             confidence=self._problem.confidence,
             guarantee=self._guarantee(),
-            probability=self._probability(order[0]),
         )
 
     def tied(self, best: int) -> tuple[int, ...]:
@@ -214,11 +227,15 @@ class Answer:
 
     def review(self, top_k: int) -> None:
         """See whether the best are near enough to stop, whenever 2 % more scores are in."""
-        gap = self._problem.within
-        if gap is None or (n := int(self._table.n_scored.sum())) < self._next_review:
+        gap, ends_level = self._problem.within, self._problem.ends_level and top_k == 1
+        if gap is None and not ends_level:
+            return
+        if (n := int(self._table.n_scored.sum())) < self._next_review:
             return
         self._next_review = n + max(1, int(_SHARE_NEW * n))
-        self.is_within = self._are_within(gap, self.ranking()[:top_k])
+        order = self.ranking()
+        self.is_within = gap is not None and self._are_within(gap, order[:top_k])
+        self.is_level = ends_level and self._are_level(order[0])
 
     def margin(self, candidate: int | None = None) -> float:
         """Bound how far a candidate, by default the leading one, is from the best, in [0, 1].
@@ -235,6 +252,81 @@ class Answer:
         if within is not None and gap > within and self._are_within(within, [leader]):
             return within  # bounds are rounded upwards
         return gap
+
+    # New examples.
+
+    @property
+    def speaks_of_new(self) -> bool:
+        """Return whether anything can be said of new examples: only of a random order."""
+        problem, table = self._problem, self._table
+        is_random = self._exogenous and problem.track_intervals and not table.has_late_examples
+        return is_random and self._now().bounds is None
+
+    @property
+    def level_of_new(self) -> float:
+        """Return the error probability of "ahead of all others on new examples", in (0, 1)."""
+        return SHARE_OF_TEST * (1.0 - self._problem.confidence)
+
+    def open_on_new(self, one: int) -> list[int]:
+        """Return the others that may be better than a candidate on new examples.
+
+        Those that left the competition are not among them.
+        """
+        rivals: list[int] = np.flatnonzero(~self.barred).tolist()
+        rivals.remove(one)
+        if self._pairs is None or self.barred.any():
+            return [other for other in rivals if self.lead(one, other)[0] <= 0.0]
+        self._feed()
+        gone = self._pairs.rejected_on_new(self.level_of_new)
+        return [other for other in rivals if not gone[other]]
+
+    def behind_on_new(self, one: int) -> float:
+        """Bound how far a candidate is behind the best of the others on new examples, in [0, 1].
+
+        0 if it is shown to be ahead of them all.
+        """
+        rivals, behind = self.open_on_new(one), 0.0
+        for other in rivals:
+            if self._pairs is None or self.barred.any():
+                behind = max(behind, -self.lead(one, other)[0])
+            else:
+                behind = self._pairs.lag_on_new(one, other, self.level_of_new, behind)
+        return behind
+
+    def compared(self, one: int, other: int) -> Lead:
+        """Return what is seen of one candidate's lead over another."""
+        if self._pairs is None:
+            table = self._table
+            return lead_of_means(*((table.mean()[i], int(table.n_scored[i])) for i in (one, other)))
+        self._feed()
+        return lead_of(*self._pairs.common(one, other))
+
+    def lead(self, one: int, other: int) -> tuple[float, float]:
+        """Bound the lead of one candidate over another on new examples, in [-1, 1].
+
+        The bounds of all pairs hold together, at all times.
+        """
+        if self._pairs is None:
+            (lower, upper), (least, most) = self.mean_on_new(one), self.mean_on_new(other)
+            return lower - most, upper - least
+        self._feed()
+        n_pairs = max(1, comb(self._table.n_candidates, 2))
+        alpha = (1.0 - SHARE_OF_TEST) * (1.0 - self._problem.confidence) / n_pairs
+        return self._pairs.difference(one, other, alpha, on_new=True)
+
+    def mean_on_new(self, candidate: int) -> tuple[float, float]:
+        """Bound a candidate's mean on new examples; the bounds of all hold together."""
+        table, alpha = self._table, 1.0 - self._problem.confidence
+        _, low, high = told_prefix(table, candidate, 0)
+        return bounds_on_new(low, high, alpha / table.n_candidates, table.n_examples)
+
+    def _are_level(self, leader: int) -> bool:
+        """Tell whether the leading one is level with all that are open."""
+        if self._pairs is None or not self.speaks_of_new:
+            return False
+        rivals = np.flatnonzero(self._rivals_of_leader(leader, self._bounds())).tolist()
+        n, level = self._table.n_examples, self.level_of_new
+        return bool(rivals) and all(self.compared(leader, j).is_level(n, level) for j in rivals)
 
     def _works_out_settled(self, top_k: int) -> bool:
         if not (self._exogenous or self._is_exact()):
@@ -291,9 +383,25 @@ class Answer:
             return self._rivals_of_any(leader, bounds, self.barred)
         self._feed()
         least, most = self._table.certain()
-        rivals: BoolArray = ~self._pairs.rejected() & (most >= least[leader] - _SLACK)
+        if self._problem.for_new:
+            rivals = ~self._pairs.rejected_on_new(self.level_of_new)
+        else:
+            gone = self._pairs.rejected()
+            rivals = ~gone | self._nearly_shown(self._pairs, gone)
+            rivals &= most >= least[leader] - _SLACK
         rivals[leader] = False
         return rivals
+
+    def _nearly_shown(self, pairs: PairedSequences, gone: BoolArray) -> BoolArray:
+        """(K,) mask of those ``gone`` whom a few more examples show to be behind on new ones, too.
+
+        Where a quarter more of their examples may do, these are asked: users ask about new ones.
+        """
+        if not (self._problem.ends_level and gone.any()):
+            return np.full(len(gone), False)
+        progress = pairs.progress_on_new(self.level_of_new, gone)
+        is_near = gone & (progress < 1.0) & (_MORE * progress >= 1.0)
+        return np.asarray(is_near & (_MORE * pairs.length <= self._table.n_examples))
 
     def _rivals_of_any(self, one: int, bounds: Bounds, out: BoolArray) -> BoolArray:
         """(K,) mask of those not ``out`` who may be better than any one, by (B).
@@ -338,23 +446,6 @@ class Answer:
         out = self.barred.copy()
         out[chosen] = True
         return all(self._gap_of_any(one, bounds, out) <= gap for one in chosen)
-
-    def _probability(self, best: int) -> float | None:
-        """Return the model's probability that ``best`` is best; None if that is not to be known.
-
-        That is so without a rival, and where void pairs could change which candidate is best: where
-        ``best``, its void pulls scored 0, would fall below another candidate, its void pulls scored
-        1. One with void pulls only could have any mean.
-        """
-        belief, share = self._now(), self._table.void_share
-        mean = np.nan_to_num(belief.mean, nan=0.0)
-        lowest, highest = mean[best] * (1.0 - share[best]), mean + share * (1.0 - mean)
-        ahead = (highest > lowest) & (share + share[best] > 0.0) & ~self.barred
-        ahead[best] = False
-        has_rival = np.count_nonzero(~self.barred) > 1
-        return (
-            None if belief.chance is None or ahead.any() or not has_rival else belief.chance(best)
-        )
 
     def _now(self) -> Belief:
         if self._belief is None:

@@ -162,6 +162,8 @@ class Pairs:
             return established
         if self.answer.is_within:
             return Stop.WITHIN
+        if self.answer.is_level:
+            return Stop.LEVEL
         if not self._open.any() and not self.table.count(State.PENDING).any():
             return Stop.EXHAUSTED
         if established is not None:
@@ -201,7 +203,8 @@ class Pairs:
         """Return whether the best is known well enough to end the run."""
         if not self.rule.seeks_best:
             return False
-        return self.answer.is_within or self.answer.established(self.rule.top_k) is not None
+        is_near = self.answer.is_within or self.answer.is_level
+        return is_near or self.answer.established(self.rule.top_k) is not None
 
     def _may_decide(self, rows: BoolArray) -> bool:
         """Return whether scores of any of these rows can still help to establish the best."""

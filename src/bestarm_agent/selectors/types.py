@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from math import inf
@@ -119,9 +119,6 @@ class Verdict:
         separated: whether ``best`` is shown to beat all others.
         confidence: level of the comparison, in (0, 1).
         guarantee: grounds of that level.
-        probability: that ``best`` is the best, in [0, 1], by the rule's model: an opinion, no
-            guarantee. None where the rule has no model, where ``best`` has no rival, and where the
-            scores that void pairs hide could make another one the best.
     """
 
     best: int
@@ -130,7 +127,6 @@ class Verdict:
     separated: bool
     confidence: float
     guarantee: Guarantee
-    probability: float | None = None
 
 
 class Stop(StrEnum):
@@ -140,6 +136,7 @@ class Stop(StrEnum):
     EXHAUSTED = "exhausted"  # no cell is left to ask
     BUDGET = "budget"  # the rule has carried out its plan for the budget of pulls
     INDIFFERENT = "indifferent"  # the best are complete and equal; no other reaches them
+    LEVEL = "level"  # those that are open are nearer than the examples can tell apart
     WITHIN = "within"  # the best is shown to be as near to the highest mean as was asked for
     VERDICT = "verdict"  # the rule has answered a question other than "which is best"
 
@@ -166,6 +163,10 @@ class Problem:
             complete and apart from all but its equals.
         within: stop once the best is shown to be at most this far below the highest mean, in (0,
             1); None: do not.
+        for_new: whether "the best" means the best on new examples drawn like the N: to stop, that
+            must be shown.
+        ends_level: whether to stop once all that are open are nearer to the leading one than the N
+            examples can tell apart.
         costs: (K,) expected cost of one pull of each candidate, > 0, in the unit of ``Tell.cost``.
             The rule then works per unit of cost, and ``budget`` stands for the cost of so many
             pulls at the mean of these. None: it works per pull.
@@ -183,6 +184,8 @@ class Problem:
     open_ended: bool = False
     stop_when_separated: bool = False
     within: float | None = None
+    for_new: bool = False
+    ends_level: bool = False
     costs: tuple[float, ...] | None = None
     track_intervals: bool = True
     axes: IntArray | None = field(default=None, compare=False)
@@ -199,9 +202,10 @@ class Problem:
             raise ValueError(f"budget must be at least 1 pull, got {self.budget}")
         if self.within is not None and not 0 < self.within < 1:
             raise ValueError(f"within must be in (0, 1), got {self.within}")
-        if (self.stop_when_separated or self.within) and not self.track_intervals:
+        if self.seeks_proof and not self.track_intervals:
             raise ValueError(
-                "stop_when_separated and within need intervals; set track_intervals=True"
+                "stop_when_separated, within and ends_level need intervals; set "
+                "track_intervals=True"
             )
         if self.costs is not None:
             self._check_costs(self.costs)
@@ -213,7 +217,7 @@ class Problem:
     @property
     def seeks_proof(self) -> bool:
         """Return whether a run may stop at a guarantee, before its budget is spent."""
-        return self.stop_when_separated or self.within is not None
+        return self.stop_when_separated or self.within is not None or self.ends_level
 
     def joined_by(
         self, count: int, costs: Sequence[float] | None, axes: IntArray | None = None
@@ -274,10 +278,8 @@ class Belief:
     Attributes:
         bounds: (K,) lower and upper ends by the rule's model, used in place of the betting
             intervals; heuristic.
-        chance: the model's probability that a candidate is the best; None if another's is higher.
     """
 
     mean: FloatArray  # (K,) point estimates; NaN where nothing is known
     bounds: Bounds | None = None
     tier: IntArray | None = None  # (K,) numbers that rank before the estimates, lowest first
-    chance: Callable[[int], float | None] | None = None

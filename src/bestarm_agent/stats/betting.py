@@ -121,7 +121,7 @@ def growth_factors(
     drawn before each, ``start`` the number before the first; ``mean`` is one, or one per draw.
     """
     if size is None:
-        fair: FloatArray = np.broadcast_to(mean, values.shape)
+        fair: FloatArray = np.maximum(np.broadcast_to(mean, values.shape), _TINY)
         scale = np.sqrt(fair)
     else:
         left = np.arange(size - start, size - start - values.shape[-1], -1.0)
@@ -479,6 +479,23 @@ def _mean_interval(low: bytes, high: bytes, alpha: float, size: int) -> tuple[fl
     interval = MeanInterval(size, alpha, bet_grid(size, alpha / 2))
     interval.extend(np.frombuffer(low), np.frombuffer(high))
     return interval.lower, interval.upper
+
+
+def bounds_on_new(
+    low: FloatArray, high: FloatArray, alpha: float, n_planned: int
+) -> tuple[float, float]:
+    """Bound the mean of what values in [0, 1] are independent draws of, each known as a range.
+
+    At all times, at most ``n_planned`` draws. Results are kept, as those of ``mean_interval``.
+    """
+    return _bounds_on_new(low.tobytes(), high.tobytes(), alpha, n_planned)
+
+
+@lru_cache(maxsize=4096)
+def _bounds_on_new(low: bytes, high: bytes, alpha: float, n_planned: int) -> tuple[float, float]:
+    bets = early_bets(n_planned, alpha / 2)
+    lower = lower_bound(np.frombuffer(low), alpha / 2, None, bets)
+    return lower, 1.0 - lower_bound(1.0 - np.frombuffer(high), alpha / 2, None, bets)
 
 
 def _check_level(alpha: float) -> None:

@@ -37,6 +37,12 @@ that both have seen, reaches (K - 1) / alpha. The best row is beaten only if one
 then one of K - 1 pairs errs, with b and c the rows of rank k and k + 1: (c, b), (b, a better one)
 or (a worse one, c). So do statements about rows that seldom lead.
 
+**New examples** (``rejected_on_new``, ``lag_on_new``, ``difference``). If the N examples are
+independent draws of some population, (1) has the conditional mean 1/2 + (mu_i - mu_j) / 2 with the
+population's means, whatever came before, so the same holds with c_t = 1/2, or (1 - d) / 2 for a gap
+d: statements about examples that nobody has, and wider ones, as N examples say little more about
+them after the last one than before.
+
 Shares. w_b = b / (sum of all b): most of a run's examples go to rows that are told apart by the
 larger bets, and a small bet that is needed in the end loses log(1 / w_b) by its smaller share.
 
@@ -57,6 +63,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,6 +84,19 @@ _CHUNK = 512  # places that are worked out together
 _SLACK = 1e-9  # of compared sums
 
 
+class _Against(NamedTuple):
+    """A hypothesis that other rows are no worse than an opponent, tested on every row."""
+
+    opponent: int  # a row, or _LEADERS
+    level: float  # probability with which one wealth may ever be enough
+    size: int | None  # N: about the mean of all examples; None: about that of new ones
+
+    @property
+    def enough(self) -> float:
+        return 1.0 / self.level
+
+
+@lru_cache(maxsize=64)
 def pair_bets(horizon: int, alpha: float) -> Bets:
     """Return the bets of ``bet_grid``, with shares in proportion to their sizes."""
     sizes = bet_grid(horizon, alpha).sizes
@@ -131,11 +152,9 @@ class PairedSequences:
         self._low = [array("d", [0.0]) for _ in range(n_rows)]  # sums of the first values
         self._high = [array("d", [0.0]) for _ in range(n_rows)]
         self._led = array("d")  # the leader's sums before and after each place, where known
-        self._enough = 1.0 / alpha
-        self._enough_for_pairs = max(1, n_rows - 1) / pair_alpha
-        self._bets = pair_bets(n_examples, alpha)
-        self._pair_bets = pair_bets(n_examples, 1.0 / self._enough_for_pairs)
-        self._wealth: dict[int, Wealth] = {}  # by opponent
+        self._alpha = alpha
+        self._level_of_pairs = pair_alpha / max(1, n_rows - 1)
+        self._wealth: dict[_Against, Wealth] = {}
 
     @property
     def front(self) -> IntArray:
@@ -189,21 +208,35 @@ class PairedSequences:
 
     def rejected(self) -> BoolArray:
         """Return a (K,) mask of the rows that are shown not to be the best; they stay in it."""
-        return np.asarray(self._highest(_LEADERS, self._enough) >= self._enough)
+        return self._rejected(self._against(_LEADERS))
+
+    def rejected_on_new(self, alpha: float) -> BoolArray:
+        """Return a (K,) mask of the rows that are shown not to be the best on new examples."""
+        return self._rejected(_Against(_LEADERS, alpha, None))
+
+    def progress_on_new(self, alpha: float, among: BoolArray) -> FloatArray:
+        """(K,) logarithm of each row's wealth in ``rejected_on_new``, as a share of what is enough.
+
+        1 where the row is shown not to be the best. Up to date for the rows ``among``.
+        """
+        test = _Against(_LEADERS, alpha, None)
+        highest = self._highest(test, among)
+        now = np.log(np.maximum(self._wealth[test].now, 1.0)) / np.log(test.enough)
+        return np.asarray(np.where(highest >= test.enough, 1.0, now))
 
     def beaten_by(self, leader: int, among: BoolArray | None = None) -> BoolArray:
         """Return a (K,) mask of the rows ``among`` that ``leader`` is shown to beat, pair by pair.
 
         A row once in it stays in it. Looking at fewer rows costs less.
         """
-        highest = self._highest(leader, self._enough_for_pairs, among)
-        beaten: BoolArray = highest >= self._enough_for_pairs
+        beaten = self._rejected(self._against(leader), among)
         return beaten if among is None else beaten & among
 
     def wealth(self, better: int, worse: int) -> float:
         """Return the e-value for "``better`` beats ``worse``" on all common examples, >= 0."""
-        self._highest(better, np.inf, np.arange(len(self.length)) == worse)
-        return float(self._wealth[better].now[worse])
+        test = self._against(better)
+        self._highest(test, np.arange(len(self.length)) == worse, to_the_end=True)
+        return float(self._wealth[test].now[worse])
 
     def lag(self, leader: int, other: int, least: float = 0.0) -> float:
         """Bound by how much ``other`` is better than ``leader``, if it is the best of all.
@@ -211,8 +244,12 @@ class PairedSequences:
         The largest over all other rows says how far ``leader`` is behind at most. The bound is in
         [``least``, 1], rounded upwards; a larger ``least`` saves work.
         """
-        led = np.frombuffer(self.leaders, dtype=np.int64) == leader
-        return self._gap(_LEADERS, other, led, least)
+        return self._gap(self._against(_LEADERS), other, self._places_led(leader), least)
+
+    def lag_on_new(self, leader: int, other: int, alpha: float, least: float = 0.0) -> float:
+        """Bound as ``lag`` does, for new examples; holds together with ``rejected_on_new``."""
+        led = self._places_led(leader)
+        return self._gap(_Against(_LEADERS, alpha, None), other, led, least)
 
     def shortfall(self, leader: int, other: int, least: float = 0.0) -> float:
         """Bound by how much ``other`` may be better than ``leader``, by that pair alone.
@@ -220,29 +257,62 @@ class PairedSequences:
         All such bounds against the best row hold together, at all times, with probability at least
         1 - ``pair_alpha``. The bound is in [``least``, 1], rounded upwards.
         """
-        return self._gap(leader, other, np.full(len(self._order), True), least)
+        return self._gap(self._against(leader), other, np.full(len(self._order), True), least)
 
-    def difference(self, a: int, b: int, alpha: float) -> tuple[float, float]:
-        """Bound the mean of row ``a`` minus that of ``b``, in [-1, 1], at all times."""
-        return self._least_difference(a, b, alpha / 2), -self._least_difference(b, a, alpha / 2)
+    def difference(
+        self, a: int, b: int, alpha: float, *, on_new: bool = False
+    ) -> tuple[float, float]:
+        """Bound the mean of row ``a`` minus that of ``b``, in [-1, 1], at all times.
 
-    def _least_difference(self, a: int, b: int, alpha: float) -> float:
+        Over all N examples, or over the population of which they are draws.
+        """
+        size = None if on_new else self._size
+        lower, upper = (self._least(*two, alpha / 2, size) for two in ((a, b), (b, a)))
+        return lower, -upper
+
+    def common(self, a: int, b: int) -> tuple[FloatArray, FloatArray]:
+        """Return the (n,) least and (n,) highest values of row ``a`` minus row ``b``, in [-1, 1].
+
+        Of the first places, as far as both are known.
+        """
+        stop = int(min(self.length[a], self.length[b])) + 1
+        low_a, high_a, low_b, high_b = (
+            np.diff(sums[:stop])
+            for sums in (self._low[a], self._high[a], self._low[b], self._high[b])
+        )
+        return low_a - high_b, high_a - low_b
+
+    def _least(self, a: int, b: int, alpha: float, size: int | None) -> float:
         stop = int(min(self.length[a], self.length[b]))
         bets = bet_grid(self._size, alpha)
         values, _, _ = self._draws(a, np.array([b]), 0, stop)
-        return 2.0 * lower_bound(values[0], alpha, self._size, bets) - 1.0
+        return 2.0 * lower_bound(values[0], alpha, size, bets) - 1.0
 
-    def _highest(self, opponent: int, enough: float, among: BoolArray | None = None) -> FloatArray:
-        """(K,) highest wealth so far against an opponent, of those not decided brought up to date.
+    def _against(self, opponent: int) -> _Against:
+        level = self._alpha if opponent == _LEADERS else self._level_of_pairs
+        return _Against(opponent, level, self._size)
+
+    def _places_led(self, leader: int) -> BoolArray:
+        return np.asarray(np.frombuffer(self.leaders, dtype=np.int64) == leader)
+
+    def _rejected(self, test: _Against, among: BoolArray | None = None) -> BoolArray:
+        return np.asarray(self._highest(test, among) >= test.enough)
+
+    def _highest(
+        self, test: _Against, among: BoolArray | None = None, *, to_the_end: bool = False
+    ) -> FloatArray:
+        """(K,) highest wealth so far, of those not decided (or all) brought up to date.
 
         Rows in step are worked out together.
         """
-        if opponent not in self._wealth:
-            bets = self._bets if opponent == _LEADERS else self._pair_bets
-            self._wealth[opponent] = Wealth(len(self.length), 0.5, bets, self._size)
-        wealth = self._wealth[opponent]
+        if test not in self._wealth:
+            bets = pair_bets(self._size, test.level)
+            self._wealth[test] = Wealth(len(self.length), 0.5, bets, test.size)
+        wealth, opponent = self._wealth[test], test.opponent
         stop = np.minimum(self.length, self._n_known(opponent))
-        due = (stop > wealth.n) & (wealth.highest < enough)
+        due = stop > wealth.n
+        if not to_the_end:
+            due &= wealth.highest < test.enough
         if among is not None:
             due &= among
         if opponent != _LEADERS:
@@ -257,22 +327,22 @@ class PairedSequences:
                 wealth.extend(values, rows=step, drawn=drawn, idle=idle)
         return wealth.highest
 
-    def _gap(self, opponent: int, row: int, shifted: BoolArray, least: float) -> float:
+    def _gap(self, test: _Against, row: int, shifted: BoolArray, least: float) -> float:
         """Find the least gap at the ``shifted`` places whose wealth has ever been enough."""
-        is_led = opponent == _LEADERS
-        sizes, shares = self._bets if is_led else self._pair_bets
-        enough = self._enough if is_led else self._enough_for_pairs
-        stop = int(min(self.length[row], self._n_known(opponent)))
-        values, drawn, idle = self._draws(opponent, np.array([row]), 0, stop)
+        sizes, shares = pair_bets(self._size, test.level)
+        stop = int(min(self.length[row], self._n_known(test.opponent)))
+        values, drawn, idle = self._draws(test.opponent, np.array([row]), 0, stop)
 
         def excludes(gap: float) -> bool:
             mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
-            factors = growth_factors(values, drawn, mean, np.array(sizes), self._size)
+            factors = growth_factors(values, drawn, mean, np.array(sizes), test.size)
             factors[:, idle] = 1.0
             with np.errstate(over="ignore", under="ignore"):
                 path = np.tensordot(shares, np.cumprod(factors, axis=-1), axes=1)
-            refuted = drawn + values > self._size * mean + _SLACK
-            return bool(refuted.any() or path.max(initial=1.0) >= enough)
+            is_refuted = test.size is not None and bool(
+                (drawn + values > test.size * mean + _SLACK).any()
+            )
+            return is_refuted or bool(path.max(initial=1.0) >= test.enough)
 
         if excludes(least):
             return least

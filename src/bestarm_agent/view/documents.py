@@ -15,14 +15,14 @@ from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.words import (
     budget_line,
     caveat_lines,
+    comparison_line,
     cost_text,
     duration,
     ending,
     estimate,
     failures_line,
-    headline,
+    first_line,
     hidden_line,
-    how_sure,
     interval,
     most_used,
     number_lines,
@@ -63,8 +63,7 @@ def standing_page(
         "name": standing.name,
         "running": standing.end is None,
         "ending": ending(standing.end),
-        "verdict": " ".join(headline(standing)).strip(),
-        "how_sure": how_sure(standing) if standing.winner is not None else "",
+        "verdict": first_line(standing),
         "outlook": outlook(standing),
         "lines": [
             *lines,
@@ -134,4 +133,5 @@ def neighbours(seqs: Sequence[int], seq: int) -> Object:
 def comparison_page(found: PairedComparison, n_examples: int) -> Object:
     """Describe a comparison, without the examples on which the two differ."""
     numbers = {key: value for key, value in asdict(found).items() if key != "flips"}
-    return {**numbers, "n": found.n, "n_examples": n_examples, "n_flips": len(found.flips)}
+    counts = {"n": found.n, "n_examples": n_examples, "n_flips": len(found.flips)}
+    return {**numbers, **counts, "said": comparison_line(found)}

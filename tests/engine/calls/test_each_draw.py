@@ -68,7 +68,7 @@ def test_rows_are_kept_back_with_all_their_draws_and_the_winner_answers_one_of_e
     chosen = {"name": "uniform", "stop_when_separated": False}
     path, scores = study(tmp_path, selector=chosen, confirm={"share": 0.25, "baseline": "c1"})
     done = invoke(capsys, "select", path, "-q", "--json", folder=tmp_path)
-    found = json.loads(done.out)["winner_mean"]["confirmed"]
+    found = json.loads(done.out)["confirmed"]
     shown = invoke(capsys, "answers", "latest", "--json", folder=tmp_path).out
     pairs = [json.loads(line) for line in shown.splitlines()]
     confirmed = {found[who]["label"] for who in ("winner", "baseline")}

@@ -25,7 +25,7 @@ from bestarm_agent.engine.results.objectives import Finding, MeanTracker
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.html_page import chart_axes, values_of
-from bestarm_agent.report.words import how_sure, measures_line
+from bestarm_agent.report.words import first_line, measures_line
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState
 from tests.stats.conftest import RateCheck
@@ -220,7 +220,7 @@ def test_that_nobody_keeps_the_limits_is_an_answer(tmp_path: Path) -> None:
     assert standing.winner is None
     assert standing.established
     assert standing.asked < standing.grid
-    assert how_sure(standing) == "90% sure that no candidate keeps the limits, at all times"
+    assert first_line(standing) == "No candidate keeps the limits (90%)."
 
 
 def test_a_winner_that_may_break_a_limit_is_not_called_established(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_standing_becomes_a_frame_where_pandas_is(monkeypatch: pytest.MonkeyPa
 def test_markdown_names_the_winner_and_escapes_the_rest() -> None:
     text = markdown(standing_with([HOSTILE, "b"], [[1.0, 1.0], [0.0]], name=HOSTILE))
     plain = "\\<img src=x onerror=alert\\(1\\)\\>\\|\\*b\\*"
-    assert f"**{plain}** leads; 1 other is still possible." in text
+    assert f"**{plain}** leads with 2/2 right" in text
     assert f"| {plain} | 2/2 |" in text
 
 

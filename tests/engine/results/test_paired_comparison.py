@@ -33,8 +33,12 @@ def test_the_whole_grid_by_hand() -> None:
     found = compare_candidates(state_of(a, b, 8), "model 0", "model 1")
     assert (found.both, found.only_a, found.only_b, found.neither, found.n) == (1, 6, 1, 0, 8)
     assert (found.mean_a, found.mean_b) == (7 / 8, 2 / 8)
-    assert found.difference == pytest.approx((5 / 8, 5 / 8, 5 / 8)), "all examples were seen"
-    assert found.p_value == pytest.approx(0.125), "2 (1 + 7) / 2^7"
+    assert found.difference.value == 5 / 8
+    assert found.difference.lower < 0.3, "all examples were seen, and say little about new ones"
+    assert not found.is_shown
+    # q = (7 + 1.5) / 18, c = sqrt(2 log 40) + .8416: n = c^2 q / (5 / 8)^2
+    assert found.examples_needed == 16
+    assert found.resolution == pytest.approx(3.5578 * (8.5 / 18 / 8) ** 0.5, abs=1e-4)
     assert not found.graded
     assert found.flips[0] == Flip("example-0", 1.0, 0.0)
     assert [flip.example for flip in found.flips] == [f"example-{j}" for j in range(7)]
@@ -53,18 +57,18 @@ def test_a_void_pair_widens_the_interval_and_counts_nowhere_else() -> None:
     a, b = [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]
     whole = compare_candidates(state_of(a, b, 3), "model 0", "model 1")
     void = compare_candidates(state_of([1.0, 1.0, None], b, 3), "model 0", "model 1")
-    assert whole.difference == pytest.approx((1.0, 1.0, 1.0))
+    assert whole.difference.value == void.difference.value == 1.0
     assert void.n == 2
-    assert void.difference == pytest.approx((1.0, 2 / 3, 1.0))
+    assert void.difference.lower < whole.difference.lower
 
 
-def test_graded_scores_take_the_sign_test() -> None:
+def test_scores_between_0_and_1() -> None:
     found = compare_candidates(
         state_of([0.9, 0.8, 0.7, 0.2], [0.8, 0.7, 0.6, 0.2], 4), "model 0", "model 1"
     )
     assert found.graded
     assert (found.both, found.neither, found.only_a) == (3, 1, 0)
-    assert found.p_value == pytest.approx(0.25), "2 / 2^3"
+    assert found.difference.value == pytest.approx(0.075)
     assert len(found.flips) == 3
 
 
@@ -82,7 +86,7 @@ def test_two_runs_are_compared_on_the_examples_that_both_have() -> None:
     one, other = state_of([1.0, 1.0, 0.0], [0.0] * 3, 3), state_of([1.0] * 3, [0.0, 0.0, 1.0], 3)
     found = compare_candidates(one, "model 0", "model 1", other=other)
     assert (found.n, found.n_examples, found.only_a, found.only_b) == (3, 3, 2, 1)
-    assert found.difference == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    assert found.difference.value == pytest.approx(1 / 3)
     assert found.changed == (
         "model: hf/model-0 -> hf/model-1",
         "prompt: plain -> chat",

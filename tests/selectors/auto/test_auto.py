@@ -9,7 +9,6 @@ import pytest
 
 from bestarm_agent.selectors.auto.duels import (
     Duels,
-    chance_of_being_best,
     effective_prices,
     narrowed,
 )
@@ -17,7 +16,6 @@ from bestarm_agent.selectors.auto.factor_model import Posterior
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Guarantee, Problem, State, Stop, Tell
-from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.selector_suite import SelectorSuite, World, WorldRun
 
 
@@ -140,85 +138,6 @@ def test_towards_the_end_of_a_budget_duels_go_to_fewer(monkeypatch: pytest.Monke
     assert spread[0] < 0.7 * spread[1]
 
 
-def chance_of(
-    posterior: Posterior,
-    candidate: int,
-    void_share: list[float] | None = None,
-    most: list[float] | None = None,
-) -> float | None:
-    """Average the probability over 40 lots of draws: its standard error is below .004."""
-    n = len(posterior.mean)
-    lots = [
-        chance_of_being_best(
-            posterior,
-            candidate,
-            random=KeyedRandom(seed, "test"),
-            mean=posterior.mean,
-            possible=(np.zeros(n), np.array(most or [1.0] * n)),
-            out=np.full(n, False),
-            void_share=np.array(void_share or [0.0] * n),
-            n_scored=np.full(n, 10**6),
-        )
-        for seed in range(40)
-    ]
-    known = [chance for chance in lots if chance is not None]
-    return float(np.mean(known)) if known else None
-
-
-def test_probability_of_being_best_by_hand() -> None:
-    posterior = posterior_of([0.6, 0.5])
-    # the gap's standard deviation is .1 sqrt(2 * 1.25): P = Phi(.1 / .1581) = .7365
-    assert chance_of(posterior, 0) == pytest.approx(0.7365, abs=0.016)
-    # with half of the pulls void, .5^2 / 12 more variance: P = Phi(.1 / .2141) = .6798
-    assert chance_of(posterior, 0, [0.5, 0.0]) == pytest.approx(0.6798, abs=0.016)
-
-
-@pytest.mark.parametrize("n", [7, 32])
-def test_a_few_scores_that_are_all_the_same_make_nobody_the_likely_best(n: int) -> None:
-    # Saturated scores: by the posterior alone the leader is certain, after n scores all of them 1.
-    posterior = Posterior(
-        np.array([1.0, 0.985]), np.full(2, 1e-4), np.arange(2), np.diag([1e-8, 1e-8])
-    )
-    chance = chance_of_being_best(
-        posterior,
-        0,
-        random=KeyedRandom(0, "test"),
-        mean=posterior.mean,
-        possible=(np.array([n / 400, 0.985 * n / 400]), np.array([1.0, 1.0 - 0.015 * n / 400])),
-        out=np.full(2, False),
-        void_share=np.zeros(2),
-        n_scored=np.array([n, n]),
-    )
-    assert chance_of(posterior, 0) == 1.0
-    assert chance is None or chance < 0.95
-
-
-def test_of_many_that_look_perfect_none_is_the_likely_best_for_being_first() -> None:
-    """Each is cut off at 1 in half of the draws: the first to be so would win half of them."""
-    perfect = posterior_of([1.0] * 10)
-    assert max(chance_of(perfect, row) or 0.0 for row in range(10)) < 0.15
-
-
-def test_a_candidate_that_is_not_modelled_jointly_may_be_the_best() -> None:
-    alone = Posterior(np.array([0.5, 0.6]), np.full(2, 0.1), np.arange(1), 0.01 * np.eye(1))
-    assert chance_of(alone, 1) == pytest.approx(0.7365, abs=0.016)
-
-
-def test_no_probability_where_the_model_thinks_another_one_likelier_to_be_best() -> None:
-    uncertain = Posterior(
-        np.array([0.6, 0.5, 0.5]), np.array([0.01, 0.3, 0.3]), np.arange(0), np.zeros((0, 0))
-    )
-    # each of the others is above .6 with probability Phi(-.1 / .335) = .383, and both at times
-    assert chance_of(uncertain, 0) == pytest.approx(0.617**2, abs=0.016)
-    four = Posterior(
-        np.array([0.6, *[0.5] * 4]), np.array([0.01, *[0.3] * 4]), np.arange(0), np.zeros((0, 0))
-    )
-    assert chance_of(four, 0) is None  # .617^4 = .145, and .214 for each of the others
-    # if three of them cannot be above .5, it is one against one
-    found = chance_of(four, 0, most=[1.0, 1.0, 0.5, 0.5, 0.5])
-    assert found == pytest.approx(0.617, abs=0.016)
-
-
 def test_void_pulls_keep_challengers_by_hand() -> None:
     posterior, ties = posterior_of([0.5, 0.7, 0.6]), np.arange(3.0)
     duels = duels_of(posterior, ties, void_share=np.array([0.0, 0.6, 0.0]))
@@ -235,7 +154,7 @@ def with_hidden_failures(seed: int) -> World:
 
 
 @pytest.mark.slow
-def test_a_candidate_whose_failures_are_void_is_not_called_the_probable_best() -> None:
+def test_a_candidate_whose_failures_are_void_is_not_shown_to_be_the_best() -> None:
     for seed in range(12):
         world = with_hidden_failures(seed)
         selector = (
@@ -243,42 +162,10 @@ def test_a_candidate_whose_failures_are_void_is_not_called_the_probable_best() -
         )
         verdict, estimates = selector.best(), selector.estimates()
         assert verdict.best == 0  # of what could be measured it has the highest mean
-        assert verdict.probability is None
         assert 1 in verdict.tied
         truth = world.scores.mean(axis=1)
         assert (estimates.lower <= truth).all()
         assert (estimates.upper >= truth).all()
-
-
-def test_void_pulls_that_cannot_change_the_winner_leave_the_probability() -> None:
-    world = World.bernoulli([0.9, 0.3, 0.2], 200, 3)
-    world.states[:, ::20] = State.VOID
-    selector = WorldRun(Pairs(Auto(Problem(3, 200, seed=1))), world).go(200).selector
-    assert selector.table.void_share[0] > 0.0
-    probability = selector.best().probability
-    assert probability is not None
-    assert probability > 0.95
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_pulls", [301, 500, 900])
-def test_the_probability_that_is_told_is_the_winners_and_no_other_is_higher(n_pulls: int) -> None:
-    world = World.bernoulli(np.random.default_rng(0).uniform(0.3, 0.7, 300), 200, 2)
-    selector = Pairs(Auto(Problem(300, 200, seed=1, budget=n_pulls)))
-    WorldRun(selector, world).go(n_pulls)
-    chance = selector.rule.belief().chance
-    assert chance is not None
-    verdict = selector.best()
-    assert verdict.probability == chance(verdict.best)
-    assert verdict.probability is None or verdict.probability >= 1 / 300
-    others = [chance(i) for i in selector.ranking()[1:5]]
-    told = {verdict.probability, *others} - {None}
-    assert len(told) <= 1, "only the most probable one has a number"
-
-
-def test_a_single_candidate_is_not_called_probably_the_best() -> None:
-    selector = WorldRun(Pairs(Auto(Problem(1, 20))), World.bernoulli([0.5], 20, 1)).go(10).selector
-    assert selector.best().probability is None
 
 
 def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
@@ -299,9 +186,6 @@ def test_pulls_go_to_those_that_may_be_best() -> None:
     n = selector.table.n_trials
     assert n[:2].sum() > 350
     assert n.min() >= 3
-    verdict = selector.best()
-    assert verdict.probability is not None
-    assert 0.3 < verdict.probability <= 1.0
 
 
 @pytest.mark.slow

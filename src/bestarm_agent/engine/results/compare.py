@@ -12,7 +12,7 @@ from bestarm_agent.domain.outcome import RIGHT
 from bestarm_agent.engine.results.pairs import row_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.mcnemar import mcnemar
+from bestarm_agent.stats.new_examples import examples_needed, lead_of, resolution
 from bestarm_agent.stats.paired_sequences import PairedSequences
 from bestarm_agent.store.export import labels
 from bestarm_agent.store.run_state import RunState
@@ -40,18 +40,22 @@ class PairedComparison:
     only_a: int
     only_b: int
     neither: int
-    # mean score of a minus that of b on the common examples; the interval is for all N examples of
-    # the study, and holds whenever the run stopped if examples were drawn at random
+    # mean score of a minus that of b on the common examples; the interval is for new examples like
+    # them, and holds whenever the run stopped if examples were drawn at random
     difference: Measure
     mean_a: float  # on the common examples, in [0, 1]
     mean_b: float
-    # two-sided, of "a is better as often as b": McNemar's exact test, of scores between 0 and 1 the
-    # sign test; for a number of examples fixed in advance
-    p_value: float
+    resolution: float  # difference that all N examples show with probability .8
+    examples_needed: int | None  # that would show the difference seen; None if it is shown, or none
     graded: bool  # whether a score lies strictly between 0 and 1
     confidence: float  # of the interval
     changed: tuple[str, ...]  # in what the two differ, for people
     flips: tuple[Flip, ...]  # in the order in which a was asked
+
+    @property
+    def is_shown(self) -> bool:
+        """Return whether one is shown to be better than the other on new examples."""
+        return self.difference.lower > 0.0 or self.difference.upper < 0.0
 
     @property
     def n(self) -> int:
@@ -102,7 +106,10 @@ def compare_candidates(
     for side in (0, 1):  # a void pair may hide any score in [0, 1]
         scores = np.array([pair[side] for pair in asked.values()], dtype=float)
         sequences.extend(side, columns, np.nan_to_num(scores), np.nan_to_num(scores, nan=1.0))
-    n = len(pairs)
+    n, lead = len(pairs), lead_of(*sequences.common(0, 1))
+    value = sum(x - y for x, y in pairs) / n
+    lower, upper = sequences.difference(0, 1, alpha, on_new=True)
+    is_open = lower <= 0.0 <= upper and value != 0.0
     mean_a, mean_b = (sum(pair[side] for pair in pairs) / n for side in (0, 1))
     return PairedComparison(
         a=labels(state)[row_a],
@@ -114,10 +121,11 @@ def compare_candidates(
         only_a=sum(x >= RIGHT > y for x, y in pairs),
         only_b=sum(y >= RIGHT > x for x, y in pairs),
         neither=sum(x < RIGHT and y < RIGHT for x, y in pairs),
-        difference=Measure(sum(x - y for x, y in pairs) / n, *sequences.difference(0, 1, alpha)),
+        difference=Measure(value, min(lower, value), max(upper, value)),
         mean_a=mean_a,
         mean_b=mean_b,
-        p_value=float(mcnemar(sum(x > y for x, y in pairs), sum(y > x for x, y in pairs))),
+        resolution=resolution(lead.differing, len(shared), alpha / 2),
+        examples_needed=examples_needed(abs(value), lead.differing, alpha / 2) if is_open else None,
         graded=any(score not in (0.0, 1.0) for pair in pairs for score in pair),
         confidence=confidence,
         changed=tuple(_changes(state.candidates[row_a], other_state.candidates[row_b])),

@@ -21,6 +21,7 @@ from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation
+from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
 from bestarm_agent.engine.results.notebook import data_frame, html_table
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
 from bestarm_agent.engine.results.slices import SliceMeans, slice_means
@@ -167,8 +168,10 @@ class Standing:
     Attributes:
         margin: at ``confidence`` the leading one's mean is at most this much below the highest, in
             [0, 1]; 0 if it is the best, None where nothing is guaranteed.
-        probability: that the leading one is the best, by the rule's model: an opinion, no
-            guarantee; None where the rule has no model or ``is_provisional``.
+        level: whether the run may end as those that are open are nearer to the leading one than the
+            examples can tell apart.
+        new_examples: what holds for examples drawn like these; None before a score, where examples
+            do not come in one random order, and where the rule has another aim.
     """
 
     name: str
@@ -176,7 +179,6 @@ class Standing:
     rows: tuple[Row, ...]
     separated: bool  # whether the leading one beats all others at ``confidence``
     margin: float | None
-    probability: float | None
     confidence: float  # joint level of the intervals, in (0, 1)
     guarantee: Guarantee  # what the intervals rest on
     selector: str  # name of the selection rule
@@ -191,6 +193,9 @@ class Standing:
     end: str | None  # why the last session ended; None while it runs
     latest_failure: str = ""  # the message of the latest failed or void pair
     graded: bool = False  # whether some scores lie between 0 and 1
+    level: bool = False
+    new_examples: NewExamples | None = None
+    for_new: bool = False  # whether the best on new examples is asked for
     within: float = 0.0  # how far below the highest mean is good enough, in [0, 1)
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
@@ -236,25 +241,14 @@ class Standing:
         """Return whether what was asked for is shown at the stated confidence."""
         if self.objective is not None:
             return self.objective.established
+        if self.for_new:
+            return self.new_examples is not None and self.new_examples.shown
         return self.separated or (self.margin is not None and self.margin <= self.within)
 
     @property
     def is_best(self) -> bool:
         """Return whether no other candidate is better, at the stated confidence."""
         return self.separated or self.margin == 0
-
-    @property
-    def is_flattering(self) -> bool:
-        """Return whether the winner's mean is too high on average, as it was chosen for it.
-
-        That of a candidate that saw all examples, or has no rival, is not; nor, by that alone, of
-        one that was chosen for its price.
-        """
-        best = (Objective.BEST, Objective.BEST_UNDER_USD)
-        by_mean = self.objective is None or self.objective.spec.name in best
-        rivals = sum(row.estimate is not None for row in self.rows) > 1
-        seen_all = self.winner is None or self.winner.n >= self.n_examples
-        return by_mean and rivals and not seen_all
 
     @property
     def priced(self) -> bool:
@@ -380,7 +374,8 @@ def build_standing(
         separated=separated,
         margin=margin,
         within=pairs.problem.within or 0.0,
-        probability=None if verdict is None else verdict.probability,
+        level=pairs.answer.is_level,
+        for_new=pairs.problem.for_new,
         confidence=estimates.confidence,
         guarantee=estimates.guarantee,
         selector=pairs.name,
@@ -400,7 +395,21 @@ def build_standing(
         reservations=state.reservations,
         slices=() if in_flight else slice_means(state, pairs, order, estimates.confidence),
     )
-    return replace(standing, probability=None) if standing.is_provisional else standing
+    return replace(standing, new_examples=_on_new(standing, pairs, order))
+
+
+def _on_new(standing: Standing, pairs: Pairs, order: Sequence[int]) -> NewExamples | None:
+    winner = standing.winner
+    if winner is None or winner.estimate is None or not winner.n:
+        return None
+    within = standing.within
+    if standing.objective is not None and standing.objective.spec.name is Objective.CHEAPEST:
+        within = standing.objective.spec.epsilon
+    labels = {row.index: row.candidate.label for row in standing.rows}
+    found = new_examples(pairs, winner.index, order, labels, winner.estimate, within=within)
+    # missing scores could make another one the best
+    is_known = not standing.is_provisional and standing.objective is None
+    return found if found is None or is_known else replace(found, probability=None)
 
 
 def recorded_standing(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -16,10 +15,13 @@ from bestarm_agent.engine.results.confirmation import widest
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, longest_of
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.selectors.rule import pull_weights
-from bestarm_agent.stats.detectable import examples_to_part
-from bestarm_agent.stats.mcnemar import examples_needed
+from bestarm_agent.stats.new_examples import (
+    SHARE_OF_TEST,
+    USUAL_DIFFERING,
+    examples_needed,
+    resolution,
+)
 
-POWER = 0.8  # probability of finding a difference
 _DISAGREE = (0.05, 0.1, 0.2, 0.4, 0.8)  # of examples on which one of two candidates is right
 
 
@@ -50,6 +52,9 @@ class Plan:
     prices: tuple[ModelPrice, ...]  # what is known of each model's price
     unpriced: tuple[str, ...]  # models whose price is not known, the judge's included
     budget: Budget  # the caps
+    # difference of two means that the examples show with probability .8, at the usual share of
+    # differing answers
+    resolution: float
     notices: tuple[str, ...]  # what the user should know before a call is paid for
 
 
@@ -84,6 +89,7 @@ def make_plan(parts: StudyParts) -> Plan:
         prices=prices,
         unpriced=tuple(sorted(price.model for price in prices if price.most_usd_nanos is None)),
         budget=budget,
+        resolution=resolution_of(parts),
         notices=(*parts.notices, *parts.mode.notices(pairs, size)),
     )
 
@@ -111,26 +117,23 @@ def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, .
     return tuple(dearest[at] for at in dict.fromkeys((p.role, p.model) for p in found))
 
 
-@dataclass(frozen=True, slots=True)
-class Detectable:
-    """The examples that finding a difference takes, by the share on which one of two is right."""
+def examples_to_detect(parts: StudyParts, difference: float) -> dict[float, int]:
+    """Say how many examples show a difference of means, by the share of answers that differ.
 
-    difference: float
-    error: float  # probability of a wrong answer
-    n_examples: int  # that a run chooses by
-    once: Mapping[str, int]  # by a test of a number fixed in advance
-    at_all_times: Mapping[str, int]  # by a run, of a rival of its leader
-
-
-def examples_to_detect(parts: StudyParts, difference: float) -> Detectable:
-    """Say how many common examples a difference of accuracy takes, in (0, 1)."""
-    error, n = 1.0 - parts.config.selector.level, len(parts.examples)
+    On new examples, with probability .8, by a test that may be looked at after every answer.
+    """
     shares = [share for share in (*_DISAGREE, 1.0) if share >= difference][: len(_DISAGREE)]
-    once, always = {}, {}
-    for s in shares:
-        once[f"{s:g}"] = examples_needed(difference, s, level=error, power=POWER)
-        always[f"{s:g}"] = examples_to_part(difference, s, n_examples=n, alpha=error, power=POWER)
-    return Detectable(difference, error, n, once, always)
+    return {share: examples_needed(difference, share, _level(parts)) for share in shares}
+
+
+def resolution_of(parts: StudyParts) -> float:
+    """Return the difference that the examples show, where as many answers differ as usual."""
+    return resolution(USUAL_DIFFERING, len(parts.examples), _level(parts))
+
+
+def _level(parts: StudyParts) -> float:
+    """Return the error probability of what is shown about new examples."""
+    return SHARE_OF_TEST * (1.0 - parts.config.selector.level)
 
 
 @dataclass(frozen=True, slots=True)

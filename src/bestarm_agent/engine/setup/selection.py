@@ -46,6 +46,12 @@ class Selection:
     baseline: str | None = None  # label of a candidate to which the winner will be compared
     places: Places = field(default_factory=lambda: Places("the study"))
 
+    @property
+    def ends_level(self) -> bool:
+        """Return whether the run ends once the examples cannot tell the best apart."""
+        seeks_best = self.chosen.stop_when_separated and self.objective.is_plain
+        return seeks_best and self.stop.within is None
+
     def pairs(
         self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
     ) -> Pairs:
@@ -63,6 +69,8 @@ class Selection:
             confidence=self.objective.level(chosen.level),
             stop_when_separated=chosen.stop_when_separated and self.objective.is_plain,
             within=self.stop.within,
+            for_new=self.stop.for_ == "new" and self.objective.is_plain,
+            ends_level=self.ends_level,
         )
         labels = [candidate.label for candidate in first]
         if self.baseline is not None and self.baseline not in labels:

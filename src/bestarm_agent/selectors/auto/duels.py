@@ -26,14 +26,9 @@ from scipy.special import ndtr
 
 from bestarm_agent.selectors.auto.factor_model import Posterior
 from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
-from bestarm_agent.stats.arrays import one_thread
-from bestarm_agent.stats.keyed_random import KeyedRandom
 
-_INFLATION = 1.25  # of posterior variances, for the probability that people see
 _NARROWING, _NARROWINGS = 1.5, 12
-_DRAWS = 512  # of all means, for the probability that one is the highest
 _OPTIMISM = 2.0  # standard deviations
-_TIE_BREAK = 1e-9  # parts means that were cut off at the same end
 _VOID_SD = 12**-0.5  # of a mean drawn uniformly from [0, 1]
 
 
@@ -141,49 +136,3 @@ def narrowed(weight: FloatArray, most: float) -> FloatArray:
             break
         relative = relative**_NARROWING
     return np.asarray(relative)
-
-
-@one_thread
-def chance_of_being_best(
-    posterior: Posterior,
-    candidate: int,
-    *,
-    random: KeyedRandom,
-    mean: FloatArray,
-    possible: tuple[FloatArray, FloatArray],
-    out: BoolArray,
-    void_share: FloatArray,
-    n_scored: IntArray,
-) -> float | None:
-    """Return the probability that a candidate's mean is the highest, by the model.
-
-    Candidates are ranked by ``mean`` (K,), NaN where the posterior's counts; ``possible`` are the
-    (K,) least and (K,) highest means given the scores seen, ``void_share`` (K,) the share of the
-    void pulls in those told.
-
-    No row is taken to be better known than its ``n_scored`` (K,) scores allow: a kind of example
-    that n scores have not shown has an expected share of 1 / (n + 2) among the others (Laplace), so
-    that is the least standard deviation of their mean, also of scores that were all the same.
-
-    Means that are drawn above what is possible are cut off there; among several at the same end, as
-    where scores are saturated, the one drawn highest counts as the best, not the first row.
-
-    A share of 512 draws by ``random``; None where it is higher for another candidate, so that the
-    model is of another opinion than the ranking. Among many candidates that have hardly been tried,
-    one of a low mean may still be the likeliest to be best.
-    """
-    active = posterior.active
-    values, vectors = np.linalg.eigh(posterior.covariance)
-    root = vectors * np.sqrt(_INFLATION * np.maximum(values, 0.0))
-    n, rng = len(mean), random.at(0)
-    noise = np.sqrt(_INFLATION) * posterior.sd * rng.standard_normal((_DRAWS, n))
-    noise[:, active] = rng.standard_normal((_DRAWS, len(active))) @ root.T
-    noise += _VOID_SD * void_share * rng.standard_normal((_DRAWS, n))
-    least_sd = (possible[1] - possible[0]) / (n_scored + 2.0)
-    lacking = np.maximum(least_sd**2 - _INFLATION * posterior.sd**2, 0.0)
-    noise += np.sqrt(lacking) * rng.standard_normal((_DRAWS, n))
-    drawn = np.where(np.isnan(mean), posterior.mean, mean) + noise
-    means = np.clip(drawn, *possible) + _TIE_BREAK * drawn
-    best = np.where(out, -np.inf, means).argmax(axis=1)
-    wins = np.bincount(best, minlength=n)
-    return None if wins[candidate] < wins.max() else float(wins[candidate]) / _DRAWS

@@ -33,13 +33,12 @@ paired comparisons of ``Answer`` alone, which hold whatever the scores are like.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from bestarm_agent.selectors.auto.axes_model import CrossedEffects
-from bestarm_agent.selectors.auto.duels import Duels, chance_of_being_best
+from bestarm_agent.selectors.auto.duels import Duels
 from bestarm_agent.selectors.auto.factor_model import OneFactor, Posterior
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
@@ -53,7 +52,6 @@ from bestarm_agent.selectors.types import (
     Tell,
 )
 from bestarm_agent.stats.history import HistoryModel
-from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _UNLIKELY = 0.05  # chance of a challenger below which the leader is taken to be the best
@@ -99,7 +97,6 @@ class Auto(Rule):
         self.anytime = problem.budget is None
         self.uses_history = history is not None and history.validation.is_strong
         self._history = history
-        self._posterior = KeyedRandom(problem.seed, "posterior")
         self._model: OneFactor | CrossedEffects
         self._n_told = 0
         self._shape = self.table.cells.shape
@@ -160,18 +157,8 @@ class Auto(Rule):
         means = np.where(complete, seen, np.clip(posterior.mean, least, most))
         if not self._has_axes:
             means = np.where(n_scored > 0, means, np.nan)
-        chance = partial(
-            chance_of_being_best,
-            posterior,
-            random=self._posterior,
-            mean=means,
-            possible=(least, most),
-            out=self.answer.barred,
-            void_share=table.void_share,
-            n_scored=n_scored,
-        )
         untried = (n_scored == 0).astype(np.int64)  # their axes tell of them; they rank last
-        return Belief(means, tier=untried if self._has_axes else None, chance=chance)
+        return Belief(means, tier=untried if self._has_axes else None)
 
     def asked(self, seq: int) -> None:
         """Count the pair as seen, with the score that the model expects."""

@@ -192,7 +192,7 @@ function runParts(at, page, more) {
     h("th", { scope: "col", class: "n extra" }, "cost"));
   parts.body = h("tbody");
   show(
-    text("verdict", "h1"), text("outlook"), text("sure", "p", "soft"), parts.lines,
+    text("verdict", "h1"), text("outlook"), parts.lines,
     h("dl", { class: "figures" }, figure("pairs", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
     parts.bar, text("ending", "p", "soft"), text("problems", "p", "broken"),
     h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
@@ -208,7 +208,6 @@ function runParts(at, page, more) {
 function fill(at, parts, page) {
   setText(parts.verdict, page.verdict);
   setText(parts.outlook, page.outlook ? page.outlook + "." : "");
-  setText(parts.sure, page.how_sure ? capital(page.how_sure) + "." : "");
   parts.lines.replaceChildren(...page.lines.map((line) => h("p", {}, line)));
   for (const name of ["pairs", "dollars", "time", "failures", "hidden"]) setText(parts[name], page[name]);
   setText(parts.share, page.share + " of the full grid");
@@ -414,9 +413,6 @@ async function comparePage(at, query) {
   const names = await ask(runApi(at, "candidates"));
   show(h("h1", {}, "Compare two candidates"), choose(at, names, a, b));
   const found = await ask(runApi(at, "compare", query));
-  const [gap, lower, upper] = found.difference;
-  const signed = (x) => (x >= 0 ? "+" : "−") + Math.abs(x).toFixed(3);
-  const test = found.graded ? "sign test" : "McNemar's exact test";
   const cell = (number) => h("td", { class: "n" }, count(number));
   const square = table([[""], ["B right", "n"], ["B wrong", "n"]], [
     h("tr", {}, h("th", { scope: "row" }, "A right"), cell(found.both), cell(found.only_a)),
@@ -425,9 +421,7 @@ async function comparePage(at, query) {
     h("p", {}, `A = ${found.a}, B = ${found.b}. ${count(found.n)} of ${count(found.n_examples)} examples were scored for both; only they count here `
       + `(${count(found.scored_a - found.n)} more of A and ${count(found.scored_b - found.n)} more of B are left out).`),
     h("div", { class: "square" }, square),
-    h("p", {}, `Mean of A ${found.mean_a.toFixed(3)}, of B ${found.mean_b.toFixed(3)}. `,
-      h("strong", {}, `A − B: ${signed(gap)} [${signed(lower)}, ${signed(upper)}]`), ` at ${Math.round(100 * found.confidence)}% over all examples. `,
-      `${capital(test)}: p = ${Number(found.p_value.toPrecision(3))}, for a number of examples like these, fixed in advance.`),
+    h("p", {}, `Mean of A ${found.mean_a.toFixed(3)}, of B ${found.mean_b.toFixed(3)}. `, h("strong", {}, capital(found.said) + ".")),
     h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
     ...found.flips.map((pair) => flip(at, pair)));
   if (found.n_flips > found.flips.length) main.append(h("p", { class: "soft" }, `The first ${found.flips.length} are shown; bestarm-agent compare --all prints all.`));

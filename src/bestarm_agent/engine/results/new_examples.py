@@ -1,0 +1,106 @@
+"""What a run says about new examples: drawn like those of the study, and seen by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.stats.new_examples import (
+    USUAL_DIFFERING,
+    chance_of_all,
+    examples_needed,
+    resolution,
+)
+
+_SHOWN_LEADS = 10  # of open candidates, those of the highest estimates
+_LIKELY = 0.9  # probability from which a lead is worth naming though it is not shown
+
+
+@dataclass(frozen=True, slots=True)
+class LeadOnNew:
+    """The lead of the winner over another candidate."""
+
+    candidate: str  # label of the other
+    mean: float  # on the examples that both have seen
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class NewExamples:
+    """Statements about the winner on new examples.
+
+    That it is ahead, and the leads, hold together with probability ``confidence``, at all times,
+    in spite of the choice; so does, by itself, the interval of its mean.
+    """
+
+    shown: bool  # whether it is ahead of every other candidate, or of all but those within reach
+    mean: float  # its estimate
+    lower: float
+    upper: float
+    leads: tuple[LeadOnNew, ...]  # over those that may be better; over the runner-up if none may
+    level_with: tuple[str, ...]  # labels of those that these examples cannot tell apart from it
+    resolution: float  # difference that all examples of the study show with probability .8
+    examples_needed: int | None  # that would show the leads; None if they are, or are too small
+    # that it is ahead of all that may be better; None where missing scores could change who leads
+    probability: float | None
+    confidence: float
+
+
+def new_examples(
+    pairs: Pairs,
+    winner: int,
+    order: Sequence[int],
+    labels: Mapping[int, str],
+    estimate: float,
+    *,
+    within: float,
+) -> NewExamples | None:
+    """Work out what holds for new examples; None where nothing does.
+
+    Args:
+        pairs: the source of pairs.
+        winner: its row.
+        order: all rows, best first.
+        labels: of the rows.
+        estimate: of the winner's mean.
+        within: how far below the best it may be.
+    """
+    answer, n, level = pairs.answer, pairs.table.n_examples, pairs.answer.level_of_new
+    if not (pairs.rule.seeks_best and answer.speaks_of_new) or pairs.barred[winner]:
+        return None
+    others = [row for row in order if row != winner and not pairs.barred[row]]
+    seen = {row: answer.compared(winner, row) for row in others}
+    may_be_better, behind = answer.open_on_new(winner), answer.behind_on_new(winner)
+    is_open = [row for row in others if row in may_be_better]
+    bounds = {row: answer.lead(winner, row) for row in (is_open or others)[:_SHOWN_LEADS]}
+    if len(is_open) <= len(bounds):
+        behind = min(behind, max([0.0, *(-lower for lower, _ in bounds.values())]))
+    leads = []
+    for row, (least, most) in bounds.items() if is_open else list(bounds.items())[:1]:
+        mean = min(max(seen[row].mean, least), most)
+        leads.append(LeadOnNew(labels[row], mean, min(mean, max(least, -behind)), most))
+    level_with = [
+        row for row in is_open if seen[row].is_level(n, level) and seen[row].chance < _LIKELY
+    ]
+    needed = [
+        examples_needed(seen[row].mean, seen[row].differing, level)
+        for row in is_open
+        if seen[row].mean > 0.0
+    ]
+    can_be_shown = is_open and not level_with and len(needed) == len(is_open)
+    differing = seen[(is_open or others)[0]].differing if others else USUAL_DIFFERING
+    lower, upper = answer.mean_on_new(winner)
+    return NewExamples(
+        shown=bool(others) and behind <= within,
+        mean=min(max(estimate, lower), upper),
+        lower=lower,
+        upper=upper,
+        leads=tuple(leads),
+        level_with=tuple(labels[row] for row in level_with),
+        resolution=resolution(differing, n, level),
+        examples_needed=max(needed) if can_be_shown else None,
+        probability=chance_of_all(seen[row] for row in is_open) if others else None,
+        confidence=pairs.problem.confidence,
+    )
