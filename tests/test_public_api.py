@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "reference" / "python-api.md").read_text(encoding="utf-8")
-SECTION = re.compile(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+SECTION = re.compile(r"^### `([\w.]+)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 PUBLIC = {
     package: set(re.findall(r"^- `(\w+)`", text, re.MULTILINE))
     for package, text in SECTION.findall(PAGE)

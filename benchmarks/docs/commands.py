@@ -14,8 +14,8 @@ _HEAD = """# Commands
 Every command with its arguments and options, as `--help` prints them. `bestarm-agent --version`
 prints the version. With `eval "$(_BESTARM_AGENT_COMPLETE=bash_source bestarm-agent)"` bash
 completes commands and options (`zsh_source`, `fish_source` elsewhere).
-[Exit codes](../exit-codes.md) have a page of their own, and so has
-[the output of `--json`](json.md). `--set` takes [every key of a study](study-keys.md).
+[Exit codes and the output of `--json`](json.md) have a page of their own. `--set` takes
+[every key of a study](study-keys.md).
 """
 
 

@@ -15,7 +15,7 @@ _HEAD = """# Events
 
 A run is its event log; tables, reports and `resume` are computed from it
 ([architecture](../architecture.md)). These are the events. A field that holds its default is left
-out. To read scores and answers, use [`export` and `answers`](../answers.md).
+out. To read scores and answers, use [`export` and `answers`](../results.md#answers).
 """
 
 

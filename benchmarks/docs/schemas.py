@@ -18,6 +18,20 @@ _STUDY_HEAD = """# Keys of the study file
 All keys with their types, bounds and defaults, from the [JSON schema](../study.schema.json) that
 editors use. [The study file](../configuration.md) explains them, with a complete example.
 """
+_EXIT_CODES = {
+    0: "the winner is established at the confidence that was asked for, or the run ended as "
+    "configured; a candidate is certified; no challenger of a `gate` is worse",
+    1: "an error",
+    2: "wrong usage or configuration",
+    3: "the budget ended before the confidence was reached: the winner is a best guess; no "
+    "candidate is certified; a `gate` left a challenger undecided",
+    4: "too many calls failed, or the first call to a model or the first judgement did; no pair "
+    "got a score; a cap was passed, since calls cost more than their provider said they could; a "
+    "model of `try` got no score",
+    5: "`gate`: a challenger is worse than the baseline, over all examples or with `--by` on a "
+    "slice; with `--improve`, not better",
+    130: "interrupted; `bestarm-agent resume` goes on",
+}
 _BOUNDS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -34,7 +48,9 @@ def study_page() -> str:
 def result_page(schema: Path) -> str:
     """Return the page of the result that ``--json`` prints."""
     loaded = json.loads(schema.read_text(encoding="utf-8"))
-    return _page(f"# {loaded['title']}\n\n{loaded['description']}\n", loaded)
+    codes = table(["code", "meaning"], [(str(code), what) for code, what in _EXIT_CODES.items()])
+    head = f"# Exit codes and --json\n\n## Exit codes\n\n{codes}\n## JSON\n"
+    return _page(f"{head}\n{loaded['description']}\n", loaded)
 
 
 def _page(head: str, schema: _Node) -> str:

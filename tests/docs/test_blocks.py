@@ -9,7 +9,6 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -19,17 +18,15 @@ from bestarm_agent.cli.main import app
 from bestarm_agent.config.load import study_from
 from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.digest import Json
+from tests.docs.pages import BLOCK, ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "SKILL.md"]
-BLOCK = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MINIMAL: dict[str, Json] = {
     "models": ["openai/m"],
     "prompts": [{"p": "{{ q }}"}],
     "dataset": "questions.jsonl",
     "scorer": "exact",
 }
-A_PROVIDER = {"name", "adapter", "options", "models", "description", "limits"}
 
 
 def blocks(*languages: str) -> list[tuple[str, str]]:

@@ -214,7 +214,7 @@ async def run_shown(
 
 
 def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
-    """Return the exit code of a run; docs/exit-codes.md lists them."""
+    """Return the exit code of a run; docs/reference/json.md#exit-codes lists them."""
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
     if standing.end == End.FAILURES or passed_caps(standing):

@@ -1,6 +1,6 @@
 """A real vLLM server, where somebody has one: set BESTARM_VLLM_PYTHON to its interpreter.
 
-docs/vllm.md says how to install the CPU build and what to expect. Starting takes a minute or two.
+docs/local-models.md says what was tried. Starting takes a minute or two.
 """
 
 from __future__ import annotations

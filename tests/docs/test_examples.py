@@ -1,0 +1,352 @@
+"""What the pages show works as it stands there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bestarm_agent import Budget
+from bestarm_agent.cli.main import app
+from bestarm_agent.config.load import load_study, study_from
+from bestarm_agent.config.settings import Settings
+from bestarm_agent.config.starter import write_starter
+from bestarm_agent.config.study import StudyConfig
+from bestarm_agent.engine.results.pairs import PairOutcome
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.selectors import Problem, make_selector
+from bestarm_agent.study import Study
+from tests.docs.pages import ROOT, blocks, execute, files, page
+from tests.support.commands import invoke
+from tests.support.distributions import install
+from tests.support.studies import write_study
+
+ARITHMETIC = ROOT / "examples" / "arithmetic"
+PYTHON, PLUGINS, README, SKILL = (
+    page(name) for name in ("python", "plugins", "../README", "../SKILL")
+)
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, as ``init`` fills it."""
+    write_starter(tmp_path / "study.yaml")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def _run(study: Any, budget: Budget | None = None) -> Standing:  # noqa: ANN401
+    async with Study.open(study) as opened:
+        return await opened.run(budget)
+
+
+def run(study: Any, budget: Budget | None = None) -> Standing:  # noqa: ANN401
+    return asyncio.run(_run(study, budget))
+
+
+# results
+
+
+def test_the_answers_of_a_run(starter: Path, capsys: Capture) -> None:
+    text = page("results")
+    execute(files(text)["answers.py"])
+    assert "What is the capital of" in capsys.readouterr().out
+    [lines] = [block for block in blocks(text, "bash") if "answers latest" in block]
+    for line in lines.splitlines():
+        done = invoke(capsys, *line.partition("#")[0].split()[1:], folder=starter)
+        assert done.code == 0, done.err
+        assert done.out
+
+
+def test_every_field_of_a_pair_is_named() -> None:
+    text = page("results")
+    assert [field.name for field in fields(PairOutcome) if f"`{field.name}`" not in text] == []
+
+
+# architecture, the study file
+
+
+def test_every_file_that_is_named_exists() -> None:
+    named = set(re.findall(r"`((?:\w+/)+\w*(?:\.py)?)`", page("architecture")))
+    assert len(named) > 20
+    package = ROOT / "src" / "bestarm_agent"
+    assert [
+        name for name in named if not ((package / name).exists() or (ROOT / name).exists())
+    ] == []
+
+
+def section(heading: str) -> str:
+    parts = re.split(r"^#{2,3} (.+)$", page("configuration"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))[heading]
+
+
+def test_every_variable_is_documented() -> None:
+    text = section("Who has the last word")
+    names = {f"BESTARM_{name.upper()}" for name in Settings.model_fields}
+    assert {name for name in names if f"`{name}`" not in text} == set()
+
+
+def test_the_complete_example_is_valid_and_complete(tmp_path: Path) -> None:
+    [example] = blocks(section("A complete example"), "yaml")
+    (tmp_path / "study.yaml").write_text(example, encoding="utf-8")
+    environ = {"OPENAI_BASE_URL": "http://localhost"}
+    config = load_study(tmp_path / "study.yaml", environ=environ).config
+    assert config.model_fields_set == set(StudyConfig.model_fields)
+
+
+# certify, gate
+
+
+def test_certification_in_python(capsys: Capture) -> None:
+    execute(*blocks(page("certification"), "python"))
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("22 [")
+    assert last.startswith("1 ")
+
+
+def test_every_flag_of_certify_exists() -> None:
+    command = app.commands["certify"]
+    named = set(re.findall(r"(--[a-z][a-z-]+)", page("certification")))
+    assert named <= {option for parameter in command.params for option in parameter.opts}
+    assert {"--candidates", "--judge", "--labels"} <= named
+
+
+@pytest.mark.slow
+def test_a_gate_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    labels = {"models": [{"model": "replay/c0", "label": "current"}, "replay/c5"]}
+    write_study(tmp_path, n_examples=200, changes=labels).rename(tmp_path / "study.yaml")
+    monkeypatch.chdir(tmp_path)
+    execute(*blocks(page("gate"), "python"))
+    said = capsys.readouterr().out
+    assert re.search(r"^c5 passed 0\.\d+ \[-0\.0\d+, 0\.\d+\]$", said, re.MULTILINE), said
+
+
+# local models
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    for name, content in files(page("local-models")).items():
+        (tmp_path / name).write_text(content)
+    shutil.copy(ARITHMETIC / "dataset.jsonl", tmp_path)
+    for name, model in (("small", "sum-llama-113k"), ("large", "sum-llama-167k")):
+        shutil.copytree(ARITHMETIC / "models" / model, tmp_path / "models" / name)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_chains_next_to_a_model(local: Path) -> None:
+    pytest.importorskip("torch", reason="needs the extra hf")
+    standing = run(local / "study.yaml")
+    means = {row.candidate.label.split("/")[0]: row.estimate for row in standing.rows}
+    assert means["chains:exact"] == pytest.approx(1, abs=0.02), "a smoothed mean"
+    assert standing.best is not None
+    assert standing.best.candidate.model == "chains:exact"
+    assert standing.spent.pulls == 60
+    assert 0 < (means["chains:checked"] or 0) < 1, "the two models agree now and then"
+    assert standing.spent.calls > 60, "a checked answer takes two calls"
+
+
+@pytest.mark.slow
+def test_a_program_is_started_for_each_answer(local: Path) -> None:
+    standing = run(local / "commands.yaml")
+    assert [row.estimate for row in standing.rows] == pytest.approx([1], abs=0.05)
+
+
+# Python
+
+
+def printed(name: str, capsys: Capture) -> list[str]:
+    execute(files(PYTHON)[name])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_candidate_that_joins_late_wins(starter: Path, capsys: Capture) -> None:
+    lines = printed("loop.py", capsys)
+    assert lines[:2] == ["first: quick", "then: careful"]
+    assert lines[2].startswith("run 2")
+
+
+@pytest.mark.slow
+def test_the_verdict_is_read_off(starter: Path, capsys: Capture) -> None:
+    lines = printed("verdict.py", capsys)
+    assert re.fullmatch(r"careful 0\.\d\d \[0\.\d\d, [01]\.\d\d\]", lines[0])
+    assert re.fullmatch(r"after \d+ of 72 pairs: (budget|separated|exhausted)", lines[1])
+    assert len(list((starter / "runs").glob("*.html"))) == 1
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_and_goes_on(starter: Path, capsys: Capture) -> None:
+    lines = printed("again.py", capsys)
+    assert re.fullmatch(r"asked so far: \d+", lines[0])
+    assert lines[1] == "interrupted"
+    assert lines[2] in ("budget", "separated")
+
+
+def test_a_function_proposes_the_prompt_that_wins(starter: Path, capsys: Capture) -> None:
+    for name in ("model.py", "proposer.py", "prompts.yaml"):
+        (starter / name).write_text(files(PYTHON)[name], encoding="utf-8")
+    [line] = re.findall(r"^bestarm-agent (optimize prompts.*)$", PYTHON, re.MULTILINE)
+    done = invoke(capsys, *line.split(), "--quiet", "--json", folder=starter)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["winner"]["label"] in ("round1-1", "round1-2")
+    assert "its name only" in (starter / "best.jinja").read_text(encoding="utf-8")
+
+
+def test_every_example_in_python_is_run() -> None:
+    run_here = {"loop.py", "verdict.py", "again.py", "model.py", "proposer.py", "prompts.yaml"}
+    assert set(files(PYTHON)) == run_here
+
+
+# plug-ins
+
+
+@pytest.fixture
+def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, code in files(PLUGINS).items():
+        (tmp_path / name).write_text(code)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_all_blocks_of_plug_ins_are_known() -> None:
+    assert PLUGINS.count("```") == 2 * len([*files(PLUGINS), *blocks(PLUGINS, "toml")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", sorted(name for name in files(PLUGINS) if name.startswith("test_"))
+)
+def test_the_tests_of_a_plug_in_pass(plugged: Path, name: str) -> None:
+    quick = ["-k", "pending or seed or allowed"] if name == "test_my_rules.py" else []
+    paths = os.pathsep.join(map(str, (plugged, ROOT / "src")))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name, *quick],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_a_study_uses_what_the_page_writes(plugged: Path) -> None:
+    (plugged / "providers").mkdir()
+    (plugged / "providers" / "echo.yaml").write_text("name: echo\nadapter: my_provider:Echo\n")
+    (plugged / "rows.jsonl").write_text('{"q": "one"}\n{"q": "one two three"}\n')
+    study: dict[str, Any] = {
+        "models": [{"model": "echo/once"}],
+        "prompts": [{"short": "{{ q }}"}, {"long": "{{ q }} and six more words to be read"}],
+        "dataset": "rows.jsonl",
+        "scorer": {"name": "my_judge:Brief", "words": 3},
+        "selector": {"name": "my_rules:BestSoFar"},
+    }
+    best = run(study, Budget(pulls=4)).best
+    assert best is not None
+    assert best.candidate.prompt.name == "short"
+
+
+def test_the_entry_point_of_the_page_installs_the_rule(
+    plugged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = tomllib.loads(*blocks(PLUGINS, "toml"))["project"]["entry-points"]
+    entry_points = {name.removeprefix("bestarm_agent."): names for name, names in groups.items()}
+    install(plugged, monkeypatch, "my-rules", entry_points=entry_points, files={})
+    assert make_selector("best-so-far", Problem(2, 3)).name == "best-so-far"
+
+
+# the README, llms.txt, SKILL.md
+
+
+@pytest.mark.slow
+def test_the_prompt_engineering_loop_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    pytest.importorskip("transformers")
+    shutil.copytree(ARITHMETIC, tmp_path / "examples" / "arithmetic")
+    monkeypatch.chdir(tmp_path)
+    execute(blocks(README, "python")[0])
+    before, arrow, after = capsys.readouterr().out.split()
+    assert arrow == "->"
+    assert before.startswith("sum-")
+    assert after.startswith(("sum-", "terse"))
+
+
+def test_the_selectors_alone_run(capsys: Capture) -> None:
+    execute(blocks(README, "python")[1], evaluate=lambda row, example: float(row > example % 3))
+    assert "Verdict(best=" in capsys.readouterr().out
+
+
+def test_the_study_of_the_readme_is_a_valid_one() -> None:
+    [text] = blocks(README, "yaml")
+    assert study_from(yaml.safe_load(text)).config.name == "my-study"
+
+
+@pytest.mark.parametrize("name", ["../README", "../llms.txt", "../SKILL", "../CONTRIBUTING"])
+def test_files_that_are_linked_exist(name: str) -> None:
+    text = (ROOT / "llms.txt").read_text() if name.endswith("txt") else page(name)
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def entries(part: object) -> Iterator[str]:
+    """Yield the pages of a part of the navigation."""
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, dict | list):
+        for inner in part.values() if isinstance(part, dict) else part:
+            yield from entries(inner)
+
+
+def test_the_index_lists_the_pages_of_the_site_in_their_order() -> None:
+    text = (ROOT / "llms.txt").read_text(encoding="utf-8")
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    listed = re.findall(r"^- \[.+\]\(docs/(.+?)\): \S", text, re.M)
+    assert listed == list(entries(navigation))
+
+
+def test_the_skill_is_found_by_its_head() -> None:
+    head = yaml.safe_load(SKILL.split("---\n")[1])
+    assert head["name"] == "bestarm-agent"
+    assert 100 < len(head["description"]) < 1024
+    assert SKILL.count("\n") < 100
+
+
+@pytest.mark.slow
+def test_the_five_commands_of_the_skill_run(tmp_path: Path, capsys: Capture) -> None:
+    lines = blocks(SKILL, "bash")[0].splitlines()
+    assert len(lines) == 5
+    for line in lines:
+        words = line.partition("#")[0].split()[1:]
+        done = invoke(capsys, *words, folder=tmp_path)
+        assert done.code == 0, (line, done.err)
+        if "--json" in words:
+            result = json.loads(done.out)
+            for key in ("established", "winner", "margin", "candidates", "spent", "share"):
+                assert key in result
+                assert f"`{key}" in SKILL
+
+
+def test_the_study_of_the_skill_is_valid(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "unused")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "unused")
+    (tmp_path / "study.yaml").write_text(blocks(SKILL, "yaml")[0], encoding="utf-8")
+    (tmp_path / "questions.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
+    done = invoke(capsys, "plan", folder=tmp_path)
+    assert done.code == 0, done.err
