@@ -23,8 +23,8 @@ _EXIT_CODES = {
     "configured; a candidate is certified; no challenger of a `gate` is worse",
     1: "an error",
     2: "wrong usage or configuration",
-    3: "the budget ended before the confidence was reached: the winner is a best guess; no "
-    "candidate is certified; a `gate` left a challenger undecided",
+    3: "a confidence was asked for and is not reached: the budget ended, or the examples cannot "
+    "tell the best apart; no candidate is certified; a `gate` left a challenger undecided",
     4: "too many calls failed, or the first call to a model or the first judgement did; no pair "
     "got a score; a cap was passed, since calls cost more than their provider said they could; a "
     "model of `try` got no score",
