@@ -7,7 +7,7 @@ imported once they are needed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord, initial_size
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.notebook import followed_by_cell
-from bestarm_agent.engine.results.pairs import Outcomes, PairFilter, RunTexts, texts_of
+from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome, RunTexts, texts_of
 from bestarm_agent.engine.results.standing import (
     FailureLine,
     Standing,
@@ -322,15 +322,16 @@ class Study:
         target = path or report_path(self.store, self.run_id)
         return await _report(record, texts, run.trajectory.until_now(run.pairs), target)
 
-    def outcomes(self, *, only: PairFilter | None = None) -> Outcomes:
-        """Return the pairs asked so far with their texts, to be read by ``async for``.
+    async def outcomes(self, *, only: PairFilter | None = None) -> AsyncIterator[PairOutcome]:
+        """Iterate over the pairs asked so far, with their texts, by ``async for``.
 
         Raises (when iterated):
             ConfigError: ``only`` names a candidate or an example that is not there.
         """
         run = self._run
         texts = RunTexts(run.store, run.record.state, self.parts.examples)
-        return Outcomes(lambda: nullcontext(texts), only)
+        async for pair in texts.outcomes(only):
+            yield pair
 
     def failures(self) -> list[FailureLine]:
         """Return the failures by candidate and kind, most frequent first."""
@@ -422,14 +423,18 @@ class Archive:
             raise ConfigError(f"run {run} has no best candidate; name two with --between A B")
         return best.candidate.label
 
-    def outcomes(self, run: str = "latest", *, only: PairFilter | None = None) -> Outcomes:
-        """Return the pairs of a run with their texts; nothing is read before they are iterated.
+    async def outcomes(
+        self, run: str = "latest", *, only: PairFilter | None = None
+    ) -> AsyncIterator[PairOutcome]:
+        """Iterate over the pairs of a run, with their texts, by ``async for``.
 
         Raises (when iterated):
             RunNotFoundError: there is no such run.
             ConfigError: ``only`` names a candidate or an example that is not there.
         """
-        return Outcomes(lambda: self.texts(run), only)
+        async with self.texts(run) as texts:
+            async for pair in texts.outcomes(only):
+                yield pair
 
     @asynccontextmanager
     async def texts(self, run: str) -> AsyncIterator[RunTexts]:

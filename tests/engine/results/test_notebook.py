@@ -12,7 +12,6 @@ import pytest
 
 from bestarm_agent.cli.result_output import standing_json
 from bestarm_agent.engine.results.notebook import followed_by_cell, html_table
-from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
 from tests.support.commands import invoke
 from tests.support.standings import standing_with
@@ -32,13 +31,8 @@ def test_a_standing_shows_its_ranking_escaped() -> None:
     assert repr(standing).startswith("<Standing of run 20260101-000000-abcd: best so far '<img")
 
 
-def test_a_standing_becomes_a_frame_where_pandas_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    standing = standing_with(["a", "b"], [[1.0], []])
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigError, match="pip install pandas"):
-        standing.to_frame()
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
-    first, second = standing.to_frame()
+def test_rows_of_a_standing_fit_into_a_table() -> None:
+    first, second = (row.flat() for row in standing_with(["a", "b"], [[1.0], []]).rows)
     assert (first["candidate"], first["n"], first["state"]) == ("a", 1, "best so far")
     assert second["estimate"] is None
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -235,17 +233,9 @@ def test_differing_pairs_come_together() -> None:
     assert (b.candidate, b.example, b.score) == ("model 1", "example-0", 0.0)
 
 
-def test_a_data_frame_is_made_by_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_tables_hold_texts(tmp_path: Path) -> None:
     run(write_study(tmp_path))
-    outcomes = Archive(tmp_path / "runs" / "runs.sqlite").outcomes()
-    pandas = ModuleType("pandas")
-    pandas.DataFrame = list  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    rows = asyncio.run(outcomes.to_frame())
+    rows = [pair.flat() for pair in stored(tmp_path)]
     assert [row["inputs"] for row in rows if row["example"] == "fr"] == [
         '{"id": "fr", "country": "France"}'
     ] * 2
-
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigError, match="pip install pandas"):
-        asyncio.run(outcomes.to_frame())

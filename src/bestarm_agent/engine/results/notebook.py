@@ -1,16 +1,13 @@
-"""Results in notebooks: a small HTML table, a cell that follows a run, a pandas data frame."""
+"""Results in notebooks: a small HTML table, and a cell that follows a run."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from html import escape
-from importlib import import_module
 from typing import Any
-
-from bestarm_agent.errors import ConfigError
 
 _UPDATE_SECONDS = 1.0
 _SHOWN_ROWS = 60
@@ -55,18 +52,3 @@ async def _update(handle: Any, current: Callable[[], object]) -> None:  # noqa: 
     while True:
         await asyncio.sleep(_UPDATE_SECONDS)
         handle.update(current())
-
-
-def data_frame(rows: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401  pandas is no dependency
-    """Return rows as a pandas ``DataFrame``.
-
-    Raises:
-        ConfigError: pandas is not installed.
-    """
-    try:
-        pandas = import_module("pandas")
-    except ImportError as error:
-        raise ConfigError(
-            "a data frame needs pandas: pip install pandas; without it, iterate over the rows"
-        ) from error
-    return pandas.DataFrame(rows)

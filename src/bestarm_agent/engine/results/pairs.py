@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,6 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import RIGHT, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.engine.results.notebook import data_frame
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.export import labels
@@ -256,36 +254,6 @@ class RunTexts:
     @cached_property
     def _labels(self) -> list[str]:
         return labels(self.state)
-
-
-class Outcomes:
-    """All pairs of a run, or some: to be read by ``async for``, or into a table.
-
-    Examples:
-        >>> async def wrong_replies(outcomes: Outcomes) -> list[str | None]:
-        ...     return [pair.reply async for pair in outcomes if pair.score == 0.0]
-    """
-
-    def __init__(
-        self,
-        opened: Callable[[], AbstractAsyncContextManager[RunTexts]],
-        only: PairFilter | None = None,
-    ) -> None:
-        self._opened = opened
-        self._only = only
-
-    async def __aiter__(self) -> AsyncIterator[PairOutcome]:
-        async with self._opened() as texts:
-            async for outcome in texts.outcomes(self._only):
-                yield outcome
-
-    async def to_frame(self) -> Any:  # noqa: ANN401  pandas is no dependency, its types neither
-        """Return all pairs as a pandas ``DataFrame``, a row each (see ``PairOutcome.flat``).
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        return data_frame([outcome.flat() async for outcome in self])
 
 
 async def texts_of(store: Store, state: RunState, folder: Path) -> RunTexts:

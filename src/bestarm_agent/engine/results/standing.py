@@ -22,7 +22,7 @@ from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
-from bestarm_agent.engine.results.notebook import data_frame, html_table
+from bestarm_agent.engine.results.notebook import html_table
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
 from bestarm_agent.engine.results.slices import SliceMeans, slice_means
 from bestarm_agent.selectors.pairs import Pairs
@@ -219,14 +219,6 @@ class Standing:
             )
             for row in self.rows
         ))  # fmt: skip
-
-    def to_frame(self) -> Any:  # noqa: ANN401  pandas is no dependency, its types neither
-        """Return the ranking as a pandas ``DataFrame``, a row for each candidate, best first.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        return data_frame([row.flat() for row in self.rows])
 
     @property
     def _summary(self) -> str:
