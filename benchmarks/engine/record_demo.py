@@ -38,7 +38,7 @@ def rows(state: RunState, told: list[Told], replies: dict[str, Reply]) -> Iterat
     """Yield the recorded rows as JSON lines, in the order of candidates and examples."""
     found = {}
     for event in told:
-        asked = state.asks[event.seq]
+        asked = state.ask(event.seq)
         key = event.outcome.reply_key if isinstance(event.outcome, Scored) else None
         key = key or getattr(event.outcome, "reply_key", None)
         if key is not None:

@@ -238,7 +238,7 @@ class Study:
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
         state, pairs = self._run.record.state, self._run.record.pairs
-        alone = len(state.candidates) == 1 and not len(state.asks)
+        alone = len(state.candidates) == 1 and not state.n_asked
         if alone and pairs.stopped() is Stop.SEPARATED:  # it would be named without a call
             raise ConfigError(
                 "there is only one candidate, so there is nothing to choose; add another, or let "
@@ -255,7 +255,9 @@ class Study:
                 await self._run.run(budget)
         standing = self.standing()
         if labels := self.parts.labels:
-            self._check = await check_run(self._run.store, state, labels, standing.confidence)
+            self._check = await check_run(
+                self._run.store, self.run_id, state, labels, standing.confidence
+            )
         return standing
 
     @property
@@ -317,7 +319,7 @@ class Study:
         """
         run = self._run.record
         await run.flush()
-        texts = RunTexts(self._run.store, run.state, self.parts.examples)
+        texts = RunTexts(self._run.store, self.run_id, run.state, self.parts.examples)
         record = StoredRun(self.standing(), (), self._check, self.result())
         target = path or report_path(self.store, self.run_id)
         return await _report(record, texts, run.trajectory.until_now(run.pairs), target)
@@ -329,7 +331,7 @@ class Study:
             ConfigError: ``only`` names a candidate or an example that is not there.
         """
         run = self._run
-        texts = RunTexts(run.store, run.record.state, self.parts.examples)
+        texts = RunTexts(run.store, run.id, run.record.state, self.parts.examples)
         async for pair in texts.outcomes(only):
             yield pair
 
@@ -377,7 +379,7 @@ class Archive:
         async with open_store(self._where, create=False) as store:
             found = await store.find(run)
             record, replay = await self._replayed(store, found)
-            texts = await texts_of(store, replay.state, folder_of(self._where))
+            texts = await texts_of(store, found.id, replay.state, folder_of(self._where))
             target = path or report_path(self._where, found.id)
             return await _report(record, texts, replay.trajectory.until_now(replay.pairs), target)
 
@@ -391,7 +393,9 @@ class Archive:
         standing = recorded_standing(state, pairs, run_id, replay.objective)
         standing = await with_confirmation(store, standing, state.started)
         labels = () if state.started is None else run_labels(state.started, self._where, run_id)
-        check = await check_run(store, state, labels, standing.confidence) if labels else None
+        check = None
+        if labels:
+            check = await check_run(store, run_id, state, labels, standing.confidence)
         result = mode.result(pairs, standing)
         return StoredRun(standing, tuple(failures_of(state)), check, result), replay
 
@@ -444,7 +448,8 @@ class Archive:
             RunNotFoundError: there is no such run.
         """
         async with open_store(self._where, create=False) as store:
-            yield await texts_of(store, await folded(store, run), folder_of(self._where))
+            run_id = (await store.find(run)).id
+            yield await texts_of(store, run_id, await folded(store, run_id), folder_of(self._where))
 
 
 async def recorded_replay(

@@ -100,6 +100,6 @@ def test_a_cancellation_from_within_a_provider_voids_the_pair_and_the_run_goes_o
             return await loop.run()
 
     assert run_virtual(play()) is End.EXHAUSTED
-    outcomes = [told.outcome for told in scene.loop.record.state.told.values()]
+    outcomes = scene.outcomes()
     (failed,) = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
     assert (failed.kind, failed.blame) == (FailureKind.INTERNAL, Blame.HARNESS)

@@ -25,7 +25,7 @@ def test_one_pair_enters_few_files(tmp_path: Path) -> None:
             def look() -> None:
                 if found:
                     counting.close()
-                elif len(loop.record.state.told) == 2:  # by then all is imported and made
+                elif loop.record.state.n_told == 2:  # by then all is imported and made
                     found.append(counting.enter_context(entered_files()))
 
             each_turn(loop, look)

@@ -219,7 +219,7 @@ def test_epochs_are_repeats_of_a_pair_whose_score_is_their_mean(
             (id, epoch) for id in order for epoch in (1, 2)
         )
     assert race.lanes is not None
-    told = [told.score for told in race.lanes.record.state.told.values()]
+    told = race.lanes.record.state.told["score"].tolist()
     assert set(told) == {0.0, 0.5, 1.0}
 
 

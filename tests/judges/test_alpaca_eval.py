@@ -25,6 +25,7 @@ from bestarm_agent.judges.model import enclosed
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Archive
 from tests.support.fake_api import Call, FakeApi, Said
+from tests.support.store_runs import outcomes_in
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "alpaca_eval_responses_sample.jsonl"
 N_INSTRUCTIONS = 50  # all 100 come out as exactly, and take twice the time
@@ -155,16 +156,17 @@ def test_the_recorded_ranking_comes_out_exactly(
         assert row.estimate == pytest.approx(means[row.candidate.label], abs=1e-12)
     by_pair = {(r["model"], r["example_id"]): recorded.score(r) for r in recorded.rows}
     judging = 0
-    for seq, told in state.told.items():
-        outcome, ask = told.outcome, state.asks[seq]
+    outcomes = outcomes_in(tmp_path / "runs" / "runs.sqlite")
+    for seq, outcome in zip(state.order.tolist(), outcomes, strict=True):
+        ask = state.ask(seq)
         assert isinstance(outcome, Scored)
         pair = (state.candidates[ask.candidate].label, state.example_ids[ask.example])
         assert outcome.value == pytest.approx(by_pair[pair], abs=1e-12)
         assert len(outcome.votes) == 2
         judging += outcome.judge_spend.usd_nanos
-    assert len(state.told) == 12 * N_INSTRUCTIONS
+    assert state.n_told == 12 * N_INSTRUCTIONS
     # every call to the judge was paid, at 1 and 2 dollars for a million tokens
     assert n_received == len({(r["instruction"], r["output"]) for r in recorded.rows}) * 2
-    assert state.spend.calls == len(state.told) + n_received
-    assert usd(state.spend.usd_nanos - judging) == pytest.approx(0.001 * len(state.told))
+    assert state.spend.calls == state.n_told + n_received
+    assert usd(state.spend.usd_nanos - judging) == pytest.approx(0.001 * state.n_told)
     assert judging > 0

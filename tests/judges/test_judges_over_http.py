@@ -19,6 +19,7 @@ from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Archive
 from tests.support.fake_api import Call, FakeApi
 from tests.support.judge_answers import mark_in
+from tests.support.store_runs import outcomes_in
 from tests.support.studies import store_of
 
 KEY = "fake-key-3f9a"
@@ -90,7 +91,7 @@ def test_a_judge_of_either_vendor_is_held_to_the_schema(
     for body in bodies:
         sent = json.dumps(body)
         assert '"enum": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]' in sent, "the schema is on the wire"
-    outcomes = [told.outcome for told in state.told.values()]
+    outcomes = outcomes_in(tmp_path / "runs" / "runs.sqlite")
     assert all(isinstance(o, Scored) and o.judge_spend.usd_nanos > 0 for o in outcomes)
     assert state.spend.calls == 4 * N
 
@@ -136,9 +137,11 @@ def test_a_judge_that_talks_leaves_pairs_void_and_the_ranking_honest(
             found = await run(write_study(tmp_path, api, "openai"))
             return *found, len(api.received)
 
-    standing, state, n_received = asyncio.run(scene())
+    standing, _, n_received = asyncio.run(scene())
     assert n_received == 2 * (N - 1) + 2 * 3, "three attempts each, with replies of their own"
-    failed = [told.outcome for told in state.told.values() if isinstance(told.outcome, Failed)]
+    failed = [
+        one for one in outcomes_in(tmp_path / "runs" / "runs.sqlite") if isinstance(one, Failed)
+    ]
     assert [outcome.blame for outcome in failed] == [Blame.JUDGE] * 2
     assert [row.void for row in standing.rows] == [1, 1]
     best = standing.best

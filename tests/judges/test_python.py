@@ -11,13 +11,13 @@ import pytest
 from bestarm_agent import Options, Study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
-from bestarm_agent.study import Archive
 from tests.support.no_calls import NoCalls
+from tests.support.store_runs import outcomes_in
 
 SOURCE = """
 import asyncio
@@ -134,14 +134,13 @@ def test_a_study_keeps_what_a_scorer_says_without_half_characters(
         "selector": {"stop_when_separated": False},
     }
 
-    async def scene() -> list[Failed | Scored]:
+    async def scene() -> None:
         options = Options(store="runs.sqlite")
         async with Study.open(study, options=options, examples=[Example("e1", {"q": "?"})]) as run:
             await run.run()
-        state = await Archive(Path("runs.sqlite")).state("latest")
-        return [told.outcome for told in state.told.values()]
 
-    [outcome] = asyncio.run(scene())
+    asyncio.run(scene())
+    [outcome] = outcomes_in("runs.sqlite")
     assert isinstance(outcome, Failed)
     assert outcome.message == "own:f raised ValueError: ?! (own.py, line 2)"
 

@@ -59,8 +59,10 @@ def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> Non
     assert standing.spent == service.spent
     assert state.reservations.difference == type(service.spent)()
     logged = {
-        (state.candidates[ask.candidate].label, state.example_ids[ask.example]): told.score
-        for ask, told in zip(state.asks, state.told.values(), strict=True)
+        (state.candidates[row].label, state.example_ids[column]): score
+        for (row, column, *_), score in zip(
+            state.asks.tolist(), state.told["score"].tolist(), strict=True
+        )
     }
     assert logged == {
         (answer.candidate, served.example.id): answer.score
@@ -68,8 +70,8 @@ def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> Non
         if served is not None
         for answer in served.answers
     }
-    assert {ask.reason for ask in state.asks[:20]} == {"random"}
-    assert {ask.reason for ask in state.asks[20:]} == {"linucb"}
+    reasons = [state.ask(seq).reason for seq in range(state.n_asked)]
+    assert (set(reasons[:20]), set(reasons[20:])) == ({"random"}, {"linucb"})
     assert standing.selector == "router"
     assert standing.guarantee is Guarantee.HEURISTIC
     assert not standing.established
@@ -80,7 +82,7 @@ def test_the_log_says_why_it_ended(tmp_path: Path, calls: int, end: str) -> None
     path = write_study(tmp_path, n_candidates=K, n_examples=N)
     _, service = serve(path, every, calls)
     state = state_of(path, service.run_id)
-    assert (state.end, len(state.told)) == (end, calls)
+    assert (state.end, state.n_told) == (end, calls)
 
 
 def test_an_error_is_an_end_too(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_an_error_is_an_end_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a router looks at one text"):
         serve(path, lambda service: [*every(service)[:3], Example("odd", {"a": 1, "b": 2})])
     state = state_of(path, "latest")
-    assert (state.end, len(state.told)) == ("error", 6)
+    assert (state.end, state.n_told) == ("error", 6)
 
 
 def test_prompts_that_come_again_and_new_ones_join(tmp_path: Path) -> None:
@@ -101,9 +103,9 @@ def test_prompts_that_come_again_and_new_ones_join(tmp_path: Path) -> None:
     _, service = serve(path, pick)
     state = state_of(path, service.run_id)
     assert state.example_ids == ["e0", "e1", "e2", "e0", "e0", "e0"]
-    assert [ask.example for ask in state.asks] == [0, 0, 1, 1, 3, 3, 4, 4, 5, 5]
+    assert state.asks["example"].tolist() == [0, 0, 1, 1, 3, 3, 4, 4, 5, 5]
     assert state.example_digests[0] == state.example_digests[3] != state.example_digests[4]
-    assert len(state.told) == 10
+    assert state.n_told == 10
 
 
 def test_an_interruption_leaves_what_was_asked_pending(tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_an_interruption_leaves_what_was_asked_pending(tmp_path: Path) -> None:
     async def scene() -> str:
         serving = asyncio.create_task(serve_first())
         run, archive = await opened.get(), Archive(store_of(path))
-        while len((await archive.state(run)).asks) < 2:
+        while (await archive.state(run)).n_asked < 2:
             assert not serving.done()
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -127,7 +129,7 @@ def test_an_interruption_leaves_what_was_asked_pending(tmp_path: Path) -> None:
         return run
 
     state = state_of(path, asyncio.run(scene()))
-    assert (len(state.pending), len(state.told), state.end) == (2, 0, "interrupted")
+    assert (len(state.pending), state.n_told, state.end) == (2, 0, "interrupted")
     assert state.reservations.settled.calls == 2, "they may be billed"
 
 

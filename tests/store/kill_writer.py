@@ -34,7 +34,7 @@ async def take_up(store: Store, name: str) -> tuple[RunLog, list[int], int]:
             log.append(event)
         await log.flush()
     state = fold(await log.events())
-    return log, list(state.pending), len(state.asks)
+    return log, list(state.pending), state.n_asked
 
 
 async def evaluate(store: Store, log: RunLog, seq: int) -> None:

@@ -17,7 +17,15 @@ from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.store.codec import line_of
-from bestarm_agent.store.export import Form, Texts, export_scores, harmless, labels, matrix
+from bestarm_agent.store.export import (
+    Form,
+    PairOutcome,
+    export_scores,
+    harmless,
+    labels,
+    matrix,
+    pairs_of,
+)
 from bestarm_agent.store.run_state import RunState, fold
 from tests.support.store_runs import asked, failed, grid, started, told
 
@@ -45,8 +53,20 @@ def answered(seq: int, answer: str) -> Told:
     return Told(seq, replace(outcome, answer=answer), 1.0)
 
 
-def texts_of(state: RunState) -> list[Texts]:
-    return [Texts(f"prompt {ask.seq}", "46", f"reply {ask.seq}") for ask in state.asks]
+def with_texts(state: RunState, *events: Told) -> list[PairOutcome]:
+    """The pairs, with the answers of some outcomes."""
+    answers = {one.seq: one.outcome.answer for one in events if isinstance(one.outcome, Scored)}
+    seqs = range(state.n_asked)
+    texts = [
+        {
+            "prompt": f"prompt {seq}",
+            "target": "46",
+            "reply": f"reply {seq}",
+            "answer": answers.get(seq),
+        }
+        for seq in seqs
+    ]
+    return list(pairs_of(state, seqs, texts))
 
 
 def test_the_grid_by_hand(state: RunState) -> None:
@@ -93,7 +113,7 @@ def test_csv_records(state: RunState, tmp_path: Path) -> None:
         "candidate_id": state.candidates[0].id,
         "provider": "hf",
         "model": "model-0",
-        "cost": "1.5e-06",
+        "usd": "1.5e-06",
         "tokens": "12",
         "calls": "1",
         "gpu_seconds": "0.125",
@@ -101,8 +121,8 @@ def test_csv_records(state: RunState, tmp_path: Path) -> None:
         "cached": "False",
         "failure": "",
     }
-    assert (rows[1]["failure"], rows[1]["calls"], rows[1]["cost"]) == ("timeout", "3", "0.0")
-    assert (rows[2]["calls"], rows[2]["cost"], rows[2]["seconds"]) == ("", "", "")
+    assert (rows[1]["failure"], rows[1]["calls"], rows[1]["usd"]) == ("timeout", "3", "0.0")
+    assert (rows[2]["calls"], rows[2]["usd"], rows[2]["seconds"]) == ("", "", "")
 
 
 def test_texts_are_exported_on_request_only(state: RunState, tmp_path: Path) -> None:
@@ -112,7 +132,7 @@ def test_texts_are_exported_on_request_only(state: RunState, tmp_path: Path) -> 
         not {"answer", "message", "prompt", "reply"}
         & json.loads(path.read_text())["records"][0].keys()
     )
-    export_scores(state, path, texts=texts_of(state))
+    export_scores(state, path, pairs=with_texts(state, answered(0, "46")))
     records = json.loads(path.read_text())["records"]
     assert [(r["prompt"], r["target"], r["reply"], r["verdicts"]) for r in records[:2]] == [
         ("prompt 0", "46", "reply 0", None),
@@ -150,9 +170,9 @@ def test_parquet(state: RunState, tmp_path: Path) -> None:
     assert [list(row.values())[1:] for row in table.to_pylist()] == SCORES
     assert table.column_names == ["candidate", *(f"example-{j}" for j in range(4))]
 
-    export_scores(state, tmp_path / "long.parquet", texts=texts_of(state))
+    export_scores(state, tmp_path / "long.parquet", pairs=with_texts(state))
     table = parquet.read_table(tmp_path / "long.parquet")
-    export_scores(state, tmp_path / "long.json", texts=texts_of(state))
+    export_scores(state, tmp_path / "long.json", pairs=with_texts(state))
     assert table.to_pylist() == json.loads((tmp_path / "long.json").read_text())["records"]
     types = {field.name: str(field.type) for field in table.schema}
     assert (types["score"], types["seq"], types["cached"]) == ("double", "int64", "bool")
@@ -184,17 +204,19 @@ def test_csv_texts_are_never_formulas(start: str, tmp_path: Path) -> None:
     state = fold([started(), *added, asked(0), answered(0, evil)])
     forms: dict[Form, int] = {"long": 4, "matrix": 2}  # label, model, id, answer; label, id
     for form, n_texts in forms.items():
-        export_scores(state, tmp_path / "scores.csv", form=form, texts=texts_of(state))
+        pairs = with_texts(state, answered(0, evil))
+        export_scores(state, tmp_path / "scores.csv", form=form, pairs=pairs)
         cells = [cell for line in read_csv(tmp_path / "scores.csv") for cell in line]
         assert cells.count(f"'{evil}") == n_texts
         assert not any(cell.startswith(start) for cell in cells)
 
 
 def test_odd_texts_do_not_break_an_export(state: RunState, tmp_path: Path) -> None:
-    state.take([line_of(answered(2, "lone \ud83d, \n new line, 答え"))])
+    odd = answered(2, "lone \ud83d, \n new line, 答え")
+    state.take([line_of(odd)])
     for ending in ("csv", "json", "parquet"):
-        export_scores(state, tmp_path / f"scores.{ending}", texts=texts_of(state))
-    assert "?, \n new line, 答え" in (tmp_path / "scores.csv").read_bytes().decode()
+        export_scores(state, tmp_path / f"scores.{ending}", pairs=with_texts(state, odd))
+    assert "\\ud83d, \n new line, 答え" in (tmp_path / "scores.csv").read_bytes().decode()
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet", "npz"])

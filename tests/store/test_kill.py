@@ -59,10 +59,10 @@ def survive(store: Path | str, kills: int) -> None:
         lines += kill_after(writer(store, "study"), int(n_lines))
         said = acknowledged(lines)
         state, replies = asyncio.run(read(store, "study"))  # fold is strict: no gap, no second end
-        assert set(said["ask"]) <= set(range(len(state.asks)))
-        assert set(said["outcome"]) <= state.told.keys()
+        assert set(said["ask"]) <= set(range(state.n_asked))
+        assert set(said["outcome"]) <= set(state.order.tolist())
         assert {f"key-{seq}": f"answer {seq}" for seq in said["reply"]}.items() <= replies.items()
-        assert {f"key-{seq}" for seq in state.told} <= replies.keys()
+        assert {f"key-{seq}" for seq in state.order.tolist()} <= replies.keys()
     assert len(said["reply"]) == len(set(said["reply"]))  # none was bought a second time
     assert len(said["outcome"]) > 100  # else it was killed before it did anything
 
@@ -104,5 +104,5 @@ def test_processes_share_a_fresh_store(tmp_path: Path) -> None:
         assert process.returncode == 0
     for name in names:
         state, replies = asyncio.run(read(path, name))
-        assert len(state.told) == len(replies) == 200
+        assert state.n_told == len(replies) == 200
     assert reply("answer 7").text == replies["key-7"]

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import (
     Attempted,
     CandidatesBarred,
@@ -18,14 +19,16 @@ from bestarm_agent.domain.events import (
     Proposed,
     ProposerCalled,
     Resumed,
+    Rows,
     Stopped,
+    Told,
 )
-from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import StoreError
-from bestarm_agent.selectors.types import State
+from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, line_of
-from bestarm_agent.store.run_state import PendingCost, RunState, Session, fold, folded, state_of
+from bestarm_agent.store.run_state import Failure, PendingCost, RunState, Session, fold, folded
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import (
     AT,
@@ -41,15 +44,19 @@ from tests.support.store_runs import (
 
 def test_a_small_run_by_hand() -> None:
     state = fold(small_run())
+    later = [asked(seq, candidate=1) for seq in (2, 3)]
     assert state.n_events == 15
     assert (state.costs, state.prices) == ([0.25, None], ["study", None])
     assert state.started == started()
     assert [candidate.label for candidate in state.candidates] == ["model 0", "model 1"]
     assert (len(state.example_ids), state.example_ids[7]) == (1000, "example-7")
     assert state.example_digests[7] == f"{7:016x}"
-    assert [ask.seq for ask in state.asks] == [0, 1, 2, 3]
-    assert state.told == {1: told(1, 0.5), 0: failed(0), 2: failed(2, score=0.0)}
-    assert state.pending == {3: asked(3, candidate=1)}
+    assert [state.ask(seq) for seq in range(4)] == [asked(0), asked(1), *later]
+    assert state.order.tolist() == [1, 0, 2]
+    np.testing.assert_equal(state.told["score"], [np.nan, 0.5, 0.0, np.nan])
+    states = [State.VOID, State.DONE, State.FAILED, State.PENDING]
+    assert state.told["state"].tolist() == states
+    assert list(state.pending_asks()) == [asked(3, candidate=1)]
     assert state.budgets == [
         Budget(usd_nanos=10**9, calls=100),
         Budget(calls=200, seconds=60.5),
@@ -117,12 +124,6 @@ def test_the_time_of_a_killed_session_counts_up_to_its_last_outcome() -> None:
     assert (state.seconds, state.elapsed) == (9.5, 0.0)
 
 
-def test_the_states_of_cells() -> None:
-    outcomes = [None, told(0), failed(0, score=0.0), failed(0)]
-    expected = [State.PENDING, State.DONE, State.FAILED, State.VOID]
-    assert [state_of(outcome) for outcome in outcomes] == expected
-
-
 def test_what_a_pending_pair_has_cost() -> None:
     call, judging = Spend(calls=1, tokens=5), Spend(calls=1)
     attempted = Attempted(0, "key", call)
@@ -181,8 +182,8 @@ def test_a_refused_event_changes_nothing() -> None:
     state = fold(after_grid(asked(0)))
     with pytest.raises(StoreError, match="outside"):
         state.take([line_of(told(0, 1.5))])
-    assert (state.n_events, dict(state.pending), len(state.told)) == (4, {0: asked(0)}, 0)
-    assert state.take([line_of(told(0))]) == [told(0)]
+    assert (state.n_events, list(state.pending), state.n_told) == (4, [0], 0)
+    assert flat(state.take([line_of(told(0))])) == [~0]
 
 
 @pytest.mark.parametrize(
@@ -203,15 +204,20 @@ def test_damage_is_named_with_its_place(line: Line, match: str) -> None:
 def test_what_changes_is_the_same_line_by_line_and_at_once() -> None:
     log = [line_of(event) for event in small_run()]
     slowly, at_once = RunState(), RunState()
-    moves = [move for line in log for move in slowly.take([line])]
-    assert moves == at_once.take(log)
-    assert [move for move in moves if isinstance(move, int)] == [0, 1, 2, 3]  # told() has gold
-    assert (slowly.totals, slowly.pending, slowly.told, list(slowly.asks)) == (
-        at_once.totals,
-        at_once.pending,
-        at_once.told,
-        list(at_once.asks),
-    )
+    moves = flat(move for line in log for move in slowly.take([line]))
+    assert moves == flat(at_once.take(log))
+    assert [move for move in moves if isinstance(move, int)] == [0, 1, 2, ~1, ~0, ~2, 3]
+    assert (slowly.totals, slowly.pending) == (at_once.totals, at_once.pending)
+    for name in at_once.told.dtype.names or ():
+        np.testing.assert_equal(slowly.told[name], at_once.told[name])
+    np.testing.assert_equal(slowly.asks, at_once.asks)
+
+
+def flat(moves: Iterable[IntArray | Event]) -> list[int | Event]:
+    """Return the events one by one."""
+    return [
+        one for move in moves for one in (move.tolist() if isinstance(move, np.ndarray) else [move])
+    ]
 
 
 def test_sums_agree_with_a_naive_count_on_a_random_run() -> None:
@@ -230,7 +236,10 @@ def test_sums_agree_with_a_naive_count_on_a_random_run() -> None:
             outcomes[ended] = failed(ended) if fails else told(ended, float(rng.random()))
             events.append(outcomes[ended])
     state = fold(events)
-    assert state.told == outcomes
+    assert set(state.order.tolist()) == outcomes.keys()
+    for seq, told_ in outcomes.items():
+        expected = np.nan if told_.score is None else told_.score
+        np.testing.assert_equal(state.told["score"][seq], expected)
     assert list(state.pending) == sorted(in_flight)
     assert state.spend.calls == sum(o.outcome.spend.calls for o in outcomes.values())
     for row in range(6):
@@ -273,3 +282,63 @@ def test_reading_a_log_takes_the_same_work_per_event_however_long_it_is() -> Non
     empty, short, long = (python_calls(partial(read, log)) for log in logs)
     assert short - empty < 12 * 1_024, "a pair became numbers without becoming objects"
     assert long - empty < 4.1 * (short - empty)
+
+
+N = 700  # more than there is room for at first
+
+
+def test_asks_come_back() -> None:
+    asks = [
+        replace(
+            asked(seq, candidate=seq % 7, example=seq // 7),
+            reason=("floor", "duel")[seq % 2],
+            excluded=Rows.of([1, 2]) if seq % 11 == 0 else Rows(),
+        )
+        for seq in range(N)
+    ]
+    state = fold([started(), *grid(7, N), *asks])
+    assert [state.ask(seq) for seq in range(N)] == asks
+    assert state.asks["candidate"].tolist() == [ask.candidate for ask in asks]
+
+
+def test_outcomes_are_numbers_by_ask_and_texts_in_the_log() -> None:
+    order = np.random.default_rng(1).permutation(N)[: N - 40].tolist()
+    kinds = [told, failed, lambda seq: failed(seq, score=0.0)]
+    outcomes = {seq: replace(kinds[seq % 3](seq), elapsed=float(seq)) for seq in order}
+    asks = [asked(seq, 0, seq) for seq in range(N)]
+    log = [started(), *grid(1, N), *asks, *outcomes.values()]
+
+    async def scene() -> tuple[RunState, Sequence[Told]]:
+        store = Store.in_memory()
+        run = await store.create("study")
+        for event in log:
+            run.append(event)
+        state = fold(log)
+        return state, await store.told(run.run_id, state.told["event"][order].tolist())
+
+    state, found = asyncio.run(scene())
+    assert list(found) == list(outcomes.values()), "also what was not flushed yet"
+    assert state.order.tolist() == order
+    assert state.failed().tolist() == [seq for seq in order if seq % 3]
+    assert state.told["at"][order].tolist() == order
+    for seq, one in outcomes.items():
+        told_, failure = state.told[seq], state.failure(seq)
+        assert told_["calls"] == one.outcome.spend.calls
+        assert told_["seconds"] == one.outcome.seconds
+        if isinstance(one.outcome, Failed):
+            assert failure == Failure(one.outcome.kind, one.outcome.blame, "no answer")
+            assert (told_["output"], np.isnan(told_["price"])) == (-1, True)
+        else:
+            assert failure is None
+            assert (told_["output"], told_["price"], told_["gold"]) == (3, 600, 0.5)
+    assert len(state.failures) == 2, "alike ones are one"
+
+
+def test_the_columns_of_measures() -> None:
+    values = [(0.5, None), (1.0, 0.25)]
+    scored = [replace(told(seq), outcome=replace(PLAIN, measures=values[seq])) for seq in range(2)]
+    config: Json = {"measures": {"brief": {}, "polite": {}}}
+    state = fold([replace(started(), config=config), *grid(1, 5), asked(0), asked(1), *scored])
+    np.testing.assert_equal(state.told["measures"], [[0.5, np.nan], [1.0, 0.25]])
+    [totals] = state.totals
+    assert (totals.measures, totals.measured) == ([1.5, 0.25], [2, 1])

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bestarm_agent.domain.events import Asked, BudgetSet, Event
-from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.events import Asked, BudgetSet, Event, Told
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.engine.record import feed_pairs
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.types import Ask, Pair, State, Tell
 
 
 def unexplained_asks(events: Sequence[Event], selector: Pairs) -> list[int]:
@@ -25,7 +27,22 @@ def unexplained_asks(events: Sequence[Event], selector: Pairs) -> list[int]:
             if choice is None or choice.pair != (event.candidate, event.example):
                 unexplained.append(event.seq)
         if begun:
-            feed_pairs(selector, event, budget)
+            feed(selector, event, budget)
         if isinstance(event, BudgetSet):
             budget = event.budget
     return unexplained
+
+
+def feed(selector: Pairs, event: Event, budget: Budget) -> None:
+    """Feed a source of pairs the next event of a log."""
+    match event:
+        case Asked():
+            pair = Pair(event.candidate, event.example)
+            selector.adopt([Ask(event.seq, pair, event.reason)])
+        case Told(outcome=outcome, score=score):
+            state = State.DONE if isinstance(outcome, Scored) else State.FAILED
+            cost, gold = usd(outcome.spend.usd_nanos), getattr(outcome, "gold", None)
+            state = State.VOID if score is None else state
+            selector.tell([Tell(event.seq, state, score or 0.0, cost, gold)])
+        case _:
+            feed_pairs(selector, event, budget)

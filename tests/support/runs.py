@@ -10,7 +10,7 @@ from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score, Vote
+from bestarm_agent.domain.outcome import Failed, Score, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.call import ProviderClient, ReplyCache, RetryPolicy
@@ -29,6 +29,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.store import RunLog, Store
+from tests.support.store_runs import outcomes_in
 from tests.support.virtual_time import LoopClock, run_virtual
 
 PROMPT = PromptTemplate("q", text="{{ question }}")
@@ -250,6 +251,10 @@ class Scene:
             stop_when_separated=self.stops,
         )
         return make_selector(self.selector, problem)
+
+    def outcomes(self) -> list[Scored | Failed]:
+        """Return the outcomes that the log holds."""
+        return outcomes_in(self.store, "scene")
 
     async def events(self) -> Sequence[Event]:
         """What the log holds."""

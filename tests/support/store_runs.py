@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
 from bestarm_agent.domain.events import (
     Asked,
@@ -19,7 +22,7 @@ from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
-from bestarm_agent.store.store import RunLog, Store
+from bestarm_agent.store.store import RunLog, Store, open_store
 
 AT = "2026-11-21T09:30:15.250000Z"
 
@@ -113,6 +116,16 @@ def reply(text: str = "46") -> Reply:
         request_id="req-1",
         score=0.5,
     )
+
+
+def outcomes_in(store: Store | str | Path, run: str = "latest") -> list[Scored | Failed]:
+    """Return the outcomes that a store has of a run, in the order of telling."""
+
+    async def read() -> list[Event]:
+        async with open_store(store, create=False) as opened:
+            return await opened.events_of(run)
+
+    return [event.outcome for event in asyncio.run(read()) if isinstance(event, Told)]
 
 
 async def begin(store: Store, name: str = "study") -> RunLog:

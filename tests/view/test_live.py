@@ -127,7 +127,7 @@ def test_only_what_is_new_is_read(store: Path, monkeypatch: pytest.MonkeyPatch) 
             run = FollowedRun(reader, store, (await reader.runs())[-1].id)
             async with run.refreshed() as state:
                 n_events = state.n_events
-                assert (await run.standing())[0].asked == len(state.asks)
+                assert (await run.standing())[0].asked == state.n_asked
             async with run.refreshed():
                 assert asked == [0, 0, n_events], "once for the state, once for the rule"
 

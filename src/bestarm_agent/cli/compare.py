@@ -21,9 +21,10 @@ from bestarm_agent.cli.output import (
 )
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.engine.results.compare import Flip, PairedComparison
-from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome
+from bestarm_agent.engine.results.pairs import PairFilter
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.report.words import comparison_line, marked, question_of, safe
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Archive
 
 _CONFIDENCE = 0.95  # of the interval
@@ -59,9 +60,9 @@ async def _pairs(
 ) -> Mapping[str, PairOutcome]:
     """Return a candidate's pairs on some examples, by example."""
     async with archive.texts(run) as texts:
-        asks, ids = texts.state.asks, texts.state.example_ids
+        ids, columns = texts.state.example_ids, texts.state.asks["example"]
         seqs = PairFilter(candidate=candidate).chosen(texts.state)
-        wanted = [seq for seq in seqs if ids[asks.pair(seq)[1]] in examples]
+        wanted = [seq for seq in seqs if ids[columns[seq]] in examples]
         return {pair.example: pair async for page in texts.pages(wanted) for pair in page}
 
 

@@ -26,7 +26,6 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.results.pairs import verdicts
 from bestarm_agent.engine.setup.calls_outside_runs import FirstCall, make_first_calls
 from bestarm_agent.engine.setup.history import learn_from_history
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
@@ -39,6 +38,7 @@ from bestarm_agent.engine.setup.plan import (
 )
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.report.words import cost_text, money, resolution_line, safe, seconds_text
+from bestarm_agent.store.export import verdicts
 from bestarm_agent.study import Study, open_mode
 
 _DEMO = ("study.yaml", "dataset.jsonl", "answers.jsonl.gz")

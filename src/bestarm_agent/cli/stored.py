@@ -16,11 +16,11 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import Column, json_text, numbers, print_json, print_table
 from bestarm_agent.cli.result_output import print_mode_result, print_result, standing_json
 from bestarm_agent.cli.stores import default_store, default_stores, find_run
-from bestarm_agent.engine.results.pairs import PairOutcome, RunTexts, verdicts
+from bestarm_agent.engine.results.pairs import RunTexts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
 from bestarm_agent.report.words import safe
-from bestarm_agent.store.export import Texts, export_scores
+from bestarm_agent.store.export import PairOutcome, export_scores
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import RunInfo
 from bestarm_agent.study import Archive, StoredRun, report_path, write_page
@@ -126,7 +126,7 @@ def export(
     chosen = export_format or ("csv" if out is None else None)
     if texts:
         with _texts(archive, run) as (state, read):
-            export_scores(state, target, format=chosen, texts=read)
+            export_scores(state, target, format=chosen, pairs=read)
     else:
         state = asyncio.run(archive.state(run))
         export_scores(state, target, format=chosen, form=form)
@@ -145,27 +145,26 @@ def _export_inspect(archive: Archive, run: str, folder: Path | None) -> None:
 
 
 @contextmanager
-def _texts(archive: Archive, run: str) -> Iterator[tuple[RunState, Iterator[Texts]]]:
+def _texts(archive: Archive, run: str) -> Iterator[tuple[RunState, Iterator[PairOutcome]]]:
     """Open a run's texts, to be read page by page without an event loop around."""
     stack = AsyncExitStack()
     with Runner() as runner:
         opened = runner.run(stack.enter_async_context(archive.texts(run)))
         try:
             print_note(opened)
-            yield opened.state, _texts_of(runner, opened)
+            yield opened.state, _pairs_of(runner, opened)
         finally:
             runner.run(stack.aclose())
 
 
-def _texts_of(runner: Runner, opened: RunTexts) -> Iterator[Texts]:
-    pages = opened.pages(range(len(opened.state.asks)))
+def _pairs_of(runner: Runner, opened: RunTexts) -> Iterator[PairOutcome]:
+    pages = opened.pages(range(opened.state.n_asked))
 
     async def following() -> list[PairOutcome]:
         return await anext(pages, [])
 
     while page := runner.run(following()):
-        for pair in page:
-            yield Texts(pair.prompt, pair.target, pair.reply, verdicts(pair.votes))
+        yield from page
 
 
 def print_note(texts: RunTexts) -> None:

@@ -198,7 +198,7 @@ class RunLoop:
         self._began = self._clock.now()
         self.is_running = True
         self._take_over()
-        if state.end is not None or state.asks:  # stopped, or killed
+        if state.end is not None or state.n_asked:  # stopped, or killed
             self.record.record(Resumed(self._clock.utc(), __version__))
         end = End.ERROR
         try:
@@ -222,7 +222,7 @@ class RunLoop:
         try:
             async with asyncio.TaskGroup() as tasks:
                 # At once, beyond the gates if need be: they were in flight together before.
-                for asked in list(self.record.state.pending.values()):
+                for asked in list(self.record.state.pending_asks()):
                     if self._prepare(asked):
                         self._send(tasks, asked)
                 return await self._loop(tasks)
@@ -312,7 +312,7 @@ class RunLoop:
         """Limit the pairs in flight where they are spared: what is asked early is asked blindly."""
         if not self._spares_pairs():
             return math.inf
-        told, each_once = len(self.record.state.told), len(self.pool.candidates)
+        told, each_once = self.record.state.n_told, len(self.pool.candidates)
         return max(_FEW_IN_FLIGHT, each_once, told * _SHARE_IN_FLIGHT) - self.pool.gate.inside
 
     def _not_held_up(self) -> BoolArray | None:
@@ -326,7 +326,7 @@ class RunLoop:
         table, few = self.record.pairs.table, _FEW_IN_FLIGHT
         mask = np.full(table.n_candidates, True)
         failed = {seq for seq, pair in self._tasks.values() if pair.call.tries.n_failures}
-        for asked in self.record.state.pending.values():  # in the order of asking
+        for asked in self.record.state.pending_asks():  # in the order of asking
             if table.n_asked - asked.seq < few:
                 break
             known = int(table.position[asked.seq])
@@ -378,7 +378,7 @@ class RunLoop:
             return End.BUDGET
         if objective is not None and objective.is_reached:
             return End.SEPARATED
-        if self._rules.breaks_off(len(self.record.state.told), self._n_void):
+        if self._rules.breaks_off(self.record.state.n_told, self._n_void):
             return End.FAILURES
         return None
 
@@ -431,7 +431,7 @@ class RunLoop:
         self.in_flight = 0
         self._finished.clear()
         self._first.begin()
-        for asked in self.record.state.pending.values():
+        for asked in self.record.state.pending_asks():
             if asked.seq not in self._pairs:
                 self._pairs[asked.seq] = self._inherited(asked)
 
@@ -538,7 +538,7 @@ class RunLoop:
             return False
         self._tried_with = balance
         for seq in [seq for seq, pair in self._pairs.items() if pair.obstacle is None]:
-            asked = self.record.state.pending[seq]
+            asked = self.record.state.ask(seq)
             if self.pool.candidates[asked.candidate].broken is None and self._prepare(asked):
                 self._send(tasks, asked)
         return self.in_flight > 0

@@ -37,7 +37,7 @@ from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import ModelLimits
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
-from bestarm_agent.selectors.types import BoolArray, State, both
+from bestarm_agent.selectors.types import BoolArray, both
 from bestarm_agent.store.run_state import RunState
 
 _SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
@@ -360,10 +360,10 @@ class FirstPairs:
         self._judge_over_network = judge_client.rate_limited
         self._has_score = False
         self._n_without_verdict = 0
-        for seq in state.told:
-            is_scored = state.told.state_at(seq) is State.DONE
-            blame = None if is_scored else _blame_of(state.told[seq].outcome)
-            self._note(self._model(state.asks.pair(seq)[0]), blame)
+        rows = state.asks["candidate"][state.order]
+        for row, seq in zip(rows.tolist(), state.order.tolist(), strict=True):
+            failure = state.failure(seq)
+            self._note(self._model(row), None if failure is None else failure.blame)
 
     def begin(self) -> None:
         """Forget what was in flight."""

@@ -21,11 +21,10 @@ from bestarm_agent.domain.events import (
     CandidatesBarred,
     Event,
     ExamplesAdded,
-    Told,
 )
 from bestarm_agent.domain.example import Example, Slice
 from bestarm_agent.domain.outcome import Outcome, Scored
-from bestarm_agent.domain.spend import Budget, usd
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.errors import Blame
@@ -110,8 +109,7 @@ class RunRecord:
         ``is_known``: a pair that is asked was chosen by the source of pairs itself.
         """
         line = line_of(event)
-        self.state.take([line])
-        self._take(event, is_known=is_known)
+        self._take(self.state.take([line]), is_known=is_known)
         if self.log is not None:
             self.log.append(event, line)
 
@@ -126,11 +124,7 @@ class RunRecord:
 
     def take(self, page: Sequence[Line]) -> None:
         """Take in the next events of a log, as ``Store.lines_of`` yields them."""
-        for move in self.state.take(page):
-            if isinstance(move, int):
-                self._take_pair(move)
-            else:
-                self._take(move)
+        self._take(self.state.take(page))
 
     async def take_all(self, pages: AsyncIterable[Sequence[Line]], n_told: int = 0) -> None:
         """Take in a log, with about ``n_told`` outcomes, some events at a time, in a thread."""
@@ -138,34 +132,53 @@ class RunRecord:
         async for page in pages:
             await asyncio.to_thread(self.take, page)
 
-    def _take(self, event: Event, *, is_known: bool = False) -> None:
-        """Take in an event that the state has taken in."""
-        if self._head is not None and not isinstance(event, Asked):
+    def _take(self, moves: Sequence[IntArray | Event], *, is_known: bool = False) -> None:
+        """Take in events that the state has taken in, and made ``moves`` of."""
+        for move in moves:
+            if isinstance(move, np.ndarray):
+                self._take_pairs(move, is_known=is_known)
+            else:
+                self._take_rare(move)
+
+    def _take_rare(self, event: Event) -> None:
+        """Take in an event that is no ask and no outcome."""
+        if self._head is not None:
             self._head.append(event)
             self._made = None
         else:
-            pairs = self._pairs_that_ask()
-            if not (is_known and isinstance(event, Asked)):
-                feed_pairs(pairs, event, self._budget)
+            pairs = self.pairs
+            feed_pairs(pairs, event, self._budget)
             self._follow(event, pairs)
         if isinstance(event, BudgetSet):
             self._budget = event.budget
 
-    def _take_pair(self, move: int) -> None:
-        """Take in an ask, or the score of one, by the numbers that the state has of it."""
-        pairs, state, seq = self._pairs_that_ask(), self.state, ~move
-        if move >= 0:
-            pairs.adopt([state.asks.ask(move)])
-            return
-        score, cost = state.told.score_at(seq) or 0.0, usd(state.told.usd_nanos_at(seq))
-        pairs.tell([Tell(seq, State.DONE, score, cost)])
-        if self._follows:
-            self.trajectory.told(pairs)
-
-    def _pairs_that_ask(self) -> Pairs:
-        pairs = self.pairs
+    def _take_pairs(self, moves: IntArray, *, is_known: bool) -> None:
+        """Take in asks and outcomes, by the numbers that the state has of them."""
+        pairs, state = self.pairs, self.state
         self._head = None
-        return pairs
+        if len(moves) > 1 and pairs.takes_blocks:
+            while len(moves):
+                n = self.trajectory.until_look(moves < 0) if self._follows else len(moves)
+                self._take_block(pairs, moves[:n])
+                if self._follows:
+                    self.trajectory.told(pairs, int((moves[:n] < 0).sum()))
+                moves = moves[n:]
+            return
+        for move in moves.tolist():
+            if move < 0:
+                pairs.tell([tell_of(state, ~move)])
+                if self._follows:
+                    self.trajectory.told(pairs)
+            elif not is_known:
+                asked = state.ask(move)
+                pair = Pair(asked.candidate, asked.example)
+                pairs.adopt([Ask(move, pair, asked.reason)])
+
+    def _take_block(self, pairs: Pairs, moves: IntArray) -> None:
+        asked, seqs = self.state.asks[moves[moves >= 0]], ~moves[moves < 0]
+        told = self.state.told[seqs]
+        scores, costs = np.nan_to_num(told["score"]), told["usd_nanos"] / NANOS_PER_USD
+        pairs.take_block(asked["candidate"], asked["example"], seqs, told["state"], scores, costs)
 
     def _begun(self) -> tuple[Size, Pairs, ObjectiveTracker | None]:
         if self._made is None:
@@ -179,25 +192,17 @@ class RunRecord:
         return self._made
 
     def _follow(self, event: Event, pairs: Pairs) -> None:
-        if isinstance(event, Told):
-            if self._follows:
-                self.trajectory.told(pairs)
-        elif isinstance(event, CandidatesBarred):
+        if isinstance(event, CandidatesBarred):
             self.trajectory.barred(event.candidates, pairs.table.n_asked)
 
 
 def feed_pairs(pairs: Pairs, event: Event, budget: Budget) -> None:
-    """Feed a source of pairs, which was made for the first ask, an event from then on.
+    """Feed a source of pairs, made for the first ask, an event that is no ask and no outcome.
 
     ``budget`` held before.
     """
     costs, axes = pairs.problem.costs, pairs.problem.axes
     match event:
-        case Asked():
-            pair = Pair(event.candidate, event.example)
-            pairs.adopt([Ask(event.seq, pair, event.reason)])
-        case Told():
-            pairs.tell([tell_of(event)])
         case CandidatesAdded():  # with costs if it works per dollar, axes if it knows them
             pairs.add_candidates(
                 len(event.candidates),
@@ -235,14 +240,13 @@ def score_of(outcome: Outcome, failed_score: float) -> float | None:
     return failed_score if outcome.blame is Blame.CANDIDATE else None
 
 
-def tell_of(told: Told) -> Tell:
+def tell_of(state: RunState, seq: int) -> Tell:
     """Return an outcome as selectors are told it, with a certification's further scores."""
-    outcome, cost = told.outcome, usd(told.outcome.spend.usd_nanos)
-    if told.score is None:
-        return Tell(told.seq, State.VOID, cost=cost)
-    if isinstance(outcome, Scored):
-        return Tell(told.seq, State.DONE, told.score, cost, outcome.gold)
-    return Tell(told.seq, State.FAILED, told.score, cost)
+    told = state.told[seq]
+    score, gold, cost = float(told["score"]), float(told["gold"]), usd(int(told["usd_nanos"]))
+    if np.isnan(score):
+        return Tell(seq, State.VOID, cost=cost)
+    return Tell(seq, State(told["state"]), score, cost, None if np.isnan(gold) else gold)
 
 
 def axes_of(candidates: Sequence[Candidate]) -> IntArray:

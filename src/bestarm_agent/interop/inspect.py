@@ -36,6 +36,7 @@ from bestarm_agent.interop.inspect_race import Lanes
 from bestarm_agent.report.words import first_line, shortened
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
+from bestarm_agent.store.run_state import RunState
 
 if TYPE_CHECKING:
     from anyio import Event
@@ -390,10 +391,9 @@ class Race:
         return first_line(standing)
 
     def _why_void(self) -> list[str]:
-        told = self.lanes.record.state.told.values() if self.lanes is not None else ()
-        messages = Counter(
-            one.outcome.message for one in told if not isinstance(one.outcome, Scored)
-        )
+        state = RunState() if self.lanes is None else self.lanes.record.state
+        numbers = state.told["failure"][state.failed()].tolist()
+        messages = Counter(state.failures[number].message for number in numbers)
         return [f"{count} void: {shortened(said, 200)}" for said, count in messages.most_common(1)]
 
     def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> Lanes:

@@ -10,13 +10,12 @@ from typing import Any
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Started
-from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.errors import ConfigError, StoreError
-from bestarm_agent.store.export import Record, Texts, records
+from bestarm_agent.store.export import PairOutcome, verdicts
 from bestarm_agent.store.run_state import RunState
 
 
-def write_inspect_logs(state: RunState, texts: Iterable[Texts], folder: Path) -> list[Path]:
+def write_inspect_logs(state: RunState, pairs: Iterable[PairOutcome], folder: Path) -> list[Path]:
     """Write a run's pairs for `inspect view`; return the files, one per candidate that was asked.
 
     Void pairs are samples with an error. Only what was asked is there: a log's mean is one over the
@@ -24,7 +23,7 @@ def write_inspect_logs(state: RunState, texts: Iterable[Texts], folder: Path) ->
 
     Args:
         state: the run.
-        texts: one per ask.
+        pairs: all of its pairs, with their texts.
         folder: made if it is not there; `.eval` files of the same names are replaced.
 
     Raises:
@@ -37,8 +36,8 @@ def write_inspect_logs(state: RunState, texts: Iterable[Texts], folder: Path) ->
         raise ConfigError(
             "writing Inspect logs needs inspect-ai: pip install 'bestarm-agent[inspect]'"
         ) from None
-    asked: dict[str, list[Record]] = defaultdict(list)
-    for record in records(state, texts=texts):
+    asked: dict[str, list[PairOutcome]] = defaultdict(list)
+    for record in pairs:
         if record.state != "pending":
             asked[record.candidate].append(record)
     rows = {candidate.id: candidate for candidate in state.candidates}
@@ -57,7 +56,7 @@ def write_inspect_logs(state: RunState, texts: Iterable[Texts], folder: Path) ->
     return written
 
 
-def _log(state: RunState, candidate: Candidate, found: Sequence[Record]) -> Any:  # noqa: ANN401 - inspect-ai is an extra
+def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) -> Any:  # noqa: ANN401 - inspect-ai is an extra
     from inspect_ai import log
     from inspect_ai.model import GenerateConfig
 
@@ -92,28 +91,29 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[Record]) -> Any:
             total_samples=n_examples, completed_samples=len(scores), scores=[scored]
         ),
         stats=log.EvalStats(started_at=started.at, completed_at=started.at),
-        samples=[_sample(state, record, scorer) for record in found],
+        samples=[_sample(record, scorer) for record in found],
     )
 
 
-def _sample(state: RunState, record: Record, scorer: str) -> Any:  # noqa: ANN401
+def _sample(record: PairOutcome, scorer: str) -> Any:  # noqa: ANN401
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ModelOutput, ModelUsage
     from inspect_ai.scorer import Score
 
-    prompt, reply, outcome = record.prompt or "", record.reply or "", state.told[record.seq].outcome
+    prompt, reply = record.prompt or "", record.reply or ""
     messages = [ChatMessageUser(content=prompt), ChatMessageAssistant(content=reply)]
     usage: dict[str, Any] = {}
-    if isinstance(outcome, Scored) and (used := outcome.usage).total:
+    sent, received = record.input_tokens or 0, record.output_tokens or 0
+    if sent + received:
         usage[_model(record)] = ModelUsage(
-            input_tokens=used.input, output_tokens=used.output, total_tokens=used.total
+            input_tokens=sent, output_tokens=received, total_tokens=sent + received
         )
     verdict: dict[str, Any] = {}
     if record.score is None:
         message = f"{record.failure}: {record.message or ''}"
         verdict["error"] = EvalError(message=message, traceback="", traceback_ansi="")
     else:
-        why = record.verdicts or record.message
+        why = verdicts(record.votes) or record.message
         score = Score(value=record.score, answer=record.answer, explanation=why)
         verdict["scores"] = {scorer: score}
     return EvalSample(
@@ -129,7 +129,7 @@ def _sample(state: RunState, record: Record, scorer: str) -> Any:  # noqa: ANN40
     )
 
 
-def _model(record: Record) -> str:
+def _model(record: PairOutcome) -> str:
     """Return the model as `developer/model`; the provider stands in for an unnamed developer."""
     return record.model if "/" in record.model else f"{record.provider}/{record.model}"
 

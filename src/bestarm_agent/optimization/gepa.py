@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.engine.results.pairs import PairOutcome, verdicts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.groups import gather_all
 from bestarm_agent.optimization.rounds import Feedback
+from bestarm_agent.store.export import PairOutcome, verdicts
 
 _MINIBATCH = 3  # answers that one reflection looks at: GEPA's default
 # what stands before the first tag of a template, or between tags that say it is no template

@@ -19,10 +19,11 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.confirm import kept_for_confirming, less
 from bestarm_agent.engine.loop import End
-from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome
+from bestarm_agent.engine.results.pairs import PairFilter
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.providers.threads import DaemonThreads
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Study
 
 _WRONG = 8  # wrong answers that a proposer sees

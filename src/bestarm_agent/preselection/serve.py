@@ -207,7 +207,7 @@ class Service:
         so does one that is not of the study's dataset.
         """
         record = self._run.record
-        first = len(record.state.asks)
+        first = record.state.n_asked
         reason = self.router.settings.rule if self.router.ready else "random"
         column = self._columns.pop((example.id, example.digest), None)
         if column is None:

@@ -26,7 +26,7 @@ from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.judge_check import CorrectedRow, JudgeCheck, corrected_rows
-from bestarm_agent.engine.results.pairs import PairOutcome, RunTexts, scores_of
+from bestarm_agent.engine.results.pairs import RunTexts, scores_of
 from bestarm_agent.engine.results.standing import (
     FailureLine,
     Row,
@@ -37,6 +37,8 @@ from bestarm_agent.engine.results.standing import (
 )
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.report.words import (
+    LOOKED_AT,
+    VerdictLine,
     budget_line,
     caveat,
     caveat_lines,
@@ -69,6 +71,7 @@ from bestarm_agent.report.words import (
     state,
 )
 from bestarm_agent.selectors.types import State
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState
 
 NOT_ASKED, PENDING, VOID, FAILED = ".pvf"  # the other codes are scores, 0 to 9 for 0 to 1
@@ -96,21 +99,20 @@ def matrix_of(state: RunState, ranking: Sequence[int]) -> Matrix:
     """Draw the pairs that were asked; large studies are sampled evenly over the difficulties."""
     rows = list(ranking[:_MOST_ROWS])
     place = {row: k for k, row in enumerate(rows)}
-    row, example = state.asks.candidate, state.asks.example
+    row, example = state.asks["candidate"], state.asks["example"]
     asked = np.isin(row, rows)
     columns = _sampled(_by_difficulty(state, set(example[asked].tolist())))
     column = {j: k for k, j in enumerate(columns)}
     cells = np.full((len(rows), len(columns)), NOT_ASKED)
     for seq in np.flatnonzero(asked & np.isin(example, columns)).tolist():
-        i, j = state.asks.pair(seq)
-        cells[place[i], column[j]] = _code(state, seq)
+        cells[place[int(row[seq])], column[int(example[seq])]] = _code(state, seq)
     return Matrix(rows, columns, ["".join(line) for line in cells.tolist()])
 
 
 def _by_difficulty(state: RunState, examples: set[int]) -> list[int]:
-    score = state.told.score
+    score = state.told["score"]
     seen, n = ~np.isnan(score), len(state.example_ids)
-    example = state.asks.example[: len(score)][seen]
+    example = state.asks["example"][seen]
     total, count = np.bincount(example, score[seen], n), np.bincount(example, minlength=n)
     means = (total + 0.5) / (count + 1)  # an example that few saw is of middling difficulty
     return sorted(examples, key=lambda j: (-means[j], j))
@@ -123,8 +125,9 @@ def _sampled(columns: list[int]) -> list[int]:
 
 
 def _code(state: RunState, seq: int) -> str:
-    code = _CODES.get(state.told.state_at(seq))
-    return str(round(9 * (state.told.score_at(seq) or 0.0))) if code is None else code
+    told = state.told[seq]
+    code = _CODES.get(State(told["state"]))
+    return str(round(9 * float(told["score"]))) if code is None else code
 
 
 _MOST_PAIRS = 3000
@@ -148,7 +151,7 @@ async def sample_pairs(texts: RunTexts, standing: Standing, matrix: Matrix) -> P
     """Read the texts of the pairs that tell most, up to a few megabytes."""
     split = _differing(texts.state, standing)
     wanted = [seq for both in split[:_MOST_DIFFERING] for seq in both]
-    wanted += texts.state.told.failed()[-_MOST_FAILED:]
+    wanted += texts.state.failed()[-_MOST_FAILED:].tolist()
     wanted = list(dict.fromkeys([*wanted, *_shown(texts.state, matrix)]))[:_MOST_PAIRS]
     pairs: dict[int, PairOutcome] = {}
     left, known = _MOST_CHARACTERS, set[str | None]()
@@ -186,7 +189,8 @@ def _differing(state: RunState, standing: Standing) -> list[tuple[int, int]]:
 
 def _shown(state: RunState, matrix: Matrix) -> list[int]:
     """Return the asks in the matrix, spread evenly over the run."""
-    shown = np.isin(state.asks.candidate, matrix.rows) & np.isin(state.asks.example, matrix.columns)
+    shown = np.isin(state.asks["candidate"], matrix.rows)
+    shown &= np.isin(state.asks["example"], matrix.columns)
     seqs = np.flatnonzero(shown).tolist()
     if len(seqs) <= _MOST_PAIRS:
         return seqs
@@ -256,6 +260,7 @@ class Details:
     matrix: Matrix
     sample: PairSample
     rates: tuple[list[float], list[float]]  # seconds, and outcomes per second there
+    verdicts: Sequence[VerdictLine]  # the latest of a judge, the newest first
 
 
 def page_data(standing: Standing, details: Details) -> str:
@@ -299,8 +304,8 @@ def _candidate(row: Row, *, graded: bool) -> dict[str, object]:
 def _budget(standing: Standing, state: RunState) -> dict[str, object]:
     """Count asks by the state that their candidates ended in, over the run."""
     status = {row.index: row.status.name.lower() for row in standing.rows}
-    n, bins = len(state.asks), min(_BINS, len(state.asks))
-    row, bin_of = state.asks.candidate, np.arange(n) * bins // max(1, n)
+    n, bins = state.n_asked, min(_BINS, state.n_asked)
+    row, bin_of = state.asks["candidate"], np.arange(n) * bins // max(1, n)
     rows_of = {one.name.lower(): list[int]() for one in Status}
     for i, name in status.items():
         rows_of[name].append(i)
@@ -344,8 +349,8 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 def _pairs(details: Details) -> dict[str, object]:
     """Write pairs with their texts; a text that several pairs share is written once."""
-    asks, ids = details.state.asks, details.state.example_ids
-    texts: dict[str, int] = {}
+    rows, columns = (details.state.asks[name].tolist() for name in ("candidate", "example"))
+    ids, texts = details.state.example_ids, dict[str, int]()
 
     def text(value: str | None) -> int | None:
         return None if value is None else texts.setdefault(cut(value) or "", len(texts))
@@ -353,8 +358,8 @@ def _pairs(details: Details) -> dict[str, object]:
     pairs = [
         {
             "seq": seq,
-            "row": asks[seq].candidate,
-            "example": ids[asks[seq].example],
+            "row": rows[seq],
+            "example": ids[columns[seq]],
             "prompt": text(pair.prompt),
             "target": text(pair.target),
             "reply": text(pair.reply),
@@ -491,7 +496,7 @@ def render_report(
         failures=failures,
         sessions=sessions,
         judge=judge,
-        verdicts=[] if details is None else latest_verdicts(details.state),
+        verdicts=[] if details is None else details.verdicts,
         remarks=remarks,
         mode=result,
         details=details,
@@ -655,6 +660,8 @@ async def report_of(
     state = texts.state
     matrix = matrix_of(state, [row.index for row in standing.rows])
     sample = await sample_pairs(texts, standing, matrix)
+    told = await texts.told(state.order[: -LOOKED_AT - 1 : -1].tolist())
+    verdicts = latest_verdicts(state, told.values())
     return render_report(
         standing,
         config=state.started.config if state.started else None,
@@ -666,7 +673,7 @@ async def report_of(
         judge=None if check is None else JudgeSection(check, corrected_rows(standing, check)),
         result=result,
         remarks=_remarks(state),
-        details=Details(state, trajectory, matrix, sample, outcomes_over_time(state)),
+        details=Details(state, trajectory, matrix, sample, outcomes_over_time(state), verdicts),
     )
 
 
@@ -680,7 +687,7 @@ _JUDGE_BINS = 60
 
 def outcomes_over_time(state: RunState) -> tuple[list[float], list[float]]:
     """Return the middles of equal stretches of working time, in s, and outcomes per s in each."""
-    at = state.told.at
+    at = state.told["at"][state.order]
     end = float(at.max(initial=0.0))
     if end <= 0:
         return [], []

@@ -7,12 +7,12 @@ objective, the spend, the waits and the end of a run, slices, and the winner's m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from math import ceil, floor, inf, isnan, log10
 
 from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Objective, ObjectiveSpec
+from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.outcome import Scored, Vote
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
@@ -20,7 +20,6 @@ from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects, forecast
 from bestarm_agent.engine.results.new_examples import NewExamples
-from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.slices import SliceMean
 from bestarm_agent.engine.results.standing import (
     LimitState,
@@ -34,6 +33,7 @@ from bestarm_agent.errors import counted
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, USUAL_DIFFERING
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState
 
 _QUESTION = 400  # characters at the end of a prompt
@@ -835,7 +835,7 @@ def _measure_json(found: Measure) -> dict[str, object]:
 
 
 _SHOWN_VERDICTS = 100
-_LOOKED_AT = 1000  # outcomes: a judge that asks a model says something of each that it scores
+LOOKED_AT = 1000  # outcomes: a judge that asks a model says something of each that it scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -848,14 +848,14 @@ class VerdictLine:
     seq: int  # number of the ask
 
 
-def latest_verdicts(state: RunState) -> list[VerdictLine]:
-    """Return the latest judgements, the newest first; none where a rule scores."""
+def latest_verdicts(state: RunState, latest: Iterable[Told]) -> list[VerdictLine]:
+    """Return the judgements of outcomes, the newest of which is first; none where a rule scores."""
     lines: list[VerdictLine] = []
-    for seq in islice(reversed(state.told), _LOOKED_AT):
-        ask, outcome = state.asks[seq], state.told[seq].outcome
-        if isinstance(outcome, Scored):
-            label, example = state.candidates[ask.candidate].label, state.example_ids[ask.example]
-            lines += [VerdictLine(label, example, vote, seq) for vote in outcome.votes]
+    for told in latest:
+        if isinstance(told.outcome, Scored):
+            row, column, *_ = state.asks[told.seq].tolist()
+            label, example = state.candidates[row].label, state.example_ids[column]
+            lines += [VerdictLine(label, example, vote, told.seq) for vote in told.outcome.votes]
         if len(lines) >= _SHOWN_VERDICTS:
             break
     return lines[:_SHOWN_VERDICTS]

@@ -13,12 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
     Ask,
     BoolArray,
     Choice,
     Estimates,
+    FloatArray,
     IntArray,
     Problem,
     State,
@@ -113,6 +117,34 @@ class Pairs:
             self.rule.told(result)
             self.answer.forget()
             self.answer.review(self.rule.top_k)
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether many asks and outcomes may be taken at once, as ``take_block`` does.
+
+        Not where the rule, or a comparison of pairs, depends on what was known in between.
+        """
+        kind, is_watched = type(self.rule), self.problem.within is not None
+        notices = kind.asked is Rule.asked and kind.told is Rule.told
+        return notices and not (is_watched or self.rule.common_examples)
+
+    def take_block(
+        self,
+        candidate: NDArray[np.int32],
+        example: NDArray[np.int32],
+        seqs: IntArray,
+        state: NDArray[np.int8],
+        score: FloatArray,
+        cost: FloatArray,
+    ) -> None:
+        """Take asks that follow one another, then the outcomes of some asks, from a log.
+
+        ``candidate`` and ``example`` are (asked,), the others (told,) with what ``Tell`` holds.
+        """
+        self.table.ask_all(candidate, example)
+        self.table.tell_all(seqs, state, score, cost)
+        self._open &= self.table.n_unseen > 0
+        self.answer.forget()
 
     def add_candidates(
         self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None

@@ -13,21 +13,23 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from io import TextIOWrapper
 from itertools import islice, repeat
 from math import isnan
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import IO, Any, Literal, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.errors import ConfigError, StoreError, nearest
-from bestarm_agent.store.run_state import RunState, state_of
+from bestarm_agent.selectors.types import State
+from bestarm_agent.store.run_state import RunState
 
 
 @contextmanager
@@ -43,18 +45,12 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             partial.unlink()
 
 
-class Texts(NamedTuple):
-    """Texts of an ask that are not fields of its outcome as they stand."""
+@dataclass(frozen=True, slots=True)
+class PairOutcome:
+    """One asked pair: its numbers, and where they are read, everything sent, received and judged.
 
-    prompt: str | None = None  # as rendered
-    target: str | None = None  # the acceptable answers, one per line
-    reply: str | None = None  # raw
-    verdicts: str | None = None  # of a judge, with their reasoning, one per line
-
-
-@dataclass(slots=True)
-class Record:
-    """One ask and its outcome; while it is pending, ``cost`` and what follows are None."""
+    What a pair that is pending does not have yet is None.
+    """
 
     candidate: str  # its label, made unique
     example: str  # its id
@@ -65,19 +61,46 @@ class Record:
     candidate_id: str  # digest of the candidate's content
     provider: str
     model: str
-    cost: float | None = None  # dollars spent on the pair, retries and judge included
-    tokens: int | None = None  # prompt plus generated, spent on the pair
+    usd: float | None = None  # dollars, retries and judging included; None if no price is known
+    tokens: int | None = None  # prompt plus generated, retries and judging included
     calls: int | None = None  # requests sent for the pair
     gpu_seconds: float | None = None
     seconds: float | None = None  # wall-clock, of the answered call
-    cached: bool | None = None  # the reply came from the cache; None without a reply
-    failure: str | None = None
-    answer: str | None = None  # read out of the reply; only where texts are asked for
-    message: str | None = None  # of the failure; only where texts are asked for
-    prompt: str | None = None  # these four as in ``Texts``; only where texts are asked for
-    target: str | None = None
-    reply: str | None = None
-    verdicts: str | None = None
+    cached: bool | None = None  # the reply came from the cache; None without a score
+    failure: str | None = None  # kind of the failure
+    # the texts
+    message: str | None = None  # of the failure
+    prompt: str | None = None  # as rendered; chat messages follow each other under "[role]" lines
+    inputs: Mapping[str, Json] = field(default_factory=dict)  # the example's; empty if it is gone
+    target: str | None = None  # the acceptable answers, one per line
+    reply: str | None = None  # raw text of the reply; None without one
+    finish: str | None = None  # why the model stopped: "stop", "length", ...
+    answer: str | None = None  # read out of the reply by the judge
+    votes: tuple[Vote, ...] = ()  # verdicts of a judge with their reasoning; empty for a rule
+    input_tokens: int | None = None  # of the answered call, if its reply was scored
+    output_tokens: int | None = None
+    attempts: int | None = None  # requests sent for the candidate's call; 0 from the cache
+    judge_usd: float | None = None  # the part of ``usd`` for judging
+
+    def flat(self) -> dict[str, Json]:
+        """Return the fields with texts in place of lists and mappings, for tables."""
+        values = {name: getattr(self, name) for name in _FIELDS if name != "votes"}
+        values["inputs"] = json.dumps(self.inputs, ensure_ascii=False) if self.inputs else None
+        return {**values, "verdicts": verdicts(self.votes)}
+
+
+_FIELDS = [one.name for one in fields(PairOutcome)]
+_NUMBERS = _FIELDS[: _FIELDS.index("message")]
+_STATES = {int(state): state.name.lower() for state in State}
+
+
+def verdicts(votes: Sequence[Vote]) -> str | None:
+    """Write verdicts with their reasoning, one per line; None without any."""
+    lines = [
+        f"{vote.by}: {vote.said or vote.value} ({vote.value:g}){': ' if vote.why else ''}{vote.why}"
+        for vote in votes
+    ]
+    return "\n".join(lines) or None
 
 
 def labels(state: RunState) -> list[str]:
@@ -87,46 +110,62 @@ def labels(state: RunState) -> list[str]:
     return [name if count[name] == 1 else f"{name} #{row}" for row, name in enumerate(names)]
 
 
-def records(state: RunState, *, texts: Iterable[Texts] | None = None) -> Iterator[Record]:
-    """Yield one record per ask, in ask order.
-
-    ``texts``, one per ask, are added, and with them the answers and the failures' messages.
-    """
+def pairs_of(
+    state: RunState, seqs: Sequence[int], texts: Iterable[Mapping[str, Any]] = repeat({})
+) -> Iterator[PairOutcome]:
+    """Yield the pairs of some asks by their numbers; ``texts`` holds further fields of each."""
     names = labels(state)
-    each = repeat(None, len(state.asks)) if texts is None else texts
-    for ask, more in zip(state.asks, each, strict=True):
-        candidate, told = state.candidates[ask.candidate], state.told.get(ask.seq)
-        record = Record(
-            candidate=names[ask.candidate],
-            example=state.example_ids[ask.example],
-            score=told.score if told else None,
-            state=state_of(told).name.lower(),
-            seq=ask.seq,
-            reason=ask.reason,
-            candidate_id=candidate.id,
-            provider=candidate.provider,
-            model=candidate.model,
-        )
-        if told is not None:
-            outcome, spend = told.outcome, told.outcome.spend
-            record.cost, record.seconds = usd(spend.usd_nanos), outcome.seconds
-            record.tokens, record.calls = spend.tokens, spend.calls
-            record.gpu_seconds = spend.gpu_seconds
-            if isinstance(outcome, Scored):
-                record.cached, record.answer = outcome.cached, outcome.answer
+    asks, outcomes = state.asks[seqs], state.told[seqs][[*_TOLD]].tolist()
+    for seq, ask, told, more in zip(seqs, asks.tolist(), outcomes, texts, strict=False):
+        row, column, reason = ask
+        status, score, usd_nanos, tokens, calls, gpu_seconds, seconds, cached, number = told
+        candidate = state.candidates[row]
+        known: dict[str, Any] = {}
+        if status != State.PENDING:
+            priced = state.costs[row] is not None or usd_nanos > 0
+            known = {
+                "usd": usd(usd_nanos) if priced else None,
+                "tokens": tokens,
+                "calls": calls,
+                "gpu_seconds": gpu_seconds,
+                "seconds": seconds,
+            }
+            if number < 0:
+                known["cached"] = cached
             else:
-                record.failure, record.message = outcome.kind.value, outcome.message
-        if more is None:
-            record.answer = record.message = None
-        else:
-            record.prompt, record.target, record.reply, record.verdicts = map(escaped, more)
-        yield record
+                failure = state.failures[number]
+                known |= {"failure": failure.kind.value, "message": failure.message}
+        yield PairOutcome(
+            names[row],
+            state.example_ids[column],
+            None if isnan(score) else score,
+            _STATES[status],
+            seq,
+            state.reasons[reason],
+            candidate.id,
+            candidate.provider,
+            candidate.model,
+            **known,
+            **more,
+        )
+
+
+_TOLD = (
+    "state",
+    "score",
+    "usd_nanos",
+    "tokens",
+    "calls",
+    "gpu_seconds",
+    "seconds",
+    "cached",
+    "failure",
+)
 
 
 def matrix_rows(state: RunState) -> Iterator[NDArray[np.float64]]:
     """Yield the K rows of the grid, each (N,) in [0, 1] with NaN where there is no score."""
-    score = state.told.score
-    candidate, example = (of[: len(score)] for of in (state.asks.candidate, state.asks.example))
+    score, candidate, example = state.told["score"], state.asks["candidate"], state.asks["example"]
     order = np.argsort(candidate, kind="stable")
     ends = np.cumsum(np.bincount(candidate, minlength=len(state.candidates)))
     for seqs in np.split(order, ends[:-1]) if len(ends) else ():
@@ -143,9 +182,9 @@ def matrix(state: RunState) -> NDArray[np.float64]:
     return grid
 
 
-def escaped(text: str | None) -> str | None:
-    """Escape lone surrogates, which models do send and no file format takes."""
-    return text and text.encode("utf-8", "backslashreplace").decode()
+def escaped(cell: Json) -> Json:
+    """Escape lone surrogates of a text, which datasets may hold and no file format takes."""
+    return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell
 
 
 Form: TypeAlias = Literal["long", "matrix"]
@@ -153,7 +192,6 @@ Form: TypeAlias = Literal["long", "matrix"]
 # what a spreadsheet takes for the beginning of a formula, full-width signs as well
 _FORMULA_STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_TEXTS = ("answer", "message", *Texts._fields)
 _CELLS_AT_ONCE = 1_000_000
 ROWS_WITH_TEXTS = 1_000
 """Rows that are written at a time if they hold texts, which may be long."""
@@ -176,7 +214,7 @@ def export_scores(
     *,
     format: str | None = None,
     form: Form = "long",
-    texts: Iterable[Texts] | None = None,
+    pairs: Iterable[PairOutcome] | None = None,
 ) -> None:
     """Write a run's scores.
 
@@ -184,9 +222,10 @@ def export_scores(
         state: the run.
         target: path, or a binary stream. A file appears whole or not at all, with mode 0600.
         format: "csv", "json", "parquet" or "npz"; None takes the path's ending.
-        form: "long" has one record per ask (see ``Record``), "matrix" the (K, N) grid. "npz" is
-            always the grid: ``scores`` (NaN for none), ``candidates`` (labels), ``examples`` (ids).
-        texts: one per ask, for long records; with them come answers and failure messages.
+        form: "long" has one record per ask (see ``PairOutcome``), "matrix" the (K, N) grid. "npz"
+            is always the grid: ``scores`` (NaN for none), ``candidates`` (labels), ``examples``
+            (ids).
+        pairs: the pairs with their texts, for long records that hold these, too.
 
     Raises:
         ConfigError: an unknown format or form, or Parquet without pyarrow.
@@ -207,7 +246,7 @@ def export_scores(
             scores = matrix(state)
             np.savez_compressed(stream, scores=scores, candidates=candidates, examples=examples)
         else:
-            table = _grid(state) if form == "matrix" else _pairs(state, texts)
+            table = _grid(state) if form == "matrix" else _pairs(state, pairs)
             _WRITERS[format](table, stream)
 
 
@@ -234,11 +273,14 @@ def _axes(state: RunState) -> dict[str, list[str]]:
     return {"candidates": labels(state), "examples": state.example_ids}
 
 
-def _pairs(state: RunState, texts: Iterable[Texts] | None) -> _Table:
-    types = arrow_types(Record).items()
-    columns = [one for one in types if texts is not None or one[0] not in _TEXTS]
-    rows = map(attrgetter(*(name for name, _ in columns)), records(state, texts=texts))
-    return _Table(columns, rows, 50_000 if texts is None else ROWS_WITH_TEXTS)
+def _pairs(state: RunState, pairs: Iterable[PairOutcome] | None) -> _Table:
+    types = {name: "string" for name in _FIELDS if name != "votes"} | arrow_types(PairOutcome)
+    if pairs is None:
+        numbers = [(name, types[name]) for name in _NUMBERS]
+        cells = map(attrgetter(*_NUMBERS), pairs_of(state, range(state.n_asked)))
+        return _Table(numbers, cells, 50_000)
+    rows = ([*map(escaped, pair.flat().values())] for pair in pairs)
+    return _Table([*types.items(), ("verdicts", "string")], rows, ROWS_WITH_TEXTS)
 
 
 def _grid(state: RunState) -> _Table:

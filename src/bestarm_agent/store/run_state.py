@@ -1,20 +1,17 @@
-"""The state of a run, computed from its log: columns of numbers, outcomes as packed JSON.
+"""The state of a run, computed from its log: numbers in columns, texts left in the store.
 
-A run of a million pairs would take 2 GB as objects. Here a pair takes about 150 bytes, and an
-``Asked`` or ``Told`` is made anew each time one is looked at. Lines of pairs, nearly all of a log,
-become numbers without becoming events.
+A run of a million pairs would take 2 GB as objects. Here a pair takes about 110 bytes, and becomes
+numbers without becoming events. What is no number (answers, verdicts) is read back from the log
+where it is wanted, by ``Store.told``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import zlib
-from array import array
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, SupportsIndex, TypeAlias, cast, overload
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,255 +34,49 @@ from bestarm_agent.domain.events import (
     Rows,
     Started,
     Stopped,
-    Told,
 )
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
-from bestarm_agent.errors import StoreError
-from bestarm_agent.selectors.types import Ask, Pair, State
+from bestarm_agent.errors import Blame, FailureKind, StoreError
+from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, event_of, line_of
 from bestarm_agent.store.store import Store
 
-_PAGE = 128  # outcomes packed together
-_KEPT = 32  # pages kept unpacked: those in flight together were told at about the same time
+ASKED = np.dtype(
+    [
+        ("candidate", np.int32),  # row
+        ("example", np.int32),  # column
+        ("reason", np.int32),  # number in ``reasons``
+    ]
+)
+_AMOUNTS = {"pulls": np.int32, "calls": np.int32, "tokens": np.int64, "usd_nanos": np.int64}
+
+
+def told_type(n_measures: int = 0) -> np.dtype[np.void]:
+    """Return the columns of outcomes, of a study with so many further scorers."""
+    return np.dtype(
+        [
+            ("state", np.int8),  # ``State``
+            ("score", np.float64),  # NaN while pending, or if void
+            ("gold", np.float64),  # the trusted score; NaN: none
+            *_AMOUNTS.items(),  # what the pair has cost
+            ("gpu_seconds", np.float64),
+            ("seconds", np.float64),  # of the answered call; 0 where there was none
+            ("output", np.int64),  # tokens of the reply; -1 unless it was scored
+            ("price", np.float64),  # nano-dollars of the answered call; NaN: unknown
+            ("cached", np.bool_),  # the reply came from the cache
+            ("failure", np.int32),  # number in ``failures``; -1: it was scored
+            ("at", np.float64),  # seconds of work on the run when the outcome came
+            ("event", np.int64),  # number of the event; -1 while pending
+            ("measures", np.float64, (n_measures,)),  # by the further scorers; NaN: none
+        ]
+    )
+
+
 _PENDING, _DONE, _FAILED, _VOID = map(int, (State.PENDING, State.DONE, State.FAILED, State.VOID))
-_AMOUNTS = tuple(amount.name for amount in fields(Spend))
-_SUMMED = ("judge_spend", "lost_spend", "measures")
+_FIRST = 64  # pairs that there is room for at first
+_SUMMED = ("judge_spend", "lost_spend")
 _Record: TypeAlias = dict[str, Any]  # an event as JSON has it
-
-
-def state_of(told: Told | None) -> State:
-    """Return the state of an ask's cell, given its outcome or None."""
-    if told is None:
-        return State.PENDING
-    if told.score is None:
-        return State.VOID
-    return State.FAILED if isinstance(told.outcome, Failed) else State.DONE
-
-
-class AskedPairs(Sequence[Asked]):
-    """All asks of a run, in the order of asking."""
-
-    def __init__(self) -> None:
-        self._candidate = array("i")
-        self._example = array("i")
-        self._reason = array("i")
-        self._reasons: list[str] = []
-        self._reason_of: dict[str, int] = {}
-        self._excluded: dict[int, Rows] = {}  # by ask number; alike ones are one object
-        self._alike: dict[Rows, Rows] = {}
-
-    @property
-    def candidate(self) -> NDArray[np.int32]:
-        """(asked,) row of every ask; a copy."""
-        return np.array(self._candidate, dtype=np.int32)
-
-    @property
-    def example(self) -> NDArray[np.int32]:
-        """(asked,) column of every ask; a copy."""
-        return np.array(self._example, dtype=np.int32)
-
-    def append(self, record: _Record) -> None:
-        """Add the next ask, given its event as JSON has it."""
-        if "excluded" in record:
-            rows = Rows(tuple(map(tuple, record["excluded"]["ranges"])))
-            self._excluded[record["seq"]] = self._alike.setdefault(rows, rows)
-        self._candidate.append(record["candidate"])
-        self._example.append(record["example"])
-        reason = record["reason"]
-        number = self._reason_of.setdefault(reason, len(self._reasons))
-        if number == len(self._reasons):
-            self._reasons.append(reason)
-        self._reason.append(number)
-
-    def pair(self, seq: int) -> tuple[int, int]:
-        """Return row and column of an ask."""
-        return self._candidate[seq], self._example[seq]
-
-    def ask(self, seq: int) -> Ask:
-        """Return an ask as the rule saw it."""
-        pair = Pair(self._candidate[seq], self._example[seq])
-        return Ask(seq, pair, self._reasons[self._reason[seq]])
-
-    def __len__(self) -> int:
-        return len(self._candidate)
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Asked: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Asked]: ...
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Asked | list[Asked]:
-        if isinstance(index, slice):
-            return [self[seq] for seq in range(*index.indices(len(self)))]
-        seq = range(len(self))[index]
-        return Asked(
-            seq,
-            self._candidate[seq],
-            self._example[seq],
-            self._reasons[self._reason[seq]],
-            self._excluded.get(seq, NO_ROWS),
-        )
-
-
-class ToldPairs(Mapping[int, Told]):
-    """The outcomes of a run by ask number; iterated in the order of telling."""
-
-    def __init__(self) -> None:
-        self.last_failed: int | None = None  # the ask told last whose pair failed or is void
-        # in the order of telling
-        self._order = array("i")  # ask numbers
-        self._at = array("d")
-        self._spend: tuple[array[Any], ...] = tuple(array(kind) for kind in "iiqqd")
-        self._seconds = array("d")
-        self._output = array("i")  # tokens; -1 unless it was scored
-        self._pages: list[bytes] = []
-        self._open: list[str] = []  # JSON of the last page's outcomes, not packed yet
-        # by ask number
-        self._place = array("i")  # place in the order, -1 while pending
-        self._state = array("b")
-        self._score = array("d")
-        self._unpacked: OrderedDict[int, list[str]] = OrderedDict()
-
-    @property
-    def order(self) -> NDArray[np.int32]:
-        """(told,) ask numbers, in the order of telling; a copy."""
-        return np.array(self._order, dtype=np.int32)
-
-    @property
-    def state(self) -> NDArray[np.int8]:
-        """(seqs,) ``State`` by ask number, up to the last one that was told; a copy."""
-        return np.array(self._state, dtype=np.int8)
-
-    @property
-    def score(self) -> NDArray[np.float64]:
-        """(seqs,) scores by ask number, as ``state``; NaN where there is none."""
-        return np.array(self._score)
-
-    @property
-    def at(self) -> NDArray[np.float64]:
-        """(told,) seconds of work on the run when each outcome came, in the order of telling."""
-        return np.array(self._at)
-
-    def extend(self, records: Sequence[_Record], texts: Iterable[str], at: Iterable[float]) -> None:
-        """Add outcomes, given their events as JSON has them, as texts, and when they came."""
-        outcomes = [record["outcome"] for record in records]
-        missing = max(record["seq"] for record in records) + 1 - len(self._place)
-        if missing > 0:
-            self._place.extend([-1] * missing)
-            self._state.extend([_PENDING] * missing)
-            self._score.extend([math.nan] * missing)
-        for record, outcome in zip(records, outcomes, strict=True):
-            seq, score = record["seq"], record["score"]
-            self._place[seq] = len(self._order)
-            self._order.append(seq)
-            if score is None:
-                self._state[seq] = _VOID
-            else:
-                self._score[seq] = score
-                self._state[seq] = _DONE if "value" in outcome else _FAILED
-            if "value" not in outcome:
-                self.last_failed = seq
-        for column, amount in zip(self._spend, _AMOUNTS, strict=True):
-            column.extend([outcome["spend"].get(amount, 0) for outcome in outcomes])
-        self._at.extend(at)
-        self._seconds.extend([outcome.get("seconds", 0.0) for outcome in outcomes])
-        self._output.extend(
-            [one["usage"].get("output", 0) if "value" in one else -1 for one in outcomes]
-        )
-        self._open += texts
-        while len(self._open) >= _PAGE:
-            self._pages.append(zlib.compress("\n".join(self._open[:_PAGE]).encode(), 1))
-            del self._open[:_PAGE]
-
-    def state_at(self, seq: int) -> State:
-        """Return the state of an ask's cell."""
-        return State(self._state[seq]) if seq in self else State.PENDING
-
-    def score_at(self, seq: int) -> float | None:
-        """Return the score of an ask; None while it is pending, or if it is void."""
-        score = self._score[seq] if seq in self else math.nan
-        return None if math.isnan(score) else score
-
-    def usd_nanos_at(self, seq: int) -> int:
-        """Return what an ask that was told has cost, in nano-dollars."""
-        return int(self._spend[3][self._place[seq]])
-
-    def failed(self) -> list[int]:
-        """Return the asks whose pair failed or is void, in the order of telling."""
-        return [seq for seq in self._order if self._state[seq] in (_FAILED, _VOID)]
-
-    def sum_up(self, start: int, rows: NDArray[np.int32], totals: list[CandidateTotals]) -> None:
-        """Add what was told from number ``start`` on, of pairs in these rows, to their totals."""
-        n_rows = len(totals)
-        output = np.array(self._output[start:], dtype=np.int64)
-        seconds = np.array(self._seconds[start:])
-        spend = np.array(
-            [np.bincount(rows, np.array(of[start:], dtype=float), n_rows) for of in self._spend]
-        )
-        replies = np.bincount(rows, output >= 0, n_rows)
-        generated = np.bincount(rows, np.maximum(output, 0), n_rows)
-        order = np.argsort(rows, kind="stable")
-        ends = np.cumsum(np.bincount(rows, minlength=n_rows))
-        for row in np.unique(rows).tolist():
-            one = totals[row]
-            pulls, calls, tokens, nanos, gpu_seconds = spend[:, row].tolist()
-            one.spend += Spend(int(pulls), int(calls), int(tokens), round(nanos), gpu_seconds)
-            one.replies += int(replies[row])
-            one.output_tokens += int(generated[row])
-            times = seconds[order[ends[row - 1] if row else 0 : ends[row]]]
-            answered = times[times > 0].tolist()
-            one.seconds += math.fsum(answered)
-            one.latencies = sorted(one.latencies + answered)
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._order)
-
-    def __reversed__(self) -> Iterator[int]:
-        return reversed(self._order)
-
-    def __contains__(self, seq: object) -> bool:
-        return isinstance(seq, int) and 0 <= seq < len(self._place) and self._place[seq] >= 0
-
-    def __getitem__(self, seq: int) -> Told:
-        if seq not in self:
-            raise KeyError(seq)
-        page, place = divmod(self._place[seq], _PAGE)
-        texts = self._open if page == len(self._pages) else self._texts(page)
-        return cast("Told", event_of(("told", texts[place])))
-
-    def _texts(self, page: int) -> list[str]:
-        texts = self._unpacked.pop(page, None)
-        if texts is None:
-            texts = zlib.decompress(self._pages[page]).decode().split("\n")
-            if len(self._unpacked) >= _KEPT:
-                self._unpacked.popitem(last=False)
-        self._unpacked[page] = texts
-        return texts
-
-
-class PendingPairs(Mapping[int, Asked]):
-    """The asks without an outcome, by number, in the order of asking."""
-
-    def __init__(self, asks: AskedPairs) -> None:
-        self._asks = asks
-        self.seqs: dict[int, None] = {}
-
-    def __getitem__(self, seq: int) -> Asked:
-        if seq not in self.seqs:
-            raise KeyError(seq)
-        return self._asks[seq]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.seqs)
-
-    def __len__(self) -> int:
-        return len(self.seqs)
 
 
 @dataclass(slots=True)
@@ -302,15 +93,14 @@ class CandidateTotals:
     measures: list[float] = field(default_factory=list)  # their sum by each further scorer
     measured: list[int] = field(default_factory=list)  # replies that each of them could score
 
-    def measure(self, values: Sequence[float | None]) -> None:
-        """Add a reply's scores by the further scorers."""
-        missing = len(values) - len(self.measures)
-        self.measures += [0.0] * missing
-        self.measured += [0] * missing
-        for k, value in enumerate(values):
-            if value is not None:
-                self.measures[k] += value
-                self.measured[k] += 1
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a pair has no score that says something of the candidate's answer."""
+
+    kind: FailureKind
+    blame: Blame
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,9 +145,9 @@ class RunState:
         self.example_ids: list[str] = []  # (N,)
         self.example_digests: list[str] = []  # (N,)
         self.slices: tuple[Slice, ...] = ()  # groups of examples that are looked at by themselves
-        self.asks = AskedPairs()
-        self.told = ToldPairs()  # by ask number
-        self.pending = PendingPairs(self.asks)  # by ask number, in ask order
+        self.reasons: list[str] = []  # the rule's words for why it asked
+        self.failures: list[Failure] = []  # those that differ
+        self.pending: dict[int, None] = {}  # asks without an outcome, in the order of asking
         self.pending_costs: dict[int, PendingCost] = {}  # where events tell them
         self.budgets: list[Budget] = []  # in order; the last one holds
         # the run's own caps; None before they differed from others
@@ -368,43 +158,91 @@ class RunState:
         self.sessions: list[Session] = []
         self.seconds = 0.0  # wall-clock, of the sessions that are over
         self.elapsed = 0.0  # of the one that is not, at its last outcome
+        self.n_asked = self.n_told = 0
+        self._asked = np.empty(_FIRST, ASKED)
+        self._told = _pending(_FIRST, told_type())
+        self._n_measures = 0
+        self._order = np.empty(_FIRST, np.int64)  # ask numbers in the order of telling
+        self._numbers: dict[str, int] = {}  # of the reasons
+        self._failure_numbers: dict[tuple[str, str, str], int] = {}
+        self._excluded: dict[int, Rows] = {}  # by ask number; alike ones are one object
+        self._alike: dict[tuple[tuple[int, ...], ...], Rows] = {}
         self._totals: list[CandidateTotals] = []
         self._summed = 0  # outcomes in the totals
         self._asked_cells: list[bytearray] = []  # (K,) a bit for each example
 
-    def take(self, lines: Sequence[Line]) -> list[int | Event]:
+    @property
+    def asks(self) -> NDArray[np.void]:
+        """(asked,) the asks, by their number, with the fields of ``ASKED``; not to be written."""
+        return self._asked[: self.n_asked]
+
+    @property
+    def told(self) -> NDArray[np.void]:
+        """(asked,) the outcomes, by ask number, as ``told_type`` says; not to be written."""
+        return self._told[: self.n_asked]
+
+    @property
+    def order(self) -> IntArray:
+        """(told,) ask numbers, in the order of telling; not to be written."""
+        return self._order[: self.n_told]
+
+    def failed(self) -> IntArray:
+        """Return the asks whose pair failed or is void, in the order of telling."""
+        return self.order[self.told["failure"][self.order] >= 0]
+
+    def failure(self, seq: int) -> Failure | None:
+        """Return why a pair failed or is void; None if it did not."""
+        number = int(self._told["failure"][seq])
+        return None if number < 0 else self.failures[number]
+
+    def ask(self, seq: int) -> Asked:
+        """Return an ask as it was logged."""
+        row, column, reason = self._asked[seq].tolist()
+        return Asked(seq, row, column, self.reasons[reason], self._excluded.get(seq, NO_ROWS))
+
+    def pending_asks(self) -> Iterator[Asked]:
+        """Yield the asks without an outcome, in the order of asking."""
+        return map(self.ask, self.pending)
+
+    def take(self, lines: Sequence[Line]) -> list[IntArray | Event]:
         """Add the next events of a log.
 
         Returns:
-            The events in their order: the number of an ask; ``~seq`` if it was scored, and not
-            by a trusted judge besides; any other event as it is.
+            The events in their order. Those of pairs that follow one another are numbers: of the
+            ask, or ``~number`` of the ask for its outcome. Any other event is as it is.
 
         Raises:
             StoreError: with the number, from 0, of an event that is damaged or cannot come there.
         """
-        first, moves = self.n_events, list[int | Event]()
-        told: list[tuple[_Record, str, float]] = []
+        first, moves, steps = self.n_events, list[list[int] | Event](), list[int]()
+        asked: list[_Record] = []
+        told: list[tuple[_Record, int, float]] = []
         try:
             for line, record in zip(lines, _records(lines), strict=True):
-                tag, text = line
+                tag = line[0]
                 if (tag == "started") != (self.n_events == 0):
                     raise self._impossible(f"{tag!r}; Started comes first, and only then")
-                if tag == "asked":
-                    moves.append(self._ask(record))
-                elif tag == "told":
-                    is_plain = self._tell(record)
-                    told.append((record, text, self.seconds + record.get("elapsed", 0.0)))
-                    moves.append(~record["seq"] if is_plain else self._event(line))
+                if tag in ("asked", "told"):
+                    if not (moves and moves[-1] is steps):
+                        moves.append(steps := [])
+                    if tag == "asked":
+                        move = self._ask(record, self.n_asked + len(asked))
+                        asked.append(record)
+                    else:
+                        move = ~self._tell(record, self.n_asked + len(asked))
+                        at = self.seconds + record.get("elapsed", 0.0)
+                        told.append((record, self.n_events, at))
+                    steps.append(move)
                 else:
                     event = self._event(line)
                     self._rare(event)
                     moves.append(event)
                 self.n_events += 1
-            if told:
-                self.told.extend(*zip(*told, strict=True))
-        except (AttributeError, KeyError, OverflowError, TypeError) as error:
+            self._put_asks(asked)
+            self._put_outcomes(told)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise self._damage(lines, first, error) from error
-        return moves
+        return [np.array(one) if isinstance(one, list) else one for one in moves]
 
     def _damage(self, lines: Sequence[Line], first: int, error: Exception) -> StoreError:
         """Return the error of the first line that cannot be read; the others are in order."""
@@ -425,10 +263,10 @@ class RunState:
     @property
     def totals(self) -> list[CandidateTotals]:
         """(K,) totals of the candidates."""
-        told = self.told.order[self._summed :]
-        if len(told):
-            self.told.sum_up(self._summed, self.asks.candidate[told], self._totals)
-            self._summed += len(told)
+        new = self.order[self._summed :]
+        if len(new):
+            self._sum_up(self._asked["candidate"][new], self._told[new])
+            self._summed = self.n_told
         return self._totals
 
     @property
@@ -473,11 +311,11 @@ class RunState:
         last = self.sessions[-1].stopped if self.sessions else None
         return last.reason if last is not None else None
 
-    def _ask(self, record: _Record) -> int:
-        """Add an ask, if it can come here; return its number."""
+    def _ask(self, record: _Record, number: int) -> int:
+        """Note an ask, if it is the one of this number; return that."""
         seq, row, column = record["seq"], record["candidate"], record["example"]
-        if seq != len(self.asks):
-            raise self._impossible(f"ask {seq} comes where ask {len(self.asks)} is due")
+        if seq != number:
+            raise self._impossible(f"ask {seq} comes where ask {number} is due")
         if not (0 <= row < len(self.candidates) and 0 <= column < len(self.example_ids)):
             grid = f"{len(self.candidates)} x {len(self.example_ids)}"
             raise self._impossible(f"ask {seq} is for pair {(row, column)} of a grid of {grid}")
@@ -487,34 +325,132 @@ class RunState:
         if cells[byte] & bit:
             raise self._impossible(f"ask {seq} is for pair {(row, column)}, which was asked before")
         cells[byte] |= bit
-        self.asks.append(record)
-        self.pending.seqs[seq] = None
-        return len(self.asks) - 1
+        self.pending[seq] = None
+        return number
 
-    def _tell(self, record: _Record) -> bool:
-        """Note an outcome, if it can come here; return whether it is a score and nothing else."""
-        seq, score, outcome = record["seq"], record["score"], record["outcome"]
-        if seq not in self.pending.seqs:
-            problem = (
-                "for the second time" if seq in range(len(self.asks)) else "which was never asked"
-            )
+    def _put_asks(self, records: Sequence[_Record]) -> None:
+        n = self.n_asked + len(records)
+        if n > len(self._asked):
+            self._asked = _grown(self._asked, np.empty(max(n, 2 * len(self._asked)), ASKED))
+            self._told = _grown(self._told, _pending(len(self._asked), self._told.dtype))
+        self._asked[self.n_asked : n] = [
+            (one["candidate"], one["example"], self._number_of(one["reason"])) for one in records
+        ]
+        for one in records:
+            if "excluded" in one:
+                ranges = tuple(map(tuple, one["excluded"]["ranges"]))
+                if ranges not in self._alike:
+                    self._alike[ranges] = Rows(ranges)
+                self._excluded[one["seq"]] = self._alike[ranges]
+        self.n_asked = n
+
+    def _number_of(self, reason: str) -> int:
+        number = self._numbers.setdefault(reason, len(self.reasons))
+        if number == len(self.reasons):
+            self.reasons.append(reason)
+        return number
+
+    def _tell(self, record: _Record, n_asked: int) -> int:
+        """Note an outcome, if it can come here; return the number of its ask."""
+        seq, score = record["seq"], record["score"]
+        if seq not in self.pending:
+            problem = "for the second time" if seq in range(n_asked) else "which was never asked"
             raise self._impossible(f"there is an outcome of ask {seq}, {problem}")
         if score is not None and not 0 <= score <= 1:
             raise self._impossible(f"ask {seq} scores {score}, outside [0, 1]")
-        del self.pending.seqs[seq]
+        del self.pending[seq]
         self.pending_costs.pop(seq, None)
         self.elapsed = max(self.elapsed, record.get("elapsed", 0.0))
-        if not outcome.keys().isdisjoint(_SUMMED):
-            totals = self._totals[self.asks.pair(seq)[0]]
-            totals.judge_spend += Spend(**outcome.get("judge_spend", {}))
-            totals.lost_spend += Spend(**outcome.get("lost_spend", {}))
-            totals.measure(outcome.get("measures", ()))
-        return "value" in outcome and "gold" not in outcome
+        return int(seq)
+
+    def _put_outcomes(self, told: Sequence[tuple[_Record, int, float]]) -> None:
+        """Add outcomes, with the number of the event of each, and when it came."""
+        if not told:
+            return
+        seqs = np.array([record["seq"] for record, _, _ in told])
+        self._told[seqs] = np.array([self._columns(*one) for one in told], self._told.dtype)
+        n = self.n_told + len(told)
+        if n > len(self._order):
+            self._order = _grown(self._order, np.empty(len(self._asked), np.int64))
+        self._order[self.n_told : n] = seqs
+        self.n_told = n
+        for record, _, _ in told:
+            outcome = record["outcome"]
+            if not outcome.keys().isdisjoint(_SUMMED):
+                totals = self._totals[self._asked["candidate"][record["seq"]]]
+                totals.judge_spend += Spend(**outcome.get("judge_spend", {}))
+                totals.lost_spend += Spend(**outcome.get("lost_spend", {}))
+
+    def _columns(self, record: _Record, event: int, at: float) -> tuple[object, ...]:
+        """Return an outcome as ``told_type`` has it."""
+        outcome, score = record["outcome"], record["score"]
+        spend, price = outcome["spend"], outcome.get("usd_nanos")
+        is_scored, state, failure = "value" in outcome, _DONE, -1
+        if not is_scored:
+            state = _FAILED
+            failure = self._failure_number(outcome["kind"], outcome["blame"], outcome["message"])
+        return (
+            _VOID if score is None else state,
+            math.nan if score is None else score,
+            outcome.get("gold", math.nan),
+            spend.get("pulls", 0),
+            spend.get("calls", 0),
+            spend.get("tokens", 0),
+            spend.get("usd_nanos", 0),
+            spend.get("gpu_seconds", 0.0),
+            outcome.get("seconds", 0.0),
+            outcome["usage"].get("output", 0) if is_scored else -1,
+            math.nan if price is None else price,
+            outcome.get("cached", False),
+            failure,
+            at,
+            event,
+            self._measures_of(outcome) if self._n_measures else (),
+        )
+
+    def _measures_of(self, outcome: _Record) -> tuple[float, ...]:
+        known = outcome.get("measures") or [None] * self._n_measures
+        return tuple([math.nan if one is None else one for one in known[: self._n_measures]])
+
+    def _failure_number(self, kind: str, blame: str, message: str) -> int:
+        failure = kind, blame, message
+        number = self._failure_numbers.setdefault(failure, len(self.failures))
+        if number == len(self.failures):
+            self.failures.append(Failure(FailureKind(kind), Blame(blame), message))
+        return number
+
+    def _sum_up(self, rows: NDArray[np.int32], told: NDArray[np.void]) -> None:
+        """Add outcomes of pairs in these rows to their totals."""
+        n, scored = len(self._totals), told["output"] >= 0
+        spend = [np.bincount(rows, told[name], n) for name in (*_AMOUNTS, "gpu_seconds")]
+        replies = np.bincount(rows, scored, n)
+        generated = np.bincount(rows, np.where(scored, told["output"], 0), n)
+        measures = told["measures"].T
+        sums = [np.bincount(rows, np.nan_to_num(one), n) for one in measures]
+        measured = [np.bincount(rows, ~np.isnan(one), n) for one in measures]
+        order = np.argsort(rows, kind="stable")
+        ends = np.cumsum(np.bincount(rows, minlength=n))
+        for row in np.unique(rows).tolist():
+            one = self._totals[row]
+            pulls, calls, tokens, nanos, gpu_seconds = (float(of[row]) for of in spend)
+            one.spend += Spend(int(pulls), int(calls), int(tokens), round(nanos), gpu_seconds)
+            one.replies += int(replies[row])
+            one.output_tokens += int(generated[row])
+            one.measures = [a + float(of[row]) for a, of in zip(one.measures, sums, strict=True)]
+            one.measured = [a + int(of[row]) for a, of in zip(one.measured, measured, strict=True)]
+            times = told["seconds"][order[ends[row - 1] if row else 0 : ends[row]]]
+            answered = times[times > 0].tolist()
+            one.seconds += math.fsum(answered)
+            one.latencies = sorted(one.latencies + answered)
 
     def _rare(self, event: Event) -> None:
         match event:
             case Started():
                 self.started = event
+                config = event.config if isinstance(event.config, Mapping) else {}
+                measures = config.get("measures")
+                self._n_measures = len(measures) if isinstance(measures, Mapping) else 0
+                self._told = _pending(_FIRST, told_type(self._n_measures))
                 self.sessions.append(Session(event.at, event.version))
             case CandidatesAdded():
                 self._add_candidates(event)
@@ -542,7 +478,7 @@ class RunState:
                 self.rounds = event.rounds
 
     def _set_cost(self, event: Attempted | Charged) -> None:
-        if event.seq not in self.pending.seqs:
+        if event.seq not in self.pending:
             raise self._impossible(f"ask {event.seq} costs something, and is not pending")
         if isinstance(event, Charged):
             cost = PendingCost(event.spend, event.judge_spend, first_sent=False)
@@ -556,7 +492,10 @@ class RunState:
         self.candidates += event.candidates
         self.costs += event.costs or nothing
         self.prices += event.prices or nothing
-        self._totals += [CandidateTotals() for _ in event.candidates]
+        n = self._n_measures
+        self._totals += [
+            CandidateTotals(measures=[0.0] * n, measured=[0] * n) for _ in event.candidates
+        ]
         self._asked_cells += [bytearray() for _ in event.candidates]
 
     def _bar(self, event: CandidatesBarred) -> None:
@@ -582,6 +521,22 @@ class RunState:
             f"event {self.n_events} of the log is impossible: {problem}; the log is damaged: "
             f"restore the store from a copy, or begin a new run (it reuses the stored replies)"
         )
+
+
+def _pending(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:
+    """Return columns of outcomes that are not there yet."""
+    told = np.zeros(n, columns)
+    told["state"] = _PENDING
+    for name in ("failure", "output", "event"):
+        told[name] = -1
+    for name in ("score", "gold", "price", "measures"):
+        told[name] = math.nan
+    return told
+
+
+def _grown(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    new[: len(old)] = old
+    return new
 
 
 def _records(lines: Sequence[Line]) -> list[_Record]:

@@ -38,6 +38,7 @@ _KEPT_VERSIONS = 10  # of a state, the newest included, to go back to by hand
 _LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
 _SIGN_OF_LIFE_SECONDS = 10.0
 _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs"
+_OUTCOMES = "SELECT n, payload FROM events WHERE run_id = :run AND n IN :numbers"
 _PUT_STATE = (
     "INSERT INTO states (name, version, payload) "
     "SELECT CAST(:name AS TEXT), CAST(:after AS INTEGER) + 1, :data WHERE CAST(:after AS INTEGER) "
@@ -289,6 +290,24 @@ class Store:
         )
         rows = await self._database.rows(query, {"run": run_id})
         return [event_of((kind, payload)) for kind, payload in rows]
+
+    async def told(self, run_id: str, events: Sequence[int]) -> list[Told]:
+        """Read outcomes of a run back, by the numbers of their events; raises as ``events_of``.
+
+        What this process has queued is waited for.
+        """
+        await self._writer.wait()
+        found: dict[int, Told] = {}
+        for start in range(0, len(events), _EVENTS_PAGE):
+            numbers = {"run": run_id, "numbers": list(events[start : start + _EVENTS_PAGE])}
+            for n, text in await self._database.rows(_OUTCOMES, numbers):
+                event = event_of(("told", text))
+                assert isinstance(event, Told)  # by its tag
+                found[n] = event
+        if missing := [n for n in events if n not in found]:
+            where = f"event {missing[0]} of run {run_id} in {self._database.where}"
+            raise StoreError(f"{where} is missing; restore the store from a copy")
+        return [found[n] for n in events]
 
     # replies
 

@@ -10,7 +10,6 @@ from typing import TypeAlias
 from bestarm_agent.config.datasets import Label, answer_digest
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.results.compare import PairedComparison
-from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.words import (
     budget_line,
@@ -35,6 +34,7 @@ from bestarm_agent.report.words import (
     time_left,
     used_line,
 )
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.store import RunInfo
 
 Object: TypeAlias = dict[str, Json]

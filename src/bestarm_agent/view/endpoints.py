@@ -13,8 +13,9 @@ from aiohttp import web
 from bestarm_agent.config.datasets import by_answer
 from bestarm_agent.engine.results.compare import compare_candidates
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
-from bestarm_agent.engine.results.pairs import PAGE, PairFilter, PairOutcome, RunTexts
+from bestarm_agent.engine.results.pairs import PAGE, PairFilter, RunTexts
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.export import labels as names
 from bestarm_agent.store.store import Store, StorePlace
 from bestarm_agent.view.documents import (
@@ -166,8 +167,8 @@ async def _outcomes(texts: RunTexts, seqs: Sequence[int]) -> list[PairOutcome]:
 
 
 async def _outcome(texts: RunTexts, seq: int) -> PairOutcome:
-    if seq >= len(texts.state.asks):
-        raise ConfigError(f"the run has no pair {seq}; it has asked {len(texts.state.asks)} so far")
+    if seq >= texts.state.n_asked:
+        raise ConfigError(f"the run has no pair {seq}; it has asked {texts.state.n_asked} so far")
     [outcome] = await _outcomes(texts, [seq])
     return outcome
 

@@ -65,7 +65,7 @@ class FollowedRun:
         state = self.state
         size = len(state.candidates), len(state.example_ids)
         if self._texts is None or self._texts_of != size or self._texts.state is not state:
-            self._texts = await texts_of(self._store, state, folder_of(self.place))
+            self._texts = await texts_of(self._store, self.run_id, state, folder_of(self.place))
             self._texts_of = size
         return self._texts
 
@@ -74,7 +74,7 @@ class FollowedRun:
         mode, replay = await recorded_replay(self._store, self.run_id, self.place, follows=False)
         await replay.take_all(self._store.lines_of(self.run_id))
         # a certification reads its plan off the whole log, and is built anew each time
-        if len(replay.state.asks) and not isinstance(mode, Certification):
+        if replay.state.n_asked and not isinstance(mode, Certification):
             self._replay = mode, replay
             self._folded = RunState()
         return mode, replay

@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
@@ -38,7 +39,7 @@ def failing(kind: FailureKind, *, transient: bool = False, fatal: bool = False) 
 
 
 def outcomes(scene: Scene) -> list[Scored | Failed]:
-    return [told.outcome for told in scene.loop.record.state.told.values()]
+    return scene.outcomes()
 
 
 def test_what_judging_cost_is_told_apart() -> None:
@@ -123,7 +124,8 @@ async def test_an_interrupted_judgement_does_not_buy_the_answer_again(use_cache:
     spent = scene.loop.ledger.spent
     assert spent == scene.loop.record.state.spend
     assert spent.usd_nanos == 4 * (60 + 50 + 40), "a judge's call cut off counts with its bound"
-    judging = [o.judge_spend.usd_nanos for o in outcomes(scene)]
+    told = [event.outcome for event in await scene.events() if isinstance(event, Told)]
+    judging = [outcome.judge_spend.usd_nanos for outcome in told]
     assert judging == [90] * 4
 
 

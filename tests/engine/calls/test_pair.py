@@ -121,7 +121,7 @@ def bad_on(bad: Collection[str]) -> tuple[list[str], str | None]:
     actor = Actor("p", lambda request, _before: BAD if request.example in bad else scored(0.5))
     scene = Scene({"a": actor}, n_examples=10, selector="uniform", in_flight=1)
     scene.run()
-    told = [one.outcome for one in scene.loop.record.state.told.values()]
+    told = scene.outcomes()
     failed = [one for one in told if isinstance(one, Failed)]
     assert all(score_of(one, 0.0) is None for one in failed)
     return [one.kind for one in failed], scene.loop.pool.candidates[0].broken

@@ -234,7 +234,7 @@ async def test_a_bad_key_stops_calls_that_wait_to_be_repeated_too() -> None:
     assert done(scene)[1] == 12
     assert scene.loop.pool.broken() == {"bad": "the key is wrong"}
     first_three = {request.example for _, request in bad.sent[:3]}
-    pending = {f"e{asked.example}" for asked in scene.loop.record.state.pending.values()}
+    pending = {f"e{asked.example}" for asked in scene.loop.record.state.pending_asks()}
     assert first_three <= pending, "what was asked can be resumed with a good key"
     assert scene.loop.ledger.balance().difference == Spend()
 

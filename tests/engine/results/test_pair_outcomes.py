@@ -15,8 +15,9 @@ from bestarm_agent.domain.events import Event, ExamplesAdded
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.engine.results.pairs import PAGE, PairFilter, PairOutcome, RunTexts
+from bestarm_agent.engine.results.pairs import PAGE, PairFilter, RunTexts
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Archive
@@ -94,6 +95,14 @@ def test_every_field_of_a_scored_pair(tmp_path: Path) -> None:
         example="it",
         state="done",
         score=1.0,
+        reason="uniform",
+        candidate_id=pair.candidate_id,
+        provider="replay",
+        model="a",
+        calls=1,
+        gpu_seconds=0.0,
+        input_tokens=pair.input_tokens,
+        output_tokens=pair.output_tokens,
         inputs={"id": "it", "country": "Italy"},
         prompt="Capital of Italy?",
         target="Rome\nRoma",
@@ -157,9 +166,18 @@ def test_an_example_that_changed_is_not_shown_as_asked(tmp_path: Path) -> None:
     assert asyncio.run(note()).startswith("1 of 2 examples are no longer in the dataset, or have")
 
 
+async def texts_in(
+    store: Store, events: Sequence[Event], examples: Sequence[Example] = ()
+) -> RunTexts:
+    log = await store.create("study")
+    for event in events:
+        log.append(event)
+    return RunTexts(store, log.run_id, fold(events), examples)
+
+
 def hand_made(events: Sequence[Event], examples: Sequence[Example] = ()) -> list[PairOutcome]:
     async def read() -> list[PairOutcome]:
-        texts = RunTexts(Store.in_memory(), fold(events), examples)
+        texts = await texts_in(Store.in_memory(), events, examples)
         return [pair async for pair in texts.outcomes()]
 
     return asyncio.run(read())
@@ -205,12 +223,12 @@ class CountingStore(Store):
 def test_five_thousand_pairs_are_read_page_by_page() -> None:
     n = 5000
     asks = [asked(seq, 0, seq) for seq in range(n)]
-    state = fold([started(), *grid(1, n), *asks, *(told(seq) for seq in range(n))])
+    events = [started(), *grid(1, n), *asks, *(told(seq) for seq in range(n))]
     store = CountingStore.in_memory()
 
     async def read() -> int:
         n_seen, ahead = 0, 0
-        async for pair in RunTexts(store, state, ()).outcomes():
+        async for pair in (await texts_in(store, events)).outcomes():
             ahead = max(ahead, store.n_read - n_seen)
             assert pair.reply == f"reply to key-{n_seen}"
             n_seen += 1
@@ -223,9 +241,9 @@ def test_five_thousand_pairs_are_read_page_by_page() -> None:
 def test_differing_pairs_come_together() -> None:
     asks = [asked(2 * j + i, i, j) for j in range(3) for i in range(2)]
     scores = [told(0, 1.0), told(1, 0.0), told(2, 1.0), told(3, 1.0), told(4, 0.0), failed(5)]
-    texts = RunTexts(Store.in_memory(), fold([started(), *grid(2, 3), *asks, *scores]), ())
 
     async def read() -> list[tuple[PairOutcome, PairOutcome]]:
+        texts = await texts_in(Store.in_memory(), [started(), *grid(2, 3), *asks, *scores])
         return [pair async for pair in texts.differing("model 0", "model 1")]
 
     [(a, b)] = asyncio.run(read())

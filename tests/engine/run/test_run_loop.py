@@ -167,7 +167,7 @@ def test_no_retry_is_waited_for_once_the_best_is_established() -> None:
     scene = Scene(actors, n_examples=12, policy=policy, selector="racing", stops=True)
     assert scene.run() is End.SEPARATED
     assert scene.loop.seconds < 100.0
-    assert {asked.candidate for asked in scene.loop.record.state.pending.values()} == {1}
+    assert {asked.candidate for asked in scene.loop.record.state.pending_asks()} == {1}
 
 
 def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> None:
@@ -180,7 +180,7 @@ def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> N
     )
     scene = Scene({"a": actor}, n_examples=3, in_flight=3, budget=Budget(usd_nanos=330))
     assert scene.run() is End.EXHAUSTED
-    assert len(scene.loop.record.state.told) == 3
+    assert scene.loop.record.state.n_told == 3
     assert scene.loop.ledger.spent.usd_nanos == 100 + 3 * 60
 
 
@@ -261,13 +261,13 @@ def test_too_many_failures_end_the_run() -> None:
     broken = failing(FailureKind.SERVER)
     scene = Scene({"a": Actor("p", lambda *_: broken)}, n_examples=500, rules=Rules())
     assert scene.run() is End.FAILURES
-    assert len(scene.loop.record.state.told) < 40
+    assert scene.loop.record.state.n_told < 40
 
 
 def test_the_minutes_end_the_run() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
     assert scene.run() is End.BUDGET
-    assert len(scene.loop.record.state.told) == 5
+    assert scene.loop.record.state.n_told == 5
     assert scene.loop.seconds == 5.5
     spent = scene.loop.ledger.spent
     assert spent.usd_nanos == 5 * 60 + 100, "the call in flight is cut off and charged at its bound"
@@ -278,14 +278,14 @@ def test_minutes_that_end_before_the_first_score_are_no_success() -> None:
     slow = Actor("p", always(0.5), lambda _request: 100.0)
     scene = Scene({"a": slow}, in_flight=2, budget=Budget(seconds=5.5))
     assert scene.run() is End.FAILURES
-    assert not scene.loop.record.state.told
+    assert not scene.loop.record.state.n_told
 
 
 def test_no_call_is_begun_that_would_usually_not_end_in_time() -> None:
     actor = Actor("p", lambda *_: replace(scored(0.5), seconds=1.0))
     scene = Scene({"a": actor}, in_flight=1, budget=Budget(seconds=5.5))
     assert scene.run() is End.BUDGET
-    assert len(scene.loop.record.state.told) == 5
+    assert scene.loop.record.state.n_told == 5
     assert scene.loop.seconds == 5.0
     assert scene.loop.ledger.spent.usd_nanos == 5 * 60
     assert not scene.loop.record.state.pending
@@ -302,7 +302,7 @@ async def test_the_minutes_of_a_killed_sitting_count() -> None:
     assert loop.seconds == 3.0
     assert (await loop.run()) is End.BUDGET
     state = scene.loop.record.state
-    assert len(state.told) == 1 + 2, "three seconds were gone"
+    assert state.n_told == 1 + 2, "three seconds were gone"
     assert [session.stopped is None for session in state.sessions] == [True, False]
     assert state.seconds == 5.5
 
@@ -347,7 +347,7 @@ async def test_stopping_books_what_is_in_flight() -> None:
     await asyncio.sleep(1.5)
     loop.stop()
     assert (await running) is End.INTERRUPTED
-    assert len(scene.loop.record.state.told) == 8
+    assert scene.loop.record.state.n_told == 8
     assert not scene.loop.record.state.pending
 
 
@@ -363,7 +363,7 @@ async def test_aborting_leaves_pairs_pending_and_a_second_sitting_sends_them_aga
         await running
     assert sorted(loop.record.state.pending) == [4, 5, 6, 7]
     assert (await loop.run()) is End.EXHAUSTED
-    assert sorted(scene.loop.record.state.told) == list(range(20))
+    assert sorted(scene.loop.record.state.order.tolist()) == list(range(20))
     reasons = [s.stopped.reason for s in scene.loop.record.state.sessions if s.stopped]
     assert reasons == ["interrupted", "exhausted"]
 

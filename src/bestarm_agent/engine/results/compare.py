@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.outcome import RIGHT
 from bestarm_agent.engine.results.pairs import row_of
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.types import State
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.new_examples import examples_needed, lead_of, resolution
 from bestarm_agent.stats.paired_sequences import PairedSequences
@@ -135,10 +137,11 @@ def compare_candidates(
 
 def _scores(state: RunState, row: int) -> dict[str, float | None]:
     """Return a candidate's scores by example, in the order of asking; None where void."""
+    seqs = (state.asks["candidate"] == row) & (state.told["state"] != State.PENDING)
+    columns, scores = state.asks["example"][seqs].tolist(), state.told["score"][seqs].tolist()
     return {
-        state.example_ids[state.asks.pair(seq)[1]]: state.told.score_at(seq)
-        for seq in np.flatnonzero(state.asks.candidate == row).tolist()
-        if seq in state.told
+        state.example_ids[column]: None if math.isnan(score) else score
+        for column, score in zip(columns, scores, strict=True)
     }
 
 

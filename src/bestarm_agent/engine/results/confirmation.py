@@ -25,6 +25,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from bestarm_agent.selectors.types import State
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import bet_grid, lower_bound
 from bestarm_agent.store.run_state import RunState
@@ -97,11 +98,14 @@ def widest(n_held: int, confidence: float) -> float:
 def _answers(state: RunState, row: int) -> Mapping[int, tuple[float, float]]:
     """Return the scores of a candidate by example, as ranges, up to the first one pending."""
     found: dict[int, tuple[float, float]] = {}
-    for seq in np.flatnonzero(state.asks.candidate == row).tolist():
-        if seq not in state.told:
+    for seq in np.flatnonzero(state.asks["candidate"] == row).tolist():
+        told = state.told[seq]
+        if told["state"] == State.PENDING:
             break
-        score = state.told.score_at(seq)
-        found[state.asks.pair(seq)[1]] = (0.0, 1.0) if score is None else (score, score)
+        score = float(told["score"])
+        found[int(state.asks["example"][seq])] = (
+            (0.0, 1.0) if told["state"] == State.VOID else (score, score)
+        )
     return found
 
 

@@ -209,15 +209,22 @@ def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
     return found
 
 
-async def compare_run(store: Store, state: RunState, labels: Sequence[Label]) -> JudgedLabels:
+async def compare_run(
+    store: Store, run_id: str, state: RunState, labels: Sequence[Label]
+) -> JudgedLabels:
     """Put a run's scores with gold scores; no call is made."""
     wanted = by_answer(labels)
     examples = {label.example for label in labels}
     pairs, void = [], []
-    for seq in state.told:
-        row, column = state.asks.pair(seq)
+    labelled = np.isin(
+        state.asks["example"],
+        [column for column, example in enumerate(state.example_ids) if example in examples],
+    )
+    seqs = state.order[labelled[state.order]]
+    for told in await store.told(run_id, state.told["event"][seqs].tolist()):
+        outcome, (row, column, *_) = told.outcome, state.asks[told.seq].tolist()
         example = state.example_ids[column]
-        if example not in examples or (outcome := state.told[seq].outcome).reply_key is None:
+        if outcome.reply_key is None:
             continue
         reply = await store.get_reply(outcome.reply_key)
         text = reply.text if reply is not None else ""
@@ -235,10 +242,10 @@ async def compare_run(store: Store, state: RunState, labels: Sequence[Label]) ->
 
 
 async def check_run(
-    store: Store, state: RunState, labels: Sequence[Label], confidence: float
+    store: Store, run_id: str, state: RunState, labels: Sequence[Label], confidence: float
 ) -> JudgeCheck | None:
     """Measure a run's judge on gold scores; None if none of them is about a scored answer."""
-    comparison = await compare_run(store, state, labels)
+    comparison = await compare_run(store, run_id, state, labels)
     return check_judge(comparison, confidence) if comparison.pairs else None
 
 
@@ -267,4 +274,4 @@ async def compare_stored(
             raise ConfigError(
                 f"run {run_id} has no labels; give some in `bestarm-agent view`, or name a file"
             )
-        return await compare_run(store, state, labels)
+        return await compare_run(store, run_id, state, labels)

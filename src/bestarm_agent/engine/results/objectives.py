@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bestarm_agent.config.study import (
     LENGTH,
@@ -32,8 +33,7 @@ from bestarm_agent.config.study import (
 )
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.outcome import Outcome, Scored
-from bestarm_agent.domain.spend import usd
+from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.selectors.answer import RowIntervals
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import expected_costs
@@ -44,7 +44,6 @@ from bestarm_agent.selectors.types import (
     FloatArray,
     Guarantee,
     State,
-    Tell,
 )
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.store.run_state import RunState
@@ -128,11 +127,17 @@ class MeanTracker:
             self._loose = np.append(self._loose, loose)
             table.add_candidates(joined)
             self._intervals = RowIntervals(table, self._alpha)
-        for seq in range(table.n_asked, len(state.asks)):
-            table.ask(state.asks.ask(seq))
-        for seq in state.told.order[self._n_told :].tolist():
-            self._tell(seq, self._value(state.told[seq].outcome))
-        self._n_told = len(state.told)
+        asks = state.asks[table.n_asked :]
+        table.ask_all(asks["candidate"], asks["example"])
+        seqs = state.order[self._n_told :]
+        rows, values = table.candidate[seqs], self._values(state.told[seqs])
+        known, bounds = ~np.isnan(values), self._bounds[rows]
+        self._loose[rows[values > bounds * (1 + 1e-9)]] = True
+        shares = np.zeros(len(seqs))
+        np.divide(values, bounds, out=shares, where=known & (bounds > 0))
+        states = np.where(known, State.DONE, State.VOID).astype(np.int8)
+        table.tell_all(seqs, states, np.minimum(shares, 1.0), np.nan_to_num(values))
+        self._n_told = state.n_told
 
     def _bound(self, candidate: Candidate, cost: float | None) -> float:
         """Return the most that a value of a candidate can be; infinite if nothing bounds it."""
@@ -145,29 +150,18 @@ class MeanTracker:
             return most if isinstance(most, int) and most > 0 else np.inf
         return 1.0
 
-    def _tell(self, seq: int, value: float | None) -> None:
-        if value is None:
-            self._table.tell(Tell(seq, State.VOID))
-            return
-        row = int(self._table.candidate[seq])
-        bound = float(self._bounds[row])
-        self._loose[row] |= value > bound * (1 + 1e-9)
-        share = min(1.0, value / bound) if bound else 0.0
-        self._table.tell(Tell(seq, State.DONE, share, value))
-
-    def _value(self, outcome: Outcome) -> float | None:
-        """Return the quantity; None where it is not known."""
+    def _values(self, told: NDArray[np.void]) -> FloatArray:
+        """Return the quantity of some outcomes; NaN where it is not known."""
+        is_scored = told["output"] >= 0
         if self._name == PRICE:
-            return None if outcome.usd_nanos is None else _CALLS * usd(outcome.usd_nanos)
+            return np.asarray(_CALLS * (told["price"] / NANOS_PER_USD))
         if self._name == SECONDS:
-            return outcome.seconds or (0.0 if isinstance(outcome, Scored) else None)
-        if not isinstance(outcome, Scored):
-            return None
+            return np.where(is_scored | (told["seconds"] > 0), told["seconds"], np.nan)
         if self._name == LENGTH:
-            return float(outcome.usage.output)
-        if self._index is None or self._index >= len(outcome.measures):
-            return None
-        return outcome.measures[self._index]
+            return np.where(is_scored, told["output"], np.nan)
+        if self._index is None:
+            return np.full(len(told), np.nan)
+        return np.asarray(told["measures"][:, self._index])
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,12 +70,9 @@ def _means(
     state: RunState, pairs: Pairs, row: int, slices: Sequence[BoolArray], alpha: float
 ) -> list[SliceMean]:
     """Return a candidate's mean on each slice, with intervals that err with ``alpha`` each."""
-    seqs = np.flatnonzero(state.asks.candidate == row)
-    example, known = state.asks.example[seqs], seqs < len(state.told.state)
-    states = np.full(len(seqs), int(State.PENDING))
-    states[known] = state.told.state[seqs[known]]
-    scores = np.full(len(seqs), np.nan)
-    scores[known] = state.told.score[seqs[known]]
+    seqs = np.flatnonzero(state.asks["candidate"] == row)
+    example, told = state.asks["example"][seqs], state.told[seqs]
+    states, scores = told["state"], told["score"]
     found = []
     for members in slices:
         there = members[example]

@@ -17,7 +17,6 @@ import numpy as np
 
 from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation
@@ -373,7 +372,7 @@ def build_standing(
         selector=pairs.name,
         n_examples=pairs.table.n_examples,
         asked=pairs.table.n_asked,
-        told=len(state.told),
+        told=state.n_told,
         in_flight=in_flight,
         waits=waits,
         spent=spent,
@@ -587,12 +586,13 @@ def failures_of(state: RunState) -> list[FailureLine]:
     """Count failures by candidate and kind, most frequent first."""
     count: Counter[tuple[int, str, str]] = Counter()
     last: dict[tuple[int, str, str], str] = {}
-    for seq in state.told.failed():
-        outcome = state.told[seq].outcome
-        if isinstance(outcome, Failed):
-            key = (state.asks.pair(seq)[0], outcome.kind.value, outcome.blame.value)
-            count[key] += 1
-            last[key] = outcome.message
+    seqs = state.failed()
+    rows, numbers = state.asks["candidate"][seqs].tolist(), state.told["failure"][seqs].tolist()
+    for row, number in zip(rows, numbers, strict=True):
+        failure = state.failures[number]
+        key = (row, failure.kind.value, failure.blame.value)
+        count[key] += 1
+        last[key] = failure.message
     return [
         FailureLine(state.candidates[row].label, kind, blame, n, last[row, kind, blame])
         for (row, kind, blame), n in count.most_common()
@@ -600,6 +600,5 @@ def failures_of(state: RunState) -> list[FailureLine]:
 
 
 def _latest_failure(state: RunState) -> str:
-    seq = state.told.last_failed
-    outcome = None if seq is None else state.told[seq].outcome
-    return outcome.message if isinstance(outcome, Failed) else ""
+    seqs = state.failed()
+    return state.failures[state.told["failure"][seqs[-1]]].message if len(seqs) else ""

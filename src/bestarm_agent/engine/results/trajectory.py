@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.types import BoolArray
 
 MOMENTS = 24  # of a long run, at least; at most twice as many, evenly over the outcomes
 
@@ -49,10 +50,18 @@ class Trajectory:
         while expected // self._step >= 2 * MOMENTS:
             self._step *= 2
 
-    def told(self, pairs: Pairs) -> None:
-        """Note that ``pairs`` was told one more outcome."""
-        self._told += 1
-        if self._told % self._step:
+    def until_look(self, is_told: BoolArray) -> int:
+        """Return how many steps of a log, of which some are outcomes, may be taken before ``told``.
+
+        These are all, or those up to the outcome at which there is something to see.
+        """
+        due = self._step - self._told % self._step
+        return min(len(is_told), 1 + int(np.searchsorted(np.cumsum(is_told), due)))
+
+    def told(self, pairs: Pairs, count: int = 1) -> None:
+        """Note that ``pairs`` was told so many more outcomes."""
+        self._told += count
+        if not count or self._told % self._step:
             return
         self._look(pairs)
         if len(self.moments) == 2 * MOMENTS:
