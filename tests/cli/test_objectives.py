@@ -60,6 +60,12 @@ def test_a_run_stops_at_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> N
             "`stop.within` contradicts `selector.stop_when_separated: false`",
         ),
         ({"stop": {"within": 2}}, "`stop.within` must be less than 1"),
+        ({"stop": {"for": "all"}}, "`stop.for` must be"),
+        (
+            {"objective": "cheapest-within-epsilon", "stop": {"for": "new"}},
+            "`stop.for` belongs to the objective `best`",
+        ),
+        ({"stop": {"for": "new"}, "selector": "uniform"}, "stop.for: uniform does not compare"),
     ],
 )
 def test_stops_that_make_no_sense(

@@ -1092,21 +1092,23 @@ class StudyConfig(StudyModel):
 
     @model_validator(mode="after")
     def _check_stop(self) -> Self:
-        is_asked = self.stop.within is not None
-        if is_asked and not self.objective.is_plain:
-            limited = " with `subject_to`" if self.objective.subject_to else ""
-            broken(
-                f"belongs to the objective `best`, not to `{self.objective.name}`{limited}; "
-                "leave it out, "
-                "or ask for `cheapest-within-epsilon` with an `epsilon`",
-                *("stop", "within"),
-            )
-        if is_asked and not self.selector.stop_when_separated:
-            broken(
-                "contradicts `selector.stop_when_separated: false`, which goes on until the budget "
-                "is spent; leave one of them out",
-                *("stop", "within"),
-            )
+        for key, is_asked in (
+            ("within", self.stop.within is not None),
+            ("for", self.stop.for_ == "new"),
+        ):
+            if is_asked and not self.objective.is_plain:
+                limited = " with `subject_to`" if self.objective.subject_to else ""
+                broken(
+                    f"belongs to the objective `best`, not to `{self.objective.name}`{limited}; "
+                    "leave it out, or ask for `cheapest-within-epsilon` with an `epsilon`",
+                    *("stop", key),
+                )
+            if is_asked and not self.selector.stop_when_separated:
+                broken(
+                    "contradicts `selector.stop_when_separated: false`, which goes on until the "
+                    "budget is spent; leave one of them out",
+                    *("stop", key),
+                )
         return self
 
     @model_validator(mode="after")

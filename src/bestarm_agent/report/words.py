@@ -671,10 +671,10 @@ def comparison_line(found: PairedComparison) -> str:
     if found.is_shown:
         return f"{said}shown ({level})"
     said += f"not shown; {found.n_examples:,} examples can tell apart about "
-    said += _near(found.resolution)
+    said += near(found.resolution)
     if found.examples_needed is None or abs(gap.value) * 4 < found.resolution:
         return said
-    return f"{said}, and a difference of {_near(abs(gap.value))} takes about " + (
+    return f"{said}, and a difference of {near(abs(gap.value))} takes about " + (
         f"{_about(found.examples_needed)}"
     )
 
@@ -689,7 +689,7 @@ def resolution_line(n_examples: int, resolution: float) -> str:
     few = f"; fewer than {FEWEST_EXAMPLES} are too few to choose by"
     return (
         f"{counted(n_examples, 'example')} tell apart candidates that differ by about "
-        f"{_near(resolution)} (where {USUAL_DIFFERING:.0%} of their answers differ; 80% of the "
+        f"{near(resolution)} (where {USUAL_DIFFERING:.0%} of their answers differ; 80% of the "
         f"time){few if n_examples < FEWEST_EXAMPLES else ''}"
     )
 
@@ -702,7 +702,7 @@ def _level(standing: Standing, name: str, found: NewExamples) -> tuple[str, str]
         named = f"{', '.join(names[:_SHOWN_LABELS])} and {len(names) - _SHOWN_LABELS} more"
     return named, (
         f"are level: your {standing.n_examples:,} examples can tell apart about "
-        f"{_near(found.resolution)}; {_cheaper(standing, found)}."
+        f"{near(found.resolution)}; {_cheaper(standing, found)}."
     )
 
 
@@ -719,11 +719,11 @@ def _cheaper(standing: Standing, found: NewExamples) -> str:
     return f"take the cheapest, {safe(cheapest.candidate.label)} ({part:.0%} of the dearest's cost)"
 
 
-def _near(value: float) -> str:
+def near(value: float) -> str:
     """Write a difference with one or two digits.
 
     Example:
-        >>> _near(0.0761), _near(0.14)
+        >>> near(0.0761), near(0.14)
         ('.08', '.14')
     """
     return share(value, 1.0) if value >= 0.01 else f"{value:.3f}".removeprefix("0")

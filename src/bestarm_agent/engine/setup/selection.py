@@ -79,10 +79,17 @@ class Selection:
             raise self.places.error(message, "confirm", "baseline")
         learned = {} if history is None else {"history": history}
         try:
-            return make_selector(self.rule or chosen.name, problem, **chosen.params, **learned)
+            pairs = make_selector(self.rule or chosen.name, problem, **chosen.params, **learned)
         except (ValueError, PluginError) as error:
             key = "params" if chosen.name in selector_names() and chosen.params else "name"
             raise self.places.error(str(error), "selector", key) from error
+        if problem.for_new and not (pairs.rule.common_examples and pairs.rule.top_k == 1):
+            message = (
+                f"stop.for: {pairs.name} does not compare candidates on common examples, so "
+                "nothing can be shown for new ones; take `auto` or `racing`, or leave it out"
+            )
+            raise self.places.error(message, "stop", "for")
+        return pairs
 
     def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Say which settings of the rule will not do what they are there for."""

@@ -1,0 +1,117 @@
+"""Runs that end by what holds for new examples: shown, or nearer than the examples can tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem, State, Stop, Tell
+from tests.support.selector_suite import World, WorldRun
+
+N = 300
+LEVEL = World.bernoulli([0.8, 0.8], N, 1)
+CLEAR = World.bernoulli([0.9, 0.6, 0.5], N, 2)
+
+
+def finished(world: World, rule: str = "auto", **asked: bool) -> WorldRun:
+    problem = Problem(len(world.scores), N, seed=1, open_ended=True, **asked)  # type: ignore[arg-type]
+    return WorldRun(make_selector(rule, problem), world).finish()
+
+
+@pytest.mark.parametrize("rule", ["auto", "racing"])
+def test_level_candidates_end_a_run_early_and_change_no_ask_before(rule: str) -> None:
+    whole = finished(LEVEL, rule, stop_when_separated=True)
+    level = finished(LEVEL, rule, stop_when_separated=True, ends_level=True)
+    assert level.selector.stopped() is Stop.LEVEL
+    assert len(level.pairs) < 0.7 * len(whole.pairs)
+    assert whole.pairs[: len(level.pairs)] == level.pairs
+    assert not level.selector.best().separated
+    rebuilt = make_selector(rule, level.selector.problem)
+    for event in level.events:
+        if isinstance(event, Tell):
+            rebuilt.tell([event])
+        else:
+            rebuilt.adopt([event])  # type: ignore[list-item]
+    assert rebuilt.stopped() is Stop.LEVEL
+
+
+def test_a_clear_lead_is_shown_for_new_examples() -> None:
+    run = finished(CLEAR, stop_when_separated=True, ends_level=True, for_new=True)
+    answer = run.selector.answer
+    assert run.selector.stopped() is Stop.SEPARATED
+    assert len(run.pairs) < 0.6 * CLEAR.scores.size
+    assert answer.open_on_new(0) == []
+    assert answer.behind_on_new(0) == 0.0
+    lower, upper = answer.mean_on_new(0)
+    assert lower < 0.9 < upper
+    lower, upper = answer.lead(0, 1)
+    assert lower < 0.3 < upper
+    assert answer.open_on_new(1) == [0]
+    assert answer.behind_on_new(1) > 0.0
+
+
+def test_for_new_examples_takes_more_than_for_those_of_the_study() -> None:
+    near = World.bernoulli([0.85, 0.77], N, 5)
+    seen = finished(near, "racing", stop_when_separated=True)
+    new = finished(near, "racing", stop_when_separated=True, for_new=True)
+    assert len(seen.pairs) < len(new.pairs)
+    assert seen.pairs == new.pairs[: len(seen.pairs)]
+
+
+def test_what_was_beaten_by_little_is_asked_on_to_show_it_for_new_examples() -> None:
+    shown, pairs = [0, 0], [0, 0]
+    for seed in range(8):
+        world = World.bernoulli([0.9, 0.7], N, seed)
+        for k, ends_level in enumerate((False, True)):
+            run = finished(world, "racing", stop_when_separated=True, ends_level=ends_level)
+            best = run.selector.best().best
+            shown[k] += run.selector.answer.behind_on_new(best) == 0.0
+            pairs[k] += len(run.pairs)
+    assert shown[0] < shown[1]
+    assert pairs[1] <= 1.25 * pairs[0]
+
+
+def test_nothing_is_said_of_new_examples_where_the_order_is_not_random() -> None:
+    for name in ("ucb-e-lrf", "auto"):
+        problem = Problem(3, N, seed=1, budget=200, track_intervals=name != "auto")
+        run = WorldRun(make_selector(name, problem), CLEAR).go(60)
+        assert not run.selector.answer.speaks_of_new
+    late = WorldRun(make_selector("auto", Problem(3, 100, seed=1)), CLEAR).go(60).selector
+    assert late.answer.speaks_of_new
+    late.add_examples(10)
+    assert not late.answer.speaks_of_new
+
+
+def test_rules_without_a_common_order_compare_means() -> None:
+    run = WorldRun(make_selector("ucb-e", Problem(3, N, seed=1, budget=700)), CLEAR).go(700)
+    answer = run.selector.answer
+    (low, high), (least, most) = answer.mean_on_new(0), answer.mean_on_new(2)
+    assert answer.lead(0, 2) == (low - most, high - least)
+    assert answer.behind_on_new(2) > 0.0
+    assert answer.compared(0, 2).mean == pytest.approx(
+        run.selector.table.mean()[0] - run.selector.table.mean()[2]
+    )
+
+
+def test_of_those_that_are_left_the_leads_of_pairs_decide() -> None:
+    selector = finished(CLEAR, "uniform", stop_when_separated=False).selector
+    assert selector.answer.open_on_new(1) == [0]
+    selector.bar([0])
+    behind = selector.answer.behind_on_new(1)
+    assert behind == max(0.0, -selector.answer.lead(1, 2)[0])
+
+
+def test_pairs_in_flight_are_waited_for_and_void_ones_count_against_the_leader() -> None:
+    known, hidden = (make_selector("uniform", Problem(2, 60, seed=1)) for _ in range(2))
+    for selector in (known, hidden):
+        for ask in selector.ask(100):
+            candidate, _ = ask.pair
+            is_void = selector is hidden and candidate == 0 and ask.seq % 10 == 0
+            state = State.VOID if is_void else State.DONE
+            selector.tell([Tell(ask.seq, state, float(candidate == 0))])
+        selector.ask(10)
+    assert known.answer.behind_on_new(0) == 0.0
+    assert hidden.answer.lead(0, 1)[0] < known.answer.lead(0, 1)[0]
+    assert hidden.answer.mean_on_new(0)[0] < known.answer.mean_on_new(0)[0]
+    assert np.isclose(hidden.answer.compared(0, 1).mean, 1.0, atol=0.11)
