@@ -12,10 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^### `([\w.]+)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
-PUBLIC = {
-    package: set(re.findall(r"^- `(\w+)`", text, re.MULTILINE))
-    for package, text in SECTION.findall(PAGE)
-}
+PUBLIC = {package: set(re.findall(r"`(\w+)`", text)) for package, text in SECTION.findall(PAGE)}
 
 
 def test_the_page_lists_the_public_packages() -> None:
