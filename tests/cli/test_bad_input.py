@@ -83,9 +83,7 @@ CASES: list[tuple[str, Breakage, list[str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("breakage", "phrases"),
-    [case[1:] for case in CASES],
-    ids=[case[0] for case in CASES],
+    ("breakage", "phrases"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_bad_input_is_refused_before_anything_is_written(
     breakage: Breakage, phrases: list[str], tmp_path: Path, capsys: Capsys

@@ -92,8 +92,7 @@ def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     assert "ended: too many pairs could not be measured" in done.out
     assert "Report: " in done.out
     assert re.search(
-        r"Failed:    \d+ x overloaded \(provider\) of 6 candidates; mostly: \w",
-        done.out,
+        r"Failed:    \d+ x overloaded \(provider\) of 6 candidates; mostly: \w", done.out
     )
     shown = invoke(capsys, "show", folder=tmp_path)
     assert "x overloaded (provider)" in shown.out

@@ -54,11 +54,7 @@ def test_the_log_level_decides_what_is_logged(
 
 @pytest.mark.parametrize(
     ("variable", "flags", "shown"),
-    [
-        ("plain", (), True),
-        ("none", (), False),
-        ("plain", ("--quiet",), False),
-    ],
+    [("plain", (), True), ("none", (), False), ("plain", ("--quiet",), False)],
 )
 def test_progress_is_shown_as_the_variable_says_unless_a_flag_does(
     tmp_path: Path,

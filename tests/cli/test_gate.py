@@ -19,9 +19,7 @@ def gate(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str | Pat
 
 
 def study(
-    folder: Path,
-    scores: Sequence[Sequence[float | str]],
-    changes: Mapping[str, Any] | None = None,
+    folder: Path, scores: Sequence[Sequence[float | str]], changes: Mapping[str, Any] | None = None
 ) -> Path:
     """A study of candidates c0, c1, ... with these scores, or kinds of failure in their place."""
     path = write_study(folder, n_candidates=len(scores), n_examples=len(scores[0]), changes=changes)

@@ -110,9 +110,7 @@ def test_epochs_become_repeats(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert found["grid"] == 2 * 3 * N_EXAMPLES
 
 
-def test_logs_whose_pairs_have_different_numbers_of_results_are_drawn_once(
-    tmp_path: Path,
-) -> None:
+def test_logs_whose_pairs_have_different_numbers_of_results_are_drawn_once(tmp_path: Path) -> None:
     logs = [
         inspect_log(tmp_path / "a.json", "a", 0.9, 3),
         inspect_log(tmp_path / "b.json", "b", 0.2),

@@ -57,7 +57,7 @@ class Given:
 
     def load(self) -> LoadedStudy:
         """Read the study; what options say replaces what the file says."""
-        flags = {option.key: option.flag for option in OPTIONS.values() if option.key}
+        flags = {one.key: one.flags(name)[0] for name, one in OPTIONS.items() if one.key}
         set_ = dict(map(_assignment, self.changes))
         named = {**flags, **{key: f"--set {key}" for key in set_}}
         return load_study(self.path, {**self.replaced, **set_}, given_by=named)

@@ -58,7 +58,8 @@ def init(
     given: Given, path: Path, data: Path | None, models: str | None, config: Path | None
 ) -> None:
     """Write a study; ask for data and models on a terminal if nothing is said."""
-    target = None
+    target: str | None = None
+    written: tuple[Path, ...]
     if config is None and data is None and models is None and sys.stdin.isatty():
         data, models, target = _asked()
     if config is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bestarm_agent._version import __version__
-from bestarm_agent.cli.options import parameters
+from bestarm_agent.cli.options import OPTIONS
 from bestarm_agent.errors import BestarmError, ConfigError
 
 if TYPE_CHECKING:
@@ -30,23 +30,24 @@ _CALLS = "store no_cache as_json"
 _CAPS = "budget_usd budget_share budget_pulls"
 
 
-def _call(module: str, name: str, /, **values: object) -> None:
+def _call(path: str, /, **values: object) -> None:
     """Call a command's function with the values of its options; exit with the code it returns."""
     from bestarm_agent.cli.given import apply_settings, take_given
 
     apply_settings()
+    module, _, name = path.partition(":")
     function = getattr(import_module(f"bestarm_agent.cli.{module}"), name)
     given = take_given(values)
     sys.exit(function(given, **values))
 
 
-def _command(name: str, module: str, options: str, about: str) -> click.Command:
-    """Return a command that calls the function ``name`` of a module of this package."""
+def _command(function: str, options: str, about: str) -> click.Command:
+    """Return a command that calls ``module:function`` of this package."""
     return click.Command(
-        name.rstrip("_"),
-        params=parameters(options.split()),
+        function.partition(":")[2].rstrip("_"),
+        params=[OPTIONS[name].parameter(name) for name in options.split()],
         help=about,
-        callback=partial(_call, module, name),
+        callback=partial(_call, function),
         context_settings=_CONTEXT,
     )
 
@@ -62,8 +63,7 @@ app = _group(
     "Finds the best LLM candidate from a small part of the calls.",
     [
         _command(
-            "demo",
-            "start",
+            "start:demo",
             "folder as_json quiet",
             """See a selection in ten seconds: no key, no model, no network.
 
@@ -71,8 +71,7 @@ app = _group(
             folder, and runs it. Everything but the models is real.""",
         ),
         _command(
-            "init",
-            "init",
+            "init:init",
             "path data models config",
             """Write a commented study file to start from. An existing file is never overwritten.
 
@@ -80,29 +79,25 @@ app = _group(
             asked for them, and elsewhere the study runs on recorded answers.""",
         ),
         _command(
-            "plan",
-            "start",
+            "start:plan",
             f"{_STUDY} detect store as_json",
             """Check a study and all that it names, and say what it can cost. No call is made.""",
         ),
         _command(
-            "try_",
-            "start",
+            "start:try_",
             f"{_STUDY} {_CALLS}",
             """Make one call to each model, and let it be judged.
 
             Shows prompt, reply, score and seconds.""",
         ),
         _command(
-            "select",
-            "run",
+            "run:select",
             f"{_STUDY} selector history confidence aim confirm {_CAPS} seed in_flight {_CALLS} "
             "quiet",
             """Find the best candidate from a small part of the calls.""",
         ),
         _command(
-            "resume",
-            "run",
+            "run:resume",
             f"run {_CAPS} budget_calls budget_tokens budget_minutes {_CALLS} quiet",
             """Go on with a run, with more budget, or after an interruption or a crash.
 
@@ -110,39 +105,32 @@ app = _group(
             The run goes on as it began: after an edit of the study, `select` it again; that reuses
             all answers.""",
         ),
-        _command("list_", "stored", "store as_json", "List all runs in the store, oldest first."),
-        _command("show", "stored", "run everything store as_json", "Show where a run stands."),
+        _command("stored:list_", "store as_json", "List all runs in the store, oldest first."),
+        _command("stored:show", "run everything store as_json", "Show where a run stands."),
         _command(
-            "report",
-            "stored",
+            "stored:report",
             "run out report_format store",
             """Write a run as one HTML file that opens offline.
 
             Or a summary as Markdown or JSON. Without --out, it lies next to the store.""",
         ),
         _command(
-            "view",
-            "stored",
-            "stores port",
-            "Look at runs and answers in the browser, and label them.",
+            "stored:view", "stores port", "Look at runs and answers in the browser, and label them."
         ),
         _command(
-            "answers",
-            "answers",
+            "answers:answers",
             "run candidate example wrong failed everything store as_json",
             """Show questions, answers and how they were scored.
 
             --json prints all of them, a line for each, with prompts, replies and verdicts.""",
         ),
         _command(
-            "compare",
-            "compare",
+            "compare:compare",
             "run other between everything store as_json",
             "Compare two candidates on the examples that both have seen.",
         ),
         _command(
-            "export",
-            "stored",
+            "stored:export",
             "run out export_format form texts store",
             """Export a run's scores. Cells that were not measured stay empty.
 
@@ -150,8 +138,7 @@ app = _group(
             answers.""",
         ),
         _command(
-            "import_",
-            "simulate",
+            "simulate:import_",
             "paths metric out study_folder",
             """Read logs of Inspect, lm-eval and promptfoo, and plain tables.
 
@@ -159,14 +146,12 @@ app = _group(
             the study.""",
         ),
         _command(
-            "simulate",
-            "simulate",
+            "simulate:simulate",
             "matrix selectors budget seeds jobs metric plot store as_json",
             "Replay selection rules on known scores: what would be saved?",
         ),
         _command(
-            "gate",
-            "run",
+            "run:gate",
             f"{_STUDY} baseline challenger margin by improve markdown junit budget_usd "
             f"budget_pulls {_CALLS} quiet",
             """Tell whether candidates are not worse than a baseline.
@@ -175,8 +160,7 @@ app = _group(
             left it open; 4: too many calls failed.""",
         ),
         _command(
-            "certify",
-            "run",
+            "run:certify",
             f"{_STUDY} risk judge labels max_labels budget_usd {_CALLS} quiet",
             "Find the cheapest candidate whose risk is at most a target, from few labels.",
         ),
@@ -185,8 +169,7 @@ app = _group(
             "Choose which candidates to run for a prompt. Learns which of them win.",
             [
                 _command(
-                    "train",
-                    "preselect",
+                    "preselect:train",
                     "records k router names settings store as_json",
                     """Learn from records of earlier prompts, or from a live stream of them.
 
@@ -195,14 +178,12 @@ app = _group(
                     whether routing would pay.""",
                 ),
                 _command(
-                    "choose",
-                    "preselect",
+                    "preselect:choose",
                     "prompt k router store as_json",
                     "Choose the candidates to run for a prompt, the most promising first.",
                 ),
                 _command(
-                    "run",
-                    "preselect",
+                    "preselect:run",
                     f"{_STUDY} budget_usd k router settings store as_json",
                     """Answer a study's examples one after the other by k chosen candidates.
 
@@ -216,16 +197,14 @@ app = _group(
             "Judges: how far they can be trusted.",
             [
                 _command(
-                    "check",
-                    "judge",
+                    "judge:check",
                     "source gold store no_cache as_json",
                     "Compare a judge's scores with gold scores of the same answers.",
-                ),
+                )
             ],
         ),
         _command(
-            "optimize",
-            "run",
+            "run:optimize",
             f"{_STUDY} proposer rounds proposer_model out confidence {_CAPS} seed {_CALLS} quiet",
             """Find the best candidate, and let a function propose better prompts meanwhile.
 
@@ -234,10 +213,7 @@ app = _group(
             winner's prompt. `resume` goes on with the rounds.""",
         ),
         _command(
-            "providers",
-            "providers",
-            "name check",
-            "List providers, and whether their keys are set.",
+            "providers:providers", "name check", "List providers, and whether their keys are set."
         ),
     ],
 )

@@ -13,13 +13,7 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bestarm_agent._version import __version__
 from bestarm_agent.cli.given import Given

@@ -244,8 +244,7 @@ def make_candidate(
     template = prompts.get(found.prompt)
     if template is None:
         raise places.error(
-            f"prompt {shown(found.prompt)} is unknown; {nearest(found.prompt, prompts)}",
-            *found.at,
+            f"prompt {shown(found.prompt)} is unknown; {nearest(found.prompt, prompts)}", *found.at
         )
     model = found.model
     return Candidate(model.provider, model.name, template, dict(found.params), label)

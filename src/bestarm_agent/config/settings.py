@@ -47,8 +47,7 @@ class Settings(BaseSettings):
 
     store: str | None = Field(None, description="Run store: an SQLite file or a PostgreSQL URL.")
     catalog_dirs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split_paths)] = Field(
-        (),
-        description="Catalogue folders searched before the packaged one, separated as in PATH.",
+        (), description="Catalogue folders searched before the packaged one, separated as in PATH."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "warning", description="How much is logged to stderr."

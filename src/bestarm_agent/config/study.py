@@ -759,8 +759,7 @@ class ObjectiveSpec(StudyModel):
         "`cheapest-within-epsilon`.",
     )
     usd_per_1k_calls: Dollars | None = Field(
-        None,
-        description="Dollars that 1,000 calls may cost; for `best-under-usd`, which needs it.",
+        None, description="Dollars that 1,000 calls may cost; for `best-under-usd`, which needs it."
     )
 
     subject_to: dict[str, Annotated[str, Strict()]] = Field(
@@ -1030,8 +1029,7 @@ class StudyConfig(StudyModel):
         "there is not too high. Left out: every example may be used to choose by.",
     )
     optimize: OptimizeSpec | None = Field(
-        None,
-        description="Let better prompts be proposed while the study runs, which join it.",
+        None, description="Let better prompts be proposed while the study runs, which join it."
     )
     stop: StopSpec = Field(
         default_factory=StopSpec,

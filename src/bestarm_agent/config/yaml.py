@@ -66,9 +66,7 @@ def explained(error: yaml.YAMLError, text: str) -> YamlProblem:
     lines = text.splitlines()
     source = lines[mark.line] if mark.line < len(lines) else ""
     return YamlProblem(
-        f"{_syntax_problem(error)}{_syntax_hint(source, error)}",
-        mark.line + 1,
-        mark.column + 1,
+        f"{_syntax_problem(error)}{_syntax_hint(source, error)}", mark.line + 1, mark.column + 1
     )
 
 
@@ -227,10 +225,7 @@ class _Reader:
 
 def _key(node: Node) -> str:
     if not isinstance(node, ScalarNode):
-        _refuse(
-            node,
-            'a list or mapping is used as a key; put quotes around a template: "{{ a }}"',
-        )
+        _refuse(node, 'a list or mapping is used as a key; put quotes around a template: "{{ a }}"')
     key = _scalar(node)
     if not isinstance(key, str):
         _refuse(node, f"the key {node.value} is not a text; put it in quotes")
@@ -334,8 +329,7 @@ _RULES = {
     **dict.fromkeys(("decimal_type", "decimal_parsing"), "must be a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
     **dict.fromkeys(
-        ("list_type", "tuple_type"),
-        "must be a list (`- item` on lines of their own, or [a, b])",
+        ("list_type", "tuple_type"), "must be a list (`- item` on lines of their own, or [a, b])"
     ),
     **dict.fromkeys(("dict_type", "model_type"), "must be a mapping (`key: value`)"),
     **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),

@@ -42,10 +42,7 @@ def test_shipped_prompts_ask_the_question() -> None:
         Message("user", "Who?"),
     )
     assert rendered("multiple-choice", question="Who?", options=["Ann", "Bob"]) == (
-        Message(
-            "user",
-            "Who?\n\nA. Ann\nB. Bob\n\nAnswer with the letter of the right option.",
-        ),
+        Message("user", "Who?\n\nA. Ann\nB. Bob\n\nAnswer with the letter of the right option."),
     )
 
 

@@ -24,11 +24,7 @@ def test_the_starter_is_a_valid_study(tmp_path: Path) -> None:
     config = load_study(written[0], environ={}).config
     prompts = {p.name: PromptTemplate(p.name, p.text) for p in config.prompts if p.name and p.text}
     found, notices = expand(config, prompts, lambda provider, model: frozenset())
-    assert [candidate.label for candidate in found] == [
-        "careful",
-        "quick",
-        "largest-city",
-    ]
+    assert [candidate.label for candidate in found] == ["careful", "quick", "largest-city"]
     assert not notices
 
 

@@ -77,10 +77,7 @@ SERVE = ("replay: {path: r.jsonl}", "vllm: {serve: {models: {small: models/small
             [("d.jsonl", "dd.jsonl")],
             "line 4: dataset dd.jsonl does not exist; did you mean `d.jsonl` or `r.jsonl`?",
         ),
-        (
-            [("path: d.jsonl", "huggingface: {name: gone/gone, split: none}")],
-            "line 4: ",
-        ),
+        ([("path: d.jsonl", "huggingface: {name: gone/gone, split: none}")], "line 4: "),
         (
             [('- q: "{{ question }}"', "- file://gone.jinja")],
             "line 3: no prompt file matches `gone.jinja` in .",

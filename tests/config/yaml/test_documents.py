@@ -54,13 +54,7 @@ def test_missing_and_huge_files_are_refused(tmp_path: Path) -> None:
 def test_every_key_and_item_has_its_line(tmp_path: Path) -> None:
     data, lines = read_yaml(written(tmp_path, "a: 1\n# note\nb:\n  c: [x,\n    y]\n"))
     assert data == {"a": 1, "b": {"c": ["x", "y"]}}
-    assert lines == {
-        ("a",): 1,
-        ("b",): 3,
-        ("b", "c"): 4,
-        ("b", "c", 0): 4,
-        ("b", "c", 1): 5,
-    }
+    assert lines == {("a",): 1, ("b",): 3, ("b", "c"): 4, ("b", "c", 0): 4, ("b", "c", 1): 5}
 
 
 def test_what_an_alias_repeats_stands_at_its_anchor(tmp_path: Path) -> None:
@@ -100,10 +94,7 @@ def test_malformed_yaml_names_the_place(tmp_path: Path, text: str, message: str)
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (
-            {"wich": "first"},
-            "judge `x`, line 3: unknown option `wich`; did you mean `which`?",
-        ),
+        ({"wich": "first"}, "judge `x`, line 3: unknown option `wich`; did you mean `which`?"),
         (
             {"which": "middle"},
             "judge `x`, line 7: `which` must be 'first' or 'last', got \"middle\"",
