@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import file_digest
 from importlib import import_module, invalidate_caches
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -64,16 +63,11 @@ def load_program(name: str, base_dir: Path, sources: Iterable[str] = ()) -> Prog
         raise ConfigError(
             f"{name!r} names no Python function; write `module:function`, such as chains.qa:answer"
         )
-    module, _, attribute = name.partition(":")
-    top = module.partition(".")[0]
     label = f"program {name}"
-    is_local = _lies_in(base_dir, top)
-    found = _local_files(top, base_dir) if is_local else _installed_files(label, top)
-    content = files_digest([*found, *matching_files(sources, base_dir)], base_dir)
-    full = f"{_namespace(base_dir, content)}.{module}" if is_local else module
-    function = _attribute(_imported(full, label, base_dir), attribute, label)
+    function, content = _loaded(name, label, base_dir, matching_files(sources, base_dir))
     if not callable(function):
-        raise ConfigError(f"{label}: {attribute} is no function, but {function!r:.60}")
+        shown = f"{name.partition(':')[2]} is no function, but {function!r:.60}"
+        raise ConfigError(f"{label}: {shown}")
     secrets = [value for key, value in os.environ.items() if is_secret_variable(key)]
     return Program(name, function, _is_async(function), content, hidden_texts(secrets, base_dir))
 
@@ -82,14 +76,20 @@ def load_object(name: str, base_dir: Path) -> object:
     """Import a class, or any other object, as ``load_program`` imports a function."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is not `module:attribute`, such as my_rules:MyRule")
-    full, _, attribute = name.partition(":")
-    top = full.partition(".")[0]
-    if _lies_in(base_dir, top):
-        content = files_digest(_local_files(top, base_dir), base_dir)
-        full = f"{_namespace(base_dir, content)}.{full}"
-    else:
-        _installed(name, top)
-    return _attribute(_imported(full, name, base_dir), attribute, name)
+    return _loaded(name, name, base_dir)[0]
+
+
+def _loaded(
+    name: str, label: str, base_dir: Path, sources: Iterable[Path] = ()
+) -> tuple[object, str]:
+    """Import what ``name`` names; return it with the digest of its files and ``sources``."""
+    module, _, attribute = name.partition(":")
+    top = module.partition(".")[0]
+    is_local = _lies_in(base_dir, top)
+    found = _local_files(top, base_dir) if is_local else _installed_files(label, top)
+    content = files_digest([*found, *sources], base_dir)
+    full = f"{_namespace(base_dir, content)}.{module}" if is_local else module
+    return _attribute(_imported(full, label, base_dir), attribute, label), content
 
 
 def source_name(kind: type) -> str:
@@ -140,14 +140,6 @@ def _local_files(top: str, folder: Path) -> list[Path]:
 
 def _installed_files(label: str, top: str) -> list[Path]:
     """Return the Python files of a module or package that is installed; raises ConfigError."""
-    spec = _installed(label, top)
-    if spec.submodule_search_locations:
-        folders = map(Path, spec.submodule_search_locations)
-        return sorted(path for each in folders for path in each.rglob("*.py"))
-    return [Path(spec.origin)] if spec.has_location and spec.origin else []
-
-
-def _installed(label: str, top: str) -> ModuleSpec:
     try:
         spec = find_spec(top)
     except (ImportError, ValueError):
@@ -157,7 +149,10 @@ def _installed(label: str, top: str) -> ModuleSpec:
             f"{label}: there is no Python module `{top}` next to the study, and none is "
             "installed; correct the name, or put the file next to the study"
         )
-    return spec
+    if spec.submodule_search_locations:
+        folders = map(Path, spec.submodule_search_locations)
+        return sorted(path for each in folders for path in each.rglob("*.py"))
+    return [Path(spec.origin)] if spec.has_location and spec.origin else []
 
 
 def _namespace(base_dir: Path, content: str) -> str:

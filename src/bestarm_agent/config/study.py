@@ -506,15 +506,10 @@ class RateSpec(StudyModel):
         description="Tokens reserved for a reply in flight: as many as `expected` from earlier "
         "replies (default), or the `maximum` that the request allows, as OpenAI counts it.",
     )
-
-
-class ProviderRateSpec(RateSpec):
-    """Limits per minute of a provider."""
-
     shared: Flag | None = Field(
         None,
-        description="Whether all models of the account share these limits; default: each model has "
-        "them for itself.",
+        description="Whether all models of a provider's account share these limits; default: each "
+        "model has them for itself.",
     )
 
 
@@ -655,7 +650,7 @@ class SelectorSpec(StudyModel):
         return _DEFAULT_LEVEL if self.confidence is None else self.confidence
 
 
-class ProviderLimits(ProviderRateSpec):
+class ProviderLimits(RateSpec):
     """Limits of one provider, of each of its `endpoints`; those left out are its own."""
 
     in_flight: Count | None = Field(
@@ -692,8 +687,10 @@ class LimitsSpec(StudyModel):
     @field_validator("models")
     @classmethod
     def _check_models(cls, models: dict[str, RateSpec]) -> dict[str, RateSpec]:
-        for name in models:
+        for name, limits in models.items():
             check_model_name(name, name)
+            if limits.shared is not None:
+                broken("is of a provider's limits; write it in `limits.providers`", name, "shared")
         return models
 
 

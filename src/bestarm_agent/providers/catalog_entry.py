@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, JsonValue, field_validator
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.study import ProviderRateSpec
+from bestarm_agent.config.study import RateSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.prices import PriceOverride
 
@@ -91,7 +91,7 @@ class ProviderEntry(StrictModel):
     adapter: str
     description: str = ""  # one sentence for people
     in_flight: int | None = Field(None, ge=1)  # calls at once; None leaves it to the provider
-    limits: ProviderRateSpec = Field(default_factory=ProviderRateSpec)
+    limits: RateSpec = Field(default_factory=RateSpec)
     options: dict[str, JsonValue] = Field(default_factory=dict)  # of the adapter; a study overrides
     models: dict[str, ModelFacts] = Field(default_factory=dict)
 

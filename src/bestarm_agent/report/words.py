@@ -6,6 +6,7 @@ objective, the spend, the waits and the end of a run, slices, and the winner's m
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -51,7 +52,13 @@ _MARKS: Mapping[Status, str] = {
 
 
 def safe(text: str) -> str:
-    """Make text that others wrote harmless on a terminal: no control characters."""
+    r"""Make text that others wrote harmless on a terminal: one line, no control characters.
+
+    Example:
+        >>> safe("it has 2 errors:\n  a\n  b")
+        'it has 2 errors: a b'
+    """
+    text = re.sub(r"\s*\n\s*", " ", text)
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
