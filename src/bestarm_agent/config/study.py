@@ -1029,8 +1029,7 @@ class StudyConfig(StudyModel):
         None, description="Let better prompts be proposed while the study runs, which join it."
     )
     stop: StopSpec = Field(
-        default_factory=StopSpec,
-        description="When a run may stop before its budget is spent.",
+        default_factory=StopSpec, description="When a run may stop before its budget is spent."
     )
     certify: CertifySpec | None = Field(
         None,
