@@ -49,7 +49,6 @@ class Noting(Pairs):
 
     def add_examples(self, count: int) -> None:
         self.fed.append(("examples", count))
-        super().add_examples(count)
 
     def add_budget(self, count: int) -> None:
         self.fed.append(("budget", count))

@@ -125,18 +125,6 @@ def test_a_run_stops_once_the_best_are_complete_and_equal() -> None:
     assert selector.margin() == 0
 
 
-def test_new_examples_reopen_the_question() -> None:
-    selector = Pairs(UcbE(Problem(2, 6)))
-    for ask in selector.ask(12):
-        selector.tell([Tell(ask.seq, State.DONE, float(ask.pair.candidate))])
-    assert selector.estimates().guarantee is Guarantee.EXACT
-    selector.add_examples(18)
-    estimates = selector.estimates()
-    assert estimates.guarantee is Guarantee.ANYTIME_VALID
-    np.testing.assert_allclose(estimates.lower, [0, 6 / 24], atol=1e-12)
-    np.testing.assert_allclose(estimates.upper, [18 / 24, 1], atol=1e-12)
-
-
 def test_without_tracking_every_interval_is_open() -> None:
     selector = Pairs(UcbE(Problem(2, 6, track_intervals=False)))
     for ask in selector.ask(12):

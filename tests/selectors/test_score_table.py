@@ -29,7 +29,6 @@ def test_every_view_agrees_on_what_happened() -> None:
     assert table.example.tolist() == [1, 3, 3, 0, 0]
     assert table.position.tolist() == [0, 0, 1, 2, 1]
     assert table.score.tolist() == [0.1, 0.0, 0.5, 0.0, 0.0]
-    assert table.cost.tolist() == [2.0, 4.0, 1.0, 0.0, 0.0]
     assert table.cells.tolist() == [[1, 3, 0, 2], [0, 0, 0, 0], [1, 0, 0, 4]]
     assert table.n_trials.tolist() == [3, 0, 2]
     assert table.n_unseen.tolist() == [1, 4, 2]

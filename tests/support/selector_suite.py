@@ -111,7 +111,7 @@ class Counts:
             self.compare()
 
     def act(self, act: str, number: int) -> None:
-        """Ask, tell, tell again, or let candidates or examples join."""
+        """Ask, tell, tell again, or let candidates join."""
         run = self.run
         if act == "ask":
             before = set(run.pairs)
@@ -128,8 +128,6 @@ class Counts:
                 run.selector.tell([tells[number % len(tells)]])
         elif act == "rows":
             run.grow(candidates=number % 3)
-        elif act == "columns":
-            run.grow(examples=number % 3)
 
     def compare(self) -> None:
         """Check the selector's table against the naive count."""
@@ -314,7 +312,7 @@ class SelectorSuite(PublicSuite):
 
     def test_any_interleaving_keeps_the_counts_right(self) -> None:
         acts = st.lists(
-            st.tuples(st.sampled_from(["ask", "tell", "again", "rows", "columns"]), st.integers(0)),
+            st.tuples(st.sampled_from(["ask", "tell", "again", "rows"]), st.integers(0)),
             max_size=40,
         )
 

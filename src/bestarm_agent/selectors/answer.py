@@ -103,11 +103,10 @@ class Answer:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, over all rows and columns that the table has now.
+        """Begin anew, over all rows that the table has now.
 
         Candidates that join later take the same order from its beginning; whoever led at a place
-        stays its leader. Examples that join after the first ask fall anywhere in the order, which
-        is then no longer one random order of all: what is certain is all that is stated then.
+        stays its leader.
         """
         table, problem = self._table, self._problem
         n_old, n_rows = len(self.barred), table.n_candidates
@@ -118,7 +117,7 @@ class Answer:
         leaders = () if self._pairs is None else self._pairs.leaders
         alpha = 1.0 - problem.confidence if problem.track_intervals and self._exogenous else None
         self._pairs = None
-        if alpha is None or not self._paired or table.has_late_examples:
+        if alpha is None or not self._paired:
             self._intervals = RowIntervals(table, alpha)  # (B)
         else:
             self._intervals = RowIntervals(table, alpha / 2)  # (B)
@@ -258,8 +257,7 @@ class Answer:
     @property
     def speaks_of_new(self) -> bool:
         """Return whether anything can be said of new examples: only of a random order."""
-        problem, table = self._problem, self._table
-        is_random = self._exogenous and problem.track_intervals and not table.has_late_examples
+        is_random = self._exogenous and self._problem.track_intervals
         return is_random and self._now().bounds is None
 
     @property
@@ -514,8 +512,6 @@ class RowIntervals:
         """
         if self._alpha is None:
             return self._lower, self._upper
-        if self._table.has_late_examples:
-            return self._table.certain()
         n_told = self._table.n_trials - self._table.count(State.PENDING)
         behind = np.flatnonzero(n_told > self._n_told) if rows is None else np.array(rows)
         for row in behind.tolist():

@@ -155,12 +155,22 @@ class Pairs:
         """
         self.rule.problem = self.problem.joined_by(count, costs, axes)
         self.table.add_candidates(count)
-        self._regrow()
+        self.answer.restart()
+        self._open = self.rule.open
+        if self.rule.common_examples:
+            self.rule.order.grow()
+        self.rule.changed()
+        self.answer.forget()
 
     def add_examples(self, count: int) -> None:
-        """Add ``count`` >= 0 examples as the last columns; intervals begin anew over all N."""
+        """Add ``count`` >= 0 examples as the last columns of a plan that looks for no best.
+
+        Raises ValueError for a rule: it draws from all examples from the start.
+        """
+        if self.rule.seeks_best:
+            raise ValueError(f"no examples can join a run by {self.name!r}; begin a new one")
         self.table.add_examples(count)
-        self._regrow()
+        self._open = self.rule.open
 
     def add_budget(self, count: int) -> None:
         """Add ``count`` >= 0 pairs to the budget of rules that plan for one.
@@ -254,12 +264,4 @@ class Pairs:
         if self.table.n_unseen_of(candidate) == 0:
             self._open[candidate] = False
         self.rule.asked(ask.seq)
-        self.answer.forget()
-
-    def _regrow(self) -> None:
-        self.answer.restart()
-        self._open = self.rule.open
-        if self.rule.common_examples:
-            self.rule.order.grow()
-        self.rule.changed()
         self.answer.forget()

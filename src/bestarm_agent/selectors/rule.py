@@ -102,7 +102,7 @@ class Rule(ABC):
         """Note that a pair was asked, by this process or an earlier one; the table holds it."""
 
     def changed(self) -> None:  # noqa: B027
-        """Note that candidates, examples or budget have joined, or candidates have left."""
+        """Note that candidates or budget have joined, or candidates have left."""
 
     def draw_unseen(self, candidate: int, rng: np.random.Generator) -> int:
         """Draw one of a candidate's unseen examples; the next where they are common."""
@@ -137,8 +137,7 @@ class SharedOrder:
     """A random order of the examples, fixed before any score is seen.
 
     Candidates that follow it are compared on common examples: what makes an example hard for all
-    of them cancels in the differences. A candidate's next example is its unseen one of the lowest
-    rank, so examples that join later fall anywhere in the order.
+    of them cancels in the differences. A candidate's next example is its first unseen one.
 
     Attributes:
         examples: (N,) in their order; not to be written.
@@ -147,18 +146,14 @@ class SharedOrder:
 
     def __init__(self, table: ScoreTable, seed: int) -> None:
         self._table = table
-        self._random = KeyedRandom(seed, "shared-order")
-        self._ranks = np.empty(0)
-        self.grow()
+        random = KeyedRandom(seed, "shared-order").at(0)
+        self.examples: IntArray = np.argsort(random.random(table.n_examples), kind="stable")
+        self.places: IntArray = np.argsort(self.examples)
+        self._at = [0] * table.n_candidates  # all before it are seen, per candidate
 
     def grow(self) -> None:
-        """Add the examples and candidates that joined the table."""
-        n_known = len(self._ranks)
-        joined = self._random.at(n_known).random(self._table.n_examples - n_known)
-        self._ranks = np.append(self._ranks, joined)
-        self.examples: IntArray = np.argsort(self._ranks, kind="stable")
-        self.places: IntArray = np.argsort(self.examples)
-        self._at = [0] * self._table.n_candidates  # all before it are seen, per candidate
+        """Add the candidates that joined the table."""
+        self._at += [0] * (self._table.n_candidates - len(self._at))
 
     def next_of(self, candidate: int) -> int:
         """Return the candidate's next example; raise ValueError if none is left."""

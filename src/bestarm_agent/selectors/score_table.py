@@ -40,17 +40,12 @@ class ScoreTable:
     Trials are stored by their ask number ``seq``; the (K, N) grid holds one byte per cell, so a
     study of 2,000 x 12,000 opens in 24 MB. Statistics must use ``row``, which yields a candidate's
     trials in ask order: completion order is biased when wrong answers come back later.
-
-    Attributes:
-        has_late_examples: whether examples joined after the first ask, so that no row has drawn
-            from all of them alike.
     """
 
     def __init__(self, n_candidates: int, n_examples: int) -> None:
         self.n_candidates = n_candidates
         self.n_examples = n_examples
         self.n_asked = 0
-        self.has_late_examples = False
         self.n_in_a_row = 0  # latest asks that went to one candidate
         self._cells = np.zeros((n_candidates, n_examples), dtype=np.int8)
         self._candidate = np.zeros(64, dtype=np.int32)
@@ -58,7 +53,6 @@ class ScoreTable:
         self._position = np.zeros(64, dtype=np.int32)
         self._state = np.zeros(64, dtype=np.int8)
         self._score = np.zeros(64)
-        self._cost = np.zeros(64)
         self._by_state = np.zeros((len(State), n_candidates), dtype=np.int64)
         self._n_trials = np.zeros(n_candidates, dtype=np.int64)
         self._total = np.zeros(n_candidates)
@@ -105,7 +99,6 @@ class ScoreTable:
         self._state[tell.seq] = self._cells[i, self._example[tell.seq]] = tell.state
         self._by_state[_PENDING, i] -= 1
         self._by_state[tell.state, i] += 1
-        self._cost[tell.seq] = tell.cost
         self._spent[i] += tell.cost
         if tell.state != _VOID:
             self._score[tell.seq] = tell.score
@@ -171,7 +164,6 @@ class ScoreTable:
 
     def add_examples(self, count: int) -> None:
         """Add ``count`` >= 0 unseen columns."""
-        self.has_late_examples |= count > 0 and self.n_asked > 0
         self.n_examples += count
         self._cells = _with_room(self._cells, self.n_candidates, self.n_examples)
 
@@ -209,11 +201,6 @@ class ScoreTable:
     def score(self) -> FloatArray:
         """(asked,) scores in [0, 1] by ask number; 0 where pending or void."""
         return self._score[: self.n_asked]
-
-    @property
-    def cost(self) -> FloatArray:
-        """(asked,) costs by ask number; 0 where pending."""
-        return self._cost[: self.n_asked]
 
     @property
     def n_scored(self) -> IntArray:
@@ -293,4 +280,3 @@ class ScoreTable:
         self._position = _with_room(self._position, n_trials)
         self._state = _with_room(self._state, n_trials)
         self._score = _with_room(self._score, n_trials)
-        self._cost = _with_room(self._cost, n_trials)

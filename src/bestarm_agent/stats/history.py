@@ -104,15 +104,14 @@ class Factors:
         offset[known], loadings[known] = self.offset[columns[known]], self.loadings[columns[known]]
         return Factors(offset, loadings)
 
-    def of_first(self, n_examples: int) -> Factors:
-        """Return the factors of all examples of a problem; later ones are taken to be average."""
-        if self.n_examples > n_examples:
+    def of(self, n_examples: int) -> Factors:
+        """Return these factors; raise ValueError unless they are of so many examples."""
+        if self.n_examples != n_examples:
             raise ValueError(
-                f"history has factors of {self.n_examples} examples, the problem has only "
-                f"{n_examples}; align the history with the problem's examples"
+                f"history has factors of {self.n_examples} examples, the problem has {n_examples}; "
+                f"align the history with the problem's examples"
             )
-        columns = np.arange(n_examples)
-        return self.at(np.where(columns < self.n_examples, columns, -1))
+        return self
 
     def predict(self, position: FloatArray) -> SingleArray:
         """Return the (N,) expected scores in (0, 1) of the candidate at ``position`` (r,)."""

@@ -30,10 +30,9 @@ TIGHT = 40  # pairs: a rule that plans for a budget must drop candidates
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A number of candidates and examples that joined."""
+    """A number of candidates that joined."""
 
-    candidates: int = 0
-    examples: int = 0
+    candidates: int
 
 
 Event: TypeAlias = Ask | Tell | Growth
@@ -50,10 +49,9 @@ def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
                 selector.adopt([event])
             case Tell():
                 selector.tell([event])
-            case Growth(candidates, examples):
+            case Growth(candidates):
                 costs = None if selector.problem.costs is None else [0.1] * candidates
                 selector.add_candidates(candidates, costs)
-                selector.add_examples(examples)
     return selector
 
 
@@ -108,9 +106,9 @@ class WorldRun:
         self.events.append(tell)
         self.selector.tell([tell])
 
-    def grow(self, candidates: int = 0, examples: int = 0) -> None:
-        """Add candidates and examples."""
-        self.events.append(Growth(candidates, examples))
+    def grow(self, candidates: int) -> None:
+        """Add candidates."""
+        self.events.append(Growth(candidates))
         replay(self.events[-1:], self.selector)
 
     def go(self, n_asks: int | None = None) -> WorldRun:
@@ -218,7 +216,7 @@ class SelectorSuite:
         world = World.with_failures((K + 2, N + 5), 9)
         for size in range(0, 2 * K * N // 3, 5):
             warm = WorldRun(self.open(budget=budget), world, in_flight, seed=size).go(size // 2)
-            warm.grow(candidates=size % 2, examples=size % 3)
+            warm.grow(candidates=size % 2)
             warm.go(size - size // 2)
             rebuilt = replay(warm.events, self.open(budget=budget))
             cold = WorldRun(rebuilt, world, in_flight, seed=size + 1)
@@ -235,16 +233,14 @@ class SelectorSuite:
         assert np.isnan(selector.table.mean()).all()
         assert selector.best().tied == tuple(i for i in range(K) if i != selector.best().best)
 
-    def test_candidates_and_examples_join_a_run(self) -> None:
-        world = World.with_failures((K + 3, N + 4), 10)
+    def test_candidates_join_a_run(self) -> None:
+        world = World.with_failures((K + 3, N), 10)
         run = WorldRun(self.open(budget=4 * K * N), world, 5).go(20)
         run.grow(candidates=2)
-        run.go(10)
-        run.grow(examples=4)
-        run.go(10)
-        run.grow(candidates=1, examples=0)
+        run.go(20)
+        run.grow(candidates=1)
         run.finish()
-        assert set(run.pairs) == {Pair(i, j) for i in range(K + 3) for j in range(N + 4)}
-        assert len(run.pairs) == (K + 3) * (N + 4)
+        assert set(run.pairs) == {Pair(i, j) for i in range(K + 3) for j in range(N)}
+        assert len(run.pairs) == (K + 3) * N
         estimates = run.selector.estimates()
         assert estimates.mean.shape == estimates.lower.shape == estimates.n.shape == (K + 3,)

@@ -285,18 +285,6 @@ def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
     assert stopped <= 30
 
 
-def test_examples_that_join_fall_anywhere_in_the_order() -> None:
-    world = World.bernoulli(np.linspace(0.2, 0.8, 5), 90, 8)
-    run = WorldRun(Pairs(Auto(Problem(5, 40, seed=5))), world).go(100)
-    run.grow(candidates=0, examples=50)
-    n_old = len(run.pairs)
-    run.go(60)
-    new = [pair.example for pair in run.pairs[n_old:]]
-    assert any(example >= 40 for example in new)
-    assert run.finish().selector.stopped() is Stop.EXHAUSTED
-    np.testing.assert_allclose(run.selector.estimates().mean, world.mean(5, 90))
-
-
 def test_a_candidate_without_any_score_is_last() -> None:
     selector = Pairs(Auto(Problem(3, 30)))
     for _ in range(40):

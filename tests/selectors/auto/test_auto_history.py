@@ -91,21 +91,6 @@ def test_history_saves_pulls_where_it_knows_the_examples() -> None:
     assert right[True] >= right[False] + 4
 
 
-def test_examples_that_join_are_taken_for_average_ones() -> None:
-    selector = Pairs(Auto(Problem(3, 20, seed=2), history=lesson(made_up(20))))
-    world = World.bernoulli([0.4, 0.6, 0.8], 40, 3)
-    run = WorldRun(selector, world)
-    run.go(20)
-    run.grow(examples=20)
-    rule = selector.rule
-    assert isinstance(rule, Auto)
-    np.testing.assert_allclose(rule._ease[:20].mean(), 0.0, atol=1e-12)
-    assert not rule._ease[20:].any()
-    run.finish()
-    assert len(set(run.pairs)) == 120
-    np.testing.assert_allclose(selector.estimates().mean, world.mean(3, 40))
-
-
 @pytest.mark.slow
 def test_estimates_are_never_what_cannot_be() -> None:
     factors = Factors(np.where(np.arange(200) < 140, 5.0, 0.0), np.ones((200, 1)))

@@ -33,7 +33,8 @@ class TestOptMaiOfFour(SelectorSuite):
     learns = False
 
     def make(self, problem: Problem) -> Rule:
-        return OptMai(problem, top_k=4, beta=0.9)
+        wanted = min(4, max(1, problem.n_candidates - 1))
+        return OptMai(problem, top_k=wanted, beta=0.9)
 
 
 def run(selector: Pairs, scores: list[float]) -> list[int]:

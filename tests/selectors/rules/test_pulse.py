@@ -214,17 +214,6 @@ def test_a_candidate_moves_when_refitted_to_new_scores_only() -> None:
     np.testing.assert_array_equal(predictions.row(1), before)
 
 
-def test_what_joins_is_average() -> None:
-    known, table = lesson(6).factors, ScoreTable(1, 6)
-    predictions = Predictions(known, table)
-    before = predictions.row(0)
-    table.add_examples(2)
-    table.add_candidates(1)
-    predictions.grow()
-    np.testing.assert_allclose(predictions.row(0)[:6], before)
-    np.testing.assert_allclose(predictions.row(1)[6:], 1 / (1 + np.exp(-known.offset.mean())))
-
-
 # what surrounds it
 
 

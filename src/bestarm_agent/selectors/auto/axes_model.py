@@ -49,7 +49,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,7 +59,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy import sparse
 
-from bestarm_agent.selectors.auto.factor_model import Posterior, nearest_first
+from bestarm_agent.selectors.auto.factor_model import Posterior, nearest_first, prefix, suffix
 from bestarm_agent.selectors.auto.prefix_rows import PrefixRows, weighted_sum
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
@@ -67,7 +67,6 @@ Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong 
 
 CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
 _MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows
-_MOST_BLOCKS, _MOST_RESIDUALS = 64, 512  # C and C R
 _MOST_PLACES = 512  # J: later ones count as equally easy
 _MOST_ACTIVE = 128  # rows whose joint covariance is worked out
 _GUESSES = {1: 0.02, 2: 0.005}  # q_f by the number of axes
@@ -82,9 +81,6 @@ class Effects:
     families: tuple[Family, ...]
     of_row: IntArray  # (K, 1 + families) numbers of the row's effects
     family: IntArray  # (E,) position of an effect's family; -1 for the constant
-    block: IntArray  # (K,) c: the row's level on the axis whose rows share residuals
-    n_blocks: int
-    reach: int  # places at which they do
 
     @classmethod
     def of(cls, axes: IntArray) -> Effects:
@@ -98,10 +94,7 @@ class Effects:
             columns.append(codes + len(family))
             family += [len(keys)] * n_levels
             keys.append(key)
-        block = _blocks(axes)
-        n_blocks = int(block.max(initial=0)) + 1
-        reach = _MOST_RESIDUALS // n_blocks if n_blocks > 1 else 0
-        return cls(tuple(keys), np.column_stack(columns), np.array(family), block, n_blocks, reach)
+        return cls(tuple(keys), np.column_stack(columns), np.array(family))
 
     def __len__(self) -> int:
         return len(self.family)
@@ -114,31 +107,11 @@ class Effects:
         return sparse.csr_array((ones, self.of_row.ravel(), ends), shape=(n_rows, len(self)))
 
     def longer(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
-        """Return (C, J) sums of values (K,) over the rows of block c longer than j."""
-        at = self.block * (reach + 1) + place
-        ends = np.bincount(at, weights=values, minlength=self.n_blocks * (reach + 1))
-        return _after(ends.reshape(self.n_blocks, reach + 1).astype(np.float64))
-
-    def longer_by_effect(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
-        """Return (E, C, J) sums of values (K,) over the rows with effect l of block c."""
-        at = self.block * (reach + 1) + place
-        shape = (len(place), self.n_blocks * (reach + 1))
-        ends = sparse.csr_array((values, (np.arange(len(place)), at)), shape=shape)
+        """Return the (E, J) sums of values (K,) over the rows with effect l longer than j."""
+        n_rows = len(place)
+        ends = sparse.csr_array((values, (np.arange(n_rows), place)), shape=(n_rows, reach + 1))
         by_effect = (self.design().T @ ends).toarray()
-        return _after(by_effect.reshape(len(self), self.n_blocks, reach + 1))
-
-
-def _after(ends: FloatArray) -> FloatArray:
-    """Return the sums of all later entries along the last axis, without the last, which is 0."""
-    return np.asarray(ends[..., ::-1].cumsum(axis=-1)[..., ::-1][..., 1:])
-
-
-def _blocks(axes: IntArray) -> IntArray:
-    """Return the (K,) levels on the first axis that has several rows for each of a few levels."""
-    for key, codes in _codes(axes):
-        if len(key) == 1 and int(codes.max()) < _MOST_BLOCKS:
-            return codes
-    return np.zeros(len(axes), dtype=np.int64)
+        return np.asarray(by_effect[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:])
 
 
 def _codes(axes: IntArray) -> Iterator[tuple[Family, IntArray]]:
@@ -161,7 +134,6 @@ class Variances:
     effects: dict[Family, float] = field(default_factory=dict)  # v_f
     own: float = 0.01  # v_d
     easiness: float = 0.05  # v_z
-    residual: float = 0.03  # v_r
     noise: float = 0.12  # s^2
 
     def of(self, family: Family) -> float:
@@ -213,8 +185,7 @@ class CrossedEffects:
         self.variances = Variances()
         self._effects = Effects.of(axes)
         self._level: FloatArray = np.zeros(len(axes))  # (K,) x_i . b + d_i
-        # (C, J) z_j + r_cj, up to the longest row
-        self._residual: FloatArray = np.zeros((self._effects.n_blocks, 0))
+        self._easiness: FloatArray = np.zeros(0)  # (J,) z_j, up to the longest row
 
     @property
     def n_families(self) -> int:
@@ -255,90 +226,62 @@ class CrossedEffects:
 
     def _sum_up(self) -> None:
         """Sum up the scores, and the guesses in their holes."""
-        model, rows = self._effects, self.rows
-        ones, longest = np.ones(len(rows.length)), int(rows.length.max(initial=0))
+        rows, ones = self.rows, np.ones(len(self.rows.length))
+        longest = int(rows.length.max(initial=0))
         reach = min(longest, _MOST_PLACES)
         self._length = rows.length.copy()  # L_i
         self._place = np.minimum(self._length, reach)
         self._total = rows.totals.copy()  # Y_i
-        at_place = np.zeros((model.n_blocks, reach))
-        for block in range(model.n_blocks):
-            members = np.flatnonzero((model.block == block) & (self._length > 0))
-            at_place[block] = weighted_sum(rows.blocks(members), ones, longest)[:reach]
-        self._at_place = at_place  # (C, J) sums of the y_ij of the block's rows that have seen j
-        self._n_rows = model.longer(self._place, ones, reach)  # (C, J) their number n_cj
+        seen = rows.blocks(np.flatnonzero(self._length))
+        # (J,) sums of the y_ij of the rows that have seen j, and their number n_j
+        self._at_place = weighted_sum(seen, ones, longest)[:reach]
+        self._n_rows = suffix(self._place, ones, reach)
 
     def _solve(self) -> None:
         """Solve the normal equations, given the variances."""
-        model, now = self._effects, self.variances
-        n, (n_blocks, reach) = len(model), self._n_rows.shape
-        near = min(reach, model.reach)  # R
+        model, now, n = self._effects, self.variances, len(self._effects)
         weight = np.asarray(1.0 / (now.noise + self._length * now.own), dtype=np.float64)  # g_i
-        precision, target = self._normal_equations(weight, near)
+        precision, target = self._normal_equations(weight)
         inverse = inverted(precision)
         mean = inverse @ target
-        runs = [reach, *[near] * (n_blocks if near else 0)]
-        # of b and of the running sums, from 0, of z and of each r_c
-        self._covariance = running(running(inverse, n, runs).T, n, runs)
-        self._variance = inverse.diagonal().copy()  # (E + J + C R,) of b, z and r
+        # of b and of the running sums, from 0, of z
+        self._covariance = running(running(inverse, n).T, n)
+        self._variance = inverse.diagonal().copy()  # (E + J,) of b and z
         self._gain = now.own * weight  # v_d g_i
-        self._b, self._easiness = mean[:n], mean[n : n + reach]
-        self._shared = mean[n + reach :].reshape(n_blocks, near)  # r_cj
-        residual = np.tile(self._easiness, (n_blocks, 1))
-        residual[:, :near] += self._shared
-        self._residual = residual
-        # (C, J + 1) sums over the first 0, 1, ..., J places
-        self._passed = np.pad(np.cumsum(residual, axis=1), ((0, 0), (1, 0)))
+        self._b, self._easiness = mean[:n], mean[n:]
+        self._passed = prefix(self._easiness)
         common = self._b[model.of_row].sum(axis=1)
-        explained = self._length * common + self._passed[model.block, self._place]
+        explained = self._length * common + self._passed[self._place]
         self._level = np.asarray(common + self._gain * (self._total - explained))  # (3)
 
-    def _normal_equations(self, weight: FloatArray, near: int) -> tuple[FloatArray, FloatArray]:
-        """Return the matrix (4) and the right side (5), for b, z and r; ``near`` is R."""
+    def _normal_equations(self, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the matrix (4) and the right side (5), for b and z."""
         model, now, n_rows, place = self._effects, self.variances, self._n_rows, self._place
-        n, (n_blocks, reach) = len(model), n_rows.shape
-        gain, rows = now.own * weight, model.design()
-        size = n + reach + n_blocks * near
-        z, r = slice(n, n + reach), slice(n + reach, size)
-        precision, target = np.zeros((size, size)), np.zeros(size)
+        n, reach, gain, rows = len(model), len(n_rows), now.own * weight, model.design()
+        z, places = slice(n, n + reach), np.arange(reach)
+        precision, target = np.zeros((n + reach, n + reach)), np.zeros(n + reach)
         precision[:n, :n] = (rows.T @ (rows * (self._length * weight)[:, None])).toarray()
-        effects = model.longer_by_effect(place, weight, reach)  # (E, C, J)
-        precision[:n, z] = effects.sum(axis=1)
-        precision[:n, r] = effects[:, :, :near].reshape(n, -1)
-        places, near_places = np.arange(reach), np.arange(near)
-        later = model.longer(place, gain / now.noise, reach)  # S_cj
-        precision[z, z] = -later.sum(axis=0)[np.maximum.outer(places, places)]
-        cross = -later[:, np.maximum.outer(places, near_places)]  # (C, J, R)
-        cross[:, near_places, near_places] += n_rows[:, :near] / now.noise
-        precision[z, r] = cross.transpose(1, 0, 2).reshape(reach, -1)
-        for block in range(n_blocks if near else 0):
-            own = slice(n + reach + block * near, n + reach + (block + 1) * near)
-            precision[own, own] = cross[block, :near]
-        upper = np.triu(precision, 1)
-        precision = upper + upper.T + np.diag(precision.diagonal())
+        precision[:n, z] = model.longer(place, weight, reach)
+        precision[z, :n] = precision[:n, z].T
+        later = suffix(place, gain / now.noise, reach)  # S_j
+        precision[z, z] = -later[np.maximum.outer(places, places)]
         family = np.array([CENTRE_VARIANCE, *map(now.of, model.families)])
-        at = np.arange(size)
-        precision[at[:n], at[:n]] += 1.0 / family[model.family + 1]
-        precision[at[z], at[z]] += 1.0 / now.easiness + n_rows.sum(axis=0) / now.noise
-        precision[at[r], at[r]] += 1.0 / now.residual
-        left = self._at_place - model.longer(place, gain * self._total, reach)
+        precision[np.diag_indices(n)] += 1.0 / family[model.family + 1]
+        precision[n + places, n + places] += 1.0 / now.easiness + n_rows / now.noise
         target[:n] = rows.T @ (weight * self._total)
-        target[z] = left.sum(axis=0) / now.noise
-        target[r] = left[:, :near].ravel() / now.noise
+        target[z] = (self._at_place - suffix(place, gain * self._total, reach)) / now.noise
         return precision, target
 
     def _next_variances(self) -> Variances:
         """Return the next step of (8)."""
         model, now, seen = self._effects, self.variances, self._length > 0
-        n, reach = len(model), len(self._easiness)
+        n = len(model)
         loads = self._loads(self._gain * self._length, self._gain, np.zeros(len(seen)))
         own = self._level - self._b[model.of_row].sum(axis=1)
         own_variance = self._gain * now.noise + variances_of(loads, self._covariance)
-        shared = (self._n_rows[:, : self._shared.shape[1]] > 0).ravel()
         parts = {
             "own": (own[seen], own_variance[seen]),
-            "easiness": (self._easiness, self._variance[n : n + reach]),
-            "residual": (self._shared.ravel()[shared], self._variance[n + reach :][shared]),
+            "easiness": (self._easiness, self._variance[n:]),
         }
         found, n_known, effects = {}, 1.0, {}
         for name, (mean, variance) in parts.items():
@@ -356,18 +299,17 @@ class CrossedEffects:
 
     def _misfit(self) -> float:
         """Return the sum of squared residuals of the scores."""
-        level, residual = self._level, self._residual
-        of_rows = self._length * level - 2.0 * self._total
-        of_rows += 2.0 * self._passed[self._effects.block, self._place]
-        of_places = residual * (self._n_rows * residual - 2.0 * self._at_place)
+        level, easiness = self._level, self._easiness
+        of_rows = self._length * level - 2.0 * self._total + 2.0 * self._passed[self._place]
+        of_places = easiness * (self._n_rows * easiness - 2.0 * self._at_place)
         square = float(self.rows.squares.sum())
         return max(0.0, square + float(level @ of_rows) + float(of_places.sum()))
 
     def _outlook(self, noise: float) -> Posterior:
         """Return the posterior of the rows' means over all m examples."""
-        m, length, gain, block = self.n_examples, self._length, self._gain, self._effects.block
+        m, length, gain = self.n_examples, self._length, self._gain
         left = m - length
-        ahead = self._passed[block, -1] - self._passed[block, self._place]
+        ahead = self._passed[-1] - self._passed[self._place]
         mean = CENTRE + (self._total + left * self._level + ahead) / m  # (6)
         loads = self._loads(
             left * (1.0 - length * gain) / m,
@@ -382,15 +324,11 @@ class CrossedEffects:
         return CrossedPosterior(mean, sd, active, among, loads, self._covariance)
 
     def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> sparse.csr_array:
-        """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J, of both runs."""
-        model, place, near = self._effects, self._place, self._shared.shape[1]
-        n, reach = len(model), len(self._easiness)
-        at = [n + place, np.full(len(place), n + reach)]
-        if near:
-            start = n + reach + 1 + model.block * (near + 1)
-            at += [start + np.minimum(place, near), start + near]
-        weights = [level] * model.of_row.shape[1] + [seen, end] * (len(at) // 2)
-        index, value = np.column_stack([model.of_row, *at]), np.column_stack(weights)
+        """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J."""
+        n, last = len(self._effects), len(self._covariance) - 1
+        of_row, place = self._effects.of_row, n + self._place
+        index = np.column_stack([of_row, place, np.full(len(place), last)])
+        value = np.column_stack([*[level] * of_row.shape[1], seen, end])
         ends = np.arange(0, index.size + 1, index.shape[1])
         shape = (len(index), len(self._covariance))
         return sparse.csr_array((value.ravel(), index.ravel(), ends), shape=shape)
@@ -398,8 +336,8 @@ class CrossedEffects:
     def _expected(self, row: int, places: IntArray) -> FloatArray:
         """Return the expected scores, less 1/2, of a row at some places; not clipped."""
         expected = np.full(len(places), self._level[row])
-        known = places < self._residual.shape[1]
-        expected[known] += self._residual[self._effects.block[row], places[known]]
+        known = places < len(self._easiness)
+        expected[known] += self._easiness[places[known]]
         return expected
 
 
@@ -420,14 +358,11 @@ def inverted(precision: FloatArray) -> FloatArray:
     return inverse
 
 
-def running(matrix: FloatArray, n: int, runs: Sequence[int]) -> FloatArray:
-    """Replace each of the runs of columns from ``n`` on by its running sums, from 0."""
-    sums = np.zeros((len(matrix), matrix.shape[1] + len(runs)))
+def running(matrix: FloatArray, n: int) -> FloatArray:
+    """Replace the columns from ``n`` on by their running sums, from 0."""
+    sums = np.zeros((len(matrix), matrix.shape[1] + 1))
     sums[:, :n] = matrix[:, :n]
-    start, to = n, n
-    for run in runs:
-        np.cumsum(matrix[:, start : start + run], axis=1, out=sums[:, to + 1 : to + 1 + run])
-        start, to = start + run, to + run + 1
+    np.cumsum(matrix[:, n:], axis=1, out=sums[:, n + 1 :])
     return sums
 
 

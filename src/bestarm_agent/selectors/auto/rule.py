@@ -81,8 +81,8 @@ class Auto(Rule):
     as rank (``duels``). A budget goes by the money spent. Equal costs change nothing.
 
     Args:
-        history: what was learned from past candidates on the same examples, in the same order; the
-            examples may go on. Ignored unless predictions of held-out candidates were strong
+        history: what was learned from past candidates on the same examples, in the same order.
+            Ignored unless predictions of held-out candidates were strong
             (``Validation.is_strong``).
 
     Attributes:
@@ -99,7 +99,7 @@ class Auto(Rule):
         self._history = history
         self._model: OneFactor | CrossedEffects
         self._n_told = 0
-        self._shape = self.table.cells.shape
+        self._n_rows = self.table.n_candidates
         self._duels: Duels | None = None  # None until the warm-up is told
         self._latest: Posterior | None = None  # of the scores up to the `_answered_at`-th
         self._answered_at, self._next_fit, self._next_fit_of_all = -1, 0, 0
@@ -220,10 +220,10 @@ class Auto(Rule):
         return float(table.n_candidates ** max(0.0, 1.0 - used))
 
     def changed(self) -> None:
-        """Fit anew; put all scores into the new order: examples that join fall anywhere in it."""
-        began, shape = self._duels is not None, self.table.cells.shape
-        if shape != self._shape:
-            self._shape = shape
+        """Fit anew, a larger model if candidates joined."""
+        began, n_rows = self._duels is not None, self.table.n_candidates
+        if n_rows != self._n_rows:
+            self._n_rows = n_rows
             self._begin()
         if began:
             self._fit()
@@ -245,9 +245,8 @@ class Auto(Rule):
         # (N,) by how much good past candidates score higher on an example than on the average one
         self._ease: FloatArray = np.zeros(n_examples)
         if self._history is not None and self.uses_history:
-            factors = self._history.factors
-            expected = factors.of_first(n_examples).expected()[: factors.n_examples]
-            self._ease[: factors.n_examples] = expected - expected.mean()
+            expected = self._history.factors.of(n_examples).expected()
+            self._ease = expected - expected.mean()
         self._model = OneFactor(self.table.n_candidates, n_examples)
         self._has_axes = False
         if axes is not None:

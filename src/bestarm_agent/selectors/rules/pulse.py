@@ -57,9 +57,9 @@ class Pulse(UcbE):
     scores: they hold at every time, and are blind to predictions.
 
     Args:
-        history: what was learned from past candidates on the same examples, in the same order; the
-            examples may go on. Without it, or if it does not predict held-out candidates, the rule
-            is UCB-E with the same ``a`` and ``batch``.
+        history: what was learned from past candidates on the same examples, in the same order.
+            Without it, or if it does not predict held-out candidates, the rule is UCB-E with the
+            same ``a`` and ``batch``.
         a: exploration, > 0.
         batch: pulls of the same candidate per step, >= 1.
         tau: steps between rounds of refits, >= 1.
@@ -126,7 +126,7 @@ class Pulse(UcbE):
         return Belief(np.where(np.isnan(self._mu), self.table.mean(), self._mu))
 
     def changed(self) -> None:
-        """Make room for candidates and examples."""
+        """Make room for candidates."""
         n_new = self.table.n_candidates - len(self._round)
         self._round = np.append(self._round, np.full(n_new, -1))
         self._mu = np.append(self._mu, np.full(n_new, np.nan))
@@ -207,12 +207,11 @@ class Predictions:
     """Predicted scores S^: candidates' rows of sigma(U'V), refitted when asked to.
 
     A candidate stays at its last fit until ``refit``; before the first it is the average past
-    candidate. Examples beyond those of the factors are taken to be average. Rows are worked out
-    when they are first looked at.
+    candidate. Rows are worked out when they are first looked at.
     """
 
     def __init__(self, factors: Factors, table: ScoreTable) -> None:
-        self._learned = factors
+        self._factors = factors.of(table.n_examples)
         self._table = table
         self._positions: list[FloatArray] = []  # u_i
         self._n_fitted: list[int] = []
@@ -220,12 +219,10 @@ class Predictions:
         self.grow()
 
     def grow(self) -> None:
-        """Make room for candidates and examples that joined the table."""
-        self._factors = self._learned.of_first(self._table.n_examples)
+        """Make room for candidates that joined the table."""
         n_new = self._table.n_candidates - len(self._positions)
         self._positions += [np.zeros(self._factors.rank) for _ in range(n_new)]
         self._n_fitted += [0] * n_new
-        self._rows.clear()
 
     def row(self, candidate: int) -> SingleArray:
         """(N,) predicted scores in (0, 1); not to be changed."""

@@ -57,6 +57,7 @@ class SeenCells:
     Attributes:
         scores: (K, N) sparse, the scores.
         seen: (K, N) sparse, 1 at every seen cell.
+        rows, columns: (n,) places of the cells, by row.
     """
 
     def __init__(
@@ -69,16 +70,12 @@ class SeenCells:
         self.scores = csr_array((np.asarray(scores, dtype=float), (rows, columns)), shape=shape)
         ones = np.ones_like(self.scores.data)
         self.seen = csr_array((ones, self.scores.indices, self.scores.indptr), shape=shape)
+        self.rows: IndexArray = np.repeat(np.arange(shape[0]), np.diff(self.scores.indptr))
+        self.columns: IndexArray = self.scores.indices.astype(np.intp)
 
-    @property
-    def rows(self) -> IndexArray:
-        """(n,) rows, ascending."""
-        return np.repeat(np.arange(self.scores.shape[0]), np.diff(self.scores.indptr))
-
-    @property
-    def columns(self) -> IndexArray:
-        """(n,) columns, by row."""
-        return self.scores.indices.astype(np.intp)
+    def turned(self) -> SeenCells:
+        """Return the cells of the (N, K) matrix."""
+        return SeenCells(self.columns, self.rows, self.scores.data, self.scores.shape[::-1])
 
 
 class LowRankEnsemble:
@@ -125,15 +122,15 @@ class LowRankEnsemble:
         Starts from the factors at hand: columns first, then rows. ``rng`` draws which cells each
         member leaves out.
         """
-        places = bernoulli_places(cells.scores.nnz * self.n_members, self.drop, rng)
-        cell, member = np.divmod(places, self.n_members)
-        row, column, score = cells.rows[cell], cells.columns[cell], cells.scores.data[cell]
-        by_row = _Side(cells.scores, cells.seen, row, column, member, score, self.n_members)
-        scores, seen = cells.scores.T.tocsr(), cells.seen.T.tocsr()
-        by_column = _Side(scores, seen, column, row, member, score, self.n_members)
+        e, (n_rows, n_columns) = self.n_members, cells.scores.shape
+        cell, member = np.divmod(bernoulli_places(cells.scores.nnz * e, self.drop, rng), e)
+        row, column = cells.rows[cell] * e + member, cells.columns[cell] * e + member
+        shape = (n_rows * e, n_columns * e)
+        dropped = SeenCells(row, column, cells.scores.data[cell], shape)
+        turned, dropped_turned = cells.turned(), dropped.turned()
         for _ in range(n_sweeps):
-            self.columns = self._solve(by_column, self.rows)
-            self.rows = self._solve(by_row, self.columns)
+            self.columns = self._solve(turned, dropped_turned, self.rows)
+            self.rows = self._solve(cells, dropped, self.columns)
 
     def means(self, cells: SeenCells) -> FloatArray:
         """Return the (K,) row means: seen scores, and predictions of unseen cells (line 2)."""
@@ -170,14 +167,17 @@ class LowRankEnsemble:
             totals[rows] = self.spreads(rows).sum(axis=1)
         return totals
 
-    def _solve(self, side: _Side, fixed: FloatArray) -> FloatArray:
-        """Solve the normal equations of every item, given the factors of the other side."""
-        n, rank = side.scores.shape[0], fixed.shape[2]
-        left_out = fixed[side.other, side.member]
-        right = _sums(side.scores, fixed)
-        right -= _sums(side.dropped, left_out * side.score[:, None]).reshape(right.shape)
-        gram = _sums(side.seen, _outer(fixed))
-        gram -= _sums(side.dropped, _outer(left_out)).reshape(gram.shape)
+    def _solve(self, cells: SeenCells, dropped: SeenCells, fixed: FloatArray) -> FloatArray:
+        """Solve the normal equations of every row, given the factors of the columns.
+
+        ``dropped`` are cells of rows and members by columns and members.
+        """
+        n, rank = cells.scores.shape[0], fixed.shape[2]
+        left_out = fixed.reshape(-1, rank)
+        right = _sums(cells.scores, fixed)
+        right -= _sums(dropped.scores, left_out).reshape(right.shape)
+        gram = _sums(cells.seen, _outer(fixed))
+        gram -= _sums(dropped.seen, _outer(left_out)).reshape(gram.shape)
         gram = gram.reshape(n, self.n_members, rank, rank)
         size = np.trace(gram, axis1=2, axis2=3)
         known = size > _NEGLIGIBLE
@@ -192,27 +192,6 @@ class LowRankEnsemble:
         masked = np.where(known[:, :, None], solved, 0.0)
         average = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
         return np.where(known[:, :, None], solved, average)
-
-
-class _Side:
-    """The seen cells by row, or by column, and those that members drop."""
-
-    def __init__(
-        self,
-        scores: csr_array,
-        seen: csr_array,
-        item: IndexArray,
-        other: IndexArray,
-        member: IndexArray,
-        score: FloatArray,
-        n_members: int,
-    ) -> None:
-        self.scores, self.seen = scores, seen
-        self.item, self.other, self.member, self.score = item, other, member, score
-        n = len(item)
-        where = (item * n_members + member, np.arange(n))
-        shape = (scores.shape[0] * n_members, n)
-        self.dropped = csr_array((np.ones(n), where), shape=shape)
 
 
 def _sums(cells: csr_array, factors: FloatArray) -> FloatArray:
