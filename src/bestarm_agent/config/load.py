@@ -96,7 +96,7 @@ def environment(env_file: Path = Path(ENV_FILE)) -> Mapping[str, str]:
     return {**{name: value for name, value in from_file if value is not None}, **os.environ}
 
 
-class _Place(BaseModel):
+class _Place(BaseModel, defer_build=True):
     name: Name
     output_dir: Expandable = "runs"
 
