@@ -154,6 +154,27 @@ class SelectorSuite(PublicSuite):
     easy_budget: ClassVar[int] = 120  # pulls of that problem's 3,600 after which it is compared
 
     @pytest.mark.parametrize("budget", [None, TIGHT])
+    def test_asking_for_n_is_asking_n_times_for_one(self, budget: int | None) -> None:
+        world = World.with_failures((K, N), 2)
+        together, apart = (WorldRun(self.open(budget=budget), world) for _ in range(2))
+        for n in (1, 3, 7, 2, 20, 30):
+            together.ask(n)
+            for _ in range(n):
+                apart.ask(1)
+            assert together.events == apart.events
+            for run in (together, apart):
+                while len(run.waiting) > n // 2:
+                    run.tell(len(run.waiting) // 2)
+
+    @pytest.mark.parametrize("budget", [None, TIGHT])
+    def test_the_same_seed_asks_the_same_pairs(self, budget: int | None) -> None:
+        world = World.with_failures((K, N), 8)
+        selectors = [self.open(seed=seed, budget=budget) for seed in (1, 1, 2)]
+        runs = [WorldRun(selector, world, 3).go(30).pairs for selector in selectors]
+        assert runs[0] == runs[1]
+        assert runs[0] != runs[2]
+
+    @pytest.mark.parametrize("budget", [None, TIGHT])
     def test_the_log_says_enough_where_not_all_could_be_called(self, budget: int | None) -> None:
         world = World.with_failures((K, N), 15)
         for seed in range(6):

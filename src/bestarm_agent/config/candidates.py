@@ -161,10 +161,11 @@ def label_all(combinations: Sequence[Combination]) -> list[str]:
 
 def _varying(combinations: Sequence[Combination]) -> set[str]:
     """Return the names of the parts that are not the same in all combinations."""
-    names = {"model", "prompt", *(name for found in combinations for name in found.params)}
+    leaves = [_leaves(found.params) for found in combinations]
+    names = {"model", "prompt", *(name for params in leaves for name in params)}
     values: dict[str, set[str | None]] = {name: set() for name in names}
-    for found in combinations:
-        parts = {**found.params, "model": found.model_label, "prompt": found.prompt}
+    for found, params in zip(combinations, leaves, strict=True):
+        parts = {**params, "model": found.model_label, "prompt": found.prompt}
         for name, of_name in values.items():
             of_name.add(canonical(parts[name]) if name in parts else None)
     return {name for name, of_name in values.items() if len(of_name) > 1}
@@ -176,10 +177,21 @@ def _label(combination: Combination, varying: set[str]) -> str:
         parts.append(combination.prompt)
     parts += [
         f"{_SHORT_NAMES.get(name, name)}={_short(value)}"
-        for name, value in combination.params.items()
+        for name, value in _leaves(combination.params).items()
         if name in varying
     ]
     return "/".join(parts) or combination.model_label
+
+
+def _leaves(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return parameters with those that are mappings taken apart: ``thinking.type``."""
+    leaves: dict[str, JsonValue] = {}
+    for name, value in params.items():
+        if isinstance(value, Mapping) and value:
+            leaves |= {f"{name}.{inner}": leaf for inner, leaf in _leaves(value).items()}
+        else:
+            leaves[name] = value
+    return leaves
 
 
 def _short(value: JsonValue) -> str:
@@ -209,7 +221,7 @@ def explicit_candidate(
         content = {**content, "prompt": template.name}
     spec = _validated(CandidateSpec, content, places)
     found = _explicit(config, _by_label(config), spec, places)
-    label = found.label or _label(found, {"model", "prompt", *found.params})
+    label = found.label or _label(found, {"model", "prompt", *_leaves(found.params)})
     return make_candidate(found, label, prompts, places)
 
 

@@ -4,10 +4,4 @@ from bestarm_agent.testing.judge_suite import JudgeCase, JudgeSuite
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from bestarm_agent.testing.selector_suite import SelectorSuite
 
-__all__ = [
-    "JudgeCase",
-    "JudgeSuite",
-    "ProviderCase",
-    "ProviderSuite",
-    "SelectorSuite",
-]
+__all__ = ["JudgeCase", "JudgeSuite", "ProviderCase", "ProviderSuite", "SelectorSuite"]

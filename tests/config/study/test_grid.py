@@ -88,6 +88,16 @@ def test_the_grid_is_models_by_prompts_by_params_in_the_order_of_the_file() -> N
             ("plain",),
             [r'stop=["\n"]', 'stop=["#"]', r'effort=low/stop=["\n"]', 'effort=low/stop=["#"]'],
         ),
+        (
+            {"models": ["hf/a"], "params": {"thinking": [{"type": "on", "n": 9}, {"type": "on"}]}},
+            ("plain",),
+            ["thinking.n=9", "a"],
+        ),
+        (
+            {"models": ["hf/a"], "params": {"thinking": [{"type": "adaptive"}, None]}},
+            ("plain",),
+            ["thinking.type=adaptive", "a"],
+        ),
     ],
 )
 def test_labels_hold_what_differs(

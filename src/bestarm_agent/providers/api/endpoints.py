@@ -158,28 +158,20 @@ class Server:
         self.in_flight = 0
         self.failure: FailureKind | None = None  # why it gets no calls; None: it does
         self._connect = connect
-        self._is_open = False
         self._pause = _FIRST_PAUSE
-        self._out_until = -math.inf
+        self.returns_at = -math.inf  # when a call may try it again, after a failure
         self._refused_at = -math.inf  # when it last refused a connection
         self._answered_at = -math.inf
-        self._is_tried = False
 
     @cached_property
     def client(self) -> Any:  # noqa: ANN401
         """The client of the vendor's package, opened on first use."""
-        self._is_open = True
         return self._connect(self.endpoint)
 
     async def close(self) -> None:
         """Close its client and all connections."""
-        if self._is_open:
+        if "client" in vars(self):  # else it was never opened
             await self.client.close()
-
-    @property
-    def returns_at(self) -> float:
-        """When a call may try it again; infinite while one does."""
-        return math.inf if self._is_tried else self._out_until
 
     def weight(self, prefix: bytes) -> bytes:
         """Return a number, as 8 bytes, that depends on the address and a prefix of a prompt."""
@@ -189,42 +181,40 @@ class Server:
     def hold(self) -> Iterator[None]:
         """Count a call in flight, and learn from its end; errors pass."""
         now = asyncio.get_running_loop().time
-        began = now()
+        began, tries = now(), self.failure is not None
+        if tries:
+            self.returns_at = math.inf  # for others, until this call has ended
         self.in_flight += 1
-        tries = self.failure is not None and not self._is_tried
-        self._is_tried = self._is_tried or tries
-        failed, wait, says_something = None, None, True
         try:
             yield
         except ProviderError as error:
-            failed = error.kind if error.kind in _OUT_OF_ORDER else None
-            wait = error.retry_after
+            if error.kind in _OUT_OF_ORDER:
+                self._note_failure(error.kind, now(), error.retry_after or 0.0, tried=tries)
+            else:
+                self._note_answer(began, now())
             raise
         except asyncio.CancelledError:
             if now() - max(began, self._answered_at) >= _SILENT_SECONDS:
-                failed = FailureKind.TIMEOUT
-            else:
-                says_something = False
+                self._note_failure(FailureKind.TIMEOUT, now(), 0.0, tried=tries)
+            elif tries:
+                self.returns_at = now()
             raise
+        else:
+            self._note_answer(began, now())
         finally:
             self.in_flight -= 1
-            if tries:
-                self._is_tried = False
-            if failed is not None:
-                self._note_failure(failed, now(), wait, tried=tries)
-            elif says_something:
-                self._answered_at = now()
-                if began >= self._refused_at:  # else it is going away, and finishes its calls
-                    self.failure, self._pause = None, _FIRST_PAUSE
 
-    def _note_failure(
-        self, kind: FailureKind, now: float, wait: float | None, *, tried: bool
-    ) -> None:
+    def _note_answer(self, began: float, now: float) -> None:
+        self._answered_at = now
+        if began >= self._refused_at:  # else it is going away, and finishes its calls
+            self.failure, self._pause = None, _FIRST_PAUSE
+
+    def _note_failure(self, kind: FailureKind, now: float, wait: float, *, tried: bool) -> None:
         if kind is FailureKind.UNREACHABLE:
             self._refused_at = now
         if self.failure is None or tried:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if tried else _FIRST_PAUSE
-            self._out_until = now + max(self._pause, wait or 0.0)
+            self.returns_at = now + max(self._pause, wait)
         self.failure = kind
 
 

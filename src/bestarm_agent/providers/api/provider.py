@@ -173,7 +173,9 @@ class ApiProvider(Provider[ApiOptions]):
         wire, body = self._encode(known, request)
         with self._opened().hold(prompt_prefix(request)) as server:
             client = server.client  # the first one imports an SDK, which is no latency
-            sent = _post(client, wire, body)
+            sent = client.post(
+                wire.path, body=body, cast_to=_raw(), options={"headers": dict(wire.headers)}
+            )
             answer, headers, seconds = await self._ask(request.model, server, sent, wire.decode)
         answer = _without_keys(answer, server.endpoint.secrets)
         request_id = headers.get("x-request-id") or headers.get("request-id")
@@ -201,7 +203,7 @@ class ApiProvider(Provider[ApiOptions]):
         """Ask the server for the names of its models; raises ConfigError and ProviderError."""
         self._check_keys()
         with self._opened().hold(b"") as server:
-            asked = server.client.get(self.models_path, cast_to=_response_class())
+            asked = server.client.get(self.models_path, cast_to=_raw())
             names, _, _ = await self._ask("(list of models)", server, asked, _model_names)
         return names
 
@@ -350,19 +352,11 @@ def _model_names(body: Mapping[str, Json]) -> tuple[str, ...]:
     return tuple(filter(None, (text(item.get("id")) for item in items(body.get("data")))))
 
 
-def _response_class() -> type[Response]:
+def _raw() -> type[Response]:
+    """Return what SDKs hand over responses as if they are to leave them alone."""
     from httpx2 import Response
 
     return Response
-
-
-def _post(client: Any, wire: Wire, body: dict[str, Json]) -> Awaitable[Response]:  # noqa: ANN401
-    """Send one request; raises what ``call_failure`` understands."""
-    options = {"headers": dict(wire.headers)}
-    sent: Awaitable[Response] = client.post(
-        wire.path, body=body, cast_to=_response_class(), options=options
-    )
-    return sent
 
 
 def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:
