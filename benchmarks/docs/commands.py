@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import click
@@ -19,32 +20,53 @@ completes commands and options (`zsh_source`, `fish_source` elsewhere).
 """
 
 
+_MANY = 3  # commands that have an option: it is explained once
+
+
 def commands_page() -> str:
     """Return the page."""
-    return "\n".join([_HEAD, *_sections("bestarm-agent", app, None)])
+    found = list(_commands("bestarm-agent", app, None))
+    uses = Counter(row for _, command, context in found for row in _rows(command, context))
+    common = {row for row, count in uses.items() if count >= _MANY}
+    listed = table(["option", "meaning"], sorted(common))
+    head = f"{_HEAD}\n## Options that many commands have\n\n{listed}"
+    return "\n".join([head, *(_section(*one, common) for one in found)])
 
 
-def _sections(name: str, command: click.Command, parent: click.Context | None) -> Iterator[str]:
-    """Yield the sections of a command and its inner ones; a group has none of its own."""
+def _commands(
+    name: str, command: click.Command, parent: click.Context | None
+) -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Yield the commands, and those within groups."""
     context = click.Context(command, info_name=name, parent=parent)
     if isinstance(command, click.Group):
         for word, one in command.commands.items():
-            yield from _sections(f"{name} {word}", one, context)
+            yield from _commands(f"{name} {word}", one, context)
         return
-    yield _section(name, command, context)
+    yield name, command, context
 
 
-def _section(name: str, command: click.Command, context: click.Context) -> str:
-    usage = " ".join([name, *command.collect_usage_pieces(context)])
-    rows = [
+def _rows(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    return [
         (f"`{form}`", text)
         for parameter in command.get_params(context)
         if "--help" not in parameter.opts
         if (record := parameter.get_help_record(context))
         for form, text in [record]
     ]
+
+
+def _section(
+    name: str, command: click.Command, context: click.Context, common: set[tuple[str, str]]
+) -> str:
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    rows = _rows(command, context)
+    own = [row for row in rows if row not in common]
     about = "\n".join(line.strip() for line in (command.help or "").strip().splitlines())
-    return (
-        f"## {name.removeprefix('bestarm-agent ')}\n\n{about}\n\n```text\n{usage}\n```\n\n"
-        + table(["option", "meaning"], rows)
-    )
+    text = f"## {name.removeprefix('bestarm-agent ')}\n\n{about}\n\n```text\n{usage}\n```\n"
+    if own:
+        text += "\n" + table(["option", "meaning"], own)
+    if also := [
+        form.split(",")[-1].split()[0].strip("`") for form, _ in rows if (form, _) in common
+    ]:
+        text += f"\nAnd {', '.join(f'`{flag}`' for flag in also)}.\n"
+    return text

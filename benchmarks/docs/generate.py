@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.docs.commands import commands_page
-from benchmarks.docs.events import events_page
 from benchmarks.docs.schemas import result_page, study_page
 
 from bestarm_agent.config.starter import schema_path, schema_text
@@ -22,7 +21,6 @@ PAGES: dict[Path, Callable[[], str]] = {
     _DOCS / "reference" / "json.md": lambda: result_page(
         _DOCS / "reference" / "result.schema.json"
     ),
-    _DOCS / "reference" / "events.md": events_page,
 }
 
 
