@@ -31,7 +31,7 @@ def write_inspect_logs(state: RunState, pairs: Iterable[PairOutcome], folder: Pa
         StoreError: the files cannot be written.
     """
     try:
-        from inspect_ai.log import write_eval_log
+        from inspect_ai import log
     except ImportError:
         raise ConfigError(
             "writing Inspect logs needs inspect-ai: pip install 'bestarm-agent[inspect]'"
@@ -46,8 +46,8 @@ def write_inspect_logs(state: RunState, pairs: Iterable[PairOutcome], folder: Pa
         folder.mkdir(parents=True, exist_ok=True)
         for number, (label, found) in enumerate(asked.items()):
             path = folder / f"{number:03d}_{re.sub(r'[^A-Za-z0-9.=-]+', '_', label)[:80]}.eval"
-            log = _log(state, rows[found[0].candidate_id], found)
-            write_eval_log(log, str(path), format="eval")
+            made = _log(state, rows[found[0].candidate_id], found)
+            log.write_eval_log(made, str(path), format="eval")
             written.append(path)
     except OSError as error:
         raise StoreError(
