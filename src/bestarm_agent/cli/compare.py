@@ -16,6 +16,7 @@ from bestarm_agent.cli.output import (
     numbers,
     print_json,
     print_table,
+    say,
     score_text,
     stdout_console,
 )
@@ -92,16 +93,12 @@ def _marked(before: str, differs: str, after: str, width: int) -> Text:
 
 
 def _print(found: PairedComparison) -> None:
-    a, b = safe(found.a), safe(found.b)
-    click.echo(f"A = {a}\nB = {b}")
-    for line in found.changed:
-        click.echo(f"    {safe(line)}")
-    click.echo(
-        f"\n{found.n:,} of {found.n_examples:,} examples were scored for both; only they count here"
-    )
-    for name, label, scored in (("A", a, found.scored_a), ("B", b, found.scored_b)):
+    say(f"A = {found.a}", f"B = {found.b}", *(f"    {line}" for line in found.changed))
+    common = f"{found.n:,} of {found.n_examples:,} examples were scored for both"
+    say("", f"{common}; only they count here")
+    for name, label, scored in (("A", found.a, found.scored_a), ("B", found.b, found.scored_b)):
         if rest := scored - found.n:
-            click.echo(f"  {rest:,} scored for {name} ({label}) alone, and left out")
+            say(f"  {rest:,} scored for {name} ({label}) alone, and left out")
     click.echo()
     print_table(
         ["", *numbers("B right", "B wrong")],
@@ -110,9 +107,8 @@ def _print(found: PairedComparison) -> None:
             ["A wrong", f"{found.only_b:,}", f"{found.neither:,}"],
         ],
     )
-    click.echo(f"\nmean of A {found.mean_a:.3f}, of B {found.mean_b:.3f}")
-    click.echo(comparison_line(found) + "\n")
+    say("", f"mean of A {found.mean_a:.3f}, of B {found.mean_b:.3f}", comparison_line(found), "")
     if found.flips:
-        click.echo(f"They differ on {counted(len(found.flips), 'example')}:")
+        say(f"They differ on {counted(len(found.flips), 'example')}:")
     else:
-        click.echo("They score alike on all of these.")
+        say("They score alike on all of these.")

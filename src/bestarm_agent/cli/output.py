@@ -140,6 +140,12 @@ def print_line(console: Console, text: str, *, indent: int = 0) -> None:
         console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
+def say(*lines: str) -> None:
+    """Print lines of a result, long ones broken between words on a terminal."""
+    for line in lines:
+        print_line(stdout_console(), safe(line))
+
+
 def score_text(score: float | None) -> str:
     """Write a score; a dash where there is none.
 

@@ -32,7 +32,7 @@ def providers(given: Given, name: str | None, check: bool) -> int:
         _show(entries[0])
     else:
         print_table(
-            ["provider", "key", Column("address", "end")],
+            ["provider", "key", Column("address", "middle")],
             [[entry.name, _key(entry), _address(entry)] for entry in entries],
         )
     return 1 if check and not _check(entries) and name else 0

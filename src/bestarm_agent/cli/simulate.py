@@ -17,20 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bestarm_agent._version import __version__
 from bestarm_agent.cli.given import Given
-from bestarm_agent.cli.output import (
-    Column,
-    numbers,
-    print_json,
-    print_line,
-    print_table,
-    stderr_console,
-    stdout_console,
-)
+from bestarm_agent.cli.output import Column, numbers, print_json, print_table, say, stderr_console
 from bestarm_agent.cli.stores import default_store
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.formats import is_log_file
 from bestarm_agent.interop.logs import Logs, read_logs, write_answers, write_replay_study
-from bestarm_agent.report.words import safe
 from bestarm_agent.simulation.curves import Curve, describe, hardness, summarise
 from bestarm_agent.simulation.figures import check_figure_path, draw_study
 from bestarm_agent.simulation.replay_many import budget_shares, replay_all
@@ -70,7 +61,7 @@ def import_(
 def _show_logs(logs: Logs) -> None:
     known = logs.matrix()
     n_candidates, n_examples = known.scores.shape
-    _say(f"{logs.source}: {n_candidates} candidates x {n_examples} examples", *logs.notes())
+    say(f"{logs.source}: {n_candidates} candidates x {n_examples} examples", *logs.notes())
     print_table(
         [Column("candidate", "middle"), *numbers("scored", "mean")],
         [
@@ -78,11 +69,6 @@ def _show_logs(logs: Logs) -> None:
             for name, row, mean in zip(known.names, known.scores, known.means, strict=True)
         ],
     )
-
-
-def _say(*lines: str) -> None:
-    for line in lines:
-        print_line(stdout_console(), safe(line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +197,13 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
 
 
 def _show(results: Results, notes: Sequence[str]) -> None:
-    _say(_title(results.matrix), *notes)
+    say(_title(results.matrix), *notes)
     titles = "95% from", "(5-95%)", "eps .01", "top-1", "NDCG", "regret", "us/pair"
     print_table(
         [Column("selector", "middle"), *numbers(*titles)],
         [_cells(label, curve) for label, curve in results.curves.items()],
     )
-    _say(
+    say(
         "95% from: the share of all calls from which top-1 precision is 95 %, by its rising fit; "
         f"top-1 and what follows: at {100 * results.highest:.3g} % of them; {results.seeds} seeds",
         _conclusion(results),

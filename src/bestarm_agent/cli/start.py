@@ -17,6 +17,7 @@ from bestarm_agent.cli.output import (
     print_json,
     print_line,
     print_table,
+    say,
     stderr_console,
     stdout_console,
 )
@@ -100,7 +101,7 @@ def plan(given: Given, detect: float | None) -> None:
         return
     _print_plan(found, parts.judge.name)
     if kept is not None:
-        _say(
+        say(
             f"Kept back: {kept.examples:,} examples for the winner, whose mean on such will be "
             f"known to about ±{kept.half_width:.2f}"
         )
@@ -113,12 +114,8 @@ def _parts(given: Given) -> StudyParts:
     return assemble(study, Catalog(study.base_dir, given.options().catalog_dirs), open_mode)
 
 
-def _say(text: str) -> None:
-    print_line(stdout_console(), text)
-
-
 def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) -> None:
-    _say(
+    say(
         f"To show a difference of {difference:g} between two candidates for new examples, 80% of "
         f"the time, takes about so many; there are {counted(plan.n_examples, 'example')}:"
     )
@@ -130,7 +127,7 @@ def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) ->
         ],
     )
     if min(needed.values()) > plan.n_examples:
-        _say(
+        say(
             f"The dataset is too small for a difference of {difference:g}: add examples, or do not "
             "pay for telling such candidates apart."
         )
@@ -139,11 +136,11 @@ def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) ->
 def _print_plan(plan: Plan, judge: str) -> None:
     grid = plan.n_candidates * plan.n_examples
     share = f"; the budget allows {plan.pulls:,} ({plan.pulls / grid:.1%})"
-    _say(
+    say(
         f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')} = "
         f"{counted(grid, 'pair')}{share if plan.pulls < grid else ''}; scorer {judge}"
     )
-    _say(resolution_line(plan.n_examples, plan.resolution))
+    say(resolution_line(plan.n_examples, plan.resolution))
     rows = {"expected, at most": plan.expected, "worst case": plan.worst}
     if plan.expected == plan.worst:
         rows = {"at most": plan.worst}
@@ -152,7 +149,7 @@ def _print_plan(plan: Plan, judge: str) -> None:
         [[name, *_cells(spend, plan)] for name, spend in rows.items()],
     )
     if plan.sure_pulls < plan.pulls:
-        _say(f"The caps pay for {plan.sure_pulls:,} pairs even at the most that each costs")
+        say(f"The caps pay for {plan.sure_pulls:,} pairs even at the most that each costs")
     print_table(
         [Column("model", "middle"), Column("price from", "end"), *numbers("one call, at most")],
         [
@@ -184,7 +181,7 @@ def try_(given: Given) -> int:
     else:
         for line in _lines(calls):
             click.echo(line)
-        _say(resolution_line(len(parts.examples), resolution_of(parts)))
+        say(resolution_line(len(parts.examples), resolution_of(parts)))
     return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
 
 
