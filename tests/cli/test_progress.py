@@ -13,13 +13,19 @@ from rich.console import Console
 
 from bestarm_agent.cli import progress
 from bestarm_agent.cli.output import print_line
-from bestarm_agent.cli.progress import LiveTable, PlainLines, busy, screen_of
+from bestarm_agent.cli.progress import CandidateTable, LiveTable, PlainLines, busy, screen_of
 from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run import print_notices
+from bestarm_agent.config.study import ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
 from bestarm_agent.engine.loop import End
-from bestarm_agent.engine.results.standing import FailureLine, Standing
+from bestarm_agent.engine.results.standing import (
+    FailureLine,
+    ObjectiveResult,
+    Standing,
+    Status,
+)
 from bestarm_agent.report.words import (
     budget_line,
     estimate,
@@ -329,6 +335,19 @@ def test_an_estimate_far_from_what_was_right_is_explained(estimate: float, is_sa
     console = Console(file=StringIO(), width=80)
     console.print(screen_of(replace(standing, rows=(row,)), 5))
     assert ("estimates allow for" in cast(StringIO, console.file).getvalue()) is is_said
+
+
+def test_what_an_objective_chose_is_shown_and_not_called_beaten() -> None:
+    rivals = standing_with(list("abcdefgh"), [[1.0 - i / 10] for i in range(8)])
+    chosen = replace(rivals.rows[7], status=Status.BEATEN)
+    spec = ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.2)
+    objective = ObjectiveResult(spec, chosen, established=True, margin=0.0, confidence=0.95)
+    standing = replace(rivals, rows=(*rivals.rows[:7], chosen), objective=objective)
+    console = Console(file=StringIO(), width=100)
+    console.print(CandidateTable(standing, 3))
+    *_, last = cast(StringIO, console.file).getvalue().splitlines()
+    assert last.split()[0] == "h"
+    assert "● chosen *" in last
 
 
 def test_the_first_rows_are_shown_unless_all_are_asked_for(

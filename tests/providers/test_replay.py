@@ -318,3 +318,6 @@ def test_records_of_a_grid_are_found_by_the_candidates_label(tmp_path: Path) -> 
     assert [reply.text for reply in play(provider, *asks)] == ["0", "1"]
     with pytest.raises(ProviderError, match="no record of candidate 'tiny/qa'"):
         play(provider, replace(ask("tiny", "e"), candidate="tiny/qa"))
+    by_model = ReplayProvider("replay", ReplayOptions(path="grid.jsonl.gz"), tmp_path)
+    with pytest.raises(ConfigError, match="give the provider `by: candidate`"):
+        by_model.check("tiny")

@@ -169,7 +169,10 @@ class CandidateTable:
 
     def __init__(self, standing: Standing, max_rows: int) -> None:
         self._standing = standing
+        self._chosen = None if standing.objective is None else standing.objective.answer
         self._rows = standing.rows[:max_rows]
+        if self._chosen is not None and self._chosen not in self._rows:
+            self._rows = (*self._rows[:-1], self._chosen)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns, cells = self._columns(options.max_width)
@@ -193,7 +196,7 @@ class CandidateTable:
                     (f"{self._standing.confidence:.0%} interval", [interval(row) for row in rows]),
                 )
             ),
-            (Column("state"), [state(row) + self._mark(row) for row in rows]),
+            (Column("state"), [self._state(row) for row in rows]),
         ]
         used = sum(
             max(len(text) for text in [column.title, *cells]) + GAP for column, cells in found
@@ -220,7 +223,8 @@ class CandidateTable:
             yield "p50", [seconds_text(None if one is None else one.p50) for one in found]
             yield "p95", [seconds_text(None if one is None else one.p95) for one in found]
 
-    def _mark(self, row: Row) -> str:
-        objective = self._standing.objective
-        answer = None if objective is None else objective.answer
-        return " *" if answer is not None and row.index == answer.index else ""
+    def _state(self, row: Row) -> str:
+        """Write a state; what an objective chose is marked, and is not called beaten."""
+        if self._chosen is None or row.index != self._chosen.index:
+            return state(row)
+        return "● chosen *" if row.status is Status.BEATEN else f"{state(row)} *"
