@@ -62,8 +62,7 @@ def provider_set(models: list[Any], providers: Mapping[str, Json] | None = None)
         "scorer": "exact",
         "providers": dict(providers or {}),
     }
-    loaded = study_from(config)
-    return ProviderSet(loaded.config, Path(), Catalog())
+    return ProviderSet(study_from(config), Catalog())
 
 
 @pytest.mark.slow

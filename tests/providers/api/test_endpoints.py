@@ -220,7 +220,7 @@ def test_an_address_overrides_those_of_the_layers_before_and_no_more(tmp_path: P
         "scorer": "exact",
         "providers": {"vllm": {"endpoints": [*ADDRESSES[:2]]}},
     }
-    made = ProviderSet(study_from(config).config, tmp_path, Catalog())
+    made = ProviderSet(study_from(config, tmp_path), Catalog())
     many, one = made.of("vllm", "many"), made.of("vllm", "one")
     assert isinstance(many, ApiProvider)
     assert isinstance(one, ApiProvider)

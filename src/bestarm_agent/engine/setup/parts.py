@@ -171,7 +171,7 @@ def assemble(
     prompts = read_prompts(config.prompts, base_dir, catalog, places)
     with places.locating("prompts"):
         fixed = check_fields(prompts, config.dataset, found)
-    providers = ProviderSet(config, base_dir, catalog, places)
+    providers = ProviderSet(study, catalog)
     dropped = left_out(judge, found, providers.able) if judge.models else []
     candidates, merged = expand(config, prompts, providers.params, places)
     grid_notices = _grid_notices(candidates, providers, fixed, config.repeats)

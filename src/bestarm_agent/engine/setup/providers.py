@@ -6,18 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study import StudyConfig, rate_limits
-from bestarm_agent.config.yaml import (
-    KeyPath,
-    Places,
-    parse_options,
-    placing,
-    shown_path,
-)
+from bestarm_agent.config.load import LoadedStudy
+from bestarm_agent.config.study import ProviderLimits, rate_limits
+from bestarm_agent.config.yaml import KeyPath, parse_options, placing, shown_path
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.errors import ConfigError
@@ -30,16 +24,9 @@ from bestarm_agent.providers.registry import create_provider, find_adapter
 class ProviderSet:
     """The providers of a study: models that share a provider's options share the provider."""
 
-    def __init__(
-        self,
-        config: StudyConfig,
-        base_dir: Path,
-        catalog: Catalog,
-        places: Places | None = None,
-    ) -> None:
-        self._config = config
-        self.places = places = places or Places("the study")
-        self._base_dir = base_dir
+    def __init__(self, study: LoadedStudy, catalog: Catalog) -> None:
+        self._study = study
+        self._config = study.config
         self._catalog = catalog
         self._entries: dict[str, ProviderEntry] = {}
         self._by_options: dict[str, Provider] = {}
@@ -47,7 +34,7 @@ class ProviderSet:
         self._without_providers: list[Provider] = []
         self.started: set[int] = set()  # identities of the providers that were entered
         self._check_names()
-        for (provider, model), options in config.model_options().items():
+        for (provider, model), options in self._config.model_options().items():
             with self._locating(provider, model):
                 self._by_model[provider, model] = self._provider(provider, model, options)
         self._set_providers()
@@ -66,12 +53,12 @@ class ProviderSet:
     @contextmanager
     def _locating(self, provider: str, model: str) -> Iterator[None]:
         """Add to errors where the study names a model, and its options."""
-        own = _OptionPlaces(self.places, self._config, self._catalog, provider, model)
+        own = _OptionPlaces(self._study, self._catalog, provider, model)
         try:
             with placing(own.where):
                 yield
         except ConfigError as error:
-            raise self.places.located(own.entry, error) from error
+            raise self._study.places.located(own.entry, error) from error
 
     def _check_names(self) -> None:
         limits = self._config.limits
@@ -81,7 +68,7 @@ class ProviderSet:
             *((("limits", "models", name), name.partition("/")[0]) for name in limits.models),
         ]
         for at, provider in named:
-            with placing(partial(self.places.where, *at)):
+            with placing(partial(self._study.places.where, *at)):
                 self._catalog.get("providers", provider)
 
     def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
@@ -130,16 +117,12 @@ class ProviderSet:
 
     def shared(self, provider: Provider) -> bool:
         """Return whether all models of an account share its rate limits."""
-        own = self._config.limits.providers.get(provider.name)
-        if own is not None and own.shared is not None:
-            return own.shared
-        return bool(self._entry(provider.name).limits.shared)
+        own = self._config.limits.providers.get(provider.name, ProviderLimits()).shared
+        return bool(self._entry(provider.name).limits.shared if own is None else own)
 
     def _given_in_flight(self, name: str) -> int | None:
-        own = self._config.limits.providers.get(name)
-        if own is not None and own.in_flight is not None:
-            return own.in_flight
-        return self._entry(name).in_flight
+        own = self._config.limits.providers.get(name, ProviderLimits()).in_flight
+        return self._entry(name).in_flight if own is None else own
 
     def _entry(self, name: str) -> ProviderEntry:
         if name not in self._entries:
@@ -158,7 +141,7 @@ class ProviderSet:
             return self._by_options.setdefault(name, cast(Provider, given))
         entry = self._entry(name)
         study = self._config.providers.get(name, {})
-        if not find_adapter(entry.adapter, self._base_dir).takes_facts:
+        if not find_adapter(entry.adapter, self._study.base_dir).takes_facts:
             return self._made(name, entry.adapter, {**entry.options, **study, **options})
         shared, stated = entry.resolve(study, options)
         facts = parse_options(ModelFacts, stated, subject=f"options of {name}/{model}")
@@ -178,7 +161,9 @@ class ProviderSet:
     ) -> Provider:
         key = canonical([name, options, separate])
         if key not in self._by_options:
-            self._by_options[key] = create_provider(name, options, self._base_dir, adapter=adapter)
+            self._by_options[key] = create_provider(
+                name, options, self._study.base_dir, adapter=adapter
+            )
             self._without_providers.append(self._by_options[key])
         return self._by_options[key]
 
@@ -193,25 +178,24 @@ class ProviderSet:
 class _OptionPlaces:
     """Finds the options that a model of a study is called with."""
 
-    places: Places
-    config: StudyConfig
+    study: LoadedStudy
     catalog: Catalog
     provider: str
     model: str
 
     def where(self, *path: str | int) -> str:
         """Return the position of an option, or of the mapping that lacks it; else the model's."""
-        own, options = self._own()
+        (own, options), places = self._own(), self.study.places
         if not path:
-            return self.places.where(*own)
-        study = self.config.providers.get(self.provider, {})
+            return places.where(*own)
+        study = self.study.config.providers.get(self.provider, {})
         if len(path) > 2 and path[0] == "models" and path[2] in study:
             path = path[2:]  # an option of all models counts in every pattern of the catalogue
         if path[0] in options:
-            return self.places.where(*own, "options", *path)
+            return places.where(*own, "options", *path)
         if path[0] in study:
-            return self.places.where("providers", self.provider, *path)
-        return self._in_catalog(path) or self.places.where(
+            return places.where("providers", self.provider, *path)
+        return self._in_catalog(path) or places.where(
             *(("providers", self.provider) if study else own)
         )
 
@@ -219,16 +203,17 @@ class _OptionPlaces:
     def entry(self) -> KeyPath:
         """Return the key path of the entry that names the model; of the scorer for a judge's."""
         own, _ = self._own()
-        is_judge = own[0] == "providers" and self.provider not in self.config.providers
+        is_judge = own[0] == "providers" and self.provider not in self.study.config.providers
         return ("scorer",) if is_judge else own
 
     def _own(self) -> tuple[KeyPath, dict[str, object]]:
         """Return key path and options of the first entry of the study that names the model."""
         name = f"{self.provider}/{self.model}"
-        for i, model in enumerate(self.config.models):
+        config = self.study.config
+        for i, model in enumerate(config.models):
             if model.model == name:
                 return ("models", i), dict(model.options)
-        for i, candidate in enumerate(self.config.candidates):
+        for i, candidate in enumerate(config.candidates):
             if candidate.model == name:
                 return ("candidates", i), dict(candidate.options)
         return ("providers", self.provider), {}

@@ -30,7 +30,6 @@ from bestarm_agent.selectors.registry import (
     selector_params,
 )
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.stats.history import HistoryModel
 
@@ -117,7 +116,7 @@ def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
             f"common examples, and does not look at what they cost; auto and sysrs do"
         )
     pulls = rule.problem.budget
-    if isinstance(rule, UcbE | Pulse) and pulls is not None:
+    if isinstance(rule, UcbE) and pulls is not None:
         batch = min(rule.batch, rule.problem.n_examples)
         if batch > 1 and n * batch > pulls:
             yield (
