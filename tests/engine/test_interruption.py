@@ -46,7 +46,7 @@ async def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget() -> No
 
     loop = await scene.open()
     candidate, example = loop.pool.candidates[0], scene.examples[0]
-    key = reply_key(actor, candidate.fingerprint, candidate.request(example))
+    key = reply_key(actor, candidate.model.fingerprint, candidate.request(example))
     await scene.store.put_reply(key, scored(1.0))
     asked_before(loop, 1)
     first = await loop.run()

@@ -144,7 +144,7 @@ def test_drawing_more_than_the_reserve_takes_the_rest_from_the_budget_or_changes
     assert drawn is not None
     first, rest = drawn
     assert (first.amount, rest.amount) == (Spend(tokens=10), Spend())
-    assert first.id != rest.id
+    assert first is not rest
     assert ledger.balance().difference == ledger.balance().reserved == Spend(tokens=10)
 
 

@@ -6,10 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bestarm_agent.engine.clock import Clock
 from tests.support.fake_api import FakeApi
 
 KEYS = {"OPENAI_API_KEY": "key-of-openai-5d81c2", "ANTHROPIC_API_KEY": "key-of-anthropic-77ab0e"}
@@ -18,7 +18,7 @@ ANTHROPIC_MODELS = {"delta": 0.6, "epsilon": 0.95, "zeta": 0.5}
 _PRICE = {"input": 1, "output": 5}
 
 
-class FastClock:
+class FastClock(Clock):
     """A clock whose time runs faster than the machine's, for waits that would be long."""
 
     def __init__(self, speed: float) -> None:
@@ -26,9 +26,6 @@ class FastClock:
 
     def now(self) -> float:
         return time.monotonic() * self._speed
-
-    def utc(self) -> str:
-        return datetime.now(UTC).isoformat(timespec="seconds")
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self._speed)

@@ -25,7 +25,7 @@ from bestarm_agent.cli.main import main
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.clock import SystemClock
+from bestarm_agent.engine.clock import Clock
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store
 from tests.support.api_studies import (
@@ -328,8 +328,8 @@ def _command(arguments: Sequence[str], folder: Path) -> None:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())
     clock = FastClock(_SPEED)
-    SystemClock.now = lambda _: clock.now()  # type: ignore[method-assign, assignment]
-    SystemClock.sleep = lambda _, seconds: clock.sleep(seconds)  # type: ignore[method-assign, assignment]
+    Clock.now = lambda _: clock.now()  # type: ignore[method-assign, assignment]
+    Clock.sleep = lambda _, seconds: clock.sleep(seconds)  # type: ignore[method-assign, assignment]
     sys.argv[1:] = arguments
     main()
 

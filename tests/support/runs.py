@@ -13,9 +13,9 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Score, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.call import ProviderClient, ReplyCache, RetryPolicy
+from bestarm_agent.engine.call import Model, ProviderClient, ReplyCache, RetryPolicy
 from bestarm_agent.engine.evaluate import Evaluator
-from bestarm_agent.engine.judging import JudgeClient, JudgeModelClient
+from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.model_limits import LimiterRules
@@ -181,9 +181,8 @@ class Scene:
         if self.judge is None:
             return JudgeClient(OwnScore(), {})
         judge = ModelJudge(self.judge)
-        return JudgeClient(
-            judge, {judge.models[0].key: JudgeModelClient(clients[self.judge.name], "judge")}
-        )
+        model = Model(clients[self.judge.name], judge.models[0].name, "judge")
+        return JudgeClient(judge, {judge.models[0].key: model})
 
     def candidates(
         self, clients: Mapping[str, ProviderClient], judging: Spend
@@ -192,8 +191,7 @@ class Scene:
             ReadyCandidate(
                 Candidate(actor.name, model, PROMPT, label=model),
                 CompiledPrompt(PROMPT),
-                clients[actor.name],
-                actor.name,
+                Model(clients[actor.name], model, actor.name),
                 actor.bound_spend + judging,
             )
             for model, actor in self.models.items()

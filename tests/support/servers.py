@@ -13,9 +13,9 @@ import numpy as np
 from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.call import Call, ProviderClient, RetryPolicy
+from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
@@ -168,12 +168,9 @@ async def load(
     async def work() -> None:
         while now() < seconds:
             text = "x" * 4 * int(rng.integers(tokens // 2, tokens * 3 // 2 + 1))
-            slot = Slot.outside(*client.gates("m"))
-            await slot.reenter()
-            try:
-                await client.send(Call(client, "", Request("m", text=text), slot=slot))
-            finally:
-                slot.leave()
+            call = Call(Model(client, "m"), Request("m", text=text))
+            async with call.in_turn():
+                await client.send(call)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(workers):

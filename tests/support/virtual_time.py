@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple
 
+from bestarm_agent.engine.clock import Clock
+
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
@@ -65,7 +67,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._jumping.threads -= 1
 
 
-class LoopClock:
+class LoopClock(Clock):
     """A ``Clock`` that shows the running loop's time, virtual or not."""
 
     def now(self) -> float:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +29,7 @@ from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import BestarmError, Blame, FailureKind, ProviderError
-from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failed_spend
 from bestarm_agent.store.store import Store
 
@@ -85,13 +86,50 @@ class Tries:
     failure: FailureKind | None = None  # the last attempt's; None if it was answered, or is awaited
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A model, ready to be called; as text ``provider/model``.
+
+    Attributes:
+        client: its provider's.
+        name: the provider's name of it.
+        fingerprint: all that decides its replies besides the request.
+    """
+
+    client: ProviderClient
+    name: str
+    fingerprint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.client.provider.name}/{self.name}"
+
+    @property
+    def able(self) -> Capabilities:
+        """Its features."""
+        return self.client.provider.capabilities(self.name)
+
+    @property
+    def limits(self) -> ModelLimits:
+        """The limits of the calls to it."""
+        return self.client.limits(self.name)
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """The gates that every call to it passes."""
+        return (self.client.gate, *self.limits.gates)
+
+    @property
+    def room(self) -> float:
+        """The calls that could be sent now, >= 0; may be infinite."""
+        return min(self.client.gate.free, self.limits.room)
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One request on its way to a model; a pair that is sent again gets another call.
 
     Attributes:
-        client: sends it.
-        fingerprint: all that decides the model's replies besides the request.
+        model: answers it.
         log: where attempts are logged; None where no run pays for them.
         is_judges: whether a judge makes it.
         is_first: whether its model never answered; a time-out is then not repeated.
@@ -103,8 +141,7 @@ class Call:
         found: whether the reply was in the cache.
     """
 
-    client: ProviderClient
-    fingerprint: str
+    model: Model
     request: Request
     log: AttemptLog | None = None
     is_judges: bool = False
@@ -121,7 +158,8 @@ class Call:
     def key(self) -> str:
         """Key of its reply in the reply cache."""
         if not self._key:
-            self._key = reply_key(self.client.provider, self.fingerprint, self.request)
+            model = self.model
+            self._key = reply_key(model.client.provider, model.fingerprint, self.request)
         return self._key
 
     @property
@@ -129,20 +167,25 @@ class Call:
         """Return whether it may have been sent before."""
         return self.log is not None and self.log.resent
 
-    @property
-    def limits(self) -> ModelLimits:
-        """The limits of its model."""
-        return self.client.limits(self.request.model)
-
     def bound(self) -> Spend:
         """Return the most that one attempt can cost."""
-        return self.client.provider.bound(self.request)
+        return self.model.client.provider.bound(self.request)
+
+    @asynccontextmanager
+    async def in_turn(self) -> AsyncIterator[None]:
+        """Wait for its places, as calls do that the loop did not check; let go at the end."""
+        self.slot = Slot.outside(*self.model.gates)
+        try:
+            await self.slot.reenter()
+            yield
+        finally:
+            self.let_go()
 
     def refund_permit(self) -> None:
         """Give back the rate limiter's permit for an attempt that is not sent."""
         permit, self.permit = self.permit, None
         if permit is not None:
-            self.limits.refund(permit)
+            self.model.limits.refund(permit)
 
     def let_go(self) -> None:
         """Give back all that it holds: places, permit, and what is reserved and was not spent."""
@@ -150,7 +193,7 @@ class Call:
         self.refund_permit()
         reservation, self.reservation = self.reservation, None
         if reservation is not None:
-            self.client.ledger.release(reservation)
+            self.model.client.ledger.release(reservation)
 
 
 class ProviderClient:
@@ -202,10 +245,6 @@ class ProviderClient:
             self._limits[name] = limits
         return self._limits[name]
 
-    def gates(self, model: str) -> tuple[Gate, ...]:
-        """Return the gates that every call to a model passes."""
-        return (self.gate, *self.limits(model).gates)
-
     def _halt(self, model: str, error: ProviderError) -> None:
         """Fail all calls that a fatal error of a call to ``model`` makes pointless."""
         if error.kind in WHOLE_PROVIDER:
@@ -244,7 +283,7 @@ class ProviderClient:
 
     async def _attempt(self, call: Call) -> Reply:
         """Make one attempt, once it may be sent and is logged; settle what it cost."""
-        limits, tries = call.limits, call.tries
+        limits, tries = call.model.limits, call.tries
         permit, reservation = await self._cleared(call)
         pulls = reservation.amount.pulls
         first, since = tries.failure is None, tries.failed_at
@@ -272,7 +311,7 @@ class ProviderClient:
             tries.n_failures += 1
             tries.failed_at = min(tries.failed_at, self.clock.now())
         if result.fatal:
-            self._halt(call.request.model, result)
+            self._halt(call.model.name, result)
         if limits.halted is not None and result.transient:
             raise limits.halted from result
         raise result
@@ -283,7 +322,7 @@ class ProviderClient:
 
     async def _cleared(self, call: Call) -> tuple[Permit, Reservation]:
         """Return permit and reservation for the next attempt, once the log holds the attempt."""
-        limits, log = call.limits, call.log
+        limits, log = call.model.limits, call.log
         if call.permit is None:  # the call's slot is free while it waits
             bound, again = call.bound(), call.tries.n_failures > 0
             call.permit = await limits.acquire(call.request, bound, call.slot, again=again)
@@ -328,7 +367,7 @@ class ProviderClient:
             return
         until, reason = self.clock.now() + seconds, f"backing off after: {call.tries.failure}"
         with self.board.waiting(self.provider.name, reason, until):
-            await call.limits.sleep(seconds)
+            await call.model.limits.sleep(seconds)
             await call.slot.reenter()
 
 
@@ -437,8 +476,10 @@ class ReplyCache:
             return
         call.slot.leave()
         call.refund_permit()
-        name, seconds, client = call.client.provider.name, _FIRST_WAIT, call.client
-        with client.board.waiting(name, "another call is buying the reply", math.inf):
+        client, seconds = call.model.client, _FIRST_WAIT
+        with client.board.waiting(
+            client.provider.name, "another call is buying the reply", math.inf
+        ):
             while not await self._store.claim_reply(call.key):
                 await client.clock.sleep(seconds)
                 seconds = min(2 * seconds, _LONGEST_WAIT)
@@ -449,7 +490,7 @@ class ReplyCache:
             raise
 
     async def _buy(self, call: Call) -> Reply:
-        reply = await call.client.send(call)
+        reply = await call.model.client.send(call)
         await self._store.put_reply(call.key, reply)  # paid for: nothing comes before this
         self._note(call, reply)
         return reply
@@ -473,6 +514,5 @@ class ReplyCache:
         return reply
 
     def _note(self, call: Call, reply: Reply) -> None:
-        model = f"{call.client.provider.name}/{call.request.model}"
         for notice in reply.notices:
-            self._remarks[model, notice] += 1
+            self._remarks[str(call.model), notice] += 1

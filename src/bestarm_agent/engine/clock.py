@@ -1,4 +1,4 @@
-"""Time, injected: tests and simulations bring their own."""
+"""Time, injected: tests bring their own."""
 
 from __future__ import annotations
 
@@ -6,23 +6,9 @@ import asyncio
 import math
 import time
 from datetime import UTC, datetime
-from typing import Protocol
 
 
-class Clock(Protocol):
-    """Tells the time and sleeps."""
-
-    def now(self) -> float:
-        """Return the seconds since some fixed moment; they never go back."""
-
-    def utc(self) -> str:
-        """Return the date and time, ISO 8601 in UTC, to the second."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` >= 0 pass."""
-
-
-class SystemClock:
+class Clock:
     """The machine's clock."""
 
     def now(self) -> float:

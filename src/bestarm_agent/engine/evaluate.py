@@ -47,7 +47,7 @@ class Pair:
         self.example = example
         self.log = log
         self.call = new_call()
-        self.judging = SharedReserve(self.call.client.ledger, None, judge_spend)
+        self.judging = SharedReserve(self.call.model.client.ledger, None, judge_spend)
         self.obstacle: Exception | None = None
         self._new_call = new_call
         self._before = spend  # by earlier calls
@@ -83,7 +83,7 @@ class Pair:
         """
         if not self.candidate_spend.pulls:
             bound += Spend(pulls=1)
-        ledger = self.call.client.ledger
+        ledger = self.call.model.client.ledger
         if not ledger.affords(bound + judging):
             return False
         self.call.reservation = ledger.reserve(bound)
@@ -130,9 +130,8 @@ class Evaluator:
                 raise
             return _failed(pair, error)
         self._bad_requests[call.request.candidate] = 0
-        if not self.judge_client.judge.models:
-            return await self._judged(pair, reply)
-        call.slot.keep_last()
+        if self.judge_client.judge.models:
+            call.slot.keep_last()
         return await self._judged(pair, reply)
 
     def _is_about_one_example(self, call: Call, error: ProviderError) -> bool:

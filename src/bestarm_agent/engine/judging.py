@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.call import AttemptLog, Call, ProviderClient, ReplyCache
+from bestarm_agent.engine.call import AttemptLog, Call, Model, ReplyCache
 from bestarm_agent.engine.ledger import SharedReserve
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
@@ -31,39 +31,29 @@ class JudgeUnavailableError(Exception):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeModelClient:
-    """A judge's model, ready to be called."""
-
-    client: ProviderClient  # its provider's client
-    fingerprint: str  # what decides its replies besides the request
-
-
 class JudgeClient:
-    """A judge with the clients of its models, by ``JudgeModel.key``."""
+    """A judge with its models, by ``JudgeModel.key``."""
 
-    def __init__(self, judge: Judge, clients: Mapping[str, JudgeModelClient]) -> None:
+    def __init__(self, judge: Judge, models: Mapping[str, Model]) -> None:
         self.judge = judge
-        self._clients = clients
+        self._models = models
         self._bounds: dict[str, Spend] = {}
         self._answered: set[str] = set()  # keys of models that have answered
 
     @property
     def providers(self) -> list[Provider]:
         """The providers of its models, each once."""
-        providers = [client.client.provider for client in self._clients.values()]
+        providers = [model.client.provider for model in self._models.values()]
         return list({id(provider): provider for provider in providers}.values())
 
     @property
     def rate_limited(self) -> bool:
         """True if one of its models is called over the network."""
-        models = self.judge.models
-        clients = [(self._clients[model.key].client.provider, model.name) for model in models]
-        return any(provider.capabilities(model).rate_limited for provider, model in clients)
+        return any(model.able.rate_limited for model in self._models.values())
 
     def bound(self, example: Example) -> Spend:
         """Return the most that judging a reply to ``example`` costs if no call is repeated."""
-        if not self._clients:
+        if not self._models:
             return Spend()
         if example.id not in self._bounds:
             bounds = (self.call(call).bound() for call in self.judge.longest_calls(example))
@@ -74,15 +64,14 @@ class JudgeClient:
         self, judge_call: JudgeCall, candidate: str = "", log: AttemptLog | None = None
     ) -> Call:
         """Prepare a call, without what its model does not offer."""
-        to = self._clients[judge_call.model.key]
-        able = to.client.provider.capabilities(judge_call.model.name)
-        request = fitted(judge_call.request, able)
+        model = self._models[judge_call.model.key]
+        request = fitted(judge_call.request, model.able)
         if candidate:
             example = f"{candidate}/{request.example}"
             request = replace(request, candidate=candidate, example=example)
-        untried = able.rate_limited and judge_call.model.key not in self._answered
+        untried = model.able.rate_limited and judge_call.model.key not in self._answered
         is_first = untried and not (log is not None and log.resent)
-        return Call(to.client, to.fingerprint, request, log, is_judges=True, is_first=is_first)
+        return Call(model, request, log, is_judges=True, is_first=is_first)
 
     def answered(self, model: JudgeModel) -> None:
         """Note that a model answered: from now on its time-outs are repeated."""
@@ -172,10 +161,10 @@ class JudgeCalls:
     async def ask(self, judge_call: JudgeCall) -> Reply:
         """Make one of the judge's calls; a cached reply that cannot be read is not replayed."""
         call = self._judge_client.call(judge_call, self._candidate, self._log)
-        call.slot = Slot.outside(*call.client.gates(call.request.model))
+        call.slot = Slot.outside(*call.model.gates)
         try:
             name = f"judge {self._judge_client.judge.name}"
-            with call.client.board.waiting(name, "queue full", math.inf):
+            with call.model.client.board.waiting(name, "queue full", math.inf):
                 await call.slot.reenter()
             call.reservation = self._reserve.draw(call.bound())
             reply = await self._replies.obtain(call)
@@ -185,8 +174,7 @@ class JudgeCalls:
         finally:
             call.let_go()
             self._reserve.spent += call.spend
-        able = call.client.provider.capabilities(call.request.model)
-        if call.found and not able.by_example and not judge_call.is_readable(reply):
+        if call.found and not call.model.able.by_example and not judge_call.is_readable(reply):
             return await self.ask(_again(judge_call))
         return reply
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Reservation:
-    """An amount reserved for one attempt; ``id`` is unique in its ledger."""
+    """An amount reserved for one attempt."""
 
-    id: int
     amount: Spend
+    is_open: bool = True  # neither settled nor given back
 
 
 class Ledger:
@@ -41,8 +41,6 @@ class Ledger:
         self.budget = budget
         self.spent = spent or Spend()
         self.outstanding = Spend()
-        self._open: set[int] = set()  # ids of reservations
-        self._next_id = 0
         self._reserved = Spend()
         self._settled = Spend()
         self._refunded = Spend()
@@ -81,7 +79,7 @@ class Ledger:
             return None
         self.outstanding += upper
         self._reserved += upper
-        return self._opened(upper)
+        return Reservation(upper)
 
     def draw(self, reserve: Reservation, upper: Spend) -> tuple[Reservation, Reservation] | None:
         """Split a reservation into one of ``upper`` and one of the rest.
@@ -103,7 +101,7 @@ class Ledger:
         self._close(reserve)
         self.outstanding += extra
         self._reserved += extra
-        return self._opened(upper), self._opened(reserve.amount - covered)
+        return Reservation(upper), Reservation(reserve.amount - covered)
 
     def settle(self, reservation: Reservation, actual: Spend) -> None:
         """Record an attempt's cost and give the rest of its reservation back."""
@@ -136,16 +134,10 @@ class Ledger:
         since, self._closed = now - self._closed, now
         return since
 
-    def _opened(self, amount: Spend) -> Reservation:
-        reservation = Reservation(self._next_id, amount)
-        self._next_id += 1
-        self._open.add(reservation.id)
-        return reservation
-
     def _close(self, reservation: Reservation) -> None:
-        if reservation.id not in self._open:
-            raise ValueError(f"reservation {reservation.id} was settled or released before")
-        self._open.remove(reservation.id)
+        if not reservation.is_open:
+            raise ValueError(f"{reservation.amount} was settled or released before")
+        reservation.is_open = False
 
 
 class SharedReserve:

@@ -476,7 +476,7 @@ class RunLoop:
             self._log_cost(asked.seq, pair)
             return False
         pair.call.slot = self.pool.slot(candidate, self._news.set)
-        pair.call.permit = candidate.limits.take(pair.call.request, bound)
+        pair.call.permit = candidate.model.limits.take(pair.call.request, bound)
         self._first.sent(asked.candidate, pair)
         return True
 

@@ -29,12 +29,11 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.call import WHOLE_PROVIDER, AttemptLog, Call, ProviderClient
+from bestarm_agent.engine.call import WHOLE_PROVIDER, AttemptLog, Call, Model
 from bestarm_agent.engine.evaluate import Pair
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
-from bestarm_agent.engine.limits.model_limits import ModelLimits
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.selectors.types import BoolArray, both
@@ -57,8 +56,7 @@ class ReadyCandidate:
 
     candidate: Candidate
     prompt: CompiledPrompt
-    client: ProviderClient
-    fingerprint: str  # all that decides its replies besides the request
+    model: Model
     bound: Spend
     usd: float | None = None
     price_source: str | None = None  # where its price comes from, for people
@@ -67,12 +65,11 @@ class ReadyCandidate:
     def request(self, example: Example) -> Request:
         """Render the prompt for one example."""
         request = request_of(self.candidate, self.prompt, example)
-        able = self.client.provider.capabilities(request.model)
-        return request_of_draw(request, example.draw, able) if example.draw else request
+        return request_of_draw(request, example.draw, self.model.able) if example.draw else request
 
     def call(self, example: Example, log: AttemptLog | None = None) -> Call:
         """Prepare a call for one example; nothing is reserved for it."""
-        return Call(self.client, self.fingerprint, self.request(example), log)
+        return Call(self.model, self.request(example), log)
 
     def pair(
         self,
@@ -90,21 +87,6 @@ class ReadyCandidate:
             spend=spend or Spend(),
             judge_spend=judge_spend or Spend(),
         )
-
-    @property
-    def model(self) -> str:
-        """Provider and model, as users write them."""
-        return f"{self.candidate.provider}/{self.candidate.model}"
-
-    @property
-    def limits(self) -> ModelLimits:
-        """The limits of its model, shared with all that call the model."""
-        return self.client.limits(self.candidate.model)
-
-    @property
-    def over_network(self) -> bool:
-        """Return whether its model is called over the network."""
-        return self.client.provider.capabilities(self.candidate.model).rate_limited
 
 
 def request_of_draw(first: Request, number: int, able: Capabilities) -> Request:
@@ -130,28 +112,12 @@ def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -
     )
 
 
-@dataclass(slots=True, eq=False)
-class _Model:
-    """A model that candidates call."""
-
-    client: ProviderClient
-    name: str
-    limits: ModelLimits
-    over_network: bool
-    n_rows: int = 0  # candidates
-
-    @property
-    def room(self) -> float:
-        """The calls that could be sent now, >= 0; may be infinite."""
-        return min(self.client.gate.free, self.limits.room)
-
-
 class _Block:
     """The block of a provider that loads one of several models at a time."""
 
     def __init__(self, provider: Provider, gate: Gate) -> None:
-        self.models: list[_Model] = []
-        self.model: _Model | None = None  # that may be asked; None before the first ask
+        self.models: dict[Model, int] = {}  # with the number of their candidates
+        self.model: Model | None = None  # that may be asked; None before the first ask
         self._provider, self._gate = provider, gate
         self._n_asked = 0  # in all blocks
         self._n_in_block = 0
@@ -164,7 +130,7 @@ class _Block:
             return math.inf
         if self._is_ended or self.model is None:
             return 0
-        length = max(self.model.n_rows, self._n_asked // len(self.models))
+        length = max(self.models[self.model], self._n_asked // len(self.models))
         paying = self._provider.asks_per_load(self.model.name)
         length = length if paying is None else min(length, max(1, paying))
         return max(0, length - self._n_in_block)
@@ -174,7 +140,7 @@ class _Block:
         """True if only the model of the block may be asked."""
         return 0 < self.left < math.inf
 
-    def note(self, model: _Model) -> None:
+    def note(self, model: Model) -> None:
         """Note that a model was asked."""
         if model is not self.model or not self.left:
             self.model, self._n_in_block, self._is_ended = model, 0, False
@@ -195,7 +161,7 @@ class CandidatePool:
     def __init__(self, in_flight: int) -> None:
         self.candidates: list[ReadyCandidate] = []
         self.gate = Gate(in_flight)  # limits the calls in flight over all providers
-        self.models: dict[tuple[int, str], _Model] = {}  # by client and name
+        self.models: dict[Model, int] = {}  # with their number, from 0
         self._blocks: dict[int, _Block] = {}  # by provider
         self._model_of = np.empty(0, dtype=np.intp)  # (K,) place of the model in ``models``
         self._usable = np.empty(0, dtype=np.bool_)
@@ -204,38 +170,27 @@ class CandidatePool:
     def add(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows."""
         for one in candidates:
-            self.model(one).n_rows += 1
+            client, provider = one.model.client, one.model.client.provider
+            block = self._blocks.setdefault(id(provider), _Block(provider, client.gate))
+            block.models[one.model] = block.models.get(one.model, 0) + 1
             self._highest_bound = self._highest_bound.highest(one.bound)
-        places = {key: place for place, key in enumerate(self.models)}
-        rows = [places[id(one.client), one.candidate.model] for one in candidates]
+        rows = [self.models.setdefault(one.model, len(self.models)) for one in candidates]
         self.candidates.extend(candidates)
         self._model_of = np.append(self._model_of, np.array(rows, dtype=np.intp))
         self._refresh()
 
-    def model(self, one: ReadyCandidate) -> _Model:
-        """Return a candidate's model, which joins if it is new."""
-        client, name = one.client, one.candidate.model
-        key = (id(client), name)
-        if key not in self.models:
-            model = self.models[key] = _Model(client, name, one.limits, one.over_network)
-            provider = client.provider
-            block = self._blocks.setdefault(id(provider), _Block(provider, client.gate))
-            block.models.append(model)
-        return self.models[key]
-
-    def rows(self, allows: Callable[[_Model], bool]) -> BoolArray | None:
+    def rows(self, allows: Callable[[Model], bool]) -> BoolArray | None:
         """Return (K,) whether a candidate's model is allowed; None if all are."""
-        mask = np.array([allows(model) for model in self.models.values()], dtype=np.bool_)
+        mask = np.array([allows(model) for model in self.models], dtype=np.bool_)
         return None if mask.all() else mask[self._model_of]
 
     def slot(self, candidate: ReadyCandidate, when_left: Callable[[], None]) -> Slot:
         """Take a place for one call of a candidate."""
-        gates = candidate.client.gates(candidate.candidate.model)
-        return Slot(*gates, self.gate, when_left=when_left)
+        return Slot(*candidate.model.gates, self.gate, when_left=when_left)
 
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""
-        free = [room for model in self.models.values() if (room := model.room)]
+        free = [room for model in self.models if (room := model.room)]
         return int(min(self.gate.free, *free)) if free else 0
 
     def usable(self) -> BoolArray | None:
@@ -257,7 +212,7 @@ class CandidatePool:
             return math.inf
         waits = (
             model.limits.opens_in
-            for model in self.models.values()
+            for model in self.models
             if model.client.gate.free and not model.limits.room
         )
         return min(waits, default=math.inf)
@@ -276,8 +231,8 @@ class CandidatePool:
 
     def note_asked(self, row: int) -> None:
         """Note that a candidate was asked."""
-        one = self.candidates[row]
-        self._blocks[id(one.client.provider)].note(self.model(one))
+        model = self.candidates[row].model
+        self._blocks[id(model.client.provider)].note(model)
 
     def end_blocks(self) -> bool:
         """End the blocks of idle providers; return False if that changes nothing."""
@@ -328,8 +283,8 @@ class CandidatePool:
             one
             for one in self.candidates
             if one is candidate
-            or (whole_provider and one.client is candidate.client)
-            or (whole_model and one.model == candidate.model)
+            or (whole_provider and one.model.client is candidate.model.client)
+            or (whole_model and one.model is candidate.model)
         ]
         self._break(gone, str(error))
 
@@ -355,8 +310,8 @@ class FirstPairs:
     def __init__(self, pool: CandidatePool, judge_client: JudgeClient, state: RunState) -> None:
         self.failed = False
         self._pool = pool
-        self._tried: set[_Model] = set()  # models that answered, or leave calls without an answer
-        self._in_flight: dict[Pair, _Model] = {}
+        self._tried: set[Model] = set()  # models that answered, or leave calls without an answer
+        self._in_flight: dict[Pair, Model] = {}
         self._judge_over_network = judge_client.rate_limited
         self._has_score = False
         self._n_without_verdict = 0
@@ -380,7 +335,7 @@ class FirstPairs:
         few = self._n_without_verdict < _MOST_WITHOUT_VERDICT
         if self._judge_over_network and not self._has_score and few:
             return 0 if self._in_flight else 1
-        if not any(self._is_untried(model) for model in self._pool.models.values()):
+        if not any(self._is_untried(model) for model in self._pool.models):
             return math.inf
         fails = any(
             pair.call.tries.n_failures
@@ -409,26 +364,26 @@ class FirstPairs:
         else:
             self._note(model, _blame_of(outcome))
 
-    def _model(self, row: int) -> _Model:
-        return self._pool.model(self._pool.candidates[row])
+    def _model(self, row: int) -> Model:
+        return self._pool.candidates[row].model
 
-    def _is_untried(self, model: _Model) -> bool:
-        return model.over_network and model not in self._tried
+    def _is_untried(self, model: Model) -> bool:
+        return model not in self._tried and model.able.rate_limited
 
-    def _obstacle(self, model: _Model, outcome: Outcome) -> Exception | None:
+    def _obstacle(self, model: Model, outcome: Outcome) -> Exception | None:
         if not isinstance(outcome, Failed) or outcome.blame is Blame.CANDIDATE:
             return None
         stops = "model is left out" if _hangs(outcome) else "run stopped before it paid more"
         said = f"{outcome.message}; it was the first pair, so the {stops}"
         if outcome.blame is Blame.JUDGE:
-            watched = self._judge_over_network or model.over_network
+            watched = self._judge_over_network or model.able.rate_limited
             error = JudgeError(said, kind=outcome.kind, blame=outcome.blame)
             return error if watched and not self._has_score else None
         if not self._is_untried(model):
             return None
         return ProviderError(said, kind=outcome.kind, blame=outcome.blame, fatal=True)
 
-    def _note(self, model: _Model, blame: Blame | None) -> None:
+    def _note(self, model: Model, blame: Blame | None) -> None:
         if blame is None:
             self._has_score = True
         elif blame is Blame.CANDIDATE:

@@ -12,9 +12,8 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.events import Proposed, ProposerCalled
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.call import AttemptLog, Call
-from bestarm_agent.engine.judging import JudgeModelClient, fitted
-from bestarm_agent.engine.limits.concurrency_gates import Slot
+from bestarm_agent.engine.call import AttemptLog, Call, Model
+from bestarm_agent.engine.judging import fitted
 from bestarm_agent.engine.run import Run
 from bestarm_agent.judges.base import JudgeModel
 
@@ -43,26 +42,25 @@ class Proposer:
             BudgetEndedError: the budget cannot pay for it.
         """
         judge_model = _parsed(model)
-        client = self._run.candidates.model_client(judge_model)
+        asked = self._run.candidates.model(judge_model)
         await self._run.start_providers()
         messages = (Message("user", prompt),)
         request = Request(
             judge_model.name, messages=messages, candidate="proposer", attempt=attempt
         )
         with self._own_caps():
-            return (await self._asked(request, client)).text
+            return (await self._asked(request, asked)).text
 
-    async def _asked(self, request: Request, model: JudgeModelClient) -> Reply:
+    async def _asked(self, request: Request, model: Model) -> Reply:
         """Ask; what an earlier process of the run asked is taken from the cache."""
-        run, client = self._run, model.client
-        able = client.provider.capabilities(request.model)
-        call = Call(client, model.fingerprint, fitted(request, able))
+        run, priced = self._run, model.able.priced
+        call = Call(model, fitted(request, model.able))
         known = run.record.state.proposer_calls.get(call.key)
         before = Spend() if known is None else known.cost
 
         def note(more: Spend, *, at_most: bool) -> None:
             cost = before + call.spend + more
-            run.record.record(ProposerCalled(call.key, cost, at_most, able.priced))
+            run.record.record(ProposerCalled(call.key, cost, at_most, priced))
 
         async def attempted(_key: str, cost: Spend, _is_judges: bool) -> None:
             note(cost, at_most=True)
@@ -71,17 +69,15 @@ class Proposer:
         call.log = AttemptLog(attempted, resent=known is not None)
         if known is not None and known.at_most:
             call.log.charged[call.key] = known.cost
-        call.slot = Slot.outside(*client.gates(request.model))
         try:
-            await call.slot.reenter()
-            return await run.replies.obtain(call)
+            async with call.in_turn():
+                return await run.replies.obtain(call)
         finally:
-            call.let_go()
             note(Spend(), at_most=False)
 
     def check(self, model: str) -> None:
         """Raise ConfigError if ``ask`` could not ask a model."""
-        self._run.candidates.model_client(_parsed(model))
+        self._run.candidates.model(_parsed(model))
 
     @property
     def rounds(self) -> int:

@@ -144,7 +144,7 @@ class Run:
         if not self.loop.is_running:
             return
         for entry in entries:
-            if id(entry.client.provider) not in self.parts.providers.started:
+            if id(entry.model.client.provider) not in self.parts.providers.started:
                 raise ConfigError(
                     f"{entry.model} needs a provider that was not started with this run; add "
                     f"candidate {entry.candidate.label!r} while no run() is under way"

@@ -195,8 +195,7 @@ class Service:
             pair = candidate.pair(example)
             judging = self._evaluator.judge_client.bound(example)
             if pair.reserve(pair.call.bound(), judging):
-                gates = candidate.client.gates(candidate.candidate.model)
-                pair.call.slot = Slot.outside(*gates, self._pool.gate)
+                pair.call.slot = Slot.outside(*candidate.model.gates, self._pool.gate)
                 pairs[name] = pair
         return pairs
 

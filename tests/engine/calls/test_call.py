@@ -27,7 +27,7 @@ async def test_a_pair_that_is_not_sent_gives_back_all_that_it_holds() -> None:
     ledger = Ledger(Budget())
 
     pair = unsent(ledger)
-    pair.call.permit = pair.call.limits.take(pair.call.request, BOUND)
+    pair.call.permit = pair.call.model.limits.take(pair.call.request, BOUND)
     assert pair.call.permit is not None
     assert pair.reserve(BOUND, BOUND)
     assert ledger.outstanding == BOUND + BOUND + Spend(pulls=1)

@@ -6,11 +6,10 @@ import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.call import AttemptLog, ReplyCache
+from bestarm_agent.engine.call import AttemptLog, Model, ReplyCache
 from bestarm_agent.engine.judging import (
     JudgeCalls,
     JudgeClient,
-    JudgeModelClient,
     JudgeUnavailableError,
 )
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
@@ -34,8 +33,8 @@ def panel(*names: str) -> JudgeClient:
     client = scene.client(Online("p", lambda *_: scored(1.0)), Ledger(Budget()))
     judge = OwnScore()
     judge.models = tuple(JudgeModel("p", name) for name in names)
-    clients = {model.key: JudgeModelClient(client, model.name) for model in judge.models}
-    return JudgeClient(judge, clients)
+    models = {one.key: Model(client, one.name, one.name) for one in judge.models}
+    return JudgeClient(judge, models)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.call import (
     AttemptLog,
     Call,
+    Model,
     ProviderClient,
     ReplyCache,
     RetryPolicy,
@@ -100,7 +101,11 @@ class Scene:
         )
 
     def call(self, *, resent: bool = False, fingerprint: str = "v1") -> Call:
-        call = Call(self.client, fingerprint, REQUEST, AttemptLog(nothing, resent=resent))
+        call = Call(
+            Model(self.client, REQUEST.model, fingerprint),
+            REQUEST,
+            AttemptLog(nothing, resent=resent),
+        )
         call.reservation = self.ledger.reserve(self.provider.bound(REQUEST) + Spend(pulls=1))
         return call
 
@@ -116,7 +121,7 @@ async def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     first, second = scene.call(), scene.call()
 
     await scene.replies.obtain(first)
-    second.permit = second.limits.take(REQUEST, Spend(calls=1))
+    second.permit = second.model.limits.take(REQUEST, Spend(calls=1))
     await scene.replies.obtain(second)
     assert len(scene.provider.sent) == 1
     assert (first.found, second.found) == (False, True)

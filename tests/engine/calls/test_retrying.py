@@ -14,6 +14,7 @@ from bestarm_agent.engine.call import (
     AttemptLog,
     BudgetEndedError,
     Call,
+    Model,
     ProviderClient,
     RetryPolicy,
 )
@@ -78,7 +79,7 @@ class Scene:
         )
         reservation = self.ledger.reserve(BOUND + Spend(pulls=1))
         request = Request("m", text="?")
-        self.sent = Call(self.client, "", request, reservation=reservation)
+        self.sent = Call(Model(self.client, request.model), request, reservation=reservation)
         self.gate_while_waiting: list[int] = []
 
     async def call(self) -> Reply:
@@ -163,7 +164,7 @@ def test_an_answer_beyond_its_bound_is_charged_in_full() -> None:
 def test_a_model_is_on_trial_until_an_answer_keeps_its_bound(excess: int) -> None:
     scene = Scene([replace(ANSWER, usd_nanos=BOUND.usd_nanos + excess)], trial=True)
     run_virtual(scene.call())
-    _, trial = scene.client.gates("m")
+    _, trial = scene.sent.model.gates
     assert (trial.capacity == 4) == bool(excess)
 
 
@@ -174,7 +175,7 @@ async def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() ->
     errors = []
     for _ in range(16):
         with pytest.raises(ProviderError) as caught:
-            await client.send(Call(client, "", Request("m", text="?")))
+            await client.send(Call(Model(client, "m"), Request("m", text="?")))
         errors.append(caught.value)
     *busy, last, after = errors
     assert busy == [BUSY] * 14
@@ -258,7 +259,7 @@ async def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.sleep(10)
-    assert scene.sent.limits.waits() is None, "nothing waits for an answer"
+    assert scene.sent.model.limits.waits() is None, "nothing waits for an answer"
     assert scene.ledger.spent == BOUND + Spend(pulls=1)
     assert scene.gate.inside == 0
 
@@ -269,13 +270,13 @@ async def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it
 
     twin = scene.client.unrecorded()
     calls = [
-        Call(client, "", Request(model, text="?"), slot=Slot(scene.gate))
+        Call(Model(client, model), Request(model, text="?"), slot=Slot(scene.gate))
         for client, model in ((twin, "first"), (scene.client, "second"), (twin, "third"))
     ]
-    calls[1].permit = calls[1].limits.take(calls[1].request, BOUND)
+    calls[1].permit = calls[1].model.limits.take(calls[1].request, BOUND)
     for call in calls:
         with pytest.raises(ProviderError) as caught:
-            await call.client.send(call)
+            await call.model.client.send(call)
         assert caught.value is refused
     assert [request.model for _, request in scene.provider.sent] == ["first"]
 
@@ -318,9 +319,9 @@ def test_refusals_are_repeated_until_patience_ends() -> None:
 def test_a_client_that_records_nothing_repeats_nothing_but_refusals() -> None:
     limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=1.0)
     scene = Scene([limited, BUSY, ANSWER])
-    call = Call(scene.client.unrecorded(), "", Request("m", text="?"))
+    call = Call(Model(scene.client.unrecorded(), "m"), Request("m", text="?"))
     with pytest.raises(ProviderError) as caught:
-        run_virtual(call.client.send(call))
+        run_virtual(call.model.client.send(call))
     assert caught.value is BUSY
     assert len(scene.provider.sent) == 2
     assert scene.ledger.spent == Spend()

@@ -14,8 +14,8 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.call import ProviderClient, RetryPolicy
-from bestarm_agent.engine.clock import SystemClock
+from bestarm_agent.engine.call import Model, ProviderClient, RetryPolicy
+from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
@@ -231,13 +231,14 @@ def asked(scene: Scene) -> list[Asked]:
 def pool_of(box: Box, models: str) -> tuple[CandidatePool, Gate]:
     """A pool of a candidate for each letter of ``models``, and the gate of their provider."""
     pool, gate = CandidatePool(8), Gate(8)
-    client = ProviderClient(box, Ledger(Budget()), RetryPolicy(), SystemClock(), WaitBoard(), gate)
+    client = ProviderClient(box, Ledger(Budget()), RetryPolicy(), Clock(), WaitBoard(), gate)
+    called = {name: Model(client, name) for name in models}
     pool.add(
         [
             ReadyCandidate(
-                Candidate(box.name, model, PROMPT), CompiledPrompt(PROMPT), client, "", Spend()
+                Candidate(box.name, name, PROMPT), CompiledPrompt(PROMPT), called[name], Spend()
             )
-            for model in models
+            for name in models
         ]
     )
     return pool, gate

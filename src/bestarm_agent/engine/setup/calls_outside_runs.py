@@ -21,7 +21,6 @@ from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
-from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
 from bestarm_agent.engine.pool import ReadyCandidate
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
@@ -58,7 +57,7 @@ async def make_first_calls(
         StoreError: the store cannot be used.
     """
     prepared = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
-    first = {(id(one.client), one.model): one for one in reversed(prepared.ready)}
+    first = {one.model: one for one in reversed(prepared.ready)}
     local = asyncio.Lock()  # models that run on this machine take turns: they may share its memory
     async with (
         _opened(parts, options, prepared.ledger, parts.providers.in_use) as replies,
@@ -66,7 +65,7 @@ async def make_first_calls(
     ):
 
         async def called(entry: ReadyCandidate) -> FirstCall:
-            async with nullcontext() if entry.over_network else local:
+            async with nullcontext() if entry.model.able.rate_limited else local:
                 return await _first_call(entry, parts.examples[0], prepared, replies)
 
         return await together(map(called, reversed([*first.values()])))
@@ -77,20 +76,16 @@ async def _first_call(
 ) -> FirstCall:
     call, judging = entry.call(example), SharedReserve(prepared.ledger)
     call.is_first = True
-    call.slot = Slot.outside(*entry.client.gates(entry.candidate.model))
     reply, score, problem = None, None, ""
     try:
-        await call.slot.reenter()
-        reply = await replies.obtain(call)
-        call.let_go()  # the judge may need the place
+        async with call.in_turn():  # and no longer: the judge may need the place
+            reply = await replies.obtain(call)
         judge = JudgeCalls(prepared.judge_client, replies, judging, entry.candidate.label)
         score = await judge.score(example, reply)
     except (ProviderError, JudgeError, JudgeUnavailableError) as error:
         problem = str(error)
     except BudgetEndedError:
         problem = "the study's budget does not pay the call and its judging"
-    finally:
-        call.let_go()
     spend = call.spend + judging.spent
     return FirstCall(
         entry.candidate, example, call.request, reply, call.found, score, problem, spend

@@ -12,11 +12,11 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.engine.call import Call, ProviderClient, RetryPolicy
+from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.clock import Clock
-from bestarm_agent.engine.judging import JudgeClient, JudgeModelClient
+from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard, endpoint_wait, loading_wait
 from bestarm_agent.engine.pool import ReadyCandidate, request_of
 from bestarm_agent.engine.setup.parts import StudyParts
@@ -61,7 +61,7 @@ class ReadyCandidates:
         self._longest = longest_of(parts.examples)
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
-        self._fingerprints: dict[tuple[int, str], str] = {}
+        self._models: dict[tuple[int, str], Model] = {}
         self.ready = self.entries(parts.candidates if candidates is None else candidates)
 
     def entries(self, candidates: Sequence[Candidate]) -> list[ReadyCandidate]:
@@ -92,8 +92,7 @@ class ReadyCandidates:
         return ReadyCandidate(
             candidate,
             prompt,
-            self._client(provider, candidate.model),
-            self._fingerprint(provider, candidate.model),
+            self._model(provider, candidate.model),
             bound=bound + self.judge_client.bound(self._longest),
             usd=usd(most) if able.priced else None,
             price_source=able.price_source,
@@ -103,21 +102,20 @@ class ReadyCandidates:
     def judge_client(self) -> JudgeClient:
         """The judge, made ready."""
         judge = self._parts.judge
-        clients = {model.key: self.model_client(model) for model in judge.models}
-        return JudgeClient(judge, clients)
+        return JudgeClient(judge, {model.key: self.model(model) for model in judge.models})
 
-    def model_client(self, model: JudgeModel) -> JudgeModelClient:
+    def model(self, model: JudgeModel) -> Model:
         """Make a model ready that no candidate uses; raises ConfigError as ``entries`` does."""
         provider = self._parts.providers.of(model.provider, model.name, model.options)
         self._check([(provider, model.name)])
-        fingerprint = self._fingerprint(provider, model.name)
-        return JudgeModelClient(self._client(provider, model.name), fingerprint)
+        return self._model(provider, model.name)
 
-    def _fingerprint(self, provider: Provider, model: str) -> str:
-        key = (id(provider), model)
-        if key not in self._fingerprints:
-            self._fingerprints[key] = self._parts.providers.fingerprint(provider, model)
-        return self._fingerprints[key]
+    def _model(self, provider: Provider, name: str) -> Model:
+        key = (id(provider), name)
+        if key not in self._models:
+            fingerprint = self._parts.providers.fingerprint(provider, name)
+            self._models[key] = Model(self._client(provider, name), name, fingerprint)
+        return self._models[key]
 
     def _check(self, models: Iterable[tuple[Provider, str]]) -> None:
         """Check that models can be used, and that what the budget caps is known of them."""
@@ -150,7 +148,9 @@ class ReadyCandidates:
         key = (
             "selector.per is `dollar`" if per_dollar else f"objective is `{config.objective.name}`"
         )
-        if unknown := list(dict.fromkeys(entry.model for entry in entries if entry.usd is None)):
+        if unknown := list(
+            dict.fromkeys(str(entry.model) for entry in entries if entry.usd is None)
+        ):
             raise ConfigError(f"{key}, but {price_unknown_message(unknown)}")
         if entries and per_dollar and not any(entry.usd for entry in entries):
             raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
@@ -186,12 +186,9 @@ class ReadyCandidates:
         if provider.calls_models:  # it may wait for a place that its own caller holds
             return await provider.generate(request)
         client = self._client(provider, request.model).unrecorded()
-        call = Call(client, "", request, slot=Slot.outside(*client.gates(request.model)))
-        await call.slot.reenter()
-        try:
+        call = Call(Model(client, request.model), request)
+        async with call.in_turn():
             return await client.send(call)
-        finally:
-            call.let_go()
 
 
 def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> None:

@@ -27,7 +27,7 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example, Slice, each_drawn
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.clock import Clock, SystemClock
+from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.judging import left_out
 from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.setup.providers import ProviderSet
@@ -59,7 +59,7 @@ class Options:
     store: StorePlace | None = None
     catalog_dirs: tuple[Path, ...] = ()  # searched before the packaged catalogue
     use_cache: bool = True  # whether replies bought by earlier runs may be used
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=Clock)
     selector: type[Rule] | None = None  # class of the selection rule
     # by name, besides the catalogue's; a study enters and leaves them
     providers: Mapping[str, Provider] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 
 from bestarm_agent.domain.spend import Budget, Spend, nanos
-from bestarm_agent.engine.clock import SystemClock
+from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.results.confirmation import widest
@@ -64,7 +64,7 @@ def make_plan(parts: StudyParts) -> Plan:
     Raises:
         ConfigError: the study cannot run.
     """
-    prepared = ReadyCandidates(parts, SystemClock())
+    prepared = ReadyCandidates(parts, Clock())
     budget, costs = parts.budget, tuple(entry.usd for entry in prepared.ready)
     size = Size(len(costs), len(parts.examples), budget, costs, parts.slices)
     pairs = parts.mode.pairs(size, parts.candidates)
@@ -105,11 +105,11 @@ def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, .
     found: list[ModelPrice] = []
     for entry in prepared.ready:
         most = None if entry.usd is None else nanos(entry.usd)
-        found.append(ModelPrice(entry.model, entry.price_source, most, "candidate"))
+        found.append(ModelPrice(str(entry.model), entry.price_source, most, "candidate"))
     judge_client = prepared.judge_client
     for judge_call in judge_client.judge.longest_calls(longest_of(parts.examples)):
         call = judge_client.call(judge_call)
-        able = call.client.provider.capabilities(call.request.model)
+        able = call.model.able
         most = call.bound().usd_nanos if able.priced else None
         found.append(ModelPrice(str(judge_call.model), able.price_source, most, "judge"))
     rising = sorted(found, key=lambda price: price.most_usd_nanos or 0)
