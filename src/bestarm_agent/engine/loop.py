@@ -276,8 +276,7 @@ class RunLoop:
         Elsewhere it chooses among those whose pairs can be sent at once.
         """
         pool, ledger = self.pool, self.ledger
-        may = both(both(pool.available(), self._first.mask()), self._worth)
-        may = both(may, self._in_time())
+        may = both(pool.available(self._first.held), both(self._worth, self._in_time()))
         at_once = both(pool.affordable(ledger), pool.not_busy())
         if not self._spares_pairs():
             return both(may, at_once), None
@@ -349,7 +348,7 @@ class RunLoop:
         Time counts more if it is capped, if all pairs are to be asked anyway, or if models take
         turns in memory.
         """
-        if self.ledger.budget.seconds is not None or self.pool.block_mask() is not None:
+        if self.ledger.budget.seconds is not None or self.pool.takes_turns:
             return False
         if self.record.pairs.problem.seeks_proof or self.record.objective is not None:
             return True
@@ -477,7 +476,7 @@ class RunLoop:
             return False
         pair.call.slot = self.pool.slot(candidate, self._news.set)
         pair.call.permit = candidate.model.limits.take(pair.call.request, bound)
-        self._first.sent(asked.candidate, pair)
+        self._first.sent(pair)
         return True
 
     def _send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
@@ -513,7 +512,7 @@ class RunLoop:
             self.in_flight -= 1
             if isinstance(result, Exception):
                 raise result
-            self._first.ended(asked.candidate, pair, result)
+            self._first.ended(pair, result)
             if result is not None and pair.obstacle is None:
                 self._tell(asked.seq, result)
             elif pair.obstacle is not None:

@@ -16,7 +16,7 @@ It is over at once when the rule asks nothing of the model and no call is under 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -197,10 +197,17 @@ class CandidatePool:
         """Return (K,) whether a candidate was not given up; None if none was."""
         return None if self._usable.all() else self._usable
 
-    def available(self) -> BoolArray | None:
-        """Return (K,) whether a candidate can be called, now or after a wait; None if all can."""
-        answering = self.rows(lambda model: model.limits.may_answer)
-        return both(both(self.usable(), answering), self.block_mask())
+    def available(self, held: Container[Model] = ()) -> BoolArray | None:
+        """Return (K,) whether a candidate can be called, now or after a wait; None if all can.
+
+        Models in ``held`` cannot, nor can those that another model's block keeps waiting.
+        """
+        blocks = [block for block in self._blocks.values() if block.binds]
+        waiting = {model for block in blocks for model in block.models if model is not block.model}
+        able = self.rows(
+            lambda one: one.limits.may_answer and one not in waiting and one not in held
+        )
+        return both(self.usable(), able)
 
     def not_busy(self) -> BoolArray | None:
         """Return (K,) whether a candidate's next call could be sent at once; None if all could."""
@@ -217,16 +224,13 @@ class CandidatePool:
         )
         return min(waits, default=math.inf)
 
-    def block_mask(self) -> BoolArray | None:
-        """Return (K,) whether no other model's block keeps a candidate from being asked."""
-        binding = [block for block in self._blocks.values() if block.binds]
-        if not binding:
-            return None
-        waiting = {model for block in binding for model in block.models if model is not block.model}
-        return self.rows(lambda model: model not in waiting)
+    @property
+    def takes_turns(self) -> bool:
+        """True while a model's block keeps others from being asked."""
+        return any(block.binds for block in self._blocks.values())
 
     def blocks_left(self) -> float:
-        """Return how many asks, >= 1, may be made before ``block_mask`` changes."""
+        """Return how many asks, >= 1, may be made before a block is over."""
         return max(1, min((block.left for block in self._blocks.values()), default=math.inf))
 
     def note_asked(self, row: int) -> None:
@@ -311,48 +315,45 @@ class FirstPairs:
         self.failed = False
         self._pool = pool
         self._tried: set[Model] = set()  # models that answered, or leave calls without an answer
-        self._in_flight: dict[Pair, Model] = {}
+        self._in_flight: set[Pair] = set()
         self._judge_over_network = judge_client.rate_limited
         self._has_score = False
         self._n_without_verdict = 0
         rows = state.asks["candidate"][state.order]
         for row, seq in zip(rows.tolist(), state.order.tolist(), strict=True):
             failure = state.failure(seq)
-            self._note(self._model(row), None if failure is None else failure.blame)
+            self._note(pool.candidates[row].model, None if failure is None else failure.blame)
 
     def begin(self) -> None:
         """Forget what was in flight."""
         self.failed = False
         self._in_flight.clear()
 
-    def mask(self) -> BoolArray | None:
-        """Return (K,) whether a candidate may be asked; None if all may."""
-        held = {model for model in self._in_flight.values() if self._is_untried(model)}
-        return self._pool.rows(lambda model: model not in held) if held else None
+    @property
+    def held(self) -> set[Model]:
+        """The models whose first pair is under way: no other is asked."""
+        models = {pair.call.model for pair in self._in_flight}
+        return {model for model in models if self._is_untried(model)}
 
     def left(self) -> float:
-        """Return how many pairs, >= 0, may be asked now, before ``mask`` changes."""
+        """Return how many pairs, >= 0, may be asked now, before ``held`` changes."""
         few = self._n_without_verdict < _MOST_WITHOUT_VERDICT
         if self._judge_over_network and not self._has_score and few:
             return 0 if self._in_flight else 1
-        if not any(self._is_untried(model) for model in self._pool.models):
+        if not any(map(self._is_untried, self._pool.models)):
             return math.inf
-        fails = any(
-            pair.call.tries.n_failures
-            for pair, model in self._in_flight.items()
-            if self._is_untried(model)
-        )
-        return 0 if fails else 1
+        failing = (pair.call.model for pair in self._in_flight if pair.call.tries.n_failures)
+        return 0 if any(map(self._is_untried, failing)) else 1
 
-    def sent(self, row: int, pair: Pair) -> None:
-        """Note that a pair of a candidate is on its way."""
-        model = self._in_flight[pair] = self._model(row)
-        pair.call.is_first = not pair.resent and self._is_untried(model)
+    def sent(self, pair: Pair) -> None:
+        """Note that a pair is on its way."""
+        self._in_flight.add(pair)
+        pair.call.is_first = not pair.resent and self._is_untried(pair.call.model)
 
-    def ended(self, row: int, pair: Pair, outcome: Outcome | None) -> None:
+    def ended(self, pair: Pair, outcome: Outcome | None) -> None:
         """Note how a pair ended; one that ends the run gets an obstacle and stays pending."""
-        model = self._model(row)
-        self._in_flight.pop(pair, None)
+        model = pair.call.model
+        self._in_flight.discard(pair)
         if outcome is None:
             self.failed |= pair.obstacle is not None and self._is_untried(model)
         elif not pair.resent and (obstacle := self._obstacle(model, outcome)):
@@ -363,9 +364,6 @@ class FirstPairs:
                 self.failed = True
         else:
             self._note(model, _blame_of(outcome))
-
-    def _model(self, row: int) -> Model:
-        return self._pool.candidates[row].model
 
     def _is_untried(self, model: Model) -> bool:
         return model not in self._tried and model.able.rate_limited

@@ -8,7 +8,7 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.engine.limits.model_limits import MovingMean, TokenEstimate
+from bestarm_agent.engine.limits.model_limits import TokenEstimate
 
 PROMPT = Request("m", text="x" * 100, candidate="a")
 
@@ -59,7 +59,7 @@ def test_where_the_maximum_counts_nothing_of_it_comes_back() -> None:
     reserved = expected.need(request, bound=0)
     assert reserved[Resource.OUTPUT_TOKENS] == 64.0
     assert expected.used(Usage(input=3, output=2), reserved) == reserved
-    only_requests = {Resource.REQUESTS: 1.0}
+    only_requests: dict[str, float] = {Resource.REQUESTS: 1.0}
     used = expected.used(Usage(input=3, output=2), only_requests)
     assert used[Resource.TOKENS] == 5.0
 
@@ -71,7 +71,8 @@ def test_cached_prompt_tokens_are_no_input_tokens() -> None:
 
 
 def test_an_average_forgets() -> None:
-    mean = MovingMean()
-    for value in [0.0] * 50 + [1.0] * 20:
-        mean.add(value)
-    assert mean.value == pytest.approx(1 - 0.9**20)
+    expected = TokenEstimate()
+    for output in [0] * 50 + [1000] * 20:
+        expected.observe(PROMPT, Usage(input=30, output=output))
+    need = expected.need(PROMPT, bound=0)
+    assert need[Resource.OUTPUT_TOKENS] == pytest.approx(1000 * (1 - 0.9**20))

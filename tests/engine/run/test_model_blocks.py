@@ -250,7 +250,7 @@ def note(pool: CandidatePool, *candidates: int) -> None:
 
 
 def shown(pool: CandidatePool) -> Sequence[bool] | None:
-    mask = pool.block_mask()
+    mask = pool.available()
     return None if mask is None else mask.tolist()
 
 
@@ -271,7 +271,7 @@ def test_blocks_double_until_loading_is_paid() -> None:
         """Ask a candidate until another may be asked."""
         for n in range(1, 100):
             pool.note_asked(candidate)
-            if pool.block_mask() is None:
+            if not pool.takes_turns:
                 return n
         raise AssertionError("the block never ends")
 

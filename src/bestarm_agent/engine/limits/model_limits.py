@@ -29,28 +29,9 @@ _MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max
 _TOKENS_PER_CHARACTER = 0.3  # of English prose, before anything was seen
 _FIRST_OUTPUT = 500.0  # before anything was seen, where the request sets no maximum
 _MEMORY = 0.1
+_PER_CHARACTER = "tokens of a prompt by its characters"
 _SEARCHED = "searched"  # calls, under the rate that nobody states
 _ONE_REQUEST = {Resource.REQUESTS: 1.0, _SEARCHED: 1.0}
-
-
-@dataclass(slots=True)
-class MovingMean:
-    """A moving mean: of all values at first, later of about the last ``1 / _MEMORY``.
-
-    Example:
-        >>> mean = MovingMean()
-        >>> mean.add(2.0); mean.add(4.0)
-        >>> mean.value
-        3.0
-    """
-
-    value: float = 0.0
-    n: int = 0
-
-    def add(self, value: float) -> None:
-        """Add a value."""
-        self.n += 1
-        self.value += (value - self.value) * max(1 / self.n, _MEMORY)
 
 
 class TokenEstimate:
@@ -65,16 +46,15 @@ class TokenEstimate:
 
     def __init__(self, reserve_maximum: bool = False) -> None:
         self.reserve_maximum = reserve_maximum
-        self._per_character = MovingMean()
-        self._output = MovingMean()
-        self._output_of: dict[str, MovingMean] = {}
+        # Means that move: of all values at first, later of about the last ten; with their number.
+        self._means: dict[str | None, tuple[float, int]] = {}
 
     def need(self, request: Request, bound: int) -> dict[str, float]:
         """Return the amounts to reserve for one attempt.
 
         ``bound`` is the most tokens that it can take, prompt included; 0 if unknown.
         """
-        share = self._per_character.value if self._per_character.n else _TOKENS_PER_CHARACTER
+        share, _ = self._means.get(_PER_CHARACTER, (_TOKENS_PER_CHARACTER, 0))
         prompt = max(1.0, _characters(request) * share)
         if bound:
             prompt = min(prompt, float(bound))
@@ -86,14 +66,18 @@ class TokenEstimate:
             at_most = min(float(asked), at_most)
         if self.reserve_maximum and at_most < math.inf:
             return at_most
-        seen = self._output_of.get(request.candidate, self._output)
-        return min(seen.value if seen.n else _FIRST_OUTPUT, at_most)
+        of_model = self._means.get(None, (_FIRST_OUTPUT, 0))
+        return min(self._means.get(request.candidate, of_model)[0], at_most)
 
     def observe(self, request: Request, usage: Usage) -> None:
         """Learn from an answered call."""
-        self._per_character.add(usage.input / max(1, _characters(request)))
-        self._output.add(usage.output)
-        self._output_of.setdefault(request.candidate, MovingMean()).add(usage.output)
+        self._add(_PER_CHARACTER, usage.input / max(1, _characters(request)))
+        for candidate in (None, request.candidate):
+            self._add(candidate, usage.output)
+
+    def _add(self, key: str | None, value: float) -> None:
+        mean, n = self._means.get(key, (0.0, 0))
+        self._means[key] = mean + (value - mean) * max(1 / (n + 1), _MEMORY), n + 1
 
     def used(self, usage: Usage, reserved: Mapping[str, float]) -> dict[str, float]:
         """Return the amounts that an answered call counts with, given those ``reserved`` for it.
