@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
-from bestarm_agent.engine.ledger import Ledger, Reservation, SharedReserve
+from bestarm_agent.engine.ledger import Ledger, Reservation
 
 
 def test_a_reservation_counts_against_the_cap_until_it_is_settled() -> None:
@@ -82,27 +82,25 @@ def test_a_shared_reserve_pays_several_calls_and_gives_the_rest_back() -> None:
     ledger = Ledger(Budget(usd_nanos=100))
     reserved = ledger.reserve(Spend(usd_nanos=50))
     assert reserved is not None
-    reserve = SharedReserve(ledger, reserved)
-    first, second = reserve.draw(Spend(usd_nanos=30)), reserve.draw(Spend(usd_nanos=60))
+    first, second = (ledger.draw(reserved, Spend(usd_nanos=usd)) for usd in (30, 60))
     assert first is not None
     assert second is not None, "20 of the reserve and 40 of the budget"
     assert ledger.balance().difference == Spend(usd_nanos=90)
-    assert reserve.draw(Spend(usd_nanos=11)) is None
+    assert ledger.draw(reserved, Spend(usd_nanos=11)) is None
     ledger.settle(first, Spend(usd_nanos=5))
     ledger.release(second)
-    reserve.close()
-    reserve.close()
+    ledger.release(reserved)
     balance = ledger.balance()
     assert balance.difference == Spend()
     assert balance.reserved == balance.settled + balance.refunded == Spend(usd_nanos=90)
     assert balance.spent == Spend(usd_nanos=5)
 
 
-def test_a_reservation_is_parted_once() -> None:
+def test_nothing_is_drawn_from_a_reservation_that_was_given_back() -> None:
     ledger = Ledger(Budget())
     reserve = ledger.reserve(Spend(calls=2))
     assert reserve is not None
-    assert ledger.draw(reserve, Spend(calls=1)) is not None
+    ledger.release(reserve)
     with pytest.raises(ValueError, match="settled or released before"):
         ledger.draw(reserve, Spend(calls=1))
 
@@ -142,29 +140,26 @@ def test_drawing_more_than_the_reserve_takes_the_rest_from_the_budget_or_changes
     assert ledger.balance().difference == ledger.balance().reserved == Spend(tokens=4)
     drawn = ledger.draw(reserve, Spend(tokens=10))
     assert drawn is not None
-    first, rest = drawn
-    assert (first.amount, rest.amount) == (Spend(tokens=10), Spend())
-    assert first is not rest
+    assert (drawn.amount, reserve.amount) == (Spend(tokens=10), Spend())
     assert ledger.balance().difference == ledger.balance().reserved == Spend(tokens=10)
 
 
-def test_a_reserve_without_a_reservation_pays_from_the_budget() -> None:
-    ledger = Ledger(Budget(calls=1))
-    reserve = SharedReserve(ledger)
-    drawn = reserve.draw(Spend(calls=1))
+def test_an_empty_reserve_pays_from_the_budget() -> None:
+    ledger, reserve = Ledger(Budget(calls=1)), Reservation(Spend())
+    drawn = ledger.draw(reserve, Spend(calls=1))
     assert drawn is not None
     assert drawn.amount == ledger.balance().difference == Spend(calls=1)
-    assert reserve.draw(Spend(calls=1)) is None
-    reserve.close()
+    assert ledger.draw(reserve, Spend(calls=1)) is None
+    ledger.release(reserve)
     assert ledger.balance().difference == Spend(calls=1)
 
 
-def test_closing_a_reserve_gives_back_what_was_not_drawn() -> None:
+def test_releasing_a_reserve_gives_back_what_was_not_drawn() -> None:
     ledger = Ledger(Budget())
-    reserve = SharedReserve(ledger, ledger.reserve(Spend(calls=2)))
-    drawn = reserve.draw(Spend(calls=1))
-    assert drawn is not None
-    reserve.close()
+    reserve = ledger.reserve(Spend(calls=2))
+    assert reserve is not None
+    assert ledger.draw(reserve, Spend(calls=1)) is not None
+    ledger.release(reserve)
     assert ledger.balance().difference == Spend(calls=1)
     assert ledger.balance().refunded == Spend(calls=1)
 

@@ -11,7 +11,7 @@ from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, ReplyCache, replied_spend
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
-from bestarm_agent.engine.ledger import SharedReserve
+from bestarm_agent.engine.ledger import Reservation
 from bestarm_agent.errors import FailureKind, JudgeError, ProviderError
 
 _NOTHING = Spend()
@@ -47,7 +47,8 @@ class Pair:
         self.example = example
         self.log = log
         self.call = new_call()
-        self.judging = SharedReserve(self.call.model.client.ledger, None, judge_spend)
+        self.judging = Reservation(_NOTHING)
+        self.judge_spend = judge_spend
         self.obstacle: Exception | None = None
         self._new_call = new_call
         self._before = spend  # by earlier calls
@@ -65,7 +66,7 @@ class Pair:
     @property
     def spend(self) -> Spend:
         """Cost of the pair so far, judging included."""
-        return self.candidate_spend + self.judging.spent
+        return self.candidate_spend + self.judge_spend
 
     def begin_again(self) -> None:
         """Get ready to be sent again after it was put off."""
@@ -87,14 +88,14 @@ class Pair:
         if not ledger.affords(bound + judging):
             return False
         self.call.reservation = ledger.reserve(bound)
-        reserved = ledger.reserve(judging) if judging != _NOTHING else None
-        self.judging = SharedReserve(ledger, reserved, self.judging.spent)
+        self.judging = ledger.reserve(judging) or Reservation(_NOTHING)
         return True
 
     def let_go(self) -> None:
         """Give back all that it holds: places, permit, and what is reserved and was not spent."""
         self.call.let_go()
-        self.judging.close()
+        if self.judging.is_open:
+            self.call.model.client.ledger.release(self.judging)
 
 
 class Evaluator:
@@ -145,9 +146,12 @@ class Evaluator:
     async def _judged(self, pair: Pair, reply: Reply) -> Outcome:
         call, judge_client = pair.call, self.judge_client
         label = call.request.candidate
-        calls = JudgeCalls(judge_client, self.replies, pair.judging, label, pair.log)
+        calls = JudgeCalls(judge_client, self.replies, label, pair.judging, pair.log)
         try:
-            score = await calls.score(pair.example, reply)
+            try:
+                score = await calls.score(pair.example, reply)
+            finally:
+                pair.judge_spend += calls.spent
         except JudgeError as error:
             return _failed(pair, error, reply)
         return Scored(
@@ -158,7 +162,7 @@ class Evaluator:
             seconds=round(reply.seconds, 6),
             reply_key=call.key,
             cached=call.found and not pair.resent,
-            judge_spend=pair.judging.spent,
+            judge_spend=pair.judge_spend,
             votes=score.votes,
             lost_spend=lost_spend(pair, reply),
             usd_nanos=reply.usd_nanos,
@@ -173,7 +177,7 @@ def _failed(pair: Pair, error: ProviderError | JudgeError, reply: Reply | None =
         error.blame,
         str(error),
         pair.spend,
-        judge_spend=pair.judging.spent,
+        judge_spend=pair.judge_spend,
         lost_spend=lost_spend(pair, reply),
     )
     if reply is None:

@@ -12,7 +12,7 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.call import AttemptLog, Call, Model, ReplyCache
-from bestarm_agent.engine.ledger import SharedReserve
+from bestarm_agent.engine.ledger import Reservation
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
 from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
@@ -123,14 +123,17 @@ class JudgeCalls:
     """Makes the calls that judging one reply takes.
 
     Args:
-        reserve: pays for them; its ``spent`` is their cost, also after an error.
         candidate: label of the candidate whose reply is judged.
+        reserve: what was reserved for them; None: each is reserved when it is made.
         log: where attempts are logged; None outside a run.
+
+    Attributes:
+        spent: their cost so far, also after an error.
 
     Example:
         A judge outside a run::
 
-            calls = JudgeCalls(judge_client, replies, SharedReserve(ledger), "candidate 1")
+            calls = JudgeCalls(judge_client, replies, "candidate 1")
             score = await calls.score(example, reply)
     """
 
@@ -138,13 +141,14 @@ class JudgeCalls:
         self,
         judge_client: JudgeClient,
         replies: ReplyCache,
-        reserve: SharedReserve,
         candidate: str,
+        reserve: Reservation | None = None,
         log: AttemptLog | None = None,
     ) -> None:
+        self.spent = Spend()
         self._judge_client = judge_client
         self._replies = replies
-        self._reserve = reserve
+        self._reserve = reserve or Reservation(Spend())
         self._candidate = candidate
         self._log = log
 
@@ -166,14 +170,14 @@ class JudgeCalls:
             name = f"judge {self._judge_client.judge.name}"
             with call.model.client.board.waiting(name, "queue full", math.inf):
                 await call.slot.reenter()
-            call.reservation = self._reserve.draw(call.bound())
+            call.reservation = call.model.client.ledger.draw(self._reserve, call.bound())
             reply = await self._replies.obtain(call)
             self._judge_client.answered(judge_call.model)
         except ProviderError as error:
             raise _failed(judge_call, error) from error
         finally:
             call.let_go()
-            self._reserve.spent += call.spend
+            self.spent += call.spend
         if call.found and not call.model.able.by_example and not judge_call.is_readable(reply):
             return await self.ask(_again(judge_call))
         return reply

@@ -13,7 +13,7 @@ from bestarm_agent.domain.spend import Budget, Reservations, Spend
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """An amount reserved for one attempt."""
+    """An amount reserved for one attempt, or for several that are drawn from it one by one."""
 
     amount: Spend
     is_open: bool = True  # neither settled nor given back
@@ -81,31 +81,30 @@ class Ledger:
         self._reserved += upper
         return Reservation(upper)
 
-    def draw(self, reserve: Reservation, upper: Spend) -> tuple[Reservation, Reservation] | None:
-        """Split a reservation into one of ``upper`` and one of the rest.
+    def draw(self, reserve: Reservation, upper: Spend) -> Reservation | None:
+        """Reserve ``upper``, first from a reservation for several attempts.
 
-        What ``upper`` needs beyond the reservation is reserved in addition; None, and nothing
-        changes, if that does not fit.
+        What it needs beyond that is reserved in addition; None, and nothing changes, if that does
+        not fit.
 
         Example:
             >>> ledger = Ledger(Budget(calls=3))
             >>> reserve = ledger.reserve(Spend(calls=2))
-            >>> first, rest = ledger.draw(reserve, Spend(calls=1))
-            >>> first.amount.calls, rest.amount.calls
+            >>> first = ledger.draw(reserve, Spend(calls=1))
+            >>> first.amount.calls, reserve.amount.calls
             (1, 1)
         """
+        self._check_open(reserve)
         covered = upper.capped(reserve.amount)
-        extra = upper - covered
-        if not self.affords(extra):
+        if self.reserve(upper - covered) is None:
             return None
-        self._close(reserve)
-        self.outstanding += extra
-        self._reserved += extra
-        return Reservation(upper), Reservation(reserve.amount - covered)
+        reserve.amount -= covered
+        return Reservation(upper)
 
     def settle(self, reservation: Reservation, actual: Spend) -> None:
         """Record an attempt's cost and give the rest of its reservation back."""
-        self._close(reservation)
+        self._check_open(reservation)
+        reservation.is_open = False
         covered = actual.capped(reservation.amount)
         self.outstanding -= reservation.amount
         self.spent += actual
@@ -134,37 +133,6 @@ class Ledger:
         since, self._closed = now - self._closed, now
         return since
 
-    def _close(self, reservation: Reservation) -> None:
+    def _check_open(self, reservation: Reservation) -> None:
         if not reservation.is_open:
             raise ValueError(f"{reservation.amount} was settled or released before")
-        reservation.is_open = False
-
-
-class SharedReserve:
-    """A reservation for several calls that are not known one by one yet, such as a judge's.
-
-    Without a reservation, each call is reserved when it is made.
-    """
-
-    def __init__(
-        self, ledger: Ledger, reservation: Reservation | None = None, spent: Spend | None = None
-    ) -> None:
-        self.spent = spent or Spend()  # cost of the calls so far
-        self._ledger = ledger
-        self._left = reservation
-
-    def draw(self, upper: Spend) -> Reservation | None:
-        """Reserve ``upper`` for one call, first from the reserve; None if it does not fit."""
-        if self._left is None:
-            return self._ledger.reserve(upper)
-        parted = self._ledger.draw(self._left, upper)
-        if parted is None:
-            return None
-        drawn, self._left = parted
-        return drawn
-
-    def close(self) -> None:
-        """Give back what is left."""
-        if self._left is not None:
-            self._ledger.release(self._left)
-            self._left = None

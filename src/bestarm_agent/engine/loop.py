@@ -550,7 +550,7 @@ class RunLoop:
 
     def _log_cost(self, seq: int, pair: Pair) -> None:
         """Log the exact cost of a pair that stays pending if the log does not tell it."""
-        spend, judge_spend = pair.candidate_spend, pair.judging.spent
+        spend, judge_spend = pair.candidate_spend, pair.judge_spend
         known = self.record.state.cost_of(seq)
         if not known.is_exact or (known.spend, known.judge_spend) != (spend, judge_spend):
             self.record.record(Charged(seq, spend, judge_spend))

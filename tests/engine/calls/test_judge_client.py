@@ -12,7 +12,7 @@ from bestarm_agent.engine.judging import (
     JudgeClient,
     JudgeUnavailableError,
 )
-from bestarm_agent.engine.ledger import Ledger, SharedReserve
+from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities
@@ -75,7 +75,7 @@ async def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> No
     ledger = Ledger(Budget())
     replies = ReplyCache(scene.store, ledger, use_cache=True)
     client = scene.judge_client(scene.clients(ledger))
-    calls = JudgeCalls(client, replies, SharedReserve(ledger), "a")
+    calls = JudgeCalls(client, replies, "a")
     call = JudgeCall(
         client.judge.models[0], Request("m", attempt=2), lambda reply: reply.text == "yes"
     )
@@ -96,7 +96,7 @@ def test_a_judge_without_access_is_reported_with_the_providers_error() -> None:
     ledger = Ledger(Budget())
     client = scene.judge_client(scene.clients(ledger))
     replies = ReplyCache(scene.store, ledger, use_cache=True)
-    calls = JudgeCalls(client, replies, SharedReserve(ledger), "a")
+    calls = JudgeCalls(client, replies, "a")
     with pytest.raises(JudgeUnavailableError, match=r"^no such key$") as caught:
         run_virtual(calls.score(scene.examples[0], Reply("42")))
     assert caught.value.error is refused

@@ -20,7 +20,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError
-from bestarm_agent.engine.ledger import Ledger, SharedReserve
+from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
 from bestarm_agent.engine.pool import ReadyCandidate
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
@@ -74,19 +74,19 @@ async def make_first_calls(
 async def _first_call(
     entry: ReadyCandidate, example: Example, prepared: ReadyCandidates, replies: ReplyCache
 ) -> FirstCall:
-    call, judging = entry.call(example), SharedReserve(prepared.ledger)
+    call, label = entry.call(example), entry.candidate.label
+    judge = JudgeCalls(prepared.judge_client, replies, label)
     call.is_first = True
     reply, score, problem = None, None, ""
     try:
         async with call.in_turn():  # and no longer: the judge may need the place
             reply = await replies.obtain(call)
-        judge = JudgeCalls(prepared.judge_client, replies, judging, entry.candidate.label)
         score = await judge.score(example, reply)
     except (ProviderError, JudgeError, JudgeUnavailableError) as error:
         problem = str(error)
     except BudgetEndedError:
         problem = "the study's budget does not pay the call and its judging"
-    spend = call.spend + judging.spent
+    spend = call.spend + judge.spent
     return FirstCall(
         entry.candidate, example, call.request, reply, call.found, score, problem, spend
     )
@@ -118,8 +118,8 @@ async def compare_answers(
     async with _opened(parts, options, ledger, judge_client.providers) as replies:
 
         async def judged(label: Label) -> JudgedAnswer | None:
-            reserve, answer = SharedReserve(ledger), label.answer or ""
-            calls = JudgeCalls(judge_client, replies, reserve, label.candidate or "labelled")
+            calls = JudgeCalls(judge_client, replies, label.candidate or "labelled")
+            answer = label.answer or ""
             async with gate:
                 try:
                     score = await calls.score(examples[label.example], Reply(answer))
@@ -130,7 +130,7 @@ async def compare_answers(
                     if error.blame is Blame.JUDGE:
                         void.append(str(error))
                     return None
-            spend, votes = reserve.spent, score.votes
+            spend, votes = calls.spent, score.votes
             return JudgedAnswer(None, score.value, label.score, len(answer), spend, votes)
 
         try:
