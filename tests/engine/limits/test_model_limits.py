@@ -71,6 +71,12 @@ async def permit_in_turn(limits: ModelLimits, most: float = 1) -> Permit:
     return await limits.acquire(ASKED, tokens(most), Slot())
 
 
+async def sent_in_turn(limits: ModelLimits) -> Permit:
+    permit = await permit_in_turn(limits)
+    limits.send(permit)
+    return permit
+
+
 async def test_calls_leave_in_order_and_on_time_and_large_ones_are_not_starved() -> None:
     limits, left = by_tokens(), list[tuple[str, float]]()
 
@@ -187,6 +193,16 @@ async def test_refusals_of_calls_that_were_under_way_are_old_news() -> None:
     unchanged = limits.paused
     limits.ended(third, refusal(9.0))
     assert (unchanged, limits.paused) == (0.25, 9.0)
+
+
+async def test_a_late_refusal_that_names_a_time_stops_everybody_again() -> None:
+    limits = by_requests()
+    first, late = sent(limits), sent(limits)
+    limits.ended(first, refusal(1.0))
+    limits.ended(await sent_in_turn(limits), answer())
+    limits.ended(late, refusal(9.0))
+    await permit_in_turn(limits)
+    assert asyncio.get_running_loop().time() == pytest.approx(10.0)
 
 
 async def test_a_refused_call_counts_as_a_request_but_takes_no_tokens() -> None:

@@ -159,11 +159,10 @@ class Pause:
 
     def wait(self, now: float, *, again: bool = False) -> float:
         """Return the seconds until a call may go, which may be infinite; ``again``: it failed."""
-        if not self._is_on:
-            return 0.0
         at = self.until
-        if self.probe is not None:
-            at = self._probed_at + _PROBE_SECONDS if self.outage is None else math.inf
+        if self._is_on and self.probe is not None:
+            accepted_at = self._probed_at + _PROBE_SECONDS
+            at = max(at, accepted_at) if self.outage is None else math.inf
         elif again and self.has_answered and self.outage is not None:
             at += _FIRST_TURN
         return max(0.0, at - now)
@@ -237,6 +236,7 @@ class Pause:
         self.has_answered, self._answered_at, self._n_failures = True, now, 0
         if self.outage is not None:
             self.outage, self._is_on, self._n = None, False, 0
+            self.until = now
 
 
 _TRIAL_CALLS = 4
