@@ -145,7 +145,6 @@ class ScoreTable:
         self._state[seqs] = self._cells[rows, self._example[seqs]] = state
         np.subtract.at(self._by_state[_PENDING], rows, 1)
         np.add.at(self._by_state, (state, rows), 1)
-        self._cost[seqs] = cost
         np.add.at(self._spent, rows, cost)
         scored = state != _VOID
         self._score[seqs[scored]] = score[scored]
