@@ -15,7 +15,6 @@ from bestarm_agent.stats.betting import (
     bet_grid,
     early_bets,
     lower_bound,
-    wealth_paths,
 )
 from bestarm_agent.stats.paired_sequences import pair_bets
 from tests.stats.one_by_one import Wager
@@ -26,7 +25,7 @@ values_in_unit = st.lists(
 
 
 def wealth_path(values: tuple[float, ...], mean: float, bets: Bets) -> list[float]:
-    path: list[float] = wealth_paths(np.array(values), mean, bets, len(values)).tolist()
+    path: list[float] = Wealth(1, mean, bets, len(values)).extend(np.array([values]))[0].tolist()
     return path
 
 

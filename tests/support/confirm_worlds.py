@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.betting import bet_grid, wealth_paths
+from bestarm_agent.stats.betting import Wealth, bet_grid
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 500  # worlds in memory at once
@@ -75,6 +75,6 @@ def missed(
     for mean in np.unique(true):
         of = true == mean
         for side, bar in ((values[of], mean), (1.0 - values[of], 1.0 - mean)):
-            wealth = wealth_paths(side, float(bar), bets, size)
+            wealth = Wealth(len(side), float(bar), bets, size).extend(side)
             found[of] |= (wealth >= 2.0 / alpha).any(axis=-1)
     return found

@@ -214,12 +214,6 @@ class Wealth:
         return path
 
 
-def wealth_paths(values: FloatArray, mean: float, bets: Bets, size: int) -> FloatArray:
-    """Return the ``Wealth`` after each of (..., T) draws, of many populations at once."""
-    rows = values.reshape(-1, values.shape[-1])
-    return Wealth(len(rows), mean, bets, size).extend(rows).reshape(values.shape)
-
-
 class LowerBound:
     """The bound (4) of one mean, given more and more values.
 
@@ -362,8 +356,8 @@ class MeanInterval:
     number of values seen may depend on anything. Both ends are cut to what is certain, as unseen
     values lie in [0, 1]: (sum of the values seen) / N, and that plus (number unseen) / N. They do
     not depend on the blocks in which values came. Once all values are in, both are the mean, if all
-    could be measured. Before that they only move inwards, unless certainty contradicts them
-    (probability at most ``alpha``): then certainty wins.
+    could be measured. Before that they only move inwards, unless the bounds of the two sides
+    contradict each other (probability at most ``alpha``): then they say what is certain, no more.
 
     Args:
         size: N >= 1.
@@ -377,16 +371,7 @@ class MeanInterval:
         (0.5, 0.8333333333333334)
     """
 
-    __slots__ = (
-        "_above",
-        "_below",
-        "_given",
-        "_has_failed",
-        "_is_known",
-        "_size",
-        "lower",
-        "upper",
-    )
+    __slots__ = ("_above", "_below", "_is_known", "_size", "lower", "upper")
 
     def __init__(self, size: int, alpha: float, bets: Bets | None = None) -> None:
         if size < 1:
@@ -394,11 +379,10 @@ class MeanInterval:
         _check_level(alpha)
         self.lower, self.upper = 0.0, 1.0
         self._size = size
-        self._given = alpha / 2, bets or early_bets(size, alpha / 2), size
-        self._below = LowerBound(*self._given)  # of x
-        self._above = LowerBound(*self._given)  # of 1 - x
+        bets = bets or early_bets(size, alpha / 2)
+        self._below = LowerBound(alpha / 2, bets, size)  # of x
+        self._above = LowerBound(alpha / 2, bets, size)  # of 1 - x
         self._is_known = True  # whether no value so far is a range only
-        self._has_failed = False  # whether the two bounds contradict each other
 
     @property
     def n(self) -> int:
@@ -428,30 +412,9 @@ class MeanInterval:
             self.lower, self.upper = least, least if self._is_known else max(least, most)
             return
         lower, upper = max(self._below.lower, least), min(1.0 - self._above.lower, most)
-        if lower > upper or self._has_failed:
-            lower, upper = self._before_failing()
-        self.lower = min(max(lower, least), most)
-        self.upper = max(min(upper, most), least)
-
-    def _before_failing(self) -> tuple[float, float]:
-        """Return the ends before the value from which the two bounds contradict each other.
-
-        Found by taking the values one by one, once: the ends then stay, as certainty allows.
-        """
-        if self._has_failed:
-            return self.lower, self.upper
-        self._has_failed = True
-        below, above = LowerBound(*self._given), LowerBound(*self._given)
-        ends = 0.0, 1.0
-        for low, high in zip(self._below.draws, self._above.draws, strict=True):
-            below.extend(np.array([low]))
-            above.extend(np.array([high]))
-            least, most = below.total / self._size, 1.0 - above.total / self._size
-            lower, upper = max(below.lower, least), min(1.0 - above.lower, most)
-            if lower > upper:
-                break
-            ends = lower, upper
-        return ends
+        if lower > upper:  # from then on: both bounds only grow
+            lower, upper = least, most
+        self.lower, self.upper = lower, upper
 
 
 def check_ranges(low: FloatArray, high: FloatArray) -> None:
