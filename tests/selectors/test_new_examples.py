@@ -7,6 +7,7 @@ import pytest
 
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
+from bestarm_agent.stats.new_examples import nearness
 from tests.support.selector_suite import World, WorldRun
 
 N = 300
@@ -49,6 +50,25 @@ def test_a_clear_lead_is_shown_for_new_examples() -> None:
     assert lower < 0.3 < upper
     assert answer.open_on_new(1) == [0]
     assert answer.behind_on_new(1) > 0.0
+
+
+@pytest.mark.slow
+def test_a_leader_that_is_shown_to_be_near_enough_ends_a_run() -> None:
+    ended = 0
+    for seed in range(6):
+        world = World.bernoulli([0.85, 0.81, 0.6], N, seed)
+        whole = finished(world, "racing", stop_when_separated=True)
+        near = finished(world, "racing", stop_when_separated=True, ends_level=True)
+        answer, leader = near.selector.answer, near.selector.best().best
+        if near.selector.stopped() is Stop.LEVEL and not answer.compared(
+            leader, 1 - leader
+        ).is_level(N, answer.level_of_new):
+            ended += 1
+            assert near.selector.margin() <= nearness(0.4, N)
+            assert len(near.pairs) < len(whole.pairs)
+            means = world.scores.mean(axis=1)
+            assert means[leader] >= means.max() - nearness(0.4, N)
+    assert ended
 
 
 def test_for_new_examples_takes_more_than_for_those_of_the_study() -> None:

@@ -51,7 +51,15 @@ from bestarm_agent.selectors.types import (
 )
 from bestarm_agent.stats.betting import MeanInterval, bounds_on_new
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.new_examples import SHARE_OF_TEST, Lead, lead_of, lead_of_means
+from bestarm_agent.stats.new_examples import (
+    FEWEST_EXAMPLES,
+    SHARE_OF_TEST,
+    Lead,
+    lead_of,
+    lead_of_means,
+    nearness,
+    resolution,
+)
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
@@ -319,12 +327,24 @@ class Answer:
         return bounds_on_new(low, high, alpha / table.n_candidates, table.n_examples)
 
     def _are_level(self, leader: int) -> bool:
-        """Tell whether the leading one is level with all that are open."""
-        if self._pairs is None or not self.speaks_of_new:
+        """Tell whether the leading one is so near to all that are open that no call is worth it.
+
+        They are level; or their leads are too small to be shown for new examples, and the leading
+        one is shown to be nearer to the best than the examples can tell apart.
+        """
+        pairs, n, level = self._pairs, self._table.n_examples, self.level_of_new
+        if pairs is None or not self.speaks_of_new:
             return False
-        rivals = np.flatnonzero(self._rivals_of_leader(leader, self._bounds())).tolist()
-        n, level = self._table.n_examples, self.level_of_new
-        return bool(rivals) and all(self.compared(leader, j).is_level(n, level) for j in rivals)
+        bounds = self._bounds()
+        rivals = np.flatnonzero(self._rivals_of_leader(leader, bounds)).tolist()
+        seen = [self.compared(leader, other) for other in rivals]
+        if not seen or all(lead.is_level(n, level) for lead in seen):
+            return bool(seen)
+        is_small = all(lead.mean <= resolution(lead.differing, n, level) for lead in seen)
+        if self._problem.for_new or not is_small or n < FEWEST_EXAMPLES:
+            return False
+        reach = nearness(max(lead.differing for lead in seen), n)
+        return self._gap_of_leader(leader, bounds, reach) <= reach
 
     def _works_out_settled(self, top_k: int) -> bool:
         if not (self._exogenous or self._is_exact()):

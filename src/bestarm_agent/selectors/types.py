@@ -165,8 +165,8 @@ class Problem:
             1); None: do not.
         for_new: whether "the best" means the best on new examples drawn like the N: to stop, that
             must be shown.
-        ends_level: whether to stop once all that are open are nearer to the leading one than the N
-            examples can tell apart.
+        ends_level: whether to stop once all that are open are level with the leading one, or it is
+            shown to be nearer to the best than the N examples can tell apart.
         costs: (K,) expected cost of one pull of each candidate, > 0, in the unit of ``Tell.cost``.
             The rule then works per unit of cost, and ``budget`` stands for the cost of so many
             pulls at the mean of these. None: it works per pull.

@@ -27,7 +27,7 @@ FEWEST_EXAMPLES = 30  # to choose by
 _PRIOR_WEIGHT = 10  # of that share, in examples
 _POWER = 0.8416  # normal quantile of the probability .8
 _SPREAD = 0.1  # standard deviation of differences between good candidates, for shrinkage
-_SURE = 1.96  # standard errors that a lead may be wrong by where two are called level
+_SURE = 1.96  # standard errors that a lead may be wrong by
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,16 @@ def resolution(differing: float, n_examples: int, level: float) -> float:
         0.076
     """
     return min(1.0, _constant(level) * math.sqrt(differing / n_examples))
+
+
+def nearness(differing: float, n_examples: int) -> float:
+    """Return the difference below which two candidates are not worth telling apart.
+
+    It is what remains uncertain about new examples after all N: 1.96 sqrt(q / N). Choosing the
+    leader as soon as it is shown to be so near to the best lost nothing on examples that had no say
+    in the choice (halves of the shared matrices, ``docs/algorithms.md``).
+    """
+    return _SURE * math.sqrt(differing / n_examples)
 
 
 def examples_needed(difference: float, differing: float, level: float) -> int:
