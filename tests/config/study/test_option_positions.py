@@ -72,7 +72,7 @@ def test_a_price_of_the_wrong_shape_shows_the_right_one(
     [
         (
             {"MODEL": "{model: openai/second, options: {prices: 3}}"},
-            "study.yaml, line 3: provider `openai`: unknown option `prices`; did you mean `price`?",
+            "study.yaml, line 3: provider `openai`: unknown option `prices`; did you mean `price`",
         ),
         (
             {"PROVIDERS": "openai: {api: chatt}"},
