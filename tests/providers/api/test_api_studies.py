@@ -15,9 +15,8 @@ from bestarm_agent.config.load import load_study, study_from
 from bestarm_agent.config.yaml import parse_yaml
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import STORE_FILE, Options, StudyParts, assemble
+from bestarm_agent.engine.setup.parts import STORE_FILE, Options, ProviderSet, StudyParts, assemble
 from bestarm_agent.engine.setup.plan import make_plan
-from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.anthropic import LEGACY_MESSAGES
 from bestarm_agent.providers.api.openai import CHAT, COMPLETIONS, RESPONSES, OpenAIProvider
