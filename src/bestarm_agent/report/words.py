@@ -624,8 +624,10 @@ def _choice(standing: Standing) -> str:
     if standing.is_best or (standing.guarantee is Guarantee.EXACT and standing.established):
         return f"leads on your {n} examples, and no remaining call would change that."
     if standing.level:
-        near = "" if standing.margin is None else f" is within {_up(standing.margin)} of the best"
-        return f"leads on your {n} examples and{near}: nearer than they can tell apart."
+        near = (
+            "" if standing.margin is None else f", at most {_up(standing.margin)} behind the best"
+        )
+        return f"leads on your {n} examples{near}; the calls that are left would hardly say more."
     if not standing.for_new and standing.established:
         return f"is within {standing.within:g} of the best on your {n} examples ({sure})."
     count = len(standing.rivals)
