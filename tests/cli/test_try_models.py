@@ -106,3 +106,16 @@ def test_the_budget_binds_trials_too(tmp_path: Path, capsys: Capsys, api: FakeAp
     assert done.code == 4
     assert "budget does not pay the call and its judging" in done.out
     assert asked(api) == {"a": 1}
+
+
+def test_what_a_server_says_of_a_model_is_told(
+    tmp_path: Path, capsys: Capsys, api: FakeApi
+) -> None:
+    api.more_headers = {"Sunset": "Wed, 11 Nov 2026 23:59:59 GMT"}
+    api.redirects["a"] = "b"
+    write_study(tmp_path, api, "a", scorer="numeric")
+    told = invoke(capsys, "try", folder=tmp_path).out
+    assert "notice  openai/a was answered by b, which is not the name asked for" in told
+    assert "notice  openai/a is to be shut down on 2026-11-11, as its server says" in told
+    (call,) = json.loads(invoke(capsys, "try", "--json", folder=tmp_path).out)
+    assert (call["cached"], call["notices"]) == (True, []), "told once, when it answers"

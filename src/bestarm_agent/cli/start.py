@@ -196,6 +196,7 @@ def _as_json(call: FirstCall) -> Json:
         "parsed": None if call.score is None else call.score.answer,
         "score": None if call.score is None else call.score.value,
         "problem": call.problem or None,
+        "notices": [] if call.reply is None else list(call.reply.notices),
         "seconds": None if call.reply is None else call.reply.seconds,
         "cached": call.cached,
         "calls": call.spend.calls,
@@ -234,6 +235,8 @@ def _lines_of(call: FirstCall) -> Iterator[str]:
         yield from _block("judge", said)
     if call.problem:
         yield from _block("problem", call.problem)
+    for notice in () if call.reply is None else call.reply.notices:
+        yield from _block("notice", f"{name} {notice}")
 
 
 def _result(call: FirstCall) -> str:

@@ -335,6 +335,16 @@ def test_no_message_shows_what_an_address_or_a_header_hides() -> None:
         OpenAIProvider.create("mine", elsewhere, Path()).check("m")
 
 
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_a_model_that_is_to_be_shut_down_says_when(vendor: str) -> None:
+    with in_thread(FakeApi()) as api:
+        api.more_headers = {"Sunset": "Wed, 11 Nov 2026 23:59:59 GMT", "Deprecation": "@1793491200"}
+        (notice,) = reply(provider_of(vendor, api), asked("2+3")).notices
+        assert notice == "is to be shut down on 2026-11-11, as its server says"
+        api.more_headers = {"Sunset": "soon"}
+        assert not reply(provider_of(vendor, api), asked("2+3")).notices
+
+
 def test_an_address_holds_no_password() -> None:
     options: dict[str, Json] = {"base_url": "http://me:pass-word@127.0.0.1:9/v1"}
     with pytest.raises(ConfigError, match="holds a user name or a password") as caught:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -118,6 +118,17 @@ def header_cost(headers: Mapping[str, str], name: str | None) -> int | None:
 def should_retry(headers: Mapping[str, str]) -> bool | None:
     """Return the server's advice on sending the same request again; None if there is none."""
     return {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
+
+
+def shutdown_notice(headers: Mapping[str, str]) -> Iterator[str]:
+    """Yield a remark if the server says when it will stop serving a model (RFC 8594).
+
+    Example:
+        >>> list(shutdown_notice({"sunset": "Wed, 11 Nov 2026 23:59:59 GMT"}))
+        ['is to be shut down on 2026-11-11, as its server says']
+    """
+    if (date := _http_date(headers.get("sunset", ""))) is not None:
+        yield f"is to be shut down on {date.date()}, as its server says"
 
 
 def _until(text: str, now: datetime) -> float | None:

@@ -28,7 +28,7 @@ from bestarm_agent.providers.api.endpoints import (
     prompt_prefix,
 )
 from bestarm_agent.providers.api.errors import body_failure, call_failure
-from bestarm_agent.providers.api.headers import allowances, header_cost
+from bestarm_agent.providers.api.headers import allowances, header_cost, shutdown_notice
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
@@ -196,7 +196,10 @@ class ApiProvider(Provider[ApiOptions]):
             logprobs=answer.logprobs or () if request.top_logprobs is not None else (),
             sent=wire.sent(body),
             service_tier=answer.tier,
-            notices=tuple(notices(request, answer, allowed, usage, also)),
+            notices=(
+                *notices(request, answer, allowed, usage, also),
+                *shutdown_notice(headers),
+            ),
         )
 
     async def list_models(self) -> tuple[str, ...]:
