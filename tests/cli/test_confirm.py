@@ -19,7 +19,7 @@ def test_what_was_kept_back_confirms_the_winner_beside_the_baseline(
     tmp_path: Path, capsys: Capsys
 ) -> None:
     path = write_study(tmp_path, n_examples=100, changes=CHANGES)
-    flags = ("--quiet", "--confirm", "20%", "--baseline", "c2")
+    flags = ("--quiet", "--confirm", "20%", "--set", "confirm.baseline=c2")
     done = invoke(capsys, "select", path, *flags, folder=tmp_path)
     assert "Confirmed: c5: ." in done.out
     assert "on 20 examples kept back; 95% sure for examples like these" in done.out
