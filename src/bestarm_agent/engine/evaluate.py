@@ -18,7 +18,7 @@ _NOTHING = Spend()
 _BAD_REQUESTS = 5  # in a row that stop a candidate which was answered before
 
 
-class Pair:
+class Evaluation:
     """One pair under way: its call, what pays for judging the reply, and all that it has cost.
 
     A pair that was put off is sent again with a new call; what the earlier ones cost stays.
@@ -106,7 +106,7 @@ class Evaluator:
         self.replies = replies
         self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
 
-    async def evaluate(self, pair: Pair) -> Outcome | None:
+    async def evaluate(self, pair: Evaluation) -> Outcome | None:
         """Evaluate a pair that is reserved, and give up everything that it holds.
 
         Return None if it stays pending, for lack of budget or because of ``pair.obstacle``.
@@ -121,7 +121,7 @@ class Evaluator:
         finally:
             pair.let_go()
 
-    async def _outcome(self, pair: Pair) -> Outcome:
+    async def _outcome(self, pair: Evaluation) -> Outcome:
         """Evaluate a pair; raise what keeps it pending."""
         call = pair.call
         try:
@@ -143,7 +143,7 @@ class Evaluator:
         self._bad_requests[candidate] += 1
         return self._bad_requests[candidate] < _BAD_REQUESTS
 
-    async def _judged(self, pair: Pair, reply: Reply) -> Outcome:
+    async def _judged(self, pair: Evaluation, reply: Reply) -> Outcome:
         call, judge_client = pair.call, self.judge_client
         label = call.request.candidate
         calls = JudgeCalls(judge_client, self.replies, label, pair.judging, pair.log)
@@ -171,7 +171,9 @@ class Evaluator:
         )
 
 
-def _failed(pair: Pair, error: ProviderError | JudgeError, reply: Reply | None = None) -> Failed:
+def _failed(
+    pair: Evaluation, error: ProviderError | JudgeError, reply: Reply | None = None
+) -> Failed:
     failed = Failed(
         error.kind,
         error.blame,
@@ -186,7 +188,7 @@ def _failed(pair: Pair, error: ProviderError | JudgeError, reply: Reply | None =
     return replace(failed, seconds=reply.seconds, reply_key=key, usd_nanos=nanos)
 
 
-def lost_spend(pair: Pair, reply: Reply | None) -> Spend:
+def lost_spend(pair: Evaluation, reply: Reply | None) -> Spend:
     """Return the cost of a candidate's calls beyond the attempt that was answered.
 
     A reply from the cache was paid for if the pair may have bought it before.

@@ -33,7 +33,7 @@ from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.clock import Clock, sleep_unless
-from bestarm_agent.engine.evaluate import Evaluator, Pair
+from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.pool import (
     CandidatePool,
@@ -127,9 +127,9 @@ class RunLoop:
         self._stop_asked = False
         self._news = asyncio.Event()  # set when there may be an outcome, or a free place
         self._first = FirstPairs(pool, evaluator.judge_client, record.state)
-        self._pairs: dict[int, Pair] = {}  # that are pending, by number of the ask
-        self._tasks: dict[asyncio.Task[None], tuple[int, Pair]] = {}
-        self._finished: deque[tuple[Asked, Pair, Outcome | Exception | None]] = deque()
+        self._pairs: dict[int, Evaluation] = {}  # that are pending, by number of the ask
+        self._tasks: dict[asyncio.Task[None], tuple[int, Evaluation]] = {}
+        self._finished: deque[tuple[Asked, Evaluation, Outcome | Exception | None]] = deque()
         # Spend and caps when pairs that could not be paid were sent again last.
         self._tried_with: tuple[Spend, Budget] | None = None
         self._n_void = 0  # in this process
@@ -434,7 +434,7 @@ class RunLoop:
             if asked.seq not in self._pairs:
                 self._pairs[asked.seq] = self._inherited(asked)
 
-    def _inherited(self, asked: Asked) -> Pair:
+    def _inherited(self, asked: Asked) -> Evaluation:
         """Charge the attempts whose cost no process lived to record: they may have been billed."""
         candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
         cost = self.record.state.cost_of(asked.seq)
@@ -487,7 +487,7 @@ class RunLoop:
         self._tasks[task] = asked.seq, pair
         task.add_done_callback(self._note_end)
 
-    async def _evaluate(self, asked: Asked, pair: Pair) -> None:
+    async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:
         result: Outcome | Exception | None
         try:
             result = await self._evaluator.evaluate(pair)
@@ -548,7 +548,7 @@ class RunLoop:
             pair.let_go()
             self._log_cost(seq, pair)
 
-    def _log_cost(self, seq: int, pair: Pair) -> None:
+    def _log_cost(self, seq: int, pair: Evaluation) -> None:
         """Log the exact cost of a pair that stays pending if the log does not tell it."""
         spend, judge_spend = pair.candidate_spend, pair.judge_spend
         known = self.record.state.cost_of(seq)

@@ -30,7 +30,7 @@ from bestarm_agent.domain.outcome import Failed, Outcome
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.call import WHOLE_PROVIDER, AttemptLog, Call, Model
-from bestarm_agent.engine.evaluate import Pair
+from bestarm_agent.engine.evaluate import Evaluation
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
@@ -78,9 +78,9 @@ class ReadyCandidate:
         *,
         spend: Spend | None = None,
         judge_spend: Spend | None = None,
-    ) -> Pair:
+    ) -> Evaluation:
         """Prepare a pair; nothing is reserved for it. Both amounts were spent on it before."""
-        return Pair(
+        return Evaluation(
             lambda: self.call(example, log),
             example,
             log,
@@ -315,7 +315,7 @@ class FirstPairs:
         self.failed = False
         self._pool = pool
         self._tried: set[Model] = set()  # models that answered, or leave calls without an answer
-        self._in_flight: set[Pair] = set()
+        self._in_flight: set[Evaluation] = set()
         self._judge_over_network = judge_client.rate_limited
         self._has_score = False
         self._n_without_verdict = 0
@@ -345,12 +345,12 @@ class FirstPairs:
         failing = (pair.call.model for pair in self._in_flight if pair.call.tries.n_failures)
         return 0 if any(map(self._is_untried, failing)) else 1
 
-    def sent(self, pair: Pair) -> None:
+    def sent(self, pair: Evaluation) -> None:
         """Note that a pair is on its way."""
         self._in_flight.add(pair)
         pair.call.is_first = not pair.resent and self._is_untried(pair.call.model)
 
-    def ended(self, pair: Pair, outcome: Outcome | None) -> None:
+    def ended(self, pair: Evaluation, outcome: Outcome | None) -> None:
         """Note how a pair ended; one that ends the run gets an obstacle and stays pending."""
         model = pair.call.model
         self._in_flight.discard(pair)

@@ -25,7 +25,7 @@ from bestarm_agent.domain.events import Asked, Stopped, Told
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.engine.evaluate import Evaluator, Pair
+from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.pool import CandidatePool
@@ -178,7 +178,7 @@ class Service:
         )
         return Served(example, tuple(answers), self._learn(text, answers))
 
-    def _reserved(self, text: str, example: Example, k: int) -> dict[str, Pair]:
+    def _reserved(self, text: str, example: Example, k: int) -> dict[str, Evaluation]:
         """Let the router choose, and reserve what the answers cost, as far as the budget goes."""
         able, cap = [], self._ledger.budget.seconds
         if cap is None or self._seconds() < cap:
@@ -189,7 +189,7 @@ class Service:
             ]
         if not able:
             return {}
-        pairs: dict[str, Pair] = {}
+        pairs: dict[str, Evaluation] = {}
         for name in self.router.choose(text, min(k, len(able)), among=able):
             candidate = self._entries[name]
             pair = candidate.pair(example)
@@ -199,7 +199,7 @@ class Service:
                 pairs[name] = pair
         return pairs
 
-    async def _logged(self, example: Example, pairs: Mapping[str, Pair]) -> int:
+    async def _logged(self, example: Example, pairs: Mapping[str, Evaluation]) -> int:
         """Log who is asked, durably; return the number of the first ask.
 
         A pair is logged at most once, so an example that comes again joins as another column, and
@@ -222,7 +222,7 @@ class Service:
             raise
         return first
 
-    async def _evaluate(self, seq: int, name: str, pair: Pair) -> ServedAnswer:
+    async def _evaluate(self, seq: int, name: str, pair: Evaluation) -> ServedAnswer:
         """Evaluate the pair of an ask, and log what became of it."""
         try:
             await pair.call.slot.reenter()

@@ -6,7 +6,7 @@ import pytest
 
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.call import AttemptLog
-from bestarm_agent.engine.evaluate import Pair
+from bestarm_agent.engine.evaluate import Evaluation
 from bestarm_agent.engine.ledger import Ledger
 from tests.support.runs import Actor, Scene, scored
 
@@ -17,7 +17,7 @@ async def nothing(_key: str, _cost: Spend, _judges: bool) -> None:
     """Log an attempt nowhere."""
 
 
-def unsent(ledger: Ledger, *, resent: bool = False) -> Pair:
+def unsent(ledger: Ledger, *, resent: bool = False) -> Evaluation:
     scene = Scene({"a": Actor("p", lambda *_: scored(1.0))}, n_examples=1)
     (candidate,) = scene.candidates(scene.clients(ledger), Spend())
     return candidate.pair(scene.examples[0], AttemptLog(nothing, resent=resent, is_asked=True))
