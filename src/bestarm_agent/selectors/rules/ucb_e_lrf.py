@@ -378,8 +378,8 @@ class UcbELrf(Rule):
         return self._seen
 
     def _new_ensemble(self) -> LowRankEnsemble:
-        random, shape = self._random.at(2 * self._n_fits), self.table.cells.shape
-        return LowRankEnsemble(*shape, random, **self._options)
+        table, random = self.table, self._random.at(2 * self._n_fits)
+        return LowRankEnsemble(table.n_candidates, table.n_examples, random, **self._options)
 
 
 def random_pair(rule: Rule, allowed: BoolArray, rng: np.random.Generator) -> Choice:
