@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import pytest
@@ -28,13 +28,7 @@ K, N = 6, 12
 TIGHT = 40  # pairs: a rule that plans for a budget must drop candidates
 
 
-class Growth(NamedTuple):
-    """A number of candidates that joined."""
-
-    candidates: int
-
-
-Event: TypeAlias = Ask | Tell | Growth
+Event: TypeAlias = Ask | Tell | int  # a number: so many candidates joined
 
 
 def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
@@ -48,9 +42,9 @@ def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
                 selector.adopt([event])
             case Tell():
                 selector.tell([event])
-            case Growth(candidates):
-                costs = None if selector.problem.costs is None else [0.1] * candidates
-                selector.add_candidates(candidates, costs)
+            case int():
+                costs = None if selector.problem.costs is None else [0.1] * event
+                selector.add_candidates(event, costs)
     return selector
 
 
@@ -107,7 +101,7 @@ class WorldRun:
 
     def grow(self, candidates: int) -> None:
         """Add candidates."""
-        self.events.append(Growth(candidates))
+        self.events.append(candidates)
         replay(self.events[-1:], self.selector)
 
     def go(self, n_asks: int | None = None) -> WorldRun:
