@@ -363,7 +363,7 @@ _ENDINGS: Mapping[str, str] = {
     "separated": "the answer is settled",
     "exhausted": "nothing is left to ask",
     "indifferent": "what is left cannot change the answer",
-    "level": "those still open are nearer to each other than these examples can tell apart",
+    "level": "the calls that are left would hardly say more about new examples",
     "within": "the leading candidate is shown to be good enough",
     "verdict": "every verdict is in",
     "served": "every prompt was answered",
@@ -651,7 +651,7 @@ def _on_new(standing: Standing, found: NewExamples) -> str:
         return f"{said}nothing is shown about others."
     nearest = min(found.leads, key=lambda one: one.mean)
     more = len(found.leads) - 1
-    others = f" and of {more} more by more" if more else ""
+    others = f" and of {counted(more, 'other')} by more" if more else ""
     low, mean, high = (_signed_share(x) for x in (nearest.lower, nearest.mean, nearest.upper))
     ahead = f"ahead of {safe(nearest.candidate)} by {mean} [{low}, {high}]{others}: "
     likely = "not shown" if found.probability is None else _likely(found.probability)
@@ -756,7 +756,7 @@ def _up(bound: float) -> str:
 def outlook(standing: Standing) -> str:
     """Say what would settle the run, as a forecast; "" where nothing can be said."""
     found = forecast(standing)
-    if found is None:
+    if found is None or standing.level:
         return ""
     if found.level:
         return ""

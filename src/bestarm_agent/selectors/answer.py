@@ -65,7 +65,7 @@ from bestarm_agent.stats.paired_sequences import PairedSequences
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _SHARE_NEW = 0.02  # of the scores, between two looks at whether the best is near enough
 _SLACK = 1e-9  # of means that are equal but for rounding
-_MORE = 1.25  # so many times the examples are worth asking to show for new ones what is beaten here
+_MORE = 1.6  # so many times the examples are worth asking to show for new ones what is beaten here
 
 
 class Answer:
@@ -413,7 +413,7 @@ class Answer:
     def _nearly_shown(self, pairs: PairedSequences, gone: BoolArray) -> BoolArray:
         """(K,) mask of those ``gone`` whom a few more examples show to be behind on new ones, too.
 
-        Where a quarter more of their examples may do, these are asked: users ask about new ones.
+        Where few more examples may do, these are asked: users ask about new ones.
         """
         if not (self._problem.ends_level and gone.any()):
             return np.full(len(gone), False)
