@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import ResourceClosedError
 
-from bestarm_agent.errors import StoreError
 from bestarm_agent.store import database
 from bestarm_agent.store.database import FileLocks, Locks, patiently
 
@@ -21,9 +20,8 @@ from pathlib import Path
 from bestarm_agent.store.database import FileLocks
 
 locks = FileLocks(Path(sys.argv[1]))
-print(locks.claim("key"), flush=True)
-locks.acquire("run")
-print("acquired", flush=True)
+print(locks.claim("reply key"), flush=True)
+print(locks.claim("run r"), flush=True)
 sys.stdin.readline()
 """
 
@@ -32,14 +30,12 @@ sys.stdin.readline()
 def test_a_lock_holds_against_everybody(tmp_path: Path, shared: bool) -> None:
     one: Locks = Locks() if shared else FileLocks(tmp_path / "runs.db.locks")
     other = one if shared else FileLocks(tmp_path / "runs.db.locks")
-    one.acquire("run")
-    other.acquire("another run")
-    for taker in (one, other):
-        with pytest.raises(StoreError, match="run run is being written by "):
-            taker.acquire("run")
-    one.release("run")
-    one.release("run")
-    other.acquire("run")
+    assert one.claim("run r")
+    assert other.claim("run another")
+    assert not any(taker.claim("run r") for taker in (one, other))
+    one.release("run r")
+    one.release("run r")
+    assert other.claim("run r")
     other.close()
     one.close()
 
@@ -47,9 +43,9 @@ def test_a_lock_holds_against_everybody(tmp_path: Path, shared: bool) -> None:
 def test_the_writer_is_named_and_the_file_is_for_the_user_alone(tmp_path: Path) -> None:
     path = tmp_path / "runs.db.locks"
     one, other = FileLocks(path), FileLocks(path)
-    one.acquire("run")
-    with pytest.raises(StoreError, match=f"is being written by process {os.getpid()}; wait"):
-        other.acquire("run")
+    assert one.claim("run r")
+    assert not other.claim("run r")
+    assert other.holder("run r") == os.getpid()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -65,21 +61,21 @@ def test_a_claim_of_a_stopped_process_ends_and_its_runs_stay_its_own(tmp_path: P
     )
     assert process.stdout is not None
     try:
-        assert [process.stdout.readline() for _ in range(2)] == ["True\n", "acquired\n"]
-        assert not one.claim("key")
+        assert [process.stdout.readline() for _ in range(2)] == ["True\n", "True\n"]
+        assert not one.claim("reply key")
         os.kill(process.pid, signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
-        assert one.claim("key")
-        assert not other.claim("key"), "one buyer at a time takes the place of the stopped one"
-        with pytest.raises(StoreError, match=f"written by process {process.pid}"):
-            one.acquire("run")
-        one.unclaim("key")
-        assert other.claim("key")
+        assert one.claim("reply key")
+        assert not other.claim("reply key"), "one takes the place of the stopped buyer"
+        assert not one.claim("run r")
+        assert one.holder("run r") == process.pid
+        one.release("reply key")
+        assert other.claim("reply key")
     finally:
         process.kill()
         process.communicate()
-    other.unclaim("key")
-    assert one.claim("key")
+    other.release("reply key")
+    assert one.claim("reply key")
 
 
 def test_a_connection_that_was_closed_meanwhile_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:

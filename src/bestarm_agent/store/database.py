@@ -256,20 +256,22 @@ class Database:
                 f"{self.where} can only be read here, and a run writes; make the file and its "
                 f"folder writable, or give another `output_dir`"
             )
+        name = f"{RUN}{run_id}"
         with _explaining(self.where):
-            self.locks.acquire(run_id)
+            if not self.locks.claim(name):
+                raise in_use(run_id, self.locks.holder(name))
 
     def release(self, run_id: str) -> None:
         """Release a run's lock, if it is held."""
         with _explaining(self.where):
-            self.locks.release(run_id)
+            self.locks.release(f"{RUN}{run_id}")
 
-    async def ask(self, question: Callable[[str], _T], key: str) -> _T:
-        """Ask the locks about a key."""
+    async def ask(self, question: Callable[[str], _T], name: str) -> _T:
+        """Ask the locks about a name."""
         with _explaining(self.where):
             if self._is_server:
-                return await asyncio.to_thread(question, key)
-            return question(key)  # two system calls: quicker than a thread
+                return await asyncio.to_thread(question, name)
+            return question(name)  # two system calls: quicker than a thread
 
     def emptiness(self) -> str:
         """Say that there is no run, and what may be missing."""
@@ -534,46 +536,40 @@ PATIENCE_SECONDS = 60.0
 """How long a server may be away, and a holder of claims without a sign of life."""
 _PAUSE_SECONDS = 0.25
 SIGN_OF_LIFE_SECONDS = 10.0
+RUN = "run "
+"""Begins the name of the lock of a run's writer."""
 
 
 class Locks:
-    """Locks against other holders in this process; those of a store in memory need no more.
-
-    A run's lock is for its writer, a claim for the buyer of a reply.
-    """
+    """Locks by name, against other holders in this process; a store in memory needs no more."""
 
     def __init__(self) -> None:
         self._held: set[str] = set()
         self._turn = Lock()
 
-    def acquire(self, run_id: str) -> None:
-        """Take a run's lock; raises StoreError if another live process holds it."""
-        with self._turn:
-            name = f"run {run_id}"
-            # the system, or the server, would let one holder lock twice
-            if name in self._held or not self._take(name):
-                raise in_use(run_id, self._holder(name))
-            self._held.add(name)
+    def claim(self, name: str) -> bool:
+        """Try to take a lock; return whether it was free, and is held now.
 
-    def release(self, run_id: str) -> None:
-        """Release a run's lock, if it is held."""
-        self._give_back(f"run {run_id}")
-
-    def claim(self, key: str) -> bool:
-        """Try to claim a reply's key; return whether the claim is held now.
-
-        A claim of a process that was stopped has ended.
+        That of a process which was stopped is free, unless it is a run's.
         """
         with self._turn:
-            name = f"reply {key}"
-            if name in self._held or not (self._take(name) or self._take_over(name)):
+            # the system, or the server, would let one holder lock twice
+            if name in self._held:
                 return False
-            self._held.add(name)
-            return True
+            is_free = self._take(name) or (not name.startswith(RUN) and self._take_over(name))
+            self._held |= {name} if is_free else set()
+            return is_free
 
-    def unclaim(self, key: str) -> None:
-        """Give a claim back, if it is held."""
-        self._give_back(f"reply {key}")
+    def release(self, name: str) -> None:
+        """Give a lock back, if it is held."""
+        with self._turn:
+            if name in self._held:
+                self._held.remove(name)
+                self._free(name)
+
+    def holder(self, _name: str) -> int:
+        """Return the number of the process that holds a lock; 0 if that is not known."""
+        return 0
 
     def renew(self) -> None:
         """Take again what a restart of a server released.
@@ -590,12 +586,6 @@ class Locks:
         with self._turn:
             self._held.clear()
 
-    def _give_back(self, name: str) -> None:
-        with self._turn:
-            if name in self._held:
-                self._held.remove(name)
-                self._free(name)
-
     def _take(self, _name: str) -> bool:
         return True
 
@@ -604,10 +594,6 @@ class Locks:
 
     def _free(self, _name: str) -> None:
         return
-
-    def _holder(self, _name: str) -> int:
-        """Return the number of the process that holds a lock; 0 if that is not known."""
-        return 0
 
 
 _SLOTS = 1 << 20  # numbers of processes that the file of locks has room for
@@ -638,13 +624,14 @@ class FileLocks(Locks):
 
     def _take_over(self, name: str) -> bool:
         """Take the byte behind that of a holder that is stopped, which cannot free its own."""
-        return _is_stopped(self._holder(name)) and self._lock(_number(name) + 1)
+        return _is_stopped(self.holder(name)) and self._lock(_number(name) + 1)
 
     def _free(self, name: str) -> None:
         for number in (_number(name), _number(name) + 1):
             self._set(number, locked=False)
 
-    def _holder(self, name: str) -> int:
+    def holder(self, name: str) -> int:
+        """Read it from the file."""
         at = _number(name) // 2 % _SLOTS * _PID.size
         content = os.pread(self._file(), _PID.size, at)
         return int(_PID.unpack(content)[0]) if len(content) == _PID.size else 0
@@ -748,10 +735,9 @@ class ServerLocks(Locks):
         session = self._session = connection.execution_options(isolation_level="AUTOCOMMIT")
         for name in list(self._held):
             if not session.scalar(sql(_TAKE), {"key": _signed(name)}):
-                kind, _, rest = name.partition(" ")
-                if kind == "run":
+                if name.startswith(RUN):
                     self._end_session()
-                    raise in_use(rest, 0)
+                    raise in_use(name.removeprefix(RUN), 0)
                 self._held.remove(name)  # another process may buy the reply, too
         return session
 

@@ -343,11 +343,11 @@ class Store:
         the store is closed or the process ends or is stopped, however that comes. It says nothing
         about whether the reply is stored: look again after a successful claim.
         """
-        return await self._database.ask(self._database.locks.claim, key)
+        return await self._database.ask(self._database.locks.claim, f"reply {key}")
 
     async def release_reply(self, key: str) -> None:
         """Give a claim back, if it is held."""
-        await self._database.ask(self._database.locks.unclaim, key)
+        await self._database.ask(self._database.locks.release, f"reply {key}")
 
     # named states, such as what a router has learnt: one row per version
 
