@@ -24,9 +24,9 @@ from bestarm_agent.config.load import load_study, study_from
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.config.starter import write_starter
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors import Problem, make_selector
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Study
 from tests.docs.pages import ROOT, blocks, execute, files, page
 from tests.support.commands import invoke
