@@ -27,7 +27,7 @@ from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord, initial_size
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.notebook import followed_by_cell
-from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome, RunTexts, texts_of
+from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, texts_of
 from bestarm_agent.engine.results.standing import (
     FailureLine,
     Standing,
@@ -49,7 +49,7 @@ from bestarm_agent.engine.setup.selection import Selection, find_rule, open_sele
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.types import Stop
-from bestarm_agent.store.export import whole_file
+from bestarm_agent.store.export import PairOutcome, whole_file
 from bestarm_agent.store.run_state import RunState, fold, folded
 from bestarm_agent.store.store import RunInfo, Store, StorePlace, folder_of, open_store
 
