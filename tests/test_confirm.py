@@ -30,7 +30,7 @@ def confirming(folder: Path, **changes: Json) -> Path:
         usd=(0.001, 0.001, 0.001, 0.004),
         changes={
             "confirm": {"share": "20%"},
-            "selector": {"name": "auto"},
+            "selector": {"name": "auto", "stop_when_separated": False},
             "budget": {"pulls": 150},
             **changes,
         },
@@ -112,7 +112,8 @@ def test_a_budget_too_small_leaves_half_to_choose_by(tmp_path: Path) -> None:
 
 
 def test_a_winner_that_is_established_is_confirmed_and_the_run_says_so(tmp_path: Path) -> None:
-    standing = run_all(confirming(tmp_path, budget={}))
+    until: dict[str, Json] = {"selector": {"name": "auto"}, "stop": {"within": 0.001}}
+    standing = run_all(confirming(tmp_path, budget={}, **until))
     assert standing.end == "separated"
     assert standing.confirmation is not None
     assert standing.confirmation.is_complete
