@@ -20,7 +20,7 @@ from tests.optimization.test_rounds import write_study
 from tests.support.commands import invoke
 from tests.support.studies import events_of, store_of
 
-# Explains, to whoever asks, the operation of the last wrong answer that it is shown.
+# Explains, to whoever asks, the operation that is named last.
 ADVISER = """
 def advise(task):
     assert "what is missing" in task.prompt
@@ -30,7 +30,8 @@ ASKING = """
 async def propose(feedback):
     if not feedback.wrong:
         return None
-    said = await feedback.ask("what is missing: " + feedback.wrong[-1].inputs["op"])
+    missing = max(pair.inputs["op"] for pair in feedback.wrong)
+    said = await feedback.ask("what is missing: " + missing)
     return f"{feedback.leader.candidate.prompt.text} {said}"
 """
 
@@ -108,7 +109,8 @@ def test_a_killed_run_goes_on_with_what_was_proposed(
         raise Killed
 
     async def propose(feedback: Feedback) -> str:
-        said = await feedback.ask("what is missing: " + str(feedback.wrong[-1].inputs["op"]))
+        missing = max(str(pair.inputs["op"]) for pair in feedback.wrong)
+        said = await feedback.ask(f"what is missing: {missing}")
         if when == "after the answer":
             raise Killed
         return f"{feedback.leader.candidate.prompt.text} {said}"

@@ -37,6 +37,13 @@ def test_level_candidates_end_a_run_early_and_change_no_ask_before(rule: str) ->
     assert rebuilt.stopped() is Stop.LEVEL
 
 
+def test_a_candidate_that_joins_level_ones_opens_the_run_again() -> None:
+    level = finished(LEVEL, stop_when_separated=True, ends_level=True).selector
+    level.add_candidates(1)
+    assert level.stopped() is None
+    assert 2 in {ask.pair.candidate for ask in level.ask(4)}
+
+
 def test_a_clear_lead_is_shown_for_new_examples() -> None:
     run = finished(CLEAR, stop_when_separated=True, ends_level=True, for_new=True)
     answer = run.selector.answer

@@ -150,7 +150,7 @@ def certify(
 
     Example:
         >>> def screening(candidate):  # the first two of four are good
-        ...     verdict = Verdict.PASSED if candidate < 2 else Verdict.FAILED
+        ...     verdict = Decision.PASSED if candidate < 2 else Decision.FAILED
         ...     return Screened(candidate, verdict, (0, 1), 3.0, (), (), 0.0)
         >>> found = certify([0, 1, 2, 3], screening)
         >>> found.chosen, len(found.screened), found.n_labels

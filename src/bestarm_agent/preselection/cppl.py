@@ -60,7 +60,7 @@ class Cppl(Preselector):
         >>> rule = Cppl(n_arms=3, n_features=3)
         >>> for draw in range(30):
         ...     best_first = np.sort(rule.choose(contexts, 2, draw))[::-1]
-        ...     _ = rule.learn(Feedback(contexts, best_first))
+        ...     _ = rule.learn(RankedArms(contexts, best_first))
         >>> rule.choose(contexts, 1, 30).tolist()
         [2]
     """

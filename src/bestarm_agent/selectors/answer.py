@@ -106,7 +106,6 @@ class Answer:
         self.barred: BoolArray = np.empty(0, dtype=np.bool_)
         self.tie_ranks: FloatArray = np.empty(0)
         self.presumed_order: IntArray | None = None
-        self.is_within = self.is_level = False
         self._pairs: PairedSequences | None = None
         self.restart()
 
@@ -135,6 +134,7 @@ class Answer:
             for row in range(n_rows):
                 for _ in table.row(row):
                     self._pairs.ask(row)
+        self.is_within = self.is_level = False
         self._next_review = 0  # number of scores
         self.forget()
 
@@ -154,6 +154,8 @@ class Answer:
     def bar(self, candidates: list[int]) -> None:
         """Take candidates out of the competition."""
         self.barred[candidates] = True
+        self.is_within = self.is_level = False
+        self._next_review = 0
         self.forget()
 
     def estimates(self) -> Estimates:
