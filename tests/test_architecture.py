@@ -97,7 +97,7 @@ CONFINED = {
     "datasets": {"config.datasets"},
     "pytest": {"testing"},
     "httpx": set[str](),
-    "httpx2": {"providers.api"},  # the class of the answers that the SDKs give
+    "httpx2": {"providers.api", "providers.prices"},  # what the SDKs stand on
 }
 
 

@@ -68,7 +68,7 @@ def killed_after(folder: Path, count: int) -> Path:
     store = folder / "killed.sqlite"
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "certify", "-c", "study.json", *ASKED,
-         "--store", str(store), "--quiet", "--in-flight", "4"],
+         "--store", str(store), "--quiet", "--set", "limits.in_flight=4"],
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

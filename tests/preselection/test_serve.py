@@ -145,7 +145,7 @@ def test_the_command_prints_a_line_per_prompt_or_a_summary(
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert len(rows) == N
     assert all(row["scores"][row["winner"]] == max(row["scores"].values()) for row in rows)
-    less = invoke(capsys, "preselect", "run", path, "-k", "4", "--budget-calls", "10")
+    less = invoke(capsys, "preselect", "run", path, "-k", "4", "--set", "budget.calls=10")
     assert less.code == 0, less.err
     assert f"of {N} prompts" in less.out
     assert "router default, version 2" in less.out

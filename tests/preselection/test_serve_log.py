@@ -156,7 +156,7 @@ def test_the_usual_commands_read_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     [line] = [line for line in ran.out.splitlines() if line.startswith("run ")]
     run = line.split()[1].rstrip(":")
     shown = invoke(capsys, "show", run, "--store", store_of(path))
-    assert f"{run}, ended: served" in shown.out
+    assert f"{run}, ended: every prompt was answered" in shown.out
     exported = invoke(capsys, "export", run, "--store", store_of(path))
     assert len(exported.out.splitlines()) == 1 + 2 * N
     taught = invoke(

@@ -1,4 +1,4 @@
-"""What the options that commands share say: the study, its changes, the store, the run."""
+"""Values of the options that commands share: the study, its changes, the store, the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands print: tables, JSON, and long lines."""
+"""Printing of commands: tables, JSON, and long lines."""
 
 from __future__ import annotations
 

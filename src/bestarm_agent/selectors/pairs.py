@@ -120,7 +120,7 @@ class Pairs:
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether many asks and outcomes may be taken at once, as ``take_block`` does.
+        """Tell whether many asks and outcomes may be taken at once, as ``take_block`` does.
 
         Not where the rule, or a comparison of pairs, depends on what was known in between.
         """

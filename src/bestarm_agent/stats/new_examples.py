@@ -1,4 +1,4 @@
-"""How far N examples reach: what they can tell apart, and how likely a lead is to last.
+"""Reach of N examples: what they can tell apart, and how likely a lead is to last.
 
 Two candidates are compared by the differences of their scores on common examples. With q the mean
 square of these differences (the share of the examples on which exactly one of the two is right,

@@ -96,7 +96,7 @@ class CandidateTotals:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a pair has no score that says something of the candidate's answer."""
+    """Reason why a pair has no score that says something of the candidate's answer."""
 
     kind: FailureKind
     blame: Blame

@@ -99,7 +99,7 @@ def test_a_run_leaves_no_trace_of_a_repeated_key(
     with in_thread(server):
         changes = {"models": ["openai/alpha", "openai/gamma"], "budget": {"calls": 20}}
         path = study_of(tmp_path / "study", server, server, n_examples=8, changes=changes)
-        done = [invoke(capsys, "select", "-c", path, "-o", tmp_path / "out")]
+        done = [invoke(capsys, "select", "-c", path, "--set", f"output_dir={tmp_path / 'out'}")]
     page = tmp_path / "page.html"
     commands = (["show"], ["report", "--out", page], ["export", "--texts", "--format", "json"])
     store = ("--store", tmp_path / "out" / STORE_FILE)

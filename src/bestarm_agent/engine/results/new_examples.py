@@ -1,4 +1,4 @@
-"""What a run says about new examples: drawn like those of the study, and seen by nobody."""
+"""Statements of a run about new examples: drawn like those of the study, and seen by nobody."""
 
 from __future__ import annotations
 
