@@ -206,7 +206,6 @@ def _as_json(call: FirstCall) -> Json:
 
 
 def _lines(calls: Sequence[FirstCall]) -> Iterator[str]:
-
     for call in calls:
         yield from _lines_of(call)
         yield ""
@@ -221,7 +220,6 @@ def _lines(calls: Sequence[FirstCall]) -> Iterator[str]:
 
 
 def _lines_of(call: FirstCall) -> Iterator[str]:
-
     name = f"{call.candidate.provider}/{call.candidate.model}"
     yield safe(f"{name} ({call.candidate.label}) on example {call.example.id}{_result(call)}")
     yield from _block("prompt", _prompt(call.request))
@@ -240,7 +238,6 @@ def _lines_of(call: FirstCall) -> Iterator[str]:
 
 
 def _result(call: FirstCall) -> str:
-
     score = "FAILED" if call.score is None else f"score {call.score.value:.2f}"
     if call.reply is None:
         return f": {score}"

@@ -363,7 +363,7 @@ _ENDINGS: Mapping[str, str] = {
     "separated": "the answer is settled",
     "exhausted": "nothing is left to ask",
     "indifferent": "what is left cannot change the answer",
-    "level": "the calls that are left would hardly say more about new examples",
+    "level": "the leaders are nearer to each other than the examples can tell apart",
     "within": "the leading candidate is shown to be good enough",
     "verdict": "every verdict is in",
     "served": "every prompt was answered",
@@ -617,25 +617,23 @@ def _choice(standing: Standing) -> str:
         aim = objective_text(result.spec)
         if result.established:
             return f"is {aim} on your {n} examples ({sure})."
-        near = ""
+        within = ""
         if result.margin is not None and result.margin < 1:
-            near = f"; it is within {_up(result.margin)} of the best that counts"
-        return f"is the best guess for {aim} on your {n} examples: not shown yet{near}."
+            within = f"; it is within {_up(result.margin)} of the best that counts"
+        return f"is the best guess for {aim} on your {n} examples: not shown yet{within}."
     if standing.is_best or (standing.guarantee is Guarantee.EXACT and standing.established):
         return f"leads on your {n} examples, and no remaining call would change that."
     if standing.level:
-        near = (
-            "" if standing.margin is None else f", at most {_up(standing.margin)} behind the best"
-        )
-        return f"leads on your {n} examples{near}; the calls that are left would hardly say more."
+        behind = f"at most {_up(standing.margin or 0.0)} behind the best"
+        return f"leads on your {n} examples, {behind}: less than they can tell apart."
     if not standing.for_new and standing.established:
         return f"is within {standing.within:g} of the best on your {n} examples ({sure})."
     count = len(standing.rivals)
     what = f"{counted(count, 'other')} {'is' if count == 1 else 'are'} still open"
-    near = ""
+    better = ""
     if standing.margin is not None and standing.margin < 1:
-        near = f" (at most {_up(standing.margin)} better)"
-    return f"leads on your {n} examples so far; {what}{near}."
+        better = f" (at most {_up(standing.margin)} better)"
+    return f"leads on your {n} examples so far; {what}{better}."
 
 
 def _on_new(standing: Standing, found: NewExamples) -> str:
@@ -670,14 +668,18 @@ def _would_show(standing: Standing, found: NewExamples) -> str:
     more = found.examples_needed - standing.n_examples
     if more > 0:
         return f"; about {_about(more)} more examples would show it"
-    return "; the examples that are left would show it (`--for new`)"
+    is_left = standing.winner is not None and standing.winner.n < standing.n_examples
+    return "; the examples that are left would show it (`--for new`)" if is_left else ""
 
 
 def comparison_line(found: PairedComparison) -> str:
     """Say what a comparison shows about new examples."""
     gap, level = found.difference, f"{found.confidence:.0%}"
-    low, value, high = (_signed_share(x) for x in (gap.lower, gap.value, gap.upper))
-    said = f"for new examples like them: A is ahead of B by {value} [{low}, {high}]: "
+    names, ends = "A is ahead of B", (gap.lower, gap.value, gap.upper)
+    if gap.value < 0.0:
+        names, ends = "B is ahead of A", (-gap.upper, -gap.value, -gap.lower)
+    low, value, high = map(_signed_share, ends)
+    said = f"for new examples like them: {names} by {value} [{low}, {high}]: "
     if found.is_shown:
         return f"{said}shown ({level})"
     said += f"not shown; {found.n_examples:,} examples can tell apart about "
