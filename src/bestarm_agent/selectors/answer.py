@@ -19,8 +19,8 @@ Both are about the mean over the N examples. A third, at the same level, is abou
 drawn like them:
 
     (C) how far the leading one is ahead of others, and its own mean
-        common examples: ``PairedSequences.rejected_on_new`` and ``lag_on_new`` at .8 alpha, and the
-        leads of all pairs of candidates, together, at .2 alpha
+        common examples: ``PairedSequences.rejected_on_new`` and ``lag_on_new`` at alpha / 2, and
+        the leads of all pairs of candidates, together, at alpha / 2
         otherwise: the intervals of means
         the mean of any candidate: at alpha, each at alpha / K
 

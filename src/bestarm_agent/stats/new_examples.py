@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from bestarm_agent.stats.arrays import FloatArray
 
 USUAL_DIFFERING = 0.15  # share of differing answers that is taken for granted before any is seen
-SHARE_OF_TEST = 0.8  # of the error probability; the rest is for the intervals of leads
+# Of the error probability; the rest is for the intervals of leads. A half, since either of two
+# candidates that are exactly equal may be shown to be behind.
+SHARE_OF_TEST = 0.5
 FEWEST_EXAMPLES = 30  # to choose by
 _PRIOR_WEIGHT = 10  # of that share, in examples
 _POWER = 0.8416  # normal quantile of the probability .8
@@ -88,8 +90,8 @@ def resolution(differing: float, n_examples: int, level: float) -> float:
     """Return the difference that so many examples show with probability .8, as (1), at most 1.
 
     Example:
-        >>> round(resolution(0.15, 300, 0.04), 3)
-        0.076
+        >>> round(resolution(0.15, 300, 0.025), 3)
+        0.08
     """
     return min(1.0, _constant(level) * math.sqrt(differing / n_examples))
 
@@ -108,8 +110,8 @@ def examples_needed(difference: float, differing: float, level: float) -> int:
     """Return how many examples show a difference > 0 with probability .8, as (1).
 
     Example:
-        >>> examples_needed(0.05, 0.15, 0.04)
-        686
+        >>> examples_needed(0.05, 0.15, 0.025)
+        760
     """
     return math.ceil(_constant(level) ** 2 * differing / difference**2)
 
