@@ -244,7 +244,7 @@ class Answer:
         self._next_review = n + max(1, int(_SHARE_NEW * n))
         order = self.ranking()
         self.is_within = gap is not None and self._are_within(gap, order[:top_k])
-        self.is_level = ends_level and self._are_level(order[0])
+        self.is_level = ends_level and self._are_level(order)
 
     def margin(self, candidate: int | None = None) -> float:
         """Bound how far a candidate, by default the leading one, is from the best, in [0, 1].
@@ -328,7 +328,7 @@ class Answer:
         _, low, high = told_prefix(table, candidate, 0)
         return bounds_on_new(low, high, alpha / table.n_candidates, table.n_examples)
 
-    def _are_level(self, leader: int) -> bool:
+    def _are_level(self, order: Sequence[int]) -> bool:
         """Tell whether the leading one is so near to all that are open that no call is worth it.
 
         They are level; or their leads are too small to be shown for new examples, and the leading
@@ -337,13 +337,17 @@ class Answer:
         pairs, n, level = self._pairs, self._table.n_examples, self.level_of_new
         if pairs is None or not self.speaks_of_new:
             return False
-        bounds = self._bounds()
-        rivals = np.flatnonzero(self._rivals_of_leader(leader, bounds)).tolist()
-        seen = [self.compared(leader, other) for other in rivals]
+        # (A) needs no intervals of rows, which take long to bring up to date
+        leader, bounds = order[0], self._bounds() if self.barred.any() else self._table.certain()
+        is_rival, seen = self._rivals_of_leader(leader, bounds), list[Lead]()
+        for other in reversed(order):  # the worst one shows soonest that they are not
+            if is_rival[other]:
+                seen.append(lead := self.compared(leader, other))
+                if lead.mean > resolution(lead.differing, n, level):
+                    return False
         if not seen or all(lead.is_level(n, level) for lead in seen):
             return bool(seen)
-        is_small = all(lead.mean <= resolution(lead.differing, n, level) for lead in seen)
-        if self._problem.for_new or not is_small or n < FEWEST_EXAMPLES:
+        if self._problem.for_new or n < FEWEST_EXAMPLES:
             return False
         reach = nearness(max(lead.differing for lead in seen), n)
         return self._gap_of_leader(leader, bounds, reach) <= reach
