@@ -650,10 +650,13 @@ def _on_new(standing: Standing, found: NewExamples) -> str:
     nearest = min(found.leads, key=lambda one: one.mean)
     more = len(found.leads) - 1
     others = f" and of {counted(more, 'other')} by more" if more else ""
-    low, mean, high = (_signed_share(x) for x in (nearest.lower, nearest.mean, nearest.upper))
-    ahead = f"ahead of {safe(nearest.candidate)} by {mean} [{low}, {high}]{others}: "
+    where, ends = "ahead of", (nearest.lower, nearest.mean, nearest.upper)
+    if nearest.mean < 0.0:  # on what both have seen; the estimate allows for the rest
+        where, ends, others = "behind", (-nearest.upper, -nearest.mean, -nearest.lower), ""
+    low, mean, high = map(_signed_share, ends)
+    gap = f"{where} {safe(nearest.candidate)} by {mean} [{low}, {high}]{others}: "
     likely = "not shown" if found.probability is None else _likely(found.probability)
-    return f"{said}{ahead}{likely}{_would_show(standing, found)}."
+    return f"{said}{gap}{likely}{_would_show(standing, found)}."
 
 
 def _likely(probability: float) -> str:
