@@ -136,7 +136,7 @@ def test_the_winner_is_confirmed_once_on_examples_that_no_proposer_saw(tmp_path:
     assert found.winner is not None
     assert found.winner.label.startswith("round")
     assert len(late.example_ids) == 9
-    assert len(late.told) == 18
+    assert late.n_told == 18
     assert standing.spent.pulls + 18 <= 100
 
     assert seen

@@ -21,11 +21,13 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.results.objectives import Finding, MeanTracker
+from bestarm_agent.engine.results.objectives import Finding, MeanTracker, ObjectiveTracker
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.html_page import chart_axes, values_of
 from bestarm_agent.report.words import first_line, measures_line
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState
 from tests.stats.conftest import RateCheck
@@ -66,6 +68,21 @@ class Tracked:
     def asked(self, count: int) -> None:
         k = len(self.state.candidates)
         self.take(*(Asked(seq, seq % k, seq // k, "rule") for seq in range(count)))
+
+
+def test_an_objective_is_behind_once_an_outcome_came_whatever_is_pending() -> None:
+    run = Tracked(SECONDS, {}, {})
+    spec = ObjectiveSpec.model_validate({"name": "best-under-usd", "usd_per_1k_calls": 5})
+    pairs = make_selector("uniform", Problem(2, N))
+    objective = ObjectiveTracker(spec, 0.9, run.state, pairs, stops=True)
+    run.asked(4)
+    assert not objective.is_behind()
+    run.take(told(0, 1.0))
+    assert objective.is_behind()
+    objective.review(now=True)
+    assert not objective.is_behind()
+    run.take(told(1, 1.0))
+    assert objective.is_behind()
 
 
 def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0) -> Told:

@@ -337,11 +337,11 @@ class ObjectiveTracker:
 
     def is_behind(self) -> bool:
         """Return whether something was told since the last review."""
-        return self._seen < len(self._run.told)
+        return self._seen < self._run.n_told
 
     def review(self, *, now: bool = False) -> Mapping[int, str]:
         """Look at what is told; return who is now shown to break a limit, with the reason."""
-        n_told, worth = len(self._run.told), self._state.worth
+        n_told, worth = self._run.n_told, self._state.worth
         grown = worth is not None and len(worth) < self._pairs.table.n_candidates
         if n_told < self._next and not grown and not now:
             return {}
