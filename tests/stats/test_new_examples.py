@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from bestarm_agent.simulation.score_matrices import load_matrix
-from bestarm_agent.stats.betting import Bets, Wealth, bet_grid, bounds_on_new
+from bestarm_agent.stats.betting import Bets, Wealth, bet_grid, bounds_on_new, early_bets
 from bestarm_agent.stats.new_examples import (
     Lead,
     chance_of_all,
@@ -147,7 +147,7 @@ def test_every_interval_that_may_be_printed_holds_at_every_look(check_rate: Rate
                 gap = means[leader] - means[row]
                 missed[0] |= not max(lower, -behind) - 1e-9 <= gap <= upper + 1e-9
             seen = scores[leader, : place + 10]
-            lower, upper = bounds_on_new(seen, seen, alpha / 3, 80)
+            lower, upper = bounds_on_new(seen, seen, alpha / 3, early_bets(80, alpha / 6))
             missed[1] |= not lower <= means[leader] <= upper
         wrong += missed
     for count in wrong.tolist():
@@ -188,8 +188,8 @@ def test_who_acts_on_a_probability_is_right_as_often(name: str) -> None:
 
 def test_bounds_on_new_are_those_of_bets_with_replacement() -> None:
     ones = np.ones(20)
-    lower, upper = bounds_on_new(ones, ones, 0.1, 40)
+    lower, upper = bounds_on_new(ones, ones, 0.1, early_bets(40, 0.05))
     assert 0.7 < lower < 1.0 == upper
-    assert bounds_on_new(np.empty(0), np.empty(0), 0.1, 40) == (0.0, 1.0)
+    assert bounds_on_new(np.empty(0), np.empty(0), 0.1, early_bets(40, 0.05)) == (0.0, 1.0)
     wealth = Wealth(1, lower, Bets(*bet_grid(40, 0.05)), None)
     assert wealth.extend(ones[None])[0, -1] > 1.0

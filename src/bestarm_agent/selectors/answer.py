@@ -49,7 +49,7 @@ from bestarm_agent.selectors.types import (
     Stop,
     Verdict,
 )
-from bestarm_agent.stats.betting import MeanInterval, bounds_on_new
+from bestarm_agent.stats.betting import MeanInterval, bounds_on_new, early_bets
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.new_examples import (
     FEWEST_EXAMPLES,
@@ -324,9 +324,10 @@ class Answer:
 
     def mean_on_new(self, candidate: int) -> tuple[float, float]:
         """Bound a candidate's mean on new examples; the bounds of all hold together."""
-        table, alpha = self._table, 1.0 - self._problem.confidence
+        table = self._table
+        alpha = (1.0 - self._problem.confidence) / table.n_candidates
         _, low, high = told_prefix(table, candidate, 0)
-        return bounds_on_new(low, high, alpha / table.n_candidates, table.n_examples)
+        return bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
 
     def _are_level(self, order: Sequence[int]) -> bool:
         """Tell whether the leading one is so near to all that are open that no call is worth it.

@@ -445,20 +445,19 @@ def _mean_interval(low: bytes, high: bytes, alpha: float, size: int) -> tuple[fl
 
 
 def bounds_on_new(
-    low: FloatArray, high: FloatArray, alpha: float, n_planned: int
+    low: FloatArray, high: FloatArray, alpha: float, bets: Bets
 ) -> tuple[float, float]:
     """Bound the mean of what values in [0, 1] are independent draws of, each known as a range.
 
-    At all times, at most ``n_planned`` draws. Results are kept, as those of ``mean_interval``.
+    At all times. ``bets`` are for an end at alpha / 2. Results are kept, as by ``mean_interval``.
     """
-    return _bounds_on_new(low.tobytes(), high.tobytes(), alpha, n_planned)
+    return _bounds_on_new(low.tobytes(), high.tobytes(), alpha / 2, bets)
 
 
 @lru_cache(maxsize=4096)
-def _bounds_on_new(low: bytes, high: bytes, alpha: float, n_planned: int) -> tuple[float, float]:
-    bets = early_bets(n_planned, alpha / 2)
-    lower = lower_bound(np.frombuffer(low), alpha / 2, None, bets)
-    return lower, 1.0 - lower_bound(1.0 - np.frombuffer(high), alpha / 2, None, bets)
+def _bounds_on_new(low: bytes, high: bytes, alpha: float, bets: Bets) -> tuple[float, float]:
+    lower = lower_bound(np.frombuffer(low), alpha, None, bets)
+    return lower, 1.0 - lower_bound(1.0 - np.frombuffer(high), alpha, None, bets)
 
 
 def _check_level(alpha: float) -> None:

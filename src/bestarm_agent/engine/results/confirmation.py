@@ -27,7 +27,7 @@ import numpy as np
 
 from bestarm_agent.selectors.types import State
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.betting import bet_grid, lower_bound
+from bestarm_agent.stats.betting import bet_grid, bounds_on_new
 from bestarm_agent.store.run_state import RunState
 
 _FIRST = 0.8  # of what is left of alpha, for each further winner
@@ -124,13 +124,10 @@ def mean_of_new(ranges: Ranges, n_planned: int, alpha: float) -> Measure:
 
     ``n_planned`` draws are planned. The value is the mean of the middles; NaN without a draw.
     """
-    bets = bet_grid(n_planned, alpha / 2)
-    ends = np.array(ranges).reshape(-1, 2)
-    lower = lower_bound(ends[:, 0], alpha / 2, None, bets)
-    upper = 1.0 - lower_bound(1.0 - ends[:, 1], alpha / 2, None, bets)
-    known = [low for low, high in ranges if low == high]
-    value = sum(known) / len(known) if known else float("nan")
-    return Measure(value, lower, upper)
+    low, high = np.array(ranges).reshape(-1, 2).T
+    known = low[low == high]
+    value = float(known.mean()) if len(known) else float("nan")
+    return Measure(value, *bounds_on_new(low, high, alpha, bet_grid(n_planned, alpha / 2)))
 
 
 def _difference(
