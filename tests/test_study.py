@@ -12,8 +12,8 @@ import pytest
 
 from bestarm_agent import Budget, Study
 from bestarm_agent.config.study import SelectorSpec
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, Told
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.parts import Options

@@ -45,9 +45,7 @@ import aiohttp
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from bestarm_agent import Budget, Study
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.providers.registry import create_provider
 
 ROOT = Path(__file__).parents[2]

@@ -24,8 +24,7 @@ from bestarm_agent import Budget, Study
 from bestarm_agent.cli.progress import LiveTable
 from bestarm_agent.cli.run import run_shown
 from bestarm_agent.config.study import BudgetSpec
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.providers.registry import create_provider
 
 CANDIDATES, EXAMPLES = 60, 500

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bestarm_agent.domain.events import Told
-from bestarm_agent.domain.outcome import Scored
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Reply, Scored
 from bestarm_agent.store.run_state import RunState, fold
 from bestarm_agent.store.store import Store
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 from bestarm_agent._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from bestarm_agent.domain.candidate import Candidate as Candidate
-    from bestarm_agent.domain.candidate import Message as Message
-    from bestarm_agent.domain.candidate import PromptTemplate as PromptTemplate
-    from bestarm_agent.domain.example import Example as Example
     from bestarm_agent.domain.spend import Budget as Budget
     from bestarm_agent.domain.spend import Spend as Spend
+    from bestarm_agent.domain.values import Candidate as Candidate
+    from bestarm_agent.domain.values import Example as Example
+    from bestarm_agent.domain.values import Message as Message
+    from bestarm_agent.domain.values import PromptTemplate as PromptTemplate
     from bestarm_agent.engine.results.standing import Row as Row
     from bestarm_agent.engine.results.standing import Standing as Standing
     from bestarm_agent.engine.setup.parts import Options as Options
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 _MODULE_OF: Final = {
     "BestarmError": "errors",
     "Budget": "domain.spend",
-    "Candidate": "domain.candidate",
+    "Candidate": "domain.values",
     "CandidateError": "errors",
     "ConfigError": "errors",
-    "Example": "domain.example",
+    "Example": "domain.values",
     "Feedback": "optimization.rounds",
     "JudgeError": "errors",
-    "Message": "domain.candidate",
+    "Message": "domain.values",
     "Options": "engine.setup.parts",
     "PluginError": "errors",
-    "PromptTemplate": "domain.candidate",
+    "PromptTemplate": "domain.values",
     "ProviderError": "errors",
     "Row": "engine.results.standing",
     "Spend": "domain.spend",

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Started
-from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget, Reservations
+from bestarm_agent.domain.values import Candidate, Example, Json
 from bestarm_agent.engine.confirm import Confirming, less, with_confirmation
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.proposer import Proposer

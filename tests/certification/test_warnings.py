@@ -14,7 +14,7 @@ from bestarm_agent.certification.setup import trial_order
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
 from bestarm_agent.config.study import CertifySpec
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.values import Candidate, PromptTemplate
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.keyed_random import KeyedRandom

@@ -17,7 +17,7 @@ import yaml
 from bestarm_agent.cli.main import app
 from bestarm_agent.config.load import study_from
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from tests.docs.pages import BLOCK, ROOT
 
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "SKILL.md"]

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import digest
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Message, Request, digest
 
 REQUEST = Request("m", messages=(Message("user", "q"),), params={"temperature": 0})
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.events import Event
-from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Reply
 from bestarm_agent.engine.loop import End
 from bestarm_agent.store.codec import Line
 from bestarm_agent.store.store import RunLog, Store

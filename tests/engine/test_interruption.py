@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from bestarm_agent.domain.events import Asked
-from bestarm_agent.domain.outcome import Failed
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Failed, Reply, Request
 from bestarm_agent.engine.call import reply_key
 from bestarm_agent.engine.loop import End, RunLoop
 from bestarm_agent.errors import Blame, FailureKind

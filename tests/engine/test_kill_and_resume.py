@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Stopped, Told
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Reply
 from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.selectors import Problem, make_selector

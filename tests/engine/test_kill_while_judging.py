@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.events import Told
-from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.values import Scored
 from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.engine.test_kill_and_resume import bought, read, start

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
     BudgetSet,
     CandidatesAdded,
@@ -14,6 +13,7 @@ from bestarm_agent.domain.events import (
     ExamplesAdded,
 )
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.record import RunRecord, Size
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.racing import Uniform

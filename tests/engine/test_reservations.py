@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.events import Stopped
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import cost_breakdown
 from bestarm_agent.errors import FailureKind, ProviderError

@@ -13,8 +13,8 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Reservations, Spend
+from bestarm_agent.domain.values import Scored
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options
 from bestarm_agent.store.store import Store

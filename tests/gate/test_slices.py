@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.example import Slice
+from bestarm_agent.domain.values import Slice
 from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, Problem, Stop

@@ -5,9 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.values import Example, Finish, Reply, Score
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import create_judge

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.domain.values import Scored
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.judges.model import enclosed
 from bestarm_agent.store.run_state import RunState

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.values import Example, Finish, Json, Reply
 from bestarm_agent.judges.base import JudgeCall
 from bestarm_agent.judges.registry import JUDGES, create_judge
 from bestarm_agent.testing.judge_suite import JudgeCase, JudgeSuite

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.config.datasets import answer_digest
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.domain.values import Example, Finish, Reply, Request, Score
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel, JudgeOptions
 from bestarm_agent.judges.groups import AuditedJudge, MeasuredJudge

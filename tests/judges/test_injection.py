@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.digest import digest
-from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.values import Reply, Request, digest
 from bestarm_agent.errors import Blame
 from bestarm_agent.judges.model import enclosed, visible
 from tests.support.judge_answers import EXAMPLE, Script, failure, make, mark_in, score, verdict

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.values import Failed, Scored
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import Blame

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges import math as rule
 from bestarm_agent.judges.math_process import MathProcess

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.metrics import squad_f1, squad_form
 from bestarm_agent.judges.registry import create_judge

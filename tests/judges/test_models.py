@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Vote
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.domain.values import Example, Finish, Reply, Request, Vote
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.judges.registry import check_examples, create_judge
 from tests.support.judge_answers import (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.registry import check_examples, create_judge
 

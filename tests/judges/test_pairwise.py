@@ -7,8 +7,7 @@ import math
 
 import pytest
 
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.request_reply import Position, Reply, Request, Token
+from bestarm_agent.domain.values import Example, Position, Reply, Request, Token
 from bestarm_agent.errors import Blame, ConfigError
 from bestarm_agent.judges.pairwise import position_of
 from bestarm_agent.judges.registry import check_examples

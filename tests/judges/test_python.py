@@ -10,9 +10,7 @@ import pytest
 
 from bestarm_agent import Options, Study
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Failed
-from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.values import Example, Failed, Finish, Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge

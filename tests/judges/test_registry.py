@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Json, Reply, Score
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import JUDGES, create_judge

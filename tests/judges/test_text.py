@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.values import Example, Finish, Reply, Score
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge, shown
 from bestarm_agent.judges.registry import check_examples, create_judge

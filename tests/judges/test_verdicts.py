@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.request_reply import Finish, Position, Reply, Token
+from bestarm_agent.domain.values import Finish, Position, Reply, Token
 from bestarm_agent.errors import Blame, ConfigError
 from bestarm_agent.judges.verdicts import (
     LabelScale,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Message, PromptTemplate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, ProposerCalled
+from bestarm_agent.domain.values import Json
 from bestarm_agent.optimization.gepa import split
 from tests.optimization.test_rounds import write_study
 from tests.support.commands import invoke

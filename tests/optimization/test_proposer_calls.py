@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Budget, Feedback, Options, Study, optimize
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Proposed, ProposerCalled
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord

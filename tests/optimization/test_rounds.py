@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from bestarm_agent import ConfigError, Feedback, Options, PromptTemplate, Study, optimize
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.optimization.rounds import Proposals, Proposer
 from bestarm_agent.study import Archive

@@ -13,10 +13,7 @@ import pytest
 from bestarm_agent import Budget, Options, Study
 from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.study import DatasetSpec
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.values import Example, Json, Reply, Request, Score
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Calls, Judge, JudgeOptions
@@ -35,7 +32,7 @@ RULE = """
         name = "mine"
 """
 PROVIDER = """
-    from bestarm_agent.domain.request_reply import Reply
+    from bestarm_agent.domain.values import Reply
     from bestarm_agent.providers.base import Provider
 
 
@@ -44,7 +41,7 @@ PROVIDER = """
             return Reply(request.text if request.model == "loud" else "")
 """
 JUDGE = """
-    from bestarm_agent.domain.outcome import Score
+    from bestarm_agent.domain.values import Score
     from bestarm_agent.judges.base import Judge
 
 

@@ -14,9 +14,7 @@ import pytest
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import study_from
 from bestarm_agent.config.prompts import CompiledPrompt
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Candidate, Example, Json
 from bestarm_agent.engine.pool import request_of
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, JudgeError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.records import RouterSettings

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Json, Message, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.child_process import shown_tail
 from bestarm_agent.providers.command import CommandProvider

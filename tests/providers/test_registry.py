@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.registry import ADAPTERS, create_provider
 from bestarm_agent.testing.provider_suite import ProviderSuite

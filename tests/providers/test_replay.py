@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Finish, Json, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.replay import ReplayOptions, ReplayProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite

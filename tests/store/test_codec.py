@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
@@ -25,10 +23,18 @@ from bestarm_agent.domain.events import (
     Stopped,
     Told,
 )
-from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.redaction import is_secret_name
-from bestarm_agent.domain.request_reply import Position, Reply, Token, clean_text
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
+from bestarm_agent.domain.values import (
+    Candidate,
+    Json,
+    Position,
+    PromptTemplate,
+    Reply,
+    Scored,
+    Token,
+    clean_text,
+)
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_reply, event_of, line_of, load_reply
 from tests.support.store_runs import (

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Told
-from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.values import Candidate, PromptTemplate, Scored
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.store.codec import line_of

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import (
     Attempted,
     CandidatesBarred,
@@ -23,8 +22,8 @@ from bestarm_agent.domain.events import (
     Stopped,
     Told,
 )
-from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.domain.values import Failed, Json, Scored
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, line_of

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.values import Json, Message, Reply, Request
 from bestarm_agent.errors import ProviderError
 from bestarm_agent.providers.api.anthropic import AnthropicProvider
 from bestarm_agent.providers.api.openai import OpenAIProvider

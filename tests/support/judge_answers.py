@@ -8,9 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.domain.values import Example, Finish, Reply, Request, Score
 from bestarm_agent.errors import JudgeError
 from bestarm_agent.judges.base import Judge, JudgeCall
 from bestarm_agent.judges.registry import check_examples, create_judge

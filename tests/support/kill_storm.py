@@ -23,8 +23,8 @@ from urllib.parse import quote
 
 from bestarm_agent.cli.main import main
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Failed
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store

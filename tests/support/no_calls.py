@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Reply
 from bestarm_agent.judges.base import JudgeCall
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bestarm_agent.domain.events import Asked, BudgetSet, Event, Told
-from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Budget, usd
+from bestarm_agent.domain.values import Scored
 from bestarm_agent.engine.record import feed_pairs
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Reply
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import reply

@@ -7,12 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bestarm_agent.config.prompts import CompiledPrompt
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Failed, Score, Scored, Vote
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.domain.values import (
+    Candidate,
+    Example,
+    Failed,
+    PromptTemplate,
+    Reply,
+    Request,
+    Score,
+    Scored,
+    Vote,
+)
 from bestarm_agent.engine.call import Model, ProviderClient, ReplyCache, RetryPolicy
 from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.judging import JudgeClient

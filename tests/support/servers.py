@@ -10,9 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from bestarm_agent.domain.rate_limits import Allowance
-from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.domain.spend import Allowance, Budget, Spend, Usage
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
 from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
@@ -18,9 +17,17 @@ from bestarm_agent.domain.events import (
     Stopped,
     Told,
 )
-from bestarm_agent.domain.outcome import Failed, Scored, Vote
-from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.domain.values import (
+    Candidate,
+    Failed,
+    Finish,
+    Message,
+    PromptTemplate,
+    Reply,
+    Scored,
+    Vote,
+)
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.store.store import RunLog, Store, open_store
 

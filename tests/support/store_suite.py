@@ -17,10 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import CandidatesAdded, Event, Started, Stopped
-from bestarm_agent.domain.request_reply import clean_text
+from bestarm_agent.domain.values import Candidate, Json, PromptTemplate, clean_text
 from bestarm_agent.errors import RunNotFoundError, StoreError
 from bestarm_agent.store.store import RunInfo, Store
 from tests.support.reply_suite import ReplySuite, must_get

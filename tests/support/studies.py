@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.loop import End, RunLoop
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options

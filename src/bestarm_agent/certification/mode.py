@@ -20,9 +20,8 @@ from bestarm_agent.certification.summary import certificate_result, e_value
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import CertifySpec
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, Event
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing

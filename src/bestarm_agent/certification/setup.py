@@ -16,8 +16,7 @@ from bestarm_agent.config.datasets import load_labels, read_examples
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import CertifySpec, DatasetSpec, StudyConfig
 from bestarm_agent.config.yaml import Places, placing
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import AuditedJudge

@@ -17,7 +17,7 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.providers import provider_note
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.starter import write_new, write_starter
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.promptfoo_study import write_study
 

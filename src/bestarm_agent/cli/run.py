@@ -23,7 +23,7 @@ from bestarm_agent.cli.result_output import print_mode_result, print_result
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.config.settings import more_budget
 from bestarm_agent.config.study import BudgetSpec
-from bestarm_agent.domain.candidate import PromptTemplate
+from bestarm_agent.domain.values import PromptTemplate
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing

@@ -24,9 +24,8 @@ from bestarm_agent.cli.output import (
 from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.run import EXIT_FAILURES, EXIT_OK, print_notices, run_study
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.engine.setup.calls_outside_runs import FirstCall, make_first_calls
 from bestarm_agent.engine.setup.history import learn_from_history
 from bestarm_agent.engine.setup.parts import StudyParts, assemble

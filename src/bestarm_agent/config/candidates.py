@@ -21,8 +21,7 @@ from bestarm_agent.config.study import (
     template_of,
 )
 from bestarm_agent.config.yaml import KeyPath, Places, config_error
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.digest import Json, canonical, digest
+from bestarm_agent.domain.values import Candidate, Json, PromptTemplate, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest
 
 _MOST_COMBINATIONS = 100_000

@@ -31,7 +31,7 @@ from bestarm_agent.config.yaml import (
     read_yaml,
     shown_path,
 )
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.plugins import entry_points_of, is_path
 

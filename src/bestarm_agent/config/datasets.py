@@ -29,8 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.study import DatasetSpec, HuggingFaceSpec
 from bestarm_agent.config.yaml import check_file, parse_row, shown_path
-from bestarm_agent.domain.digest import Json, canonical, digest
-from bestarm_agent.domain.example import Example, Slice
+from bestarm_agent.domain.values import Example, Json, Slice, canonical, digest
 from bestarm_agent.errors import ConfigError, PluginError, nearest
 from bestarm_agent.plugins import Registry
 

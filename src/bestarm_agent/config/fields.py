@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NoReturn
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from bestarm_agent.domain.digest import canonical
+from bestarm_agent.domain.values import canonical
 
 BROKEN_RULE = "broken_rule"
 

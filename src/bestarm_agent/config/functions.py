@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.redaction import hidden_texts, is_secret_variable, masked
+from bestarm_agent.domain.values import digest
 from bestarm_agent.errors import ConfigError, nearest
 
 Function: TypeAlias = Callable[..., Any]  # called with a Task; returns an answer, or awaits one

@@ -32,10 +32,8 @@ from bestarm_agent.config.yaml import (
     plain_copy,
     read_source,
 )
-from bestarm_agent.domain.candidate import PromptTemplate
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.redaction import secrets_in
+from bestarm_agent.domain.values import Example, Json, PromptTemplate
 from bestarm_agent.errors import ConfigError
 
 

@@ -23,9 +23,7 @@ from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.study import MessageSpec, template_of
 from bestarm_agent.config.yaml import shown_path
-from bestarm_agent.domain.candidate import Message, PromptTemplate
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example, Json, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError, nearest
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from bestarm_agent.config.load import ENV_FILE
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.config.yaml import rule_of
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
 
 _PREFIX = "BESTARM_"

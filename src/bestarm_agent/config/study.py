@@ -33,11 +33,9 @@ from pydantic_core import CoreSchema
 
 from bestarm_agent.config.fields import StudyModel, allow_also, broken, replaced, shown
 from bestarm_agent.config.yaml import KeyPath
-from bestarm_agent.domain.candidate import Message, PromptTemplate
-from bestarm_agent.domain.digest import canonical
-from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
-from bestarm_agent.domain.spend import Budget, nanos
+from bestarm_agent.domain.spend import Budget, RateLimits, Resource, nanos
+from bestarm_agent.domain.values import Message, PromptTemplate, canonical
 from bestarm_agent.errors import nearest
 from bestarm_agent.plugins import is_path
 from bestarm_agent.stats.keyed_random import KeyedRandom

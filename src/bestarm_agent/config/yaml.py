@@ -25,7 +25,7 @@ from yaml.nodes import Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from bestarm_agent.config.fields import BROKEN_RULE, StudyModel, dotted, replaced, shown
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError, nearest
 
 _PLAIN_WORDS = {

@@ -12,11 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Slice
-from bestarm_agent.domain.outcome import Outcome
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
+from bestarm_agent.domain.values import Candidate, Json, Outcome, Slice
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import quote
 
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 
 _Path: TypeAlias = tuple[str | int, ...]
 REDACTED = "[redacted]"

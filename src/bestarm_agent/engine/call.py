@@ -19,10 +19,9 @@ from functools import partial
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 from tenacity.wait import wait_exponential_jitter
 
-from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.redaction import masked
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Json, Reply, Request, digest
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger, Reservation
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot

@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 
 from bestarm_agent.config.study import ConfirmSpec
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.confirmation import Confirmation, confirmation
 from bestarm_agent.engine.results.standing import Standing

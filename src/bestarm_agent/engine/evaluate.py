@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Failed, Outcome, Scored
-from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Example, Failed, Outcome, Reply, Scored
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, ReplyCache, replied_spend
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Reservation

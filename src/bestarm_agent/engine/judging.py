@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Example, Reply, Request, Score
 from bestarm_agent.engine.call import AttemptLog, Call, Model, ReplyCache
 from bestarm_agent.engine.ledger import Reservation
 from bestarm_agent.engine.limits.concurrency_gates import Slot

@@ -28,9 +28,8 @@ from bestarm_agent.domain.events import (
     Stopped,
     Told,
 )
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Example, Outcome, Scored
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator

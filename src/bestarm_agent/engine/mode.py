@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.judges.base import Judge

@@ -23,12 +23,9 @@ from functools import reduce
 import numpy as np
 
 from bestarm_agent.config.prompts import CompiledPrompt
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import NO_ROWS, CandidatesAdded, Rows
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Failed, Outcome
-from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Candidate, Example, Failed, Outcome, Request
 from bestarm_agent.engine.call import WHOLE_PROVIDER, AttemptLog, Call, Model
 from bestarm_agent.engine.evaluate import Evaluation
 from bestarm_agent.engine.judging import JudgeClient

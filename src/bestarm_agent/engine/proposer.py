@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.events import Proposed, ProposerCalled
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Message, Reply, Request
 from bestarm_agent.engine.call import AttemptLog, Call, Model
 from bestarm_agent.engine.judging import fitted
 from bestarm_agent.engine.run import Run

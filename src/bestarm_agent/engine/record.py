@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
@@ -22,9 +21,8 @@ from bestarm_agent.domain.events import (
     Event,
     ExamplesAdded,
 )
-from bestarm_agent.domain.example import Example, Slice
-from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
+from bestarm_agent.domain.values import Candidate, Example, Outcome, Scored, Slice
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.errors import Blame

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from bestarm_agent._version import __version__
 from bestarm_agent.config.candidates import explicit_candidate
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger

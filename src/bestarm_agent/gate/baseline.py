@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from bestarm_agent.config.study import GateSpec
-from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import StudyParts, changed_study

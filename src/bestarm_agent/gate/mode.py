@@ -10,8 +10,7 @@ import numpy as np
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import GateSpec
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing

@@ -21,7 +21,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from bestarm_agent.domain.example import Slice
+from bestarm_agent.domain.values import Slice
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from bestarm_agent.config.datasets import read_jsonl
-from bestarm_agent.domain.digest import digest
+from bestarm_agent.domain.values import digest
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import parse_recording
 from bestarm_agent.simulation.score_tables import read_table

@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from bestarm_agent._version import __version__
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import Started
-from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend, Usage, nanos
+from bestarm_agent.domain.values import Candidate, Failed, Outcome, PromptTemplate, Scored
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in

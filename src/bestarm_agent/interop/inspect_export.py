@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Started
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.store.export import PairOutcome, verdicts
 from bestarm_agent.store.run_state import RunState

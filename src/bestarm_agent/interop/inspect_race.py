@@ -26,7 +26,6 @@ from operator import itemgetter
 
 import numpy as np
 
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
@@ -35,8 +34,8 @@ from bestarm_agent.domain.events import (
     Started,
     Told,
 )
-from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import Candidate, Outcome, Scored
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.selectors.pairs import Pairs

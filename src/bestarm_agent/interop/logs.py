@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError, StoreError, counted, nearest
 from bestarm_agent.interop.formats import Result, label_candidates, read_results
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, matrix_from_cells

@@ -21,7 +21,7 @@ import yaml
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.prompts import CompiledPrompt, prompt_files
 from bestarm_agent.config.yaml import YamlProblem, check_file, parse_yaml, read_text
-from bestarm_agent.domain.candidate import PromptTemplate
+from bestarm_agent.domain.values import PromptTemplate
 from bestarm_agent.errors import ConfigError
 
 Found: TypeAlias = Any  # what stands in a file that somebody else wrote

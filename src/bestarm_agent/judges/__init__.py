@@ -1,9 +1,6 @@
 """Judges score replies, by rule or by asking a model."""
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score, Vote
-from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.values import Example, Message, Reply, Request, Score, Vote
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import (
     Calls,

@@ -16,10 +16,17 @@ from typing_extensions import TypeVar
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.yaml import KeyPath, parse_options
-from bestarm_agent.domain.digest import Json, canonical, digest
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Finish, Reply, Request, clean_text
+from bestarm_agent.domain.values import (
+    Example,
+    Finish,
+    Json,
+    Reply,
+    Request,
+    Score,
+    canonical,
+    clean_text,
+    digest,
+)
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 
 _MAX_SHOWN = 200

@@ -8,8 +8,7 @@ from string import ascii_uppercase
 
 from pydantic import Field
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.judges.base import judge_failed, shown, unparsable
 from bestarm_agent.judges.rule import (
     STANDARD,

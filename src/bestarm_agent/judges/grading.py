@@ -7,9 +7,7 @@ from typing import Annotated, Generic, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Json, Reply, Score
 from bestarm_agent.judges.base import JudgeOptions
 from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions
 from bestarm_agent.judges.verdicts import (

@@ -10,10 +10,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from bestarm_agent.domain.concurrent import together
-from bestarm_agent.domain.digest import Json, digest
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import RIGHT, Score, Vote
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import RIGHT, Example, Json, Reply, Score, Vote, digest
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import (
     Calls,

@@ -8,9 +8,7 @@ from importlib.util import find_spec
 
 from pydantic import Field
 
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.judges.base import Calls, judge_failed, references, unparsable
 from bestarm_agent.judges.math_process import MATH, THREADS
 from bestarm_agent.judges.metrics import missing_extra

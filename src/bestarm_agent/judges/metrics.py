@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import references
 from bestarm_agent.judges.rule import RuleOptions, WholeTextJudge

@@ -18,11 +18,18 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.config.study import Options, Params
-from bestarm_agent.domain.candidate import Message, PromptTemplate
-from bestarm_agent.domain.digest import Json, digest
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score, Vote
-from bestarm_agent.domain.request_reply import Reply, Request, clean_text
+from bestarm_agent.domain.values import (
+    Example,
+    Json,
+    Message,
+    PromptTemplate,
+    Reply,
+    Request,
+    Score,
+    Vote,
+    clean_text,
+    digest,
+)
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.judges.base import (
     Calls,

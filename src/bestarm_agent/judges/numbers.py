@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example
 from bestarm_agent.judges.base import unparsable
 from bestarm_agent.judges.rule import RuleJudge, ShortRuleOptions
 

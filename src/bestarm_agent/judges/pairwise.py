@@ -15,9 +15,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score, Vote
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Reply, Score, Vote
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions, shortened
 from bestarm_agent.judges.verdicts import LabelScale, VerdictForm, weighted_worth

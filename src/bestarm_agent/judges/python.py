@@ -14,10 +14,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from bestarm_agent.config.functions import Program, load_program
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Json, Reply, Score
 from bestarm_agent.judges.base import (
     Calls,
     Judge,

@@ -13,8 +13,7 @@ from bestarm_agent.config.catalog import Catalog, CatalogEntry
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.yaml import KeyPath, shown_path
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Judge, JudgeSetup
 from bestarm_agent.plugins import Registry, is_path

@@ -11,9 +11,7 @@ from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 import regex
 from pydantic import AfterValidator, Field
 
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import (
     Calls,

@@ -11,10 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 import regex
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Json, Reply, Score
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Calls, Judge, judge_failed, shown, unparsable
 from bestarm_agent.judges.metrics import extra

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from json import JSONDecoder
 from typing import TypeAlias
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.values import Finish, Json, Reply
 
 TOP_LOGPROBS = 20  # the most that OpenAI's API gives
 
@@ -200,7 +199,7 @@ def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str
     Raises UnreadableError if the reply, without the reasoning before it, is none of the tokens.
 
     Example:
-        >>> from bestarm_agent.domain.request_reply import Position, Token
+        >>> from bestarm_agent.domain.values import Position, Token
         >>> both = (Token("m", math.log(0.6)), Token("M", math.log(0.2)))
         >>> value, said = weighted_worth(
         ...     Reply("m", logprobs=(Position(both[0], both),)), {"m": 1.0, "M": 0.0}

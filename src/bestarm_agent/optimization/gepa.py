@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from bestarm_agent.domain.candidate import Message, PromptTemplate
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.groups import gather_all
 from bestarm_agent.optimization.rounds import Feedback

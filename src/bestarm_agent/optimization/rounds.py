@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 from bestarm_agent.config.functions import Program, load_program
 from bestarm_agent.config.study import GEPA, PromptSpec, template_of
 from bestarm_agent.config.yaml import parse_row
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import Candidate, Json, PromptTemplate
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.confirm import kept_for_confirming, less
 from bestarm_agent.engine.loop import End

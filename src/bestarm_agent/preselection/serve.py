@@ -20,11 +20,9 @@ from pathlib import Path
 
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.concurrent import together
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Stopped, Told
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, usd
+from bestarm_agent.domain.values import Example, Failed, Json, Scored
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.loop import End

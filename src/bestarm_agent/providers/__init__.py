@@ -1,8 +1,7 @@
 """Providers answer requests: APIs, local models, programs and recorded answers."""
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Finish, Message, Reply, Request
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import failure

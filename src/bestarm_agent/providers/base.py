@@ -14,10 +14,8 @@ from typing_extensions import TypeVar
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.yaml import parse_options
-from bestarm_agent.domain.digest import Json, digest
-from bestarm_agent.domain.rate_limits import Allowance
-from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import Allowance, Spend
+from bestarm_agent.domain.values import Json, Reply, Request, digest
 from bestarm_agent.errors import FailureKind
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, field_validator
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.study import RateSpec
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.providers.prices import PriceOverride
 
 # Fields that hold the prompt, or that ask for several answers or a stream.

@@ -11,9 +11,8 @@ from typing import Annotated
 from pydantic import Field
 
 from bestarm_agent.config.functions import files_digest, matching_files
-from bestarm_agent.domain.digest import digest
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Reply, Request, digest
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.child_process import (

@@ -13,10 +13,9 @@ from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import parse_row
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos
+from bestarm_agent.domain.values import Finish, Json, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failure

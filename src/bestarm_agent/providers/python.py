@@ -17,10 +17,8 @@ from pydantic import Field, model_validator
 
 from bestarm_agent.config.functions import Program, load_program
 from bestarm_agent.config.study import check_model_name
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json, digest
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Json, Message, Reply, Request, digest
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider, Send
 from bestarm_agent.providers.failures import BilledError, failed_spend, failure

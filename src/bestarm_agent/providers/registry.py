@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bestarm_agent.config.functions import load_object
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.plugins import Registry
 from bestarm_agent.providers.base import Provider
 

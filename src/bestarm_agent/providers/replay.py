@@ -29,8 +29,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bestarm_agent.config.datasets import FileRow, read_jsonl, read_separated
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import BrokenRule, OptionsError, parse_row
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos
+from bestarm_agent.domain.values import Finish, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failure

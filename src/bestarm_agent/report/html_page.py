@@ -20,9 +20,8 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
 
-from bestarm_agent.domain.candidate import PromptTemplate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
+from bestarm_agent.domain.values import Json, PromptTemplate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.judge_check import CorrectedRow, JudgeCheck, corrected_rows

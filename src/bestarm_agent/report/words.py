@@ -14,8 +14,8 @@ from math import ceil, floor, inf, isnan, log10
 
 from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Objective, ObjectiveSpec
 from bestarm_agent.domain.events import Told
-from bestarm_agent.domain.outcome import Scored, Vote
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
+from bestarm_agent.domain.values import Scored, Vote
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.redaction import redacted
-from bestarm_agent.domain.request_reply import Reply, clean_text
+from bestarm_agent.domain.values import Reply, clean_text
 from bestarm_agent.errors import StoreError, StoreVersionError
 
 Line: TypeAlias = tuple[str, str]  # an event: its tag and its JSON

@@ -41,7 +41,7 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
-from bestarm_agent.domain.digest import digest
+from bestarm_agent.domain.values import digest
 from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
 
 _T = TypeVar("_T")

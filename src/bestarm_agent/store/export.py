@@ -24,9 +24,8 @@ from typing import IO, Any, Literal, TypeAlias, get_args, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.domain.values import Json, Vote
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.run_state import RunState

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
     NO_ROWS,
     Asked,
@@ -35,8 +34,8 @@ from bestarm_agent.domain.events import (
     Started,
     Stopped,
 )
-from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
+from bestarm_agent.domain.values import Candidate, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, event_of, line_of

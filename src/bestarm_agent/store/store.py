@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from bestarm_agent.domain.events import Asked, Event, Resumed, Started, Stopped, Told
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Reply
 from bestarm_agent.errors import RunNotFoundError, StoreError
 from bestarm_agent.store.codec import OF_PAIRS, Line, dump_reply, event_of, line_of, load_reply
 

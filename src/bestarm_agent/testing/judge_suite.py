@@ -20,9 +20,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bestarm_agent.domain.concurrent import together
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge, JudgeCall
 

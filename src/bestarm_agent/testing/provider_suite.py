@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import pytest
 
 from bestarm_agent.domain.concurrent import together
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Finish, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failure

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TypeAlias
 
 from bestarm_agent.config.datasets import Label, answer_digest
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.words import (

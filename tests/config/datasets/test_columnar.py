@@ -12,7 +12,7 @@ import pytest
 
 from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.study import DatasetSpec
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example
 from bestarm_agent.errors import ConfigError
 
 pa = pytest.importorskip("pyarrow", reason="parquet needs pyarrow")

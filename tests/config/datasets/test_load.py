@@ -8,7 +8,7 @@ import pytest
 
 from bestarm_agent.config.datasets import MAX_LINE_BYTES, read_examples
 from bestarm_agent.config.study import DatasetSpec
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example
 from bestarm_agent.errors import ConfigError
 
 

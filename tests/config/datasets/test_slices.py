@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bestarm_agent.config.datasets import slices_of
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example, Slice
+from bestarm_agent.domain.values import Example, Json, Slice
 from bestarm_agent.errors import ConfigError
 
 

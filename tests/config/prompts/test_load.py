@@ -12,8 +12,7 @@ from bestarm_agent.config.prompts import (
     file_prompt,
     prompt_files,
 )
-from bestarm_agent.domain.candidate import Message, PromptTemplate
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError
 
 

@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 from jinja2 import Environment, nodes
 
 from bestarm_agent.config.prompts import MAX_CHARS, CompiledPrompt, check_prompt
-from bestarm_agent.domain.candidate import Message, PromptTemplate
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example, Json, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from bestarm_agent.config.candidates import expand, explicit_candidate
 from bestarm_agent.config.load import study_from
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Candidate, Json, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError
 
 PROMPTS = {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bestarm_agent.config.load import LoadedStudy, load_study, study_from
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import redacted
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
 
 Write = Callable[..., Path]

@@ -9,7 +9,7 @@ import pytest
 from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.load import load_study
 from bestarm_agent.config.starter import schema_path, write_starter
-from bestarm_agent.domain.candidate import PromptTemplate
+from bestarm_agent.domain.values import PromptTemplate
 from bestarm_agent.errors import ConfigError
 
 

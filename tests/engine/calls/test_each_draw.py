@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.example import Example, each_drawn
+from bestarm_agent.domain.values import Example, each_drawn
 from tests.support.commands import invoke
 from tests.support.studies import run_all, write_study
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Told
-from bestarm_agent.domain.outcome import Failed, Scored
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.domain.values import Failed, Reply, Request, Scored
 from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from tests.support.runs import Actor, Scene

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import AttemptLog, Model, ReplyCache
 from bestarm_agent.engine.judging import (
     JudgeCalls,

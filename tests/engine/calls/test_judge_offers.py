@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Example, Message, Request
 from bestarm_agent.engine.judging import fitted, left_out
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel

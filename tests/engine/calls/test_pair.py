@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Failed, Outcome, Scored
 from bestarm_agent.engine.call import AttemptLog, Call, ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import (
     AttemptLog,
     Call,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import Reply
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind, ProviderError

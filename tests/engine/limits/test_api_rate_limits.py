@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
 from tests.support.fake_api import FakeApi, FakeModel, Rates, in_thread, quality

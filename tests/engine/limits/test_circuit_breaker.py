@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.loop import End, Rules
 from bestarm_agent.errors import FailureKind, ProviderError

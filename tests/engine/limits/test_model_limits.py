@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
-from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.spend import Allowance, RateLimits, Resource, Spend, Usage
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
 from bestarm_agent.errors import FailureKind, ProviderError

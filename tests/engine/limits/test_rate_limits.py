@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
+from bestarm_agent.domain.spend import Allowance, RateLimits, Resource
 from bestarm_agent.engine.call import ProviderClient
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from tests.support.fake_api.limits import Limiter, Rates

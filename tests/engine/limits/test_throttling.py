@@ -8,9 +8,8 @@ import re
 import pytest
 
 from bestarm_agent.domain.events import Asked
-from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
-from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Allowance, Budget, RateLimits, Resource, Spend
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.loop import End

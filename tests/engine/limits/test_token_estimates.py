@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.rate_limits import Resource
-from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.spend import Resource, Usage
+from bestarm_agent.domain.values import Message, Request
 from bestarm_agent.engine.limits.model_limits import TokenEstimate
 
 PROMPT = Request("m", text="x" * 100, candidate="a")

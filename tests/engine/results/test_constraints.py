@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from bestarm_agent.config.study import LENGTH, SECONDS, ObjectiveSpec, constraint_of
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import (
     Asked,
     CandidatesAdded,
@@ -19,8 +17,8 @@ from bestarm_agent.domain.events import (
     Started,
     Told,
 )
-from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Candidate, Failed, Json, Scored
 from bestarm_agent.engine.results.objectives import Finding, MeanTracker, ObjectiveTracker
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind

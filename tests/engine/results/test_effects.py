@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.values import Candidate, PromptTemplate
 from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors.registry import make_selector

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from bestarm_agent import Study
 from bestarm_agent.cli.main import app
 from bestarm_agent.config.datasets import Label, answer_digest, load_labels
-from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Vote
 from bestarm_agent.engine.results.judge_check import (
     JudgedAnswer,
     JudgedLabels,

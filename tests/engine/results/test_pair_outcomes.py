@@ -12,9 +12,7 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.domain.events import Event, ExamplesAdded
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Vote
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Example, Reply, Vote
 from bestarm_agent.engine.results.pairs import PAGE, PairFilter, RunTexts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.store.export import PairOutcome

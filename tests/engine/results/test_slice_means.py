@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Started, Told
-from bestarm_agent.domain.example import Slice
-from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Candidate, Scored, Slice
 from bestarm_agent.engine.results.slices import SliceMeans, slice_means
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import FloatArray, Problem

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
-from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Scored
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Status
 from bestarm_agent.engine.results.trajectory import (

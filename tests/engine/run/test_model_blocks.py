@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from bestarm_agent.config.prompts import CompiledPrompt
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Candidate, Reply, Request
 from bestarm_agent.engine.call import Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger

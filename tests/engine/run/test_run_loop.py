@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
-from bestarm_agent.domain.outcome import Scored
-from bestarm_agent.domain.rate_limits import RateLimits, Resource
-from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.domain.spend import Budget, RateLimits, Resource, Spend, Usage
+from bestarm_agent.domain.values import Reply, Request, Scored
 from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.loop import End, Rules

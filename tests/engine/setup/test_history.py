@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Started, Told
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Scored
 from bestarm_agent.engine.setup import history
 from bestarm_agent.engine.setup.history import (
     described,

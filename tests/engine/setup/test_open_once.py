@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.pool import ReadyCandidate
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.setup.candidates import ReadyCandidates

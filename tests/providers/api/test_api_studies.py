@@ -13,7 +13,7 @@ from bestarm_agent import Study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study, study_from
 from bestarm_agent.config.yaml import parse_yaml
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options, ProviderSet, StudyParts, assemble
 from bestarm_agent.engine.setup.plan import make_plan

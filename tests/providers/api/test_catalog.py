@@ -13,9 +13,7 @@ import pytest
 from genai_prices.data_snapshot import get_snapshot
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import is_loopback

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Request
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from tests.support.api_cases import asked, provider_of
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, in_thread, quality

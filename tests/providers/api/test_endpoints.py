@@ -17,9 +17,8 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import study_from
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.values import Json, Scored
 from bestarm_agent.engine.limits.wait_reasons import endpoint_wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options, ProviderSet

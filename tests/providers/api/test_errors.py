@@ -11,9 +11,8 @@ import anthropic
 import openai
 import pytest
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Finish
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Finish, Json
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.api.endpoints import Endpoint
 from bestarm_agent.providers.api.errors import body_failure, call_failure, kind_of, status_failure

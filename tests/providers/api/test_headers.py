@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.rate_limits import Allowance, Resource
+from bestarm_agent.domain.spend import Allowance, Resource
 from bestarm_agent.providers.api.headers import allowances, duration, retry_after, should_retry
 from tests.support.api_cases import VENDORS, answers, asked, provider_of
 from tests.support.fake_api import FakeApi, FakeModel, Fault, Rates, in_thread, once

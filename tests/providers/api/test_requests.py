@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.api.anthropic import AnthropicProvider
 from bestarm_agent.providers.api.openai import OpenAIProvider

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from bestarm_agent.config.load import study_from
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.errors import ConfigError, ProviderError
 from tests.support.api_cases import VENDORS, answers, asked, error, provider_of, reply

@@ -15,9 +15,7 @@ from threading import Event, Thread
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.values import Json, Message, Reply, Request
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.provider import ApiProvider

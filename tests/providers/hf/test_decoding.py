@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.providers.hf.generate import HfCall, RowEnds, RowSampler, cut, read_sampling
 
 if TYPE_CHECKING:

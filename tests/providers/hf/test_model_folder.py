@@ -11,9 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.hf.folder import ModelFolder, content_digest, locate
 from bestarm_agent.providers.hf.provider import HfProvider

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.values import Finish, Json, Message, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.hf.folder import ModelFolder
 from bestarm_agent.providers.hf.generate import HfCall, load_engine, read_sampling

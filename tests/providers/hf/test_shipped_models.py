@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Message, Request
 from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.testing.provider_suite import answer_all
 

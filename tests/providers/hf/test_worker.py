@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.values import Message, Reply, Request
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.generate import BatchEngine, HfCall, Sampling

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import ConfigError

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Finish, Json, Message, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers import python as python_module
 from bestarm_agent.providers.base import Provider

@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.ray.provider import RayProvider

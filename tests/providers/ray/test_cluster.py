@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.domain.outcome import Scored
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Reservations, Spend
+from bestarm_agent.domain.values import Json, Reply, Request, Scored
 from bestarm_agent.engine.call import replied_spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.ray.provider import RayProvider

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.errors import BestarmError, ConfigError, FailureKind
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf.provider import HfProvider

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.vllm.provider import VllmProvider
@@ -111,7 +110,7 @@ def test_models_have_servers_of_their_own_with_logs_and_arguments(base: Path) ->
 
 
 def test_chat_goes_to_the_chat_endpoint(base: Path) -> None:
-    from bestarm_agent.domain.candidate import Message
+    from bestarm_agent.domain.values import Message
 
     request = Request("small", messages=(Message("user", "hi"),))
     assert run(build(base), request)[0].text == "small|hi"

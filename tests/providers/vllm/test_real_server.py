@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.study import Study
 

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bestarm_agent.domain.rate_limits import RateLimits, Resource
-from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.spend import RateLimits, Resource, Spend, Usage
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.limits.concurrency_gates import AdaptiveConcurrency, Gate, Slot
 from bestarm_agent.engine.limits.rates import Hold, SearchedRate, TokenBucket

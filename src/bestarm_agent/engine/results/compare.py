@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.outcome import RIGHT
+from bestarm_agent.domain.values import RIGHT, Candidate
 from bestarm_agent.engine.results.pairs import row_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.types import State

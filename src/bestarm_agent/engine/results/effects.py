@@ -32,7 +32,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure

@@ -16,8 +16,8 @@ import numpy as np
 
 from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_labels
 from bestarm_agent.domain.events import Started
-from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.spend import Spend, usd
+from bestarm_agent.domain.values import Failed, Scored, Vote
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import Blame, ConfigError, StoreError
 from bestarm_agent.stats.agreement import (

@@ -31,9 +31,8 @@ from bestarm_agent.config.study import (
     ObjectiveSpec,
     SelectorSpec,
 )
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import NANOS_PER_USD
+from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.selectors.answer import RowIntervals
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import expected_costs

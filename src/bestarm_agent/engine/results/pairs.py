@@ -15,13 +15,10 @@ from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.load import environment
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.config.study import DatasetSpec
-from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.events import Told
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import RIGHT, Scored
-from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.domain.values import RIGHT, Example, PromptTemplate, Reply, Scored
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
 from bestarm_agent.store.export import PairOutcome, labels, pairs_of
 from bestarm_agent.store.run_state import RunState

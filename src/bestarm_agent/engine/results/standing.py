@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples

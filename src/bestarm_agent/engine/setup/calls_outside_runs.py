@@ -11,12 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppres
 from dataclasses import dataclass
 
 from bestarm_agent.config.datasets import Label
-from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.concurrent import together
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Candidate, Example, Reply, Request, Score
 from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError

@@ -7,11 +7,9 @@ from functools import cached_property, partial
 
 from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.redaction import secrets_in
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.judging import JudgeClient

@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Example
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.simulation.score_matrices import is_score_file, load_matrix

@@ -27,10 +27,16 @@ from bestarm_agent.config.load import (
 )
 from bestarm_agent.config.study import ProviderLimits, StudyConfig, rate_limits
 from bestarm_agent.config.yaml import KeyPath, parse_options, placing, shown_path
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.digest import Json, canonical
-from bestarm_agent.domain.example import Example, Slice, each_drawn
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import (
+    Candidate,
+    Example,
+    Json,
+    PromptTemplate,
+    Slice,
+    canonical,
+    each_drawn,
+)
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.judging import left_out
 from bestarm_agent.engine.limits.model_limits import LimiterRules

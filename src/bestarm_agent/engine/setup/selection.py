@@ -13,8 +13,7 @@ from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import ObjectiveSpec, ScorerSpec, SelectorSpec, StopSpec
 from bestarm_agent.config.yaml import Places, placing
-from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size, axes_of
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import PluginError, counted, nearest

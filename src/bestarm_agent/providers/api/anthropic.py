@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Finish, Request
 from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.values import Finish, Json, Request
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from bestarm_agent.config.load import environment
 from bestarm_agent.domain.redaction import SHORTEST_SECRET
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.base import EndpointStatus

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api.endpoints import Endpoint
 from bestarm_agent.providers.api.headers import retry_after, should_retry

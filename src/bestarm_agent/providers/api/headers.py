@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from bestarm_agent.domain.rate_limits import Allowance, Resource
-from bestarm_agent.domain.spend import nanos
+from bestarm_agent.domain.spend import Allowance, Resource, nanos
 
 _DAY = 86_400.0
 _MAX_WAIT = 31 * _DAY  # monthly quotas; more is a time stamp or a mistake

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Finish, Position, Request
+from bestarm_agent.domain.values import Finish, Json, Position, Request
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     ApiAnswer,

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.domain.redaction import masked
+from bestarm_agent.domain.spend import Resource
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
 _VARIABLE = re.compile(r"(?!(?!.*_).{24})[A-Za-z_]\w*", re.ASCII)  # a long one has underscores

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from bestarm_agent.domain.digest import Json, canonical
-from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
 from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.values import Finish, Json, Position, Request, Token, canonical
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.catalog_entry import ModelFacts
 

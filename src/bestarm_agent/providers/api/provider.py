@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qsl
 
-from bestarm_agent.domain.digest import Json, canonical, digest
-from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.redaction import without_traces
-from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.spend import Allowance, Spend, Usage
+from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.errors import ConfigError, ProviderError, nearest
 from bestarm_agent.providers.api.endpoints import (
     Endpoint,

@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Request
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer, max_text_tokens
 

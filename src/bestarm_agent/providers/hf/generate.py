@@ -22,9 +22,8 @@ from pydantic import BeforeValidator, Field
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import parse_options
-from bestarm_agent.domain.digest import Json, digest
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.values import Finish, Json, Reply, Request, digest
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.hf.folder import ModelFolder
 from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer

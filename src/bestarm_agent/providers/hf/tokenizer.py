@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.values import Request
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 

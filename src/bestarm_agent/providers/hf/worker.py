@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.values import Reply
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.generate import BatchEngine, Dtype, HfCall

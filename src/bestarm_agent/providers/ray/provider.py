@@ -14,9 +14,8 @@ from pydantic import Field
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import parse_options
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, counted
 from bestarm_agent.plugins import is_path
 from bestarm_agent.providers.api.provider import ApiProvider

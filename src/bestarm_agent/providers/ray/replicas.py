@@ -10,8 +10,8 @@ from socket import gethostname
 from typing import Any
 
 from bestarm_agent.domain.redaction import masked
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import EndpointStatus, Provider
 from bestarm_agent.providers.failures import BilledError, failure

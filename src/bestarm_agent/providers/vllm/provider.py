@@ -10,9 +10,8 @@ from pathlib import Path
 
 from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.concurrent import together
-from bestarm_agent.domain.digest import Json, digest
-from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Json, Reply, Request, digest
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.base import Capabilities

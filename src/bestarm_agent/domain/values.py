@@ -1,0 +1,339 @@
+"""Values that runs are made of: candidates, examples, requests and replies, outcomes.
+
+Values with equal content have equal digests, on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.errors import Blame, FailureKind
+
+if TYPE_CHECKING:
+    Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+else:
+    Json = Any  # pydantic, which reads the hints of what is stored, cannot follow the circle
+
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+
+
+def canonical(value: Json) -> str:
+    """Render ``value`` as JSON with sorted keys and no spaces; raises ValueError for NaN."""
+    return _encode(value)
+
+
+def digest(value: Json, *, length: int = 16) -> str:
+    """Return the first ``length`` <= 64 hexadecimal digits of the SHA-256 of ``canonical``."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:length]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message; its content is Jinja in a template and plain text in a request."""
+
+    role: str  # "system", "user" or "assistant"
+    content: str
+
+    def as_json(self) -> Json:
+        """Return the message as a JSON object."""
+        return {"role": self.role, "content": self.content}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """A prompt before an example's fields are filled in: either a text or messages."""
+
+    name: str
+    text: str | None = None  # Jinja source of a plain completion prompt
+    messages: tuple[Message, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (not self.messages):
+            raise ValueError(f"prompt {self.name!r} needs either a text or messages, not both")
+
+    def as_json(self) -> Json:
+        """Return the content, without the name, as a JSON object."""
+        if self.text is not None:
+            return {"text": self.text}
+        return {"messages": [message.as_json() for message in self.messages]}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One (model, prompt, sampling configuration), compared with the others."""
+
+    provider: str  # "hf", "openai", ...
+    model: str  # as the provider knows it, without the provider's name
+    prompt: PromptTemplate
+    params: Mapping[str, Json] = field(default_factory=dict)  # as they are sent: "temperature", ...
+    label: str = ""  # for users; not part of the identity
+
+    @cached_property
+    def id(self) -> str:
+        """Digest of the content, 12 hexadecimal digits: equal content, equal id."""
+        content: Json = {
+            "provider": self.provider,
+            "model": self.model,
+            "prompt": self.prompt.as_json(),
+            "params": dict(self.params),
+        }
+        return digest(content, length=12)
+
+    @cached_property
+    def levels(self) -> tuple[int, int, int]:
+        """Numbers of its model, prompt and parameters, < 2^48: equal content, equal number."""
+        parts: tuple[Json, ...] = (
+            [self.provider, self.model],
+            self.prompt.as_json(),
+            dict(self.params),
+        )
+        model, prompt, params = (int(digest(part, length=12), 16) for part in parts)
+        return model, prompt, params
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Examples that have the same value in a field of the dataset."""
+
+    name: str  # "language=de"
+    examples: tuple[int, ...]  # their numbers, from 0, rising
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row of the dataset, or a draw of it that is asked for by itself."""
+
+    id: str  # unique within the dataset
+    inputs: Mapping[str, Json]  # fields that prompt templates may use
+    reference: str | tuple[str, ...] | None = None  # acceptable answers; None: none is needed
+    draw: int = 0  # number of draws of the same row before this one
+
+    @property
+    def row_id(self) -> str:
+        """The id of its row, which is that of the first draw."""
+        return self.id.removesuffix(_suffix(self.draw))
+
+    @property
+    def target(self) -> str | None:
+        """The acceptable answers, one a line; None if none is needed."""
+        return "\n".join(self.reference) if isinstance(self.reference, tuple) else self.reference
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of inputs and reference: joins equal examples across runs."""
+        return digest({"inputs": dict(self.inputs), "reference": self.reference})
+
+
+def each_drawn(rows: Sequence[Example], n_draws: int) -> tuple[Example, ...]:
+    """Return an example for each draw of each row: the first of all rows, then the second ...
+
+    Example:
+        >>> [example.id for example in each_drawn([Example("a", {}), Example("b", {})], 2)]
+        ['a', 'b', 'a#2', 'b#2']
+    """
+    return tuple(
+        replace(row, id=f"{row.id}{_suffix(draw)}", draw=draw)
+        for draw in range(n_draws)
+        for row in rows
+    )
+
+
+def _suffix(draw: int) -> str:
+    return f"#{draw + 1}" if draw else ""
+
+
+def clean_text(text: str) -> str:
+    r"""Replace each lone surrogate by a question mark.
+
+    Example:
+        >>> clean_text("five: \ud800 5")
+        'five: ? 5'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def clean_fields(value: object, *names: str) -> None:
+    """Clean texts of a frozen value: JSON allows lone surrogates, and no file or page does."""
+    for name in names:
+        text = getattr(value, name)
+        if text is not None and text != (clean := clean_text(text)):
+            object.__setattr__(value, name, clean)
+
+
+class Finish(StrEnum):
+    """Reason why a model stopped."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    REFUSAL = "refusal"
+    CONTENT_FILTER = "content-filter"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of an answer, or an alternative to one."""
+
+    text: str
+    logprob: float  # natural logarithm of its probability, <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One position of an answer, with the tokens that the model found likeliest there."""
+
+    chosen: Token
+    alternatives: tuple[Token, ...] = ()  # likeliest first; ``chosen`` may be among them
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One rendered prompt for one model.
+
+    Attributes:
+        response_schema: JSON schema that the answer must follow, or None. Its "title" is its name
+            (letters, digits, "_" and "-"). Objects list all their properties as required and allow
+            no others. Set only where ``Capabilities.response_schema`` says so.
+        top_logprobs: number of likeliest tokens, 1 to 20, in ``Reply.logprobs`` at every position.
+            Set only where ``Capabilities.logprobs`` says so.
+        attempt: number of equal requests before this one whose replies could not be used; it is not
+            sent, but part of the key of the reply cache.
+        draw: number of draws of the same prompt before this one; not sent, but part of the key.
+        inputs: the example's fields, for programs that read more than the prompt; part of the key
+            only where ``Capabilities.by_inputs`` says so.
+    """
+
+    model: str  # model name as the provider knows it
+    text: str | None = None  # plain completion prompt, or None where there are ``messages``
+    messages: tuple[Message, ...] = ()  # chat messages; empty if ``text`` is given
+    params: Mapping[str, Json] = field(default_factory=dict)  # sampling parameters to send
+    candidate: str = ""  # label, for replayed records and for messages
+    example: str = ""  # id, for replayed records and for messages
+    response_schema: Mapping[str, Json] | None = None
+    top_logprobs: int | None = None
+    attempt: int = 0
+    draw: int = 0
+    inputs: Mapping[str, Json] = field(default_factory=dict)
+
+    def as_json(self) -> Json:
+        """Return everything that the reply depends on, as a JSON object."""
+        content: dict[str, Json] = {
+            "model": self.model,
+            "text": self.text,
+            "messages": [message.as_json() for message in self.messages],
+            "params": dict(self.params),
+        }
+        optional: dict[str, Json] = {
+            "response_schema": self.response_schema,
+            "top_logprobs": self.top_logprobs,
+            "attempt": self.attempt or None,
+            "draw": self.draw or None,
+        }
+        content |= {name: value for name, value in optional.items() if value is not None}
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer to one request."""
+
+    text: str
+    finish: Finish = Finish.STOP
+    usage: Usage = field(default_factory=Usage)
+    usd_nanos: int | None = None  # cost of the call in nano-dollars; None: no price is known
+    seconds: float = 0.0  # wall-clock, from sending to the complete answer
+    gpu_seconds: float = 0.0  # worker seconds of a local model
+    model: str = ""  # the name by which the model that answered calls itself
+    request_id: str | None = None  # the provider's id of the call
+    score: float | None = None  # in [0, 1], where a replayed record holds it
+    logprobs: tuple[Position, ...] = ()
+    sent: Mapping[str, Json] = field(default_factory=dict)
+    service_tier: str | None = None
+    notices: tuple[str, ...] = ()
+    calls: int = 1  # requests sent for this answer; a program may send several
+    recorded: bool = False  # played back: an answer to a prompt that may have been another one
+
+    def __post_init__(self) -> None:
+        """Replace lone surrogates."""
+        clean_fields(self, "text", "model", "request_id", "service_tier")
+
+
+RIGHT = 0.5  # a score of at least this counts as right
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One judgement among those that a score is made of."""
+
+    by: str  # the judging model, then the criterion or the order of answers if there are several
+    value: float  # in [0, 1]
+    said: str = ""  # the verdict in the judge's words: "7", "partially-correct", "second"
+    why: str = ""  # its explanation, cut to a few hundred characters
+
+    def __post_init__(self) -> None:
+        """Replace lone surrogates."""
+        clean_fields(self, "by", "said", "why")
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A judge's score of one reply."""
+
+    value: float  # in [0, 1]
+    answer: str | None = None  # the text that was read out of the reply and compared, or None
+    votes: tuple[Vote, ...] = ()  # the judgements that it is made of; empty for a rule
+    gold: float | None = None  # the trusted score, in a certification, in [0, 1]
+    measures: tuple[float | None, ...] = ()  # each further scorer's in [0, 1]; None: it failed
+
+    def __post_init__(self) -> None:
+        """Replace lone surrogates."""
+        clean_fields(self, "answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The pair was evaluated; ``answer`` and what follows ``gold`` as in ``Score``."""
+
+    value: float  # score in [0, 1]
+    answer: str | None
+    usage: Usage  # of the candidate's call
+    spend: Spend  # everything spent on the pair, retries and judge included
+    seconds: float  # wall-clock, of the successful call
+    reply_key: str  # in the reply cache
+    cached: bool = False  # the reply came from the cache
+    judge_spend: Spend = field(default_factory=Spend)  # part of ``spend``: judging
+    votes: tuple[Vote, ...] = ()
+    lost_spend: Spend = field(default_factory=Spend)  # part of ``spend``: calls without an answer
+    usd_nanos: int | None = None  # price of the answered call, cached or not; None: unknown
+    gold: float | None = None
+    measures: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The pair could not be evaluated, or the candidate itself failed on it."""
+
+    kind: FailureKind
+    blame: Blame  # only a failure of the CANDIDATE counts, with the floor score
+    message: str  # one line for people, free of secrets
+    spend: Spend
+    seconds: float = 0.0
+    reply_key: str | None = None  # of the stored reply, if one came back
+    judge_spend: Spend = field(default_factory=Spend)
+    lost_spend: Spend = field(default_factory=Spend)
+    usd_nanos: int | None = None
+
+    def __post_init__(self) -> None:
+        """Replace lone surrogates."""
+        clean_fields(self, "message")
+
+
+Outcome: TypeAlias = Scored | Failed
