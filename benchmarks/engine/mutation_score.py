@@ -65,7 +65,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "selectors": ("answer", ("tests/selectors/test_answer.py",)),
     "report": (
-        "caveats certificate differences limits markdown matrix outlook page_data pair_sample"
+        "caveats certificate differences limits markdown matrix page_data pair_sample"
         " progress_text quantities slices text verdicts winners_number",
         ("tests/report", "tests/engine/results", "tests/cli"),
     ),

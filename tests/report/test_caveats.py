@@ -13,7 +13,14 @@ from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.engine.results.standing import Standing, cost_breakdown
 from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.words import budget_line, caveat, caveat_lines, first_line, passed_caps
+from bestarm_agent.report.words import (
+    budget_line,
+    caveat,
+    caveat_lines,
+    first_line,
+    headline,
+    passed_caps,
+)
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.store.run_state import CandidateTotals
@@ -142,3 +149,33 @@ def test_a_judge_without_a_price_makes_the_cost_unknown() -> None:
         "judging": False,
         "pairs that are not told yet": False,
     }
+
+
+def halves(right: int, n: int = 40) -> list[float]:
+    """Scores in an order of their own, so that two candidates are right on different examples."""
+    scores = [1.0] * right + [0.0] * (n - right)
+    return [float(x) for x in np.random.default_rng(right).permutation(scores)]
+
+
+def test_a_leader_is_said_to_lead_whether_others_are_open_or_not() -> None:
+    open_one = standing_with(["a", "b"], [halves(30), halves(22)], n_examples=2000)
+    _, said = headline(open_one)
+    assert said.startswith("leads on your 2,000 examples so far; 1 other is still open")
+    assert headline(replace(open_one, margin=0.0))[1].startswith(
+        "leads on your 2,000 examples, and"
+    )
+    settled = standing_with(["a", "b"], [[1.0] * 90, [0.0] * 90], n_examples=100)
+    name, said = headline(settled)
+    assert (name, said[:39]) == ("a", "leads on your 100 examples, and no rema")
+    assert said.endswith("ahead of all others: shown (95%).")
+
+
+def test_an_estimate_without_a_score_leaves_the_winner_open() -> None:
+    """Rules that know axes have one of candidates that were never asked."""
+    standing = standing_with(["a", "b", "c"], [halves(30), halves(22), []], n_examples=2000)
+    rows = [replace(row, estimate=row.estimate or 0.9) for row in standing.rows]
+    rows.sort(key=lambda row: -(row.estimate or 0))
+    guessed = replace(standing, rows=tuple(rows))
+    assert guessed.best == rows[0]
+    assert not rows[0].n
+    assert "1 of 3 candidates have no score" in caveat(guessed)

@@ -21,7 +21,7 @@ from bestarm_agent.config.study import Objective
 from bestarm_agent.domain.spend import Reservations, Spend, usd
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.engine.results.effects import AxisEffects, axis_effects, forecast
+from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.standing import (
     FailureLine,
     ObjectiveResult,
@@ -45,7 +45,6 @@ from bestarm_agent.report.words import (
     new_examples_json,
     number_lines,
     objective_text,
-    outlook,
     passed_caps,
     placed,
     problem_lines,
@@ -109,8 +108,8 @@ def _verdict_lines(standing: Standing) -> list[str]:
     if standing.objective is not None:
         lines += _objective_lines(standing.objective, graded=graded)
     lines += [f"{title + ':':<11}{text}" for title, text in number_lines(standing)]
-    said = (measures_line(standing.winner), weakest_line(standing), outlook(standing))
-    titles = ("Measures:", "Weakest:", "Forecast:")
+    said = (measures_line(standing.winner), weakest_line(standing))
+    titles = ("Measures:", "Weakest:")
     lines += [f"{title:<11}{text}" for title, text in zip(titles, said, strict=True) if text]
     return lines + [f"{title + ':':<11}{text}" for title, text in caveat_lines(standing)]
 
@@ -188,7 +187,6 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
         },
         "slices": slices_json(standing),
         "effects": [_effects_json(axis) for axis in axis_effects(standing)],
-        "forecast": None if (found := forecast(standing)) is None else asdict(found),
         "accounts": [
             {"what": line.what, **_spend_json(line.spend, priced=line.priced)}
             for line in standing.costs

@@ -57,7 +57,6 @@ from bestarm_agent.report.words import (
     near,
     number_lines,
     objective_text,
-    outlook,
     passed_caps,
     price_text,
     question_of,
@@ -573,7 +572,6 @@ def _page() -> Template:
     )
     environment.globals.update(
         headline=headline,
-        outlook=outlook,
         caveat=caveat,
         caveat_lines=caveat_lines,
         near=near,

@@ -20,7 +20,6 @@ from bestarm_agent.report.words import (
     interval,
     limit_text,
     number_lines,
-    outlook,
     safe,
     seen,
     seen_title,
@@ -80,7 +79,8 @@ def _verdict(standing: Standing) -> list[str]:
     if objective is not None and objective.answer is not None:
         lines += [f"Limit: {escaped(limit_text(one))}." for one in objective.answer.limits]
     lines += [f"{title}: {escaped(text)}." for title, text in number_lines(standing)]
-    lines += [f"{text}." for text in (outlook(standing), _effects(standing)) if text]
+    if text := effects_line(standing):
+        lines.append(f"Effects: {escaped(text)}.")
     lines += [f"{title}: {escaped(text)}." for title, text in caveat_lines(standing)]
     spent = f"{budget_line(standing)}, {duration(standing.seconds)}; {ending(standing.end)}."
     return [*lines, "", spent]
@@ -92,11 +92,6 @@ def _result(result: ModeResult) -> list[str]:
     rows = [[escaped(cell) for cell in row.cells] for row in result.rows]
     sides = "ll" + "r" * (len(result.columns) - 2)
     return [*lines, "", *_table(result.columns, sides, rows), "", result.ranking]
-
-
-def _effects(standing: Standing) -> str:
-    text = effects_line(standing)
-    return f"Effects: {escaped(text)}" if text else ""
 
 
 def escaped(text: str) -> str:

@@ -19,7 +19,7 @@ from bestarm_agent.domain.values import Scored, Vote
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed
-from bestarm_agent.engine.results.effects import AxisEffects, axis_effects, forecast
+from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.new_examples import NewExamples
 from bestarm_agent.engine.results.slices import SliceMean
 from bestarm_agent.engine.results.standing import (
@@ -756,17 +756,6 @@ def _signed_share(value: float) -> str:
 
 def _up(bound: float) -> str:
     return f"{ceil(1000 * bound) / 1000:.3f}".removeprefix("0")
-
-
-def outlook(standing: Standing) -> str:
-    """Say what would settle the run, as a forecast; "" where nothing can be said."""
-    found = forecast(standing)
-    if found is None or standing.level:
-        return ""
-    if found.level:
-        return ""
-    most = f"{_about(found.most)} more pairs ({found.most / standing.grid:.1%} of the grid)"
-    return f"About {_about(found.fewest)} to {most} would settle it, if estimates stay"
 
 
 def _about(pairs: int) -> str:

@@ -25,7 +25,6 @@ from bestarm_agent.report.words import (
     interval,
     most_used,
     number_lines,
-    outlook,
     problem_lines,
     safe,
     seen,
@@ -64,7 +63,6 @@ def standing_page(
         "running": standing.end is None,
         "ending": ending(standing.end),
         "verdict": first_line(standing),
-        "outlook": outlook(standing),
         "lines": [
             *lines,
             *(

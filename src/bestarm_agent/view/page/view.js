@@ -192,7 +192,7 @@ function runParts(at, page, more) {
     h("th", { scope: "col", class: "n extra" }, "cost"));
   parts.body = h("tbody");
   show(
-    text("verdict", "h1"), text("outlook"), parts.lines,
+    text("verdict", "h1"), parts.lines,
     h("dl", { class: "figures" }, figure("pairs", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
     parts.bar, text("ending", "p", "soft"), text("problems", "p", "broken"),
     h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
@@ -207,7 +207,6 @@ function runParts(at, page, more) {
 
 function fill(at, parts, page) {
   setText(parts.verdict, page.verdict);
-  setText(parts.outlook, page.outlook ? page.outlook + "." : "");
   parts.lines.replaceChildren(...page.lines.map((line) => h("p", {}, line)));
   for (const name of ["pairs", "dollars", "time", "failures", "hidden"]) setText(parts[name], page[name]);
   setText(parts.share, page.share + " of the full grid");
