@@ -19,7 +19,7 @@ from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.events import Event, Started
 from bestarm_agent.domain.spend import Budget, Reservations
 from bestarm_agent.domain.values import Candidate, Example, Json
-from bestarm_agent.engine.confirm import Confirming, less, with_confirmation
+from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord, initial_size
@@ -243,14 +243,14 @@ class Study:
                 "it be scored with `selector: {stop_when_separated: false}`"
             )
         async with followed_by_cell(self.standing):
+            caps = less(self.budget, self._confirming.spent)
+            if budget is not None:
+                now = self.standing()
+                caps = caps.with_room(now.spent, now.seconds, budget).within(caps)
             if confirm and self.parts.kept_back:
-                caps = less(self.budget, self._confirming.spent)
-                if budget is not None:
-                    now = self.standing()
-                    caps = caps.with_room(now.spent, now.seconds, budget).within(caps)
                 await self._confirming.run(caps)
             else:
-                await self._run.run(budget)
+                await self._run.run(caps)
         standing = self.standing()
         if labels := self.parts.labels:
             self._check = await check_run(
@@ -389,7 +389,8 @@ class Archive:
         await replay.take_all(store.lines_of(run_id), found.n_told)
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
-        standing = await with_confirmation(store, standing, state.started)
+        if state.started is not None and state.started.kept_back:
+            standing = confirmed(standing, await second_run(store, run_id))
         labels = () if state.started is None else run_labels(state.started, self._where, run_id)
         check = None
         if labels:

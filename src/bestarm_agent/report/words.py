@@ -18,7 +18,6 @@ from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.domain.values import Scored, Vote
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
-from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.new_examples import NewExamples
 from bestarm_agent.engine.results.slices import SliceMean
@@ -781,7 +780,12 @@ def is_clear(axis: AxisEffects) -> bool:
 def number_lines(standing: Standing) -> list[tuple[str, str]]:
     """Return the winner's mean on the examples kept back, if there are, as titles and texts."""
     found = standing.confirmation
-    return [] if found is None or found.winner is None else _confirmed(found, found.winner)
+    if found is None:
+        return []
+    asked = f"{found.n:,} of {found.held_back:,}" if not found.is_complete else f"{found.n:,}"
+    void = f", {found.void:,} void" if found.void else ""
+    whose = f"{asked} examples kept back{void}; {found.confidence:.0%} sure for examples like these"
+    return [("Confirmed", f"{safe(found.label)}: {_mean(found.mean)} on {whose}")]
 
 
 def new_examples_json(standing: Standing) -> dict[str, object] | None:
@@ -790,26 +794,10 @@ def new_examples_json(standing: Standing) -> dict[str, object] | None:
     return None if found is None else asdict(found)
 
 
-def _confirmed(found: Confirmation, winner: Confirmed) -> list[tuple[str, str]]:
-    asked = f"{winner.n:,} of {found.held_back:,}" if not found.is_complete else f"{winner.n:,}"
-    void = f", {winner.void:,} void" if winner.void else ""
-    whose = f"{asked} examples kept back{void}; {found.confidence:.0%} sure for examples like these"
-    lines = [("Confirmed", f"{safe(winner.label)}: {_mean(winner.mean)} on {whose}")]
-    if found.baseline is not None and found.difference is not None:
-        text = f"{safe(found.baseline.label)}: {_mean(found.baseline.mean)} on the same; the winner"
-        lines.append(("Baseline", f"{text} scores {_signed(found.difference)} more"))
-    return lines
-
-
 def _mean(found: Measure) -> str:
     width = found.upper - found.lower
     value = "-" if isnan(found.value) else share(found.value, width)
     return f"{value} [{share(found.lower, width)}, {share(found.upper, width)}]"
-
-
-def _signed(found: Measure) -> str:
-    value = "-" if isnan(found.value) else f"{found.value:+.3f}"
-    return f"{value} [{found.lower:+.3f}, {found.upper:+.3f}]"
 
 
 def confirmation_json(standing: Standing) -> dict[str, object] | None:
@@ -818,24 +806,15 @@ def confirmation_json(standing: Standing) -> dict[str, object] | None:
     if found is None:
         return None
     return {
+        "label": found.label,
+        "n": found.n,
+        "void": found.void,
+        "mean": None if isnan(found.mean.value) else found.mean.value,
+        "interval": [found.mean.lower, found.mean.upper],
         "held_back": found.held_back,
         "confidence": found.confidence,
         "complete": found.is_complete,
-        "winner": _confirmed_json(found.winner),
-        "baseline": _confirmed_json(found.baseline),
-        "difference": None if found.difference is None else _measure_json(found.difference),
     }
-
-
-def _confirmed_json(one: Confirmed | None) -> dict[str, object] | None:
-    if one is None:
-        return None
-    return {"label": one.label, "n": one.n, "void": one.void, **_measure_json(one.mean)}
-
-
-def _measure_json(found: Measure) -> dict[str, object]:
-    value = None if isnan(found.value) else found.value
-    return {"mean": value, "interval": [found.lower, found.upper]}
 
 
 _SHOWN_VERDICTS = 100
