@@ -154,11 +154,10 @@ def confirmation(second: RunState, winner: str, confidence: float) -> Confirmati
     told = told[: pending[0]] if len(pending) else told  # in the order of asking
     if not len(told):
         return None
-    void = told["state"] == State.VOID
-    low, high = (np.where(void, end, told["score"]) for end in (0.0, 1.0))
+    low, high = (np.nan_to_num(told["score"], nan=end) for end in (0.0, 1.0))
     mean = mean_of_new(low, high, size, _FIRST * (1.0 - _FIRST) ** row * (1.0 - confidence))
-    n_void = int(void.sum())
-    return Confirmation(winner, len(told) - n_void, n_void, mean, size, confidence)
+    void = int((told["state"] == State.VOID).sum())
+    return Confirmation(winner, len(told) - void, void, mean, size, confidence)
 
 
 def mean_of_new(low: FloatArray, high: FloatArray, n_planned: int, alpha: float) -> Measure:
