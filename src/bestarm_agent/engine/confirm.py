@@ -154,7 +154,8 @@ def confirmation(second: RunState, winner: str, confidence: float) -> Confirmati
     told = told[: pending[0]] if len(pending) else told  # in the order of asking
     if not len(told):
         return None
-    low, high = (np.nan_to_num(told["score"], nan=end) for end in (0.0, 1.0))
+    scores = told["score"].astype(np.float64)
+    low, high = (np.nan_to_num(scores, nan=end) for end in (0.0, 1.0))  # of void pairs
     mean = mean_of_new(low, high, size, _FIRST * (1.0 - _FIRST) ** row * (1.0 - confidence))
     void = int((told["state"] == State.VOID).sum())
     return Confirmation(winner, len(told) - void, void, mean, size, confidence)
