@@ -235,7 +235,7 @@ class Study:
         """
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
-        state, pairs = self._run.record.state, self._run.record.pairs
+        run, state, pairs = self._run, self._run.record.state, self._run.record.pairs
         alone = len(state.candidates) == 1 and not state.n_asked
         if alone and pairs.stopped() is Stop.SEPARATED:  # it would be named without a call
             raise ConfigError(
@@ -245,12 +245,11 @@ class Study:
         async with followed_by_cell(self.standing):
             caps = less(self.budget, self._confirming.spent)
             if budget is not None:
-                now = self.standing()
-                caps = caps.with_room(now.spent, now.seconds, budget).within(caps)
+                caps = caps.with_room(run.ledger.spent, run.loop.seconds, budget).within(caps)
             if confirm and self.parts.kept_back:
                 await self._confirming.run(caps)
             else:
-                await self._run.run(caps)
+                await run.run(caps)
         standing = self.standing()
         if labels := self.parts.labels:
             self._check = await check_run(

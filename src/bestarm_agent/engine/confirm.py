@@ -154,8 +154,7 @@ def confirmation(second: RunState, winner: str, confidence: float) -> Confirmati
     told = told[: pending[0]] if len(pending) else told  # in the order of asking
     if not len(told):
         return None
-    scores = told["score"].astype(np.float64)
-    low, high = (np.nan_to_num(scores, nan=end) for end in (0.0, 1.0))  # of void pairs
+    low, high = (np.nan_to_num(told["score"], nan=end) for end in (0.0, 1.0))  # of void pairs
     mean = mean_of_new(low, high, size, _FIRST * (1.0 - _FIRST) ** row * (1.0 - confidence))
     void = int((told["state"] == State.VOID).sum())
     return Confirmation(winner, len(told) - void, void, mean, size, confidence)
@@ -173,7 +172,7 @@ def mean_of_new(low: FloatArray, high: FloatArray, n_planned: int, alpha: float)
 
 def widest(n_held: int, confidence: float) -> float:
     """Return half the width of the first winner's interval if half of its answers are right."""
-    halves = np.arange(n_held) % 2.0
+    halves = np.arange(n_held, dtype=np.float64) % 2.0
     found = mean_of_new(halves, halves, n_held, _FIRST * (1.0 - confidence))
     return (found.upper - found.lower) / 2
 
