@@ -29,7 +29,7 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.domain.values import Example, Outcome, Scored
+from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
@@ -516,7 +516,7 @@ class RunLoop:
         score = score_of(outcome, self._rules.failed_score)
         del self._pairs[seq]
         self._n_void += score is None
-        if isinstance(outcome, Scored):
+        if outcome.score is not None:
             self._slowest = max(self._slowest, outcome.seconds)
         self.record.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
 

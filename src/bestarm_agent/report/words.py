@@ -15,7 +15,7 @@ from math import ceil, floor, inf, isnan, log10
 from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Objective, ObjectiveSpec
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
-from bestarm_agent.domain.values import Scored, Vote
+from bestarm_agent.domain.values import Vote
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
@@ -835,10 +835,10 @@ def latest_verdicts(state: RunState, latest: Iterable[Told]) -> list[VerdictLine
     """Return the judgements of outcomes, the newest of which is first; none where a rule scores."""
     lines: list[VerdictLine] = []
     for told in latest:
-        if isinstance(told.outcome, Scored):
+        if (score := told.outcome.score) is not None:
             row, column, *_ = state.asks[told.seq].tolist()
             label, example = state.candidates[row].label, state.example_ids[column]
-            lines += [VerdictLine(label, example, vote, told.seq) for vote in told.outcome.votes]
+            lines += [VerdictLine(label, example, vote, told.seq) for vote in score.votes]
         if len(lines) >= _SHOWN_VERDICTS:
             break
     return lines[:_SHOWN_VERDICTS]

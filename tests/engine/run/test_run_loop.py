@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
-from bestarm_agent.domain.spend import Budget, RateLimits, Resource, Spend, Usage
-from bestarm_agent.domain.values import Reply, Request, Scored
+from bestarm_agent.domain.spend import Budget, RateLimits, Resource, Spend
+from bestarm_agent.domain.values import Outcome, Reply, Request, Score
 from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.loop import End, Rules
@@ -293,7 +293,7 @@ async def test_the_minutes_of_a_killed_sitting_count() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
 
     loop = await scene.open()
-    outcome = Scored(0.5, None, Usage(), Spend(), 1.0, "key", cached=False)
+    outcome = Outcome(Score(0.5), seconds=1.0)
     lost: list[Event] = [Asked(0, 0, 0, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
     for event in lost:
         loop.record.record(event, is_known=False)
