@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
-from benchmarks.docs.tables import table
 
 from bestarm_agent.cli.main import app
 
@@ -23,12 +22,18 @@ completes commands and options (`zsh_source`, `fish_source` elsewhere).
 _MANY = 3  # commands that have an option: it is explained once
 
 
+def items(found: Iterable[tuple[str, str]]) -> str:
+    """Return a list of names and what they mean."""
+    said = (f"- `{name}`: {text}".removesuffix(": ") for name, text in found)
+    return "\n".join(said).replace("``", "`").replace("None", "null") + "\n"
+
+
 def commands_page() -> str:
     """Return the page."""
     found = list(_commands("bestarm-agent", app, None))
     uses = Counter(row for _, command, context in found for row in _rows(command, context))
     common = {row for row, count in uses.items() if count >= _MANY}
-    listed = table(["option", "meaning"], sorted(common))
+    listed = items(sorted(common))
     head = f"{_HEAD}\n## Options that many commands have\n\n{listed}"
     return "\n".join([head, *(_section(*one, common) for one in found)])
 
@@ -47,7 +52,7 @@ def _commands(
 
 def _rows(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
     return [
-        (f"`{form}`", text)
+        (form, text)
         for parameter in command.get_params(context)
         if "--help" not in parameter.opts
         if (record := parameter.get_help_record(context))
@@ -64,9 +69,7 @@ def _section(
     about = "\n".join(line.strip() for line in (command.help or "").strip().splitlines())
     text = f"## {name.removeprefix('bestarm-agent ')}\n\n{about}\n\n```text\n{usage}\n```\n"
     if own:
-        text += "\n" + table(["option", "meaning"], own)
-    if also := [
-        form.split(",")[-1].split()[0].strip("`") for form, _ in rows if (form, _) in common
-    ]:
+        text += "\n" + items(own)
+    if also := [form.split(",")[-1].split()[0] for form, _ in rows if (form, _) in common]:
         text += f"\nAnd {', '.join(f'`{flag}`' for flag in also)}.\n"
     return text

@@ -18,9 +18,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     _DOCS / "study.schema.json": schema_text,
     _DOCS / "reference" / "commands.md": commands_page,
     _DOCS / "reference" / "study-keys.md": study_page,
-    _DOCS / "reference" / "json.md": lambda: result_page(
-        _DOCS / "reference" / "result.schema.json"
-    ),
+    _DOCS / "reference" / "json.md": result_page,
 }
 
 

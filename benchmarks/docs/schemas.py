@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, TypeAlias
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Any, TypeAlias, get_args, get_type_hints
 
-from benchmarks.docs.tables import table
+from benchmarks.docs.commands import items
 
+from bestarm_agent.cli.result_output import DERIVED, SCHEMA_VERSION
 from bestarm_agent.config.starter import study_schema
+from bestarm_agent.config.study import Constraint
+from bestarm_agent.domain.values import Candidate
+from bestarm_agent.engine.results.effects import AxisEffects
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.report.words import ENDINGS
 
 _Node: TypeAlias = Mapping[str, Any]
+
+_FIELD = re.compile(
+    r"    (?P<name>\w+)(?:: (?P<type>[^=#]+?))?(?: = (?P<value>[^#]*?))?(?:  # (?P<about>.*))?"
+)
+_ATTRIBUTE = re.compile(r"^ {8}(\w+): ((?:.|\n {12})*)", re.MULTILINE)
+_SHOWN = {"usd_nanos": "usd"}
+_JSON_HEAD = """## JSON
+
+`select`, `resume`, `show` and `demo` print one JSON object with `--json`: the attributes of the
+[Standing](#standing) of the run, as [Python](../python.md) has them, and those that follow here. A
+candidate is its label, id, model, name of the prompt, and parameters. A mean with its ends is
+`{value, lower, upper}`. What is not known, or has no end, is null, and so are dollars without a
+price. `schema_version` rises when a key goes away or changes its meaning; new keys may come at any
+time. Read `established` before you trust `winner`: a run that ended early names a best guess.
+"""
+_JSON_KEYS = {
+    "schema_version": f"{SCHEMA_VERSION}",
+    "said": "The result in one or two sentences.",
+    "report": "Path of the HTML report; null if none was written.",
+    "caps_passed": "Budgets that a server made the run exceed, a sentence each.",
+    "effects": "[AxisEffects](#axiseffects), the axis with the largest spread first.",
+}
 
 _STUDY_HEAD = """# Keys of the study file
 
@@ -19,102 +50,119 @@ All keys with their types, bounds and defaults, from the [JSON schema](../study.
 editors use. [The study file](../configuration.md) explains them, with a complete example.
 """
 _EXIT_CODES = {
-    0: "the winner is established at the confidence that was asked for, or the run ended as "
+    "0": "the winner is established at the confidence that was asked for, or the run ended as "
     "configured; a candidate is certified; no challenger of a `gate` is worse",
-    1: "an error",
-    2: "wrong usage or configuration",
-    3: "a confidence was asked for and is not reached: the budget ended, or the examples cannot "
+    "1": "an error",
+    "2": "wrong usage or configuration",
+    "3": "a confidence was asked for and is not reached: the budget ended, or the examples cannot "
     "tell the best apart; no candidate is certified; a `gate` left a challenger undecided",
-    4: "too many calls failed, or the first call to a model or the first judgement did; no pair "
+    "4": "too many calls failed, or the first call to a model or the first judgement did; no pair "
     "got a score; a cap was passed, since calls cost more than their provider said they could; a "
     "model of `try` got no score",
-    5: "`gate`: a challenger is worse than the baseline, over all examples or with `--by` on a "
+    "5": "`gate`: a challenger is worse than the baseline, over all examples or with `--by` on a "
     "slice; with `--improve`, not better",
-    130: "interrupted; `bestarm-agent resume` goes on",
+    "130": "interrupted; `bestarm-agent resume` goes on",
 }
 _BOUNDS = {
-    "minimum": "≥ {}",
-    "exclusiveMinimum": "> {}",
-    "maximum": "≤ {}",
-    "exclusiveMaximum": "< {}",
+    "minimum": "≥{}",
+    "exclusiveMinimum": ">{}",
+    "maximum": "≤{}",
+    "exclusiveMaximum": "<{}",
 }
 
 
 def study_page() -> str:
     """Return the page of the study's keys."""
-    return _page(_STUDY_HEAD, study_schema())
-
-
-def result_page(schema: Path) -> str:
-    """Return the page of the result that ``--json`` prints."""
-    loaded = json.loads(schema.read_text(encoding="utf-8"))
-    codes = table(["code", "meaning"], [(str(code), what) for code, what in _EXIT_CODES.items()])
-    head = f"# Exit codes and --json\n\n## Exit codes\n\n{codes}\n## JSON\n"
-    return _page(f"{head}\n{loaded['description']}\n", loaded)
-
-
-def _page(head: str, schema: _Node) -> str:
-    known = schema["$defs"]
-    sections = [f"## Top level\n\n{_keys(schema, known)}"]
+    schema = study_schema()
+    known, sections = schema["$defs"], [f"## Top level\n\n{_keys(schema, schema['$defs'])}"]
     for name, node in known.items():
-        about = _about(node, known)
-        sections += [f"## {name}\n\n{about}\n\n{_keys(form, known)}" for form in _objects(node)]
-    return "\n".join([head, *sections])
+        forms = [form for form in (node, *node.get("anyOf", ())) if "properties" in form]
+        sections += [
+            f"## {name}\n\n{_about(node, known)}\n\n{_keys(form, known)}" for form in forms
+        ]
+    return "\n".join([_STUDY_HEAD, *sections])
 
 
-def _objects(node: _Node) -> list[_Node]:
-    """Return the forms of a definition that are objects with known keys."""
-    return [form for form in (node, *node.get("anyOf", ())) if "properties" in form]
+def result_page() -> str:
+    """Return the page of the result that ``--json`` prints: the fields of its parts."""
+    derived = [(name, _summary(getattr(Standing, name))) for name in DERIVED]
+    parts = [*_parts(Standing, {}), *_parts(AxisEffects, {})]
+    return "\n".join(
+        [
+            f"# Exit codes and --json\n\n## Exit codes\n\n{items(_EXIT_CODES.items())}",
+            f"{_JSON_HEAD}\n{items([*_JSON_KEYS.items(), *derived])}",
+            *(f"## {part.__name__}\n\n{_summary(part)}\n\n{_fields(part)}" for part in parts),
+            f"## Ends\n\nThe values of `end`.\n\n{items(ENDINGS.items())}",
+        ]
+    )
+
+
+def _parts(kind: Any, found: dict[type, None]) -> dict[type, None]:  # noqa: ANN401 - a type
+    """Add a type of our own, and those of its fields, in their order."""
+    is_own = is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Enum))
+    if is_own and kind not in (*found, Candidate, Constraint):
+        found[kind] = None
+        for hint in get_type_hints(kind).values() if is_dataclass(kind) else ():
+            _parts(hint, found)
+    for inner in get_args(kind):
+        _parts(inner, found)
+    return found
+
+
+def _summary(documented: object) -> str:
+    """Return the first paragraph of a docstring, as a noun."""
+    text = " ".join((documented.__doc__ or "").partition("\n\n")[0].split())
+    return text.removeprefix("Return ").replace("``", "`")
+
+
+def _fields(kind: type) -> str:
+    """List the fields of a dataclass, or the values of an enumeration, as its comments do."""
+    found, before, about = [], "", dict(_ATTRIBUTE.findall(kind.__doc__ or ""))
+    links = {one.__name__: f"[{one.__name__}](#{one.__name__.lower()})" for one in _parts(kind, {})}
+    for line in inspect.getsource(kind).partition('"""\n\n')[2].split("\n\n")[0].splitlines():
+        if (match := _FIELD.fullmatch(line)) is None:
+            before += f"{line.strip(' #')} "
+            continue
+        name, hint, comment = match["name"], match["type"] or "", match["about"]
+        text = before + (comment or " ".join(about.get(name, "").split()))
+        linked = [links[one] for one in re.findall(r"\w+", hint) if one in links]
+        key = _SHOWN.get(name, name) if hint else match["value"].strip('"')
+        found.append((key, "; ".join(filter(None, (*linked, text.strip())))))
+        before = ""
+    return items(found)
 
 
 def _keys(node: _Node, known: _Node) -> str:
-    required = node.get("required", ())
-    rows = [
-        (f"`{key}`", _type(value), _default(value, required=key in required), _about(value, known))
-        for key, value in node["properties"].items()
-        if key != "$schema"
-    ]
-    if any(default.startswith("`") for _, _, default, _ in rows):
-        return table(["key", "type", "default", "meaning"], rows)
-    return table(["key", "type", "meaning"], [(key, kind, about) for key, kind, _, about in rows])
+    found = []
+    for key, value in node["properties"].items():
+        default = value.get("default")
+        said = "" if default in (None, [], {}) else f", default `{json.dumps(default)}`"
+        said = ", required" if key in node.get("required", ()) else said
+        if key != "$schema":
+            found.append((key, f"{_type(value)}{said}. {_about(value, known)}"))
+    return items(found)
 
 
 def _about(node: _Node, known: _Node) -> str:
     """Return the description of a value, or else of the definition that it refers to."""
     if "$ref" in node and "description" not in node:
-        return _about(known[_name(node)], known)
+        return _about(known[node["$ref"].rpartition("/")[2]], known)
     text: str = node.get("description", "")
-    return text.replace("``", "`")
-
-
-def _name(node: _Node) -> str:
-    name: str = node["$ref"].rpartition("/")[2]
-    return name
-
-
-def _default(node: _Node, *, required: bool) -> str:
-    default = node.get("default")
-    return "required" if required else "" if default is None else f"`{json.dumps(default)}`"
+    return text
 
 
 def _type(node: _Node) -> str:
     """Return the type of a value, as people say it."""
     if "$ref" in node:
-        name = _name(node)
+        name = node["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})" if name != "JsonValue" else "any"
-    if forms := node.get("anyOf") or node.get("oneOf"):
+    if forms := node.get("anyOf"):
         kinds = [_type(form) for form in forms if form.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
-    if "const" in node or "enum" in node:
-        values = node.get("enum", [node.get("const")])
-        return ", ".join(f"`{json.dumps(value)}`" for value in values)
+    if values := node.get("enum"):
+        return ", ".join(f"`{value}`" for value in values)
     if node.get("type") == "array":
         return f"list of {_type(node.get('items', {}))}"
-    return _simple(node)
-
-
-def _simple(node: _Node) -> str:
     bounds = [form.format(node[key]) for key, form in _BOUNDS.items() if key in node]
-    kind = node.get("type", "any")
-    kinds = " or ".join(kind) if isinstance(kind, list) else kind
-    return " ".join([kinds.replace("object", "mapping"), ", ".join(bounds)]).strip()
+    kind = node.get("type", "any").replace("object", "mapping").replace("string", "text")
+    return " ".join([kind, *bounds])

@@ -46,7 +46,7 @@ def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     found = json.loads(done.out)
     assert found["certified"][0] == "c5"
     assert found["chosen"] in {"c5", "c4", "c3", "c2"}
-    assert found["ended"] == "verdict"
+    assert found["end"] == "verdict"
     assert found["spent"]["pulls"] < 6 * 400
     assert found["candidates"][-1]["verdict"] in {"refuted", "undecided"}
     assert found["labels"] <= 200
@@ -97,7 +97,7 @@ def test_a_budget_that_ends_early_is_said(
     assert done.code == 3
     assert "The run ended before the last verdict was in" in done.out
     more = invoke(capsys, "resume", "--budget-pulls", "2000", "-q", "--json", folder=tmp_path)
-    assert json.loads(more.out)["ended"] == "verdict"
+    assert json.loads(more.out)["end"] == "verdict"
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_a_correction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     found = json.loads(certify(capsys, tmp_path, *asked).out)
     assert found["correction"] == "bonferroni"
     assert found["candidates"][0]["name"] == "c0"
-    assert found["ended"] == "verdict"
+    assert found["end"] == "verdict"
     assert found["chosen"] in {"c5", "c4", "c3", "c2"}
     shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
     for key in ("chosen", "certified", "labels", "candidates", "alternatives"):

@@ -89,7 +89,7 @@ def test_certify_killed_and_resumed(folder: Path, capsys: pytest.CaptureFixture[
     done = invoke(capsys, "resume", "--store", store, "--json", "--quiet", folder=folder)
     assert done.code == 0, done.err
     resumed = json.loads(done.out)
-    assert (resumed["chosen"], resumed["ended"]) == ("sum-llama-113k", "verdict")
+    assert (resumed["chosen"], resumed["end"]) == ("sum-llama-113k", "verdict")
 
     whole = invoke(
         capsys, "certify", "-c", "study.json", *ASKED, "--store", store, "--json", "-q",
@@ -97,7 +97,7 @@ def test_certify_killed_and_resumed(folder: Path, capsys: pytest.CaptureFixture[
     )  # fmt: skip
     undisturbed = json.loads(whole.out)
     assert verdicts(resumed) == verdicts(undisturbed)
-    assert undisturbed["run"] != resumed["run"]
+    assert undisturbed["run_id"] != resumed["run_id"]
     assert undisturbed["labels"] < 120
 
     shown = invoke(capsys, "show", "--store", store, folder=folder)

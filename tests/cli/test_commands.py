@@ -61,7 +61,7 @@ def test_select_as_json_is_one_object_on_stdout(tmp_path: Path, capsys: Capsys) 
     done = select(capsys, tmp_path, "--json", "--seed", "3", "--budget-pulls", "60")
     result = json.loads(done.out)
     assert (result["asked"], result["told"], result["grid"]) == (60, 60, 240)
-    assert result["best"]["label"] == result["candidates"][0]["label"]
+    assert result["best"] == result["rows"][0]
     assert result["guarantee"] == "anytime-valid"
     assert done.err == ""
 
@@ -177,15 +177,15 @@ def test_certify_wants_to_know_what_is_good_enough(tmp_path: Path, capsys: Capsy
 def test_list_show_and_report(tmp_path: Path, capsys: Capsys) -> None:
     selected = json.loads(select(capsys, tmp_path, "--json", "--budget-pulls", "50").out)
     listed = json.loads(invoke(capsys, "list", "--json", folder=tmp_path).out)
-    assert [(run["id"], run["told"], run["ended"]) for run in listed] == [
-        (selected["run"], 50, "budget")
+    assert [(run["id"], run["n_told"], run["stopped"]) for run in listed] == [
+        (selected["run_id"], 50, "budget")
     ]
-    assert selected["run"] in invoke(capsys, "list", folder=tmp_path).out
+    assert selected["run_id"] in invoke(capsys, "list", folder=tmp_path).out
     shown = json.loads(invoke(capsys, "show", "recorded", "--json", folder=tmp_path).out)
-    assert shown["candidates"] == selected["candidates"]
+    assert shown["rows"] == selected["rows"]
     page = tmp_path / "page.html"
     assert invoke(capsys, "report", "--out", page, folder=tmp_path).out.strip() == str(page)
-    assert selected["best"]["label"] in page.read_text()
+    assert selected["best"]["candidate"]["label"] in page.read_text()
 
 
 def test_export_keeps_missing_cells_empty(tmp_path: Path, capsys: Capsys) -> None:

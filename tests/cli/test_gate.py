@@ -215,9 +215,9 @@ def test_a_section_of_the_study_is_heeded_by_gate_alone(
     study(tmp_path, [RIGHT, HALF], {"gate": {"baseline": "c0", "margin": 0.1}})
     assert gate(capsys, tmp_path, "--margin", "0.05").code == 5
     done = invoke(capsys, "select", "study.json", "-q", "--json", folder=tmp_path)
-    assert json.loads(done.out)["best"]["label"] == "c0"
+    assert json.loads(done.out)["best"]["candidate"]["label"] == "c0"
     shown = invoke(capsys, "show", "--json", folder=tmp_path)
-    assert json.loads(shown.out)["best"]["label"] == "c0"
+    assert json.loads(shown.out)["best"]["candidate"]["label"] == "c0"
 
 
 def test_reports_show_no_interval_that_nothing_bounds(

@@ -43,7 +43,7 @@ def test_a_run_stops_at_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> N
     path = write_study(tmp_path, n_examples=200, changes={"selector": "racing"})
     flags = ("--json", "--confidence", "0.9", "--set", "stop.within=0.15")
     found = json.loads(invoke(capsys, "select", "-c", path, *flags, folder=tmp_path).out)
-    assert (found["ended"], found["established"], found["separated"]) == ("within", True, False)
+    assert (found["end"], found["established"], found["separated"]) == ("within", True, False)
     assert found["margin"] <= found["within"] == 0.15
     assert "is within 0.15 of the best on your 200 examples (90%)" in found["said"]
 
@@ -97,19 +97,20 @@ def test_the_json_tells_prices_accounts_and_reservations(tmp_path: Path, capsys:
     done = select(capsys, tmp_path, *aimed("cheapest-within-epsilon"), "--json")
     result = json.loads(done.out)
     objective = result["objective"]
-    assert objective["name"] == "cheapest-within-epsilon"
+    assert objective["spec"]["name"] == "cheapest-within-epsilon"
     assert result["established"] == objective["established"]
-    assert objective["answer"] in {row["label"] for row in result["candidates"]}
-    by_label = {row["label"]: row for row in result["candidates"]}
+    by_label = {row["candidate"]["label"]: row for row in result["rows"]}
+    assert objective["answer"] == result["winner"] in by_label.values()
     for i, price in enumerate(USD):
         row = by_label[f"c{i}"]
         assert row["price_source"] == "recording"
-        assert row["price_per_1k_calls"]["mean"] == pytest.approx(1000 * price)
-    spent = sum(line["usd"] for line in result["accounts"])
+        assert row["price"]["value"] == pytest.approx(1000 * price)
+    spent = sum(line["spend"]["usd"] for line in result["costs"])
     assert spent == pytest.approx(result["spent"]["usd"])
     reservations = result["reservations"]
-    assert reservations["difference"]["calls"] == 0
-    assert reservations["difference"]["usd"] == 0
+    for name in ("calls", "usd"):
+        back = reservations["settled"][name] + reservations["refunded"][name]
+        assert back == pytest.approx(reservations["reserved"][name])
     assert reservations["settled"]["calls"] == result["spent"]["calls"]
 
 
@@ -119,7 +120,7 @@ def test_show_and_report_know_the_objective_too(tmp_path: Path, capsys: Capsys) 
     store = ("--store", "runs/runs.sqlite")
     shown = invoke(capsys, "show", "--json", *store, folder=tmp_path)
     live, stored = json.loads(ended.out), json.loads(shown.out)
-    for key in ("objective", "winner", "established", "accounts", "reservations", "candidates"):
+    for key in ("objective", "winner", "established", "costs", "reservations", "rows"):
         assert stored[key] == live[key], key
 
 
@@ -147,5 +148,5 @@ def test_wrong_flags_are_usage_errors(
 
 def test_working_per_dollar_by_a_flag(tmp_path: Path, capsys: Capsys) -> None:
     done = select(capsys, tmp_path, "--set", "selector.per=dollar", "--budget-usd", "0.2", "--json")
-    rows = {row["label"]: row for row in json.loads(done.out)["candidates"]}
+    rows = {row["candidate"]["label"]: row for row in json.loads(done.out)["rows"]}
     assert rows["c0"]["n"] > rows["c5"]["n"]

@@ -184,9 +184,7 @@ def test_states_are_words_with_marks_and_one_vocabulary() -> None:
     assert states[LABELS[2]] == "– beaten"
     assert states[LABELS[3]] == "× cannot be called"
     assert states[LABELS[4]] == "○ open"
-    named = {
-        row["state"] for row in cast(list[dict[str, object]], standing_json(standing)["candidates"])
-    }
+    named = {row["status"] for row in standing_json(standing)["rows"]}
     assert named == {"best so far", "open", "beaten", "cannot be called"}
 
 
@@ -208,8 +206,8 @@ def test_right_answers_are_counted_and_graded_scores_averaged() -> None:
     graded = standing_with(["a"], [[0.5, 1.0, 0.25, 1.0]])
     assert graded.graded
     assert seen(graded.rows[0], graded=True) == ".69 (4)"
-    row = cast(list[dict[str, object]], standing_json(right)["candidates"])[0]
-    assert (row["right"], row["n"]) == (13.0, 14)
+    row = standing_json(right)["rows"][0]
+    assert (row["total"], row["n"]) == (13.0, 14)
     assert row["estimate"] == right.rows[0].estimate
 
 

@@ -44,7 +44,7 @@ def test_edits_change_nothing(tmp_path: Path, capsys: Capsys) -> None:
     assert (done.code, done.err) == (0, "")
     shown = json.loads(done.out)
     assert shown["asked"] == 12 + 9
-    assert {row["label"] for row in shown["candidates"]} == {"c0", "c1", "c2"}
+    assert {row["candidate"]["label"] for row in shown["rows"]} == {"c0", "c1", "c2"}
     path.unlink()
     assert resume(tmp_path, capsys, "--budget-pulls", "1").code == 0, "a file that is gone is fine"
 

@@ -25,12 +25,12 @@ def begin(folder: Path, capsys: Capsys, name: str = "study", **changes: Any) -> 
         capsys, "select", f"{name}.yaml", "-q", "--json", "--budget-pulls", "4", folder=folder
     )
     assert done.code == 0, done.err
-    return str(json.loads(done.out)["run"])
+    return str(json.loads(done.out)["run_id"])
 
 
 def shown(done: Done) -> str:
     assert done.code == 0, done.err
-    return str(json.loads(done.out)["run"])
+    return str(json.loads(done.out)["run_id"])
 
 
 @pytest.mark.slow

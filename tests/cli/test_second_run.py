@@ -45,10 +45,10 @@ def test_a_second_run_learns_from_the_first(tmp_path: Path, capsys: Capsys) -> N
     pulse: dict[str, Any] = {"name": "pulse", "params": {"batch": 8}}
     second = write_study(tmp_path / "second.json", [0.1], pulse)
     again = invoke(
-        capsys, "select", "-c", second, "--history", learned["run"], "--json", folder=tmp_path
+        capsys, "select", "-c", second, "--history", learned["run_id"], "--json", folder=tmp_path
     )
     assert again.code == 0, again.err
     assert f"history: 8 candidates on {N} of the {N} examples" in " ".join(again.err.split())
     found = json.loads(again.out)
     assert found["selector"] == "pulse"
-    assert found["best"]["label"] == "sum-llama-113k/plain"
+    assert found["best"]["candidate"]["label"] == "sum-llama-113k/plain"

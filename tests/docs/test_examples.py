@@ -202,7 +202,7 @@ def test_a_function_proposes_the_prompt_that_wins(starter: Path, capsys: Capture
     [line] = re.findall(r"^bestarm-agent (optimize prompts.*)$", PYTHON, re.MULTILINE)
     done = invoke(capsys, *line.split(), "--quiet", "--json", folder=starter)
     assert done.code == 0, done.err
-    assert json.loads(done.out)["winner"]["label"] in ("round1-1", "round1-2")
+    assert json.loads(done.out)["winner"]["candidate"]["label"] in ("round1-1", "round1-2")
     assert "its name only" in (starter / "best.jinja").read_text(encoding="utf-8")
 
 

@@ -1,19 +1,18 @@
-"""The reference pages are those of the code, and ``--json`` is what its schema says."""
+"""The reference pages are those of the code, and name every key of ``--json``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 from benchmarks.docs.generate import PAGES, ROOT
 
 from bestarm_agent.config.starter import write_starter
 from tests.support.commands import invoke
 
-RESULT = ROOT / "docs" / "reference" / "result.schema.json"
+PAGE = ROOT / "docs" / "reference" / "json.md"
+CANDIDATE = {"id", "model", "prompt", "params", "value"}  # said in the first paragraph
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -23,21 +22,19 @@ def test_a_page_is_up_to_date(path: Path) -> None:
     )
 
 
-def closed(node: object) -> None:
-    """Let the objects of a schema have no other keys than those that it lists."""
+def keys_of(node: object) -> set[str]:
+    """Return the keys of all objects in a JSON value, but for the user's own below ``params``."""
     if isinstance(node, dict):
-        if "properties" in node:
-            node["additionalProperties"] = False
-        for value in node.values():
-            closed(value)
+        found = (keys_of(value) for key, value in node.items() if key not in ("params", "spec"))
+        return set(node).union(*found)
+    return set().union(*map(keys_of, node)) if isinstance(node, list) else set()
 
 
 @pytest.mark.slow
-def test_the_output_of_json_has_exactly_the_documented_keys(
+def test_every_key_of_json_is_documented(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    schema: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))
-    closed(schema)
+    page = PAGE.read_text(encoding="utf-8")
     study = tmp_path / "study.yaml"
     write_starter(study)
     answers = tmp_path / "answers.csv"
@@ -48,6 +45,7 @@ def test_the_output_of_json_has_exactly_the_documented_keys(
             capsys, "select", study, "--json", "--quiet", "--set", f"objective={objective}"
         )
         assert ran.code in (0, 3), ran.err
-        jsonschema.validate(json.loads(ran.out), schema)
         shown = invoke(capsys, "show", "--json", "--store", tmp_path / "runs" / "runs.sqlite")
-        jsonschema.validate(json.loads(shown.out), schema)
+        for found in map(json.loads, (ran.out, shown.out)):
+            assert {"rows", "spent", "usd", "lower", "label"} <= keys_of(found)
+            assert not {key for key in keys_of(found) - CANDIDATE if f"- `{key}`" not in page}

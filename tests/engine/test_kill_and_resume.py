@@ -95,7 +95,7 @@ def kill_and_resume(folder: Path, in_flight: int, kills: int) -> Path:
     store = folder / "runs" / STORE_FILE
     rng = KeyedRandom(in_flight, "kills").at(0)
     moments = sorted(int(m) for m in rng.choice(PULLS - 1, size=kills, replace=False) + 1)
-    arguments: list[str | Path] = ["select", "--candidates", path, "--in-flight", str(in_flight)]
+    arguments: list[str | Path] = ["select", path, "--set", f"limits.in_flight={in_flight}"]
     arguments += ["--budget-pulls", str(PULLS)]
     purchases: list[tuple[set[str | None], int]] = []
     for moment in moments:
@@ -140,7 +140,7 @@ def test_kills_lose_nothing(tmp_path: Path, in_flight: int, kills: int) -> None:
         undisturbed = tmp_path / "undisturbed"
         path = write_study(undisturbed, n_candidates=5)
         subprocess.run(
-            command("select", "-c", path, "--in-flight", "1", "--budget-pulls", str(PULLS), "-q"),
+            command("select", path, "--set", "limits.in_flight=1", "--budget-pulls", str(PULLS)),
             cwd=undisturbed,
             check=True,
             stdout=subprocess.DEVNULL,

@@ -67,4 +67,4 @@ def test_processes_that_share_a_store_buy_every_reply_once(tmp_path: Path) -> No
     assert sent.total() == N_EXAMPLES, "every request was sent once"
     assert [result["told"] for result in results] == [N_EXAMPLES] * N_PROCESSES
     assert sum(result["spent"]["calls"] for result in results) == N_EXAMPLES
-    assert all(result["best"]["right"] == N_EXAMPLES for result in results)
+    assert all(result["best"]["total"] == N_EXAMPLES for result in results)

@@ -47,7 +47,7 @@ def test_reflection_proposes_and_the_rule_decides(
     assert done.code == 0, done.err
     shown = json.loads(done.out)
     n_asked = sum(isinstance(event, ProposerCalled) for event in events_of(path)) // 2
-    assert {line["what"]: line["calls"] for line in shown["accounts"]}[
+    assert {line["what"]: line["spend"]["calls"] for line in shown["costs"]}[
         "proposing prompts"
     ] == n_asked
     assert shown["spent"]["pulls"] == sum(isinstance(e, Asked) for e in events_of(path)) <= 100

@@ -63,13 +63,13 @@ def test_the_command_charges_and_shows_what_the_proposer_asked(
     assert done.code == 0, done.err
     shown = json.loads(done.out)
     calls = calls_of(path)
-    lines = {line["what"]: line["calls"] for line in shown["accounts"]}
+    lines = {line["what"]: line["spend"]["calls"] for line in shown["costs"]}
     n_asked = len(calls) // 2
     assert [call.at_most for call in calls] == [True, False] * n_asked
     assert {call.cost.calls for call in calls} == {1}
     assert lines["proposing prompts"] == n_asked > 0
     assert sum(lines.values()) == shown["spent"]["calls"] <= 100
-    assert shown["winner"]["label"].startswith("round")
+    assert shown["winner"]["candidate"]["label"].startswith("round")
 
 
 def test_asking_ends_with_the_budget_and_the_rounds_with_it(tmp_path: Path) -> None:

@@ -127,16 +127,17 @@ def test_the_winner_is_confirmed_once_on_examples_that_no_proposer_saw(tmp_path:
         seen.update(pair.example for pair in feedback.wrong)
         return explain(feedback)
 
-    path = write_study(tmp_path, confirm={"share": "30%"})
+    path = write_study(tmp_path, confirm={"share": "30%", "baseline": "empty"})
     standing, _ = optimized(path, propose)
     late = asyncio.run(Archive(store_of(path)).state(f"{standing.run_id}.confirm"))
     found = standing.confirmation
     assert found is not None
     assert found.is_complete
-    assert found.label.startswith("round")
+    assert found.winner is not None
+    assert found.winner.label.startswith("round")
     assert len(late.example_ids) == 9
-    assert late.n_told == 9
-    assert standing.spent.pulls + 9 <= 100
+    assert late.n_told == 18
+    assert standing.spent.pulls + 18 <= 100
 
     assert seen
     assert not seen & set(late.example_ids)
@@ -272,11 +273,11 @@ def test_the_command_optimizes_and_resume_goes_on_with_what_joined(
     flags = ("--proposer", "proposer:propose", "--rounds", "3", "--quiet", "--json")
     done = invoke(capsys, "optimize", path, *flags, folder=tmp_path)
     assert done.code == 0, done.err
-    assert json.loads(done.out)["winner"]["label"].startswith("round")
+    assert json.loads(done.out)["winner"]["candidate"]["label"].startswith("round")
     joined = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
     assert len(joined) > 1
     again = invoke(capsys, "resume", "--budget-pulls", "20", "--quiet", "--json", folder=tmp_path)
-    assert json.loads(again.out)["winner"]["label"].startswith("round")
+    assert json.loads(again.out)["winner"]["candidate"]["label"].startswith("round")
     after = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
     assert after == joined
 

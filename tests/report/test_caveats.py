@@ -61,7 +61,7 @@ def test_voids_that_could_change_the_winner_are_said() -> None:
         )
     ]
     assert "likely" not in first_line(standing)
-    assert standing_json(standing)["provisional"] is True
+    assert standing_json(standing)["is_provisional"] is True
 
 
 def test_voids_that_cannot_change_the_winner_leave_the_probability() -> None:
@@ -128,7 +128,7 @@ def test_an_unknown_price_is_never_a_zero(
     assert "$0" not in planned.out
     found = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
     assert found["spent"]["usd"] is None
-    assert {row["usd"] for row in found["candidates"]} == {None}
+    assert {row["spend"]["usd"] for row in found["rows"]} == {None}
     page = next((tmp_path / "runs").glob("*.html")).read_text(encoding="utf-8")
     assert "$0" not in page
     assert "unknown" in page

@@ -86,8 +86,8 @@ def test_the_command_prints_the_margin(tmp_path: Path, capsys: pytest.CaptureFix
         capsys, "select", "-c", path, "--quiet", "--json", "--budget-pulls", "480", folder=tmp_path
     )
     result = json.loads(done.out)
-    low = result["best"]["interval"][0]
-    rivals = [row for row in result["candidates"][1:] if row["state"] == "open"]
-    assert 0 < result["margin"] <= max(row["interval"][1] for row in rivals) - low
+    low = result["best"]["lower"]
+    rivals = [row for row in result["rows"][1:] if row["status"] == "open"]
+    assert 0 < result["margin"] <= max(row["upper"] for row in rivals) - low
     margin = f"at most .{-int(-1000 * result['margin'] // 1):03}"
     assert f"{margin} better" in result["said"] or f"{margin} behind the best" in result["said"]

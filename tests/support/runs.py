@@ -12,11 +12,12 @@ from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import (
     Candidate,
     Example,
-    Outcome,
+    Failed,
     PromptTemplate,
     Reply,
     Request,
     Score,
+    Scored,
     Vote,
 )
 from bestarm_agent.engine.call import Model, ProviderClient, ReplyCache, RetryPolicy
@@ -256,7 +257,7 @@ class Scene:
         )
         return make_selector(self.selector, problem)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[Scored | Failed]:
         """Return the outcomes that the log holds."""
         return outcomes_in(self.store, "scene")
 

@@ -92,8 +92,7 @@ app = _group(
         ),
         _command(
             "run:select",
-            f"{_STUDY} selector history confidence aim confirm {_CAPS} seed in_flight {_CALLS} "
-            "quiet",
+            f"{_STUDY} selector history confidence aim confirm {_CAPS} seed {_CALLS} quiet",
             """Find the best candidate from a small part of the calls.""",
         ),
         _command(

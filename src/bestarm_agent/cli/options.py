@@ -113,7 +113,6 @@ OPTIONS: Mapping[str, Option] = {
     "budget_tokens": Option("Tokens.", int, "budget.tokens"),
     "budget_minutes": Option("Wall-clock minutes.", float, "budget.minutes"),
     "seed": Option("Seed of all random choices.", int, "selector.seed"),
-    "in_flight": Option("Calls at once.", int, "limits.in_flight"),
     "proposer": Option(
         "Function that proposes prompts, as module:function, or gepa.", key="optimize.proposer"
     ),

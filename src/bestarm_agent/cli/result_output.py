@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from bestarm_agent.cli.output import (
     Column,
@@ -17,24 +16,15 @@ from bestarm_agent.cli.output import (
     stdout_console,
 )
 from bestarm_agent.cli.progress import CandidateTable
-from bestarm_agent.config.study import Objective
-from bestarm_agent.domain.spend import Reservations, Spend, usd
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
-from bestarm_agent.engine.results.standing import (
-    FailureLine,
-    ObjectiveResult,
-    Row,
-    RowLimit,
-    Standing,
-)
+from bestarm_agent.engine.results.effects import axis_effects
+from bestarm_agent.engine.results.standing import FailureLine, ObjectiveResult, Standing
 from bestarm_agent.errors import counted
 from bestarm_agent.report.words import (
     budget_line,
     caveat,
     caveat_lines,
-    confirmation_json,
     duration,
     effects_line,
     ending,
@@ -42,21 +32,20 @@ from bestarm_agent.report.words import (
     hidden_line,
     limit_text,
     measures_line,
-    new_examples_json,
     number_lines,
     objective_text,
     passed_caps,
     placed,
+    plain,
     problem_lines,
     safe,
     shortened,
-    slices_json,
     weakest_line,
     what_next,
 )
-from bestarm_agent.stats.agreement import Measure
 
-SCHEMA_VERSION = 1  # of the JSON object; docs/reference/result.schema.json describes it
+SCHEMA_VERSION = 2  # of the JSON object, which docs/reference/json.md describes
+DERIVED = ("best", "winner", "established", "is_provisional", "priced", "grid", "share")
 _SHOWN_ROWS = 5  # with the lines below them, a screen
 _SHOWN_FAILURES = 3  # kinds
 _MESSAGE = 120  # characters of a message
@@ -148,136 +137,16 @@ def _objective_lines(result: ObjectiveResult, *, graded: bool) -> list[str]:
     return lines + [f"Limit:     {limit_text(one)}" for one in result.answer.limits]
 
 
-def standing_json(standing: Standing, report: Path | None = None) -> dict[str, object]:
-    """Return a standing as a JSON object."""
-    spent = standing.spent
+def standing_json(standing: Standing, report: Path | None = None) -> dict[str, Any]:
+    """Return a standing as a JSON object: its attributes, and what is worked out from them."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "run": standing.run_id,
-        "name": standing.name,
-        "ended": standing.end,
-        "best": _row_json(standing.best),
-        "winner": _row_json(standing.winner),
-        "new_examples": new_examples_json(standing),
-        "confirmed": confirmation_json(standing),
-        "objective": _objective_json(standing.objective),
-        "established": standing.established,
-        "runner_up": _row_json(standing.runner_up),
-        "separated": standing.separated,
-        "margin": standing.margin,
-        "within": standing.within,
-        "provisional": standing.is_provisional,
-        "caps_passed": passed_caps(standing),
-        "confidence": standing.confidence,
-        "guarantee": standing.guarantee.value,
         "said": first_line(standing),
-        "selector": standing.selector,
-        "asked": standing.asked,
-        "told": standing.told,
-        "graded": standing.graded,
-        "grid": standing.grid,
-        "share": standing.share,
-        "spent": {
-            "pulls": spent.pulls,
-            "calls": spent.calls,
-            "tokens": spent.tokens,
-            "usd": _usd(spent, priced=standing.priced),
-            "worker_seconds": spent.gpu_seconds,
-            "seconds": standing.seconds,
-        },
-        "slices": slices_json(standing),
-        "effects": [_effects_json(axis) for axis in axis_effects(standing)],
-        "accounts": [
-            {"what": line.what, **_spend_json(line.spend, priced=line.priced)}
-            for line in standing.costs
-        ],
-        "reservations": _reservations_json(standing.reservations, priced=standing.priced),
         "report": None if report is None else str(report),
-        "candidates": [_row_json(row) for row in standing.rows],
-    }
-
-
-def _usd(spend: Spend, *, priced: bool) -> float | None:
-    return usd(spend.usd_nanos) if priced else None
-
-
-def _spend_json(spend: Spend, *, priced: bool) -> dict[str, object]:
-    return {
-        "pulls": spend.pulls,
-        "calls": spend.calls,
-        "tokens": spend.tokens,
-        "usd": _usd(spend, priced=priced),
-        "worker_seconds": spend.gpu_seconds,
-    }
-
-
-def _reservations_json(reservations: Reservations, *, priced: bool) -> dict[str, object]:
-    parts = ("reserved", "settled", "refunded", "overrun", "charged", "difference")
-    return {part: _spend_json(getattr(reservations, part), priced=priced) for part in parts}
-
-
-def _objective_json(result: ObjectiveResult | None) -> dict[str, object]:
-    if result is None:
-        return {"name": Objective.BEST.value}
-    return {
-        **result.spec.model_dump(mode="json", exclude_none=True),
-        "answer": None if result.answer is None else result.answer.candidate.label,
-        "established": result.established,
-        "margin": result.margin,
-        "confidence": result.confidence,
-    }
-
-
-def _effects_json(axis: AxisEffects) -> dict[str, object]:
-    levels = [
-        {
-            "level": one.level,
-            "candidates": one.candidates,
-            "effect": one.effect.value,
-            "lower": one.effect.lower,
-            "upper": one.effect.upper,
-        }
-        for one in axis.levels
-    ]
-    return {"axis": axis.axis, "levels": levels}
-
-
-def _measure_json(found: Measure) -> dict[str, object]:
-    value, lower, upper = (end if isfinite(end) else None for end in found)
-    return {"mean": value, "interval": [lower, upper]}
-
-
-def _limit_json(found: RowLimit) -> dict[str, object]:
-    shown = {"limit": found.constraint.text, "state": found.state.value}
-    return {**shown, **_measure_json(found.mean)}
-
-
-def _row_json(row: Row | None) -> dict[str, object] | None:
-    if row is None:
-        return None
-    return {
-        "label": row.candidate.label,
-        "id": row.candidate.id,
-        "state": row.status.value,
-        "n": row.n,
-        "right": row.total,
-        "estimate": row.estimate,
-        "interval": [row.lower, row.upper],
-        "pending": row.pending,
-        "void_bounds": row.void_bounds,
-        "failed": row.failed,
-        "void": row.void,
-        "usd": _usd(row.spend, priced=row.priced),
-        "tokens": row.spend.tokens,
-        "calls": row.spend.calls,
-        "seconds_per_call": row.seconds,
-        "latency": None if row.latency is None else asdict(row.latency),
-        "problem": row.problem,
-        "price_per_1k_calls": None if row.price is None else _measure_json(row.price),
-        "limits": [_limit_json(one) for one in row.limits],
-        "output_tokens_mean": row.output_tokens,
-        "measures": [asdict(one) for one in row.measures],
-        "price_source": row.price_source,
+        **plain(standing),
+        **{name: plain(getattr(standing, name)) for name in DERIVED},
+        "caps_passed": passed_caps(standing),
+        "effects": plain(axis_effects(standing)),
     }
 
 

@@ -19,7 +19,7 @@ from bestarm_agent.cli.stores import default_store, default_stores, find_run
 from bestarm_agent.engine.results.pairs import RunTexts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
-from bestarm_agent.report.words import safe
+from bestarm_agent.report.words import plain, safe
 from bestarm_agent.store.export import PairOutcome, export_scores
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import RunInfo
@@ -30,7 +30,7 @@ def list_(given: Given) -> None:
     """List the runs of a store."""
     runs = asyncio.run(Archive(default_store(given.store)).runs())
     if given.as_json:
-        print_json([_info_json(info) for info in runs])
+        print_json(plain(runs))
         return
     shown = [(i.id, i.name, i.at, f"{i.n_asked:,}", f"{i.n_told:,}", _ended(i)) for i in runs]
     counts = numbers("asked", "done")
@@ -39,17 +39,6 @@ def list_(given: Given) -> None:
 
 def _ended(info: RunInfo) -> str:
     return info.stopped or "running, or cut off"
-
-
-def _info_json(info: RunInfo) -> dict[str, object]:
-    return {
-        "id": info.id,
-        "name": info.name,
-        "at": info.at,
-        "asked": info.n_asked,
-        "told": info.n_told,
-        "ended": info.stopped,
-    }
 
 
 def show(given: Given, everything: bool) -> None:

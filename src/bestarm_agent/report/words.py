@@ -9,15 +9,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import ceil, floor, inf, isnan, log10
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from math import ceil, floor, inf, isfinite, isnan, log10
+from typing import Any
 
-from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Objective, ObjectiveSpec
+from pydantic import BaseModel
+
+from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
-from bestarm_agent.domain.values import Vote
+from bestarm_agent.domain.values import Candidate, Scored, Vote
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
+from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.new_examples import NewExamples
 from bestarm_agent.engine.results.slices import SliceMean
@@ -358,7 +363,7 @@ def limit_text(found: RowLimit) -> str:
 _SHOWN_LABELS = 3
 _LEAST_USED = 0.02  # of the budget, before the time left is guessed
 
-_ENDINGS: Mapping[str, str] = {
+ENDINGS: Mapping[str, str] = {
     "separated": "the answer is settled",
     "exhausted": "nothing is left to ask",
     "indifferent": "what is left cannot change the answer",
@@ -449,7 +454,7 @@ def ending(end: str | None) -> str:
     """
     if end is None:
         return "not ended yet"
-    return f"ended: {_ENDINGS.get(end, end)}"
+    return f"ended: {ENDINGS.get(end, end)}"
 
 
 def what_next(end: str | None) -> str:
@@ -545,27 +550,6 @@ def weakest_line(standing: Standing) -> str:
             seen_there = counted(means[k].n, "score")
             return f"on {on}: {numbers}, {seen_there}; {len(means)} slices in the report"
     return ""
-
-
-def slices_json(standing: Standing) -> list[dict[str, object]]:
-    """Return the means on each slice as JSON objects."""
-    labels = [row.candidate.label for row in standing.rows]
-    return [
-        {
-            "slice": one.name,
-            "examples": one.n_examples,
-            "candidates": [
-                {
-                    "label": label,
-                    "n": mean.n,
-                    "mean": mean.mean.value if mean.n else None,
-                    "interval": [mean.mean.lower, mean.mean.upper],
-                }
-                for label, mean in zip(labels, one.means, strict=False)
-            ],
-        }
-        for one in standing.slices
-    ]
 
 
 def headline(standing: Standing) -> tuple[str, str]:
@@ -780,18 +764,18 @@ def is_clear(axis: AxisEffects) -> bool:
 def number_lines(standing: Standing) -> list[tuple[str, str]]:
     """Return the winner's mean on the examples kept back, if there are, as titles and texts."""
     found = standing.confirmation
-    if found is None:
-        return []
-    asked = f"{found.n:,} of {found.held_back:,}" if not found.is_complete else f"{found.n:,}"
-    void = f", {found.void:,} void" if found.void else ""
+    return [] if found is None or found.winner is None else _confirmed(found, found.winner)
+
+
+def _confirmed(found: Confirmation, winner: Confirmed) -> list[tuple[str, str]]:
+    asked = f"{winner.n:,} of {found.held_back:,}" if not found.is_complete else f"{winner.n:,}"
+    void = f", {winner.void:,} void" if winner.void else ""
     whose = f"{asked} examples kept back{void}; {found.confidence:.0%} sure for examples like these"
-    return [("Confirmed", f"{safe(found.label)}: {_mean(found.mean)} on {whose}")]
-
-
-def new_examples_json(standing: Standing) -> dict[str, object] | None:
-    """Return what holds for new examples as a JSON object; None where nothing does."""
-    found = standing.new_examples
-    return None if found is None else asdict(found)
+    lines = [("Confirmed", f"{safe(winner.label)}: {_mean(winner.mean)} on {whose}")]
+    if found.baseline is not None and found.difference is not None:
+        text = f"{safe(found.baseline.label)}: {_mean(found.baseline.mean)} on the same; the winner"
+        lines.append(("Baseline", f"{text} scores {_signed(found.difference)} more"))
+    return lines
 
 
 def _mean(found: Measure) -> str:
@@ -800,21 +784,9 @@ def _mean(found: Measure) -> str:
     return f"{value} [{share(found.lower, width)}, {share(found.upper, width)}]"
 
 
-def confirmation_json(standing: Standing) -> dict[str, object] | None:
-    """Return the winner's mean on the examples kept back as a JSON object; None without them."""
-    found = standing.confirmation
-    if found is None:
-        return None
-    return {
-        "label": found.label,
-        "n": found.n,
-        "void": found.void,
-        "mean": None if isnan(found.mean.value) else found.mean.value,
-        "interval": [found.mean.lower, found.mean.upper],
-        "held_back": found.held_back,
-        "confidence": found.confidence,
-        "complete": found.is_complete,
-    }
+def _signed(found: Measure) -> str:
+    value = "-" if isnan(found.value) else f"{found.value:+.3f}"
+    return f"{value} [{found.lower:+.3f}, {found.upper:+.3f}]"
 
 
 _SHOWN_VERDICTS = 100
@@ -835,10 +807,10 @@ def latest_verdicts(state: RunState, latest: Iterable[Told]) -> list[VerdictLine
     """Return the judgements of outcomes, the newest of which is first; none where a rule scores."""
     lines: list[VerdictLine] = []
     for told in latest:
-        if (score := told.outcome.score) is not None:
+        if isinstance(told.outcome, Scored):
             row, column, *_ = state.asks[told.seq].tolist()
             label, example = state.candidates[row].label, state.example_ids[column]
-            lines += [VerdictLine(label, example, vote, told.seq) for vote in score.votes]
+            lines += [VerdictLine(label, example, vote, told.seq) for vote in told.outcome.votes]
         if len(lines) >= _SHOWN_VERDICTS:
             break
     return lines[:_SHOWN_VERDICTS]
@@ -855,17 +827,47 @@ def run_lines(standing: Standing, width: int) -> list[str]:
     ]
 
 
-def run_json(standing: Standing) -> Mapping[str, object]:
+def run_json(standing: Standing) -> dict[str, Any]:
     """Return the run, its end and its spend as entries of a JSON object."""
-    spent = standing.spent
     return {
-        "run": standing.run_id,
-        "ended": standing.end,
-        "spent": {
-            "pulls": spent.pulls,
-            "calls": spent.calls,
-            "tokens": spent.tokens,
-            "usd": usd(spent.usd_nanos) if standing.priced else None,
-            "seconds": standing.seconds,
-        },
+        "run_id": standing.run_id,
+        "end": standing.end,
+        "spent": plain(standing.spent, priced=standing.priced),
+        "seconds": standing.seconds,
     }
+
+
+def plain(value: object, *, priced: bool = True) -> Any:  # noqa: ANN401 - JSON
+    """Return a value as JSON: a dataclass as its fields, what is not finite as null.
+
+    Amounts are in dollars, and null where a price is not known. A candidate is its label, id,
+    model, the name of its prompt, and its parameters.
+
+    Example:
+        >>> plain((Measure(0.5, 0.25, inf), Constraint("seconds_mean", True, 2.0)))
+        [{'value': 0.5, 'lower': 0.25, 'upper': None}, 'seconds_mean <= 2']
+    """
+    match value:
+        case Candidate(label=label, id=known, prompt=prompt):
+            model = {"model": f"{value.provider}/{value.model}", "prompt": prompt.name}
+            return {"label": label, "id": known, **model, "params": dict(value.params)}
+        case Constraint():
+            return value.text
+        case BaseModel():
+            return value.model_dump(mode="json", exclude_none=True)
+        case Measure():
+            return {name: plain(end) for name, end in value._asdict().items()}
+        case list() | tuple():
+            return [plain(item, priced=priced) for item in value]
+        case Enum():
+            return value.value
+        case float() if not isfinite(value):
+            return None
+        case _ if not is_dataclass(value):
+            return value
+    priced = getattr(value, "priced", priced)
+    found = {one.name: plain(getattr(value, one.name), priced=priced) for one in fields(value)}
+    if "usd_nanos" in found:
+        nanos = found.pop("usd_nanos")
+        found["usd"] = usd(nanos) if priced and nanos is not None else None
+    return found

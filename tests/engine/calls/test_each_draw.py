@@ -48,7 +48,7 @@ def test_it_is_resumed_and_its_draws_are_named(
     more = invoke(capsys, "resume", "-q", "--json", "--budget-pulls", "68", folder=tmp_path)
     found = json.loads(more.out)
     assert found["asked"] == K * N * DRAWS
-    means = {row["label"]: row["estimate"] for row in found["candidates"]}
+    means = {row["candidate"]["label"]: row["estimate"] for row in found["rows"]}
     assert means == pytest.approx({f"c{i}": scores[i].mean() for i in range(K)})
     shown = invoke(capsys, "answers", "latest", "--json", folder=tmp_path)
     ids = {json.loads(line)["example"] for line in shown.out.splitlines()}
@@ -66,21 +66,24 @@ def test_rows_are_kept_back_with_all_their_draws_and_the_winner_answers_one_of_e
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = {"name": "uniform", "stop_when_separated": False}
-    path, scores = study(tmp_path, selector=chosen, confirm={"share": 0.25})
+    path, scores = study(tmp_path, selector=chosen, confirm={"share": 0.25, "baseline": "c1"})
     done = invoke(capsys, "select", path, "-q", "--json", folder=tmp_path)
-    found = json.loads(done.out)["confirmed"]
+    found = json.loads(done.out)["confirmation"]
     shown = invoke(capsys, "answers", "latest", "--json", folder=tmp_path).out
     pairs = [json.loads(line) for line in shown.splitlines()]
-    other = min({"c0", "c1", "c2"} - {found["label"]})
+    confirmed = {found[who]["label"] for who in ("winner", "baseline")}
+    [other] = {"c0", "c1", "c2"} - confirmed
     by_choice = {one["example"] for one in pairs if one["candidate"] == other}
     kept = {f"e{j}" for j in range(N)} - by_choice
     assert len(kept) == 3
     rows = {one.split("#")[0] for one in by_choice}
     assert not rows & kept
     assert len(by_choice) == DRAWS * len(rows) == 27
-    row = int(found["label"][1])
-    assert found["n"] == 3
-    assert found["mean"] == pytest.approx(np.mean([scores[row, int(one[1:]), 0] for one in kept]))
+    for who in ("winner", "baseline"):
+        row = int(found[who]["label"][1])
+        firsts = [scores[row, int(one[1:]), 0] for one in kept]
+        assert found[who]["n"] == 3
+        assert found[who]["mean"]["value"] == pytest.approx(np.mean(firsts))
 
 
 def test_it_goes_on_with_the_rows_that_it_began_with(
@@ -93,7 +96,7 @@ def test_it_goes_on_with_the_rows_that_it_began_with(
     dataset.write_text(rows + json.dumps({"id": "new", "question": "new"}) + "\n")
     more = invoke(capsys, "resume", "-q", "--json", "--budget-pulls", "68", folder=tmp_path)
     assert "has grown by 1 example; the run goes on with the 12" in more.err
-    means = {row["label"]: row["estimate"] for row in json.loads(more.out)["candidates"]}
+    means = {row["candidate"]["label"]: row["estimate"] for row in json.loads(more.out)["rows"]}
     assert means == pytest.approx({f"c{i}": scores[i].mean() for i in range(K)})
     dataset.write_text("".join(rows.splitlines(keepends=True)[1:]))
     refused = invoke(capsys, "resume", "-q", "--budget-pulls", "1", folder=tmp_path)

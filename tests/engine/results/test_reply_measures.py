@@ -30,7 +30,7 @@ def test_times_of_pairs_reach_json_table_and_report(
         line["seconds"] = 0.001 * (1 + i % 10) if line["candidate"] == "c0" else 0.0
     (tmp_path / "scores.jsonl").write_text("\n".join(map(json.dumps, lines)))
     done = invoke(capsys, "select", path, "-q", "--json", folder=tmp_path)
-    found = {row["label"]: row["latency"] for row in json.loads(done.out)["candidates"]}
+    found = {row["candidate"]["label"]: row["latency"] for row in json.loads(done.out)["rows"]}
     assert found == {"c0": {"n": 10, "p50": 0.005, "p95": 0.01, "longest": 0.01}, "c1": None}
     shown = invoke(capsys, "show", folder=tmp_path).out
     assert "p95" in shown.splitlines()[0]
