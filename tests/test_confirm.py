@@ -57,11 +57,10 @@ def test_the_winner_alone_answers_what_was_kept_back_and_the_cap_holds(tmp_path:
     assert state is not None
     assert standing.winner is not None
     assert standing.confirmation is not None
-    assert standing.confirmation.winner is not None
     assert [one.label for one in state.candidates] == [standing.winner.candidate.label]
     assert standing.spent.pulls + state.spend.pulls == 150
     assert state.spend.pulls == len(state.example_ids) == HELD
-    assert standing.confirmation.winner.n == HELD
+    assert standing.confirmation.n == HELD
     assert (standing.n_examples, standing.grid) == (80, 320)
     own = asyncio.run(Archive(store_of(path)).state(standing.run_id))
     assert not set(own.example_ids) & set(state.example_ids)
@@ -75,28 +74,13 @@ def test_the_rule_plans_for_the_pairs_that_are_left_to_it(tmp_path: Path) -> Non
     assert {ask.candidate for ask in asks} == {0, 1, 2, 3}
 
 
-def test_the_baseline_answers_the_same_examples(tmp_path: Path) -> None:
-    path = confirming(tmp_path, confirm={"share": 0.2, "baseline": "c0"})
-    found = run_all(path).confirmation
-    assert found is not None
-    assert found.is_complete
-    assert found.winner is not None
-    assert found.baseline is not None
-    assert found.difference is not None
-    assert (found.winner.label, found.baseline.label) == ("c3", "c0")
-    gap = found.winner.mean.value - found.baseline.mean.value
-    assert found.difference.value == pytest.approx(gap)
-    assert found.difference.lower < gap < found.difference.upper
-
-
 def test_dollars_are_kept_back_for_the_winner_s_price(tmp_path: Path) -> None:
     path = confirming(tmp_path, budget={"usd": 0.3})
     standing = run_all(path)
     state = second_run(path, standing.run_id)
     assert state is not None
     assert standing.confirmation is not None
-    assert standing.confirmation.winner is not None
-    assert standing.confirmation.winner.label == "c3"
+    assert standing.confirmation.label == "c3"
     assert standing.confirmation.is_complete  # 20 calls at $.004
     assert 0.2 < usd(standing.spent.usd_nanos + state.spend.usd_nanos) <= 0.3
 
@@ -125,7 +109,7 @@ async def until_confirmed(study: Study, told: int) -> None:
     while n < told:
         await asyncio.sleep(0)
         found = study.standing().confirmation
-        n = 0 if found is None or found.winner is None else found.winner.n
+        n = 0 if found is None else found.n
 
 
 async def cut_off(path: Path, told: int) -> None:
@@ -151,8 +135,7 @@ def test_a_confirmation_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None
     asyncio.run(cut_off(path, told=7))
     early = asyncio.run(Archive(store_of(path)).record("latest")).standing
     assert early.confirmation is not None
-    assert early.confirmation.winner is not None
-    assert 7 <= early.confirmation.winner.n < HELD
+    assert 7 <= early.confirmation.n < HELD
     standing = asyncio.run(resumed(path))
     assert standing.confirmation == whole.confirmation
     assert standing.asked == whole.asked
@@ -203,12 +186,6 @@ def test_a_grown_dataset_leaves_what_was_kept_back_as_it_was(tmp_path: Path) -> 
     assert before is not None
     assert after is not None
     assert after.example_ids == before.example_ids
-
-
-def test_an_unknown_baseline_is_refused_with_the_nearest_label(tmp_path: Path) -> None:
-    path = confirming(tmp_path, confirm={"baseline": "c9"})
-    with pytest.raises(ConfigError, match=r"confirm.baseline: there is no candidate 'c9'"):
-        run_all(path)
 
 
 @pytest.mark.parametrize("share", [0, 0.6, "70%", 1])

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bestarm_agent.domain.events import Told
-from bestarm_agent.domain.values import Reply, Scored
+from bestarm_agent.domain.values import Reply
 from bestarm_agent.store.run_state import RunState, fold
 from bestarm_agent.store.store import Store
 
@@ -38,10 +38,8 @@ def rows(state: RunState, told: list[Told], replies: dict[str, Reply]) -> Iterat
     found = {}
     for event in told:
         asked = state.ask(event.seq)
-        key = event.outcome.reply_key if isinstance(event.outcome, Scored) else None
-        key = key or getattr(event.outcome, "reply_key", None)
-        if key is not None:
-            found[asked.candidate, asked.example] = replies[key]
+        if event.outcome.reply_key is not None:
+            found[asked.candidate, asked.example] = replies[event.outcome.reply_key]
     for (candidate, example), reply in sorted(found.items()):
         row = {
             "candidate": state.candidates[candidate].label,

@@ -38,7 +38,7 @@ def show(after: Aftermath) -> None:
         print(
             f"  seconds from answer to kill: median {lost[len(lost) // 2]:.3f}, most {lost[-1]:.3f}"
         )
-    failed = Counter(one.message for one in after.not_scored())
+    failed = Counter(one.failure.message for one in after.not_scored() if one.failure)
     print(f"pairs not told exactly once: {after.untold()}; without a score: {failed.total()}")
     for message, count in failed.most_common():
         print(f"  {count} x {message}")

@@ -19,7 +19,7 @@ from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.events import Event, Started
 from bestarm_agent.domain.spend import Budget, Reservations
 from bestarm_agent.domain.values import Candidate, Example, Json
-from bestarm_agent.engine.confirm import Confirming, less, with_confirmation
+from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord, initial_size
@@ -235,7 +235,7 @@ class Study:
         """
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
-        state, pairs = self._run.record.state, self._run.record.pairs
+        run, state, pairs = self._run, self._run.record.state, self._run.record.pairs
         alone = len(state.candidates) == 1 and not state.n_asked
         if alone and pairs.stopped() is Stop.SEPARATED:  # it would be named without a call
             raise ConfigError(
@@ -243,14 +243,13 @@ class Study:
                 "it be scored with `selector: {stop_when_separated: false}`"
             )
         async with followed_by_cell(self.standing):
+            caps = less(self.budget, self._confirming.spent)
+            if budget is not None:
+                caps = caps.with_room(run.ledger.spent, run.loop.seconds, budget).within(caps)
             if confirm and self.parts.kept_back:
-                caps = less(self.budget, self._confirming.spent)
-                if budget is not None:
-                    now = self.standing()
-                    caps = caps.with_room(now.spent, now.seconds, budget).within(caps)
                 await self._confirming.run(caps)
             else:
-                await self._run.run(budget)
+                await run.run(caps)
         standing = self.standing()
         if labels := self.parts.labels:
             self._check = await check_run(
@@ -389,7 +388,8 @@ class Archive:
         await replay.take_all(store.lines_of(run_id), found.n_told)
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
-        standing = await with_confirmation(store, standing, state.started)
+        if state.started is not None and state.started.kept_back:
+            standing = confirmed(standing, await second_run(store, run_id))
         labels = () if state.started is None else run_labels(state.started, self._where, run_id)
         check = None
         if labels:

@@ -8,7 +8,7 @@ import pytest
 
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.domain.values import Failed, Reply, Request
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import reply_key
 from bestarm_agent.engine.loop import End, RunLoop
 from bestarm_agent.errors import Blame, FailureKind
@@ -99,6 +99,5 @@ def test_a_cancellation_from_within_a_provider_voids_the_pair_and_the_run_goes_o
             return await loop.run()
 
     assert run_virtual(play()) is End.EXHAUSTED
-    outcomes = scene.outcomes()
-    (failed,) = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    (failed,) = [outcome.failure for outcome in scene.outcomes() if outcome.failure]
     assert (failed.kind, failed.blame) == (FailureKind.INTERNAL, Blame.HARNESS)

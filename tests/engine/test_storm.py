@@ -14,7 +14,6 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.spend import Reservations, Spend
-from bestarm_agent.domain.values import Scored
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options
 from bestarm_agent.store.store import Store
@@ -81,7 +80,7 @@ def test_a_storm_changes_nothing_but_the_bill(
     assert sorted(told) == list(range(PAIRS)), "every pair is told"
     assert set(told.values()) == {1}, "and told once"
     outcomes = [event.outcome for event in stormy.events if isinstance(event, Told)]
-    assert all(isinstance(outcome, Scored) for outcome in outcomes), "in the end all succeed"
+    assert all(outcome.score for outcome in outcomes), "in the end all succeed"
 
     spent = sum((outcome.spend for outcome in outcomes), Spend())
     for run in (stormy, quiet):

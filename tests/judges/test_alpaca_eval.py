@@ -19,7 +19,6 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.domain.values import Scored
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.judges.model import enclosed
 from bestarm_agent.store.run_state import RunState
@@ -159,10 +158,10 @@ def test_the_recorded_ranking_comes_out_exactly(
     outcomes = outcomes_in(tmp_path / "runs" / "runs.sqlite")
     for seq, outcome in zip(state.order.tolist(), outcomes, strict=True):
         ask = state.ask(seq)
-        assert isinstance(outcome, Scored)
+        assert outcome.score is not None
         pair = (state.candidates[ask.candidate].label, state.example_ids[ask.example])
-        assert outcome.value == pytest.approx(by_pair[pair], abs=1e-12)
-        assert len(outcome.votes) == 2
+        assert outcome.score.value == pytest.approx(by_pair[pair], abs=1e-12)
+        assert len(outcome.score.votes) == 2
         judging += outcome.judge_spend.usd_nanos
     assert state.n_told == 12 * N_INSTRUCTIONS
     # every call to the judge was paid, at 1 and 2 dollars for a million tokens

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.domain.values import Failed, Scored
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import Blame
@@ -92,7 +91,7 @@ def test_a_judge_of_either_vendor_is_held_to_the_schema(
         sent = json.dumps(body)
         assert '"enum": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]' in sent, "the schema is on the wire"
     outcomes = outcomes_in(tmp_path / "runs" / "runs.sqlite")
-    assert all(isinstance(o, Scored) and o.judge_spend.usd_nanos > 0 for o in outcomes)
+    assert all(o.score and o.judge_spend.usd_nanos > 0 for o in outcomes)
     assert state.spend.calls == 4 * N
 
 
@@ -139,10 +138,8 @@ def test_a_judge_that_talks_leaves_pairs_void_and_the_ranking_honest(
 
     standing, _, n_received = asyncio.run(scene())
     assert n_received == 2 * (N - 1) + 2 * 3, "three attempts each, with replies of their own"
-    failed = [
-        one for one in outcomes_in(tmp_path / "runs" / "runs.sqlite") if isinstance(one, Failed)
-    ]
-    assert [outcome.blame for outcome in failed] == [Blame.JUDGE] * 2
+    outcomes = outcomes_in(tmp_path / "runs" / "runs.sqlite")
+    assert [one.failure.blame for one in outcomes if one.failure] == [Blame.JUDGE] * 2
     assert [row.void for row in standing.rows] == [1, 1]
     best = standing.best
     assert best is not None

@@ -10,7 +10,7 @@ import pytest
 
 from bestarm_agent import Options, Study
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.values import Example, Failed, Finish, Reply
+from bestarm_agent.domain.values import Example, Finish, Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
@@ -139,8 +139,8 @@ def test_a_study_keeps_what_a_scorer_says_without_half_characters(
 
     asyncio.run(scene())
     [outcome] = outcomes_in("runs.sqlite")
-    assert isinstance(outcome, Failed)
-    assert outcome.message == "own:f raised ValueError: ?! (own.py, line 2)"
+    assert outcome.failure is not None
+    assert outcome.failure.message == "own:f raised ValueError: ?! (own.py, line 2)"
 
 
 @pytest.mark.parametrize(

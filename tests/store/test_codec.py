@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -27,11 +27,13 @@ from bestarm_agent.domain.redaction import is_secret_name
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
 from bestarm_agent.domain.values import (
     Candidate,
+    Failure,
     Json,
+    Outcome,
     Position,
     PromptTemplate,
     Reply,
-    Scored,
+    Score,
     Token,
     clean_text,
 )
@@ -70,6 +72,11 @@ input_tokens = st.integers(min_value=0)
 st.register_type_strategy(Usage, st.builds(Usage, input=input_tokens, cached=st.just(0)))
 st.register_type_strategy(Candidate, st.builds(Candidate, params=objects))
 st.register_type_strategy(Rows, st.sets(st.integers(0, 20)).map(lambda rows: Rows.of(sorted(rows))))
+ends = st.tuples(st.from_type(Score), st.none()) | st.tuples(st.none(), st.from_type(Failure))
+OUTCOMES = st.tuples(ends, st.builds(Outcome, score=st.just(Score(1.0)), failure=st.none())).map(
+    lambda drawn: replace(drawn[1], score=drawn[0][0], failure=drawn[0][1])
+)
+st.register_type_strategy(Outcome, OUTCOMES)
 strings = st.dictionaries(texts, texts, max_size=3)
 st.register_type_strategy(Stopped, st.builds(Stopped, broken=strings))
 REPLIES = st.builds(Reply, sent=objects)
@@ -124,17 +131,17 @@ FORMAT: list[tuple[Event, str, str]] = [
     (
         told(7),
         "told",
-        '{"seq":7,"outcome":{"value":1.0,"answer":"46","usage":{"input":9,"cached":4,"output":3,'
-        '"reasoning":1},"spend":{"pulls":1,"calls":1,"tokens":12,"usd_nanos":1500,"gpu_seconds":'
-        '0.125},"seconds":0.5,"reply_key":"key-7","judge_spend":{"calls":1,"tokens":5,"usd_nanos":'
-        '700},"votes":[{"by":"openai/m","value":1.0,"said":"7","why":"right"}],"lost_spend":'
-        '{"calls":1,"usd_nanos":200},"usd_nanos":600,"gold":0.5},"score":1.0}',
+        '{"seq":7,"outcome":{"score":{"value":1.0,"answer":"46","votes":[{"by":"openai/m","value":1.0,'
+        '"said":"7","why":"right"}],"gold":0.5},"spend":{"pulls":1,"calls":1,"tokens":12,'
+        '"usd_nanos":1500,"gpu_seconds":0.125},"judge_spend":{"calls":1,"tokens":5,"usd_nanos":'
+        '700},"lost_spend":{"calls":1,"usd_nanos":200},"reply_key":"key-7","usage":{"input":9,'
+        '"cached":4,"output":3,"reasoning":1},"seconds":0.5,"usd_nanos":600},"score":1.0}',
     ),
     (
         failed(8),
         "told",
-        '{"seq":8,"outcome":{"kind":"timeout","blame":"provider","message":"no answer","spend":'
-        '{"calls":3},"seconds":1.5},"score":null}',
+        '{"seq":8,"outcome":{"failure":{"kind":"timeout","blame":"provider","message":"no answer"},'
+        '"spend":{"calls":3},"seconds":1.5},"score":null}',
     ),
     (
         CandidatesBarred((1,), "too dear"),
@@ -182,14 +189,12 @@ def test_the_format_of_replies() -> None:
 
 
 def test_a_usual_pair_takes_few_bytes() -> None:
-    outcome = Scored(
-        1.0,
-        "46",
-        Usage(input=412, output=7),
-        Spend(pulls=1, calls=1, tokens=419, usd_nanos=54_321),
-        0.8312,
-        "0123456789abcdef0123456789abcdef",
-        cached=False,
+    outcome = Outcome(
+        Score(1.0, "46"),
+        spend=Spend(pulls=1, calls=1, tokens=419, usd_nanos=54_321),
+        reply_key="0123456789abcdef0123456789abcdef",
+        usage=Usage(input=412, output=7),
+        seconds=0.8312,
         usd_nanos=54_321,
     )
     ask = Asked(12_345, 123, 4_567, "lead against challenger")
@@ -289,7 +294,7 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
     stored = dataclasses_within(Event) | dataclasses_within(Reply)
     expected = (
         "Started CandidatesAdded CandidatesBarred ExamplesAdded Asked Attempted Charged Told "
-        "ProposerCalled Proposed BudgetSet Stopped Resumed Scored Vote Failed Usage Spend Budget "
-        "Reservations Candidate PromptTemplate Message Reply Position Token Rows Slice"
+        "ProposerCalled Proposed BudgetSet Stopped Resumed Outcome Score Vote Failure Usage "
+        "Spend Budget Reservations Candidate PromptTemplate Message Reply Position Token Rows Slice"
     )
     assert {cls.__name__ for cls in stored} == set(expected.split())

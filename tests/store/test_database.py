@@ -176,7 +176,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
         connection.execute("UPDATE meta SET value = '99'")
         connection.commit()
     before = path.read_bytes()
-    refuse(path, StoreVersionError, "schema version 99.*knows 5.*pip install --upgrade")
+    refuse(path, StoreVersionError, "schema version 99.*knows 6.*pip install --upgrade")
     assert path.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["runs.db", "runs.db.locks"]
 

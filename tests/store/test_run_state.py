@@ -23,11 +23,11 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.domain.values import Failed, Json, Scored
+from bestarm_agent.domain.values import Json, Outcome, Score
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, line_of
-from bestarm_agent.store.run_state import Failure, PendingCost, RunState, Session, fold, folded
+from bestarm_agent.store.run_state import PendingCost, RunState, Session, fold, folded
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import (
     AT,
@@ -189,7 +189,8 @@ def test_a_refused_event_changes_nothing() -> None:
     ("line", "match"),
     [
         (("told", "{"), r"event 4 of the log: .*damaged, or a newer version.*restore"),
-        (("told", '{"seq":0,"outcome":{"value":1},"score":1.0}'), r"event 4 .*Field required"),
+        (("told", '{"seq":0,"outcome":{"failure":{}},"score":1.0}'), r"event 4 .*Field required"),
+        (("told", '{"seq":0,"outcome":{},"score":1.0}'), r"event 4 .*a score or a failure"),
         (("asked", '{"seq":1}'), r"event 4 .*candidate: Field required"),
         (("teleported", "{}"), r"event 4 .*newer version wrote it"),
     ],
@@ -246,7 +247,13 @@ def test_sums_agree_with_a_naive_count_on_a_random_run() -> None:
         assert state.totals[row].spend.tokens == sum(o.outcome.spend.tokens for o in mine)
 
 
-PLAIN = Scored(1.0, "46", Usage(input=9, output=3), Spend(1, 1, 12, 1500), 0.5, "key")
+PLAIN = Outcome(
+    Score(1.0, "46"),
+    spend=Spend(1, 1, 12, 1500),
+    reply_key="key",
+    usage=Usage(input=9, output=3),
+    seconds=0.5,
+)
 
 
 def python_calls(work: Callable[[], object]) -> int:
@@ -324,18 +331,17 @@ def test_outcomes_are_numbers_by_ask_and_texts_in_the_log() -> None:
         told_, failure = state.told[seq], state.failure(seq)
         assert told_["calls"] == one.outcome.spend.calls
         assert told_["seconds"] == one.outcome.seconds
-        if isinstance(one.outcome, Failed):
-            assert failure == Failure(one.outcome.kind, one.outcome.blame, "no answer")
+        assert failure == one.outcome.failure
+        if failure is not None:
             assert (told_["output"], np.isnan(told_["price"])) == (-1, True)
         else:
-            assert failure is None
             assert (told_["output"], told_["price"], told_["gold"]) == (3, 600, 0.5)
     assert len(state.failures) == 2, "alike ones are one"
 
 
 def test_the_columns_of_measures() -> None:
     values = [(0.5, None), (1.0, 0.25)]
-    scored = [replace(told(seq), outcome=replace(PLAIN, measures=values[seq])) for seq in range(2)]
+    scored = [Told(seq, Outcome(Score(1.0, measures=one)), 1.0) for seq, one in enumerate(values)]
     config: Json = {"measures": {"brief": {}, "polite": {}}}
     state = fold([replace(started(), config=config), *grid(1, 5), asked(0), asked(1), *scored])
     np.testing.assert_equal(state.told["measures"], [[0.5, np.nan], [1.0, 0.25]])

@@ -24,7 +24,7 @@ from urllib.parse import quote
 from bestarm_agent.cli.main import main
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Failed
+from bestarm_agent.domain.values import Outcome
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store
@@ -110,12 +110,12 @@ class Aftermath:
         tells = [Counter(e.seq for e in events if isinstance(e, Told)) for events in self.events]
         return sum(told[seq] != 1 for told in tells for seq in range(self.storm.pairs))
 
-    def not_scored(self) -> list[Failed]:
+    def not_scored(self) -> list[Outcome]:
         """Return what became of the pairs without a score."""
         told = [event for events in self.events for event in events if isinstance(event, Told)]
-        return [event.outcome for event in told if isinstance(event.outcome, Failed)]
+        return [event.outcome for event in told if event.outcome.failure]
 
-    def given_up(self) -> list[Failed]:
+    def given_up(self) -> list[Outcome]:
         """Return the pairs that were given up before all attempts at a call were made."""
         return [failed for failed in self.not_scored() if failed.spend.calls < _ATTEMPTS]
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from bestarm_agent.domain.events import Asked, BudgetSet, Event, Told
 from bestarm_agent.domain.spend import Budget, usd
-from bestarm_agent.domain.values import Scored
 from bestarm_agent.engine.record import feed_pairs
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
@@ -40,8 +39,8 @@ def feed(selector: Pairs, event: Event, budget: Budget) -> None:
             pair = Pair(event.candidate, event.example)
             selector.adopt([Ask(event.seq, pair, event.reason)])
         case Told(outcome=outcome, score=score):
-            state = State.DONE if isinstance(outcome, Scored) else State.FAILED
-            cost, gold = usd(outcome.spend.usd_nanos), getattr(outcome, "gold", None)
+            state = State.FAILED if outcome.score is None else State.DONE
+            cost, gold = usd(outcome.spend.usd_nanos), outcome.score.gold if outcome.score else None
             state = State.VOID if score is None else state
             selector.tell([Tell(event.seq, state, score or 0.0, cost, gold)])
         case _:

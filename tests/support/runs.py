@@ -12,12 +12,11 @@ from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import (
     Candidate,
     Example,
-    Failed,
+    Outcome,
     PromptTemplate,
     Reply,
     Request,
     Score,
-    Scored,
     Vote,
 )
 from bestarm_agent.engine.call import Model, ProviderClient, ReplyCache, RetryPolicy
@@ -257,7 +256,7 @@ class Scene:
         )
         return make_selector(self.selector, problem)
 
-    def outcomes(self) -> list[Scored | Failed]:
+    def outcomes(self) -> list[Outcome]:
         """Return the outcomes that the log holds."""
         return outcomes_in(self.store, "scene")
 

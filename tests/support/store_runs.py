@@ -20,12 +20,13 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import (
     Candidate,
-    Failed,
+    Failure,
     Finish,
     Message,
+    Outcome,
     PromptTemplate,
     Reply,
-    Scored,
+    Score,
     Vote,
 )
 from bestarm_agent.errors import Blame, FailureKind
@@ -48,19 +49,15 @@ def told(seq: int, score: float = 1.0) -> Told:
     """A scored ask that cost 12 tokens and 1,500 nano-dollars, a time-out and judging included."""
     spend = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
     usage = Usage(input=9, cached=4, output=3, reasoning=1)
-    outcome = Scored(
-        score,
-        "46",
-        usage,
-        spend,
-        0.5,
-        f"key-{seq}",
-        cached=False,
+    outcome = Outcome(
+        Score(score, "46", (Vote("openai/m", 1.0, "7", "right"),), gold=0.5),
+        spend=spend,
         judge_spend=Spend(calls=1, tokens=5, usd_nanos=700),
-        votes=(Vote("openai/m", 1.0, "7", "right"),),
         lost_spend=Spend(calls=1, usd_nanos=200),
+        reply_key=f"key-{seq}",
+        usage=usage,
+        seconds=0.5,
         usd_nanos=600,
-        gold=0.5,
     )
     return Told(seq, outcome, score)
 
@@ -70,7 +67,8 @@ def failed(seq: int, *, score: float | None = None) -> Told:
     kind, blame = FailureKind.TIMEOUT, Blame.PROVIDER
     if score is not None:
         kind, blame = FailureKind.REFUSED, Blame.CANDIDATE
-    return Told(seq, Failed(kind, blame, "no answer", Spend(calls=3), seconds=1.5), score)
+    failure = Failure(kind, blame, "no answer")
+    return Told(seq, Outcome(failure=failure, spend=Spend(calls=3), seconds=1.5), score)
 
 
 def grid(n_candidates: int = 2, n_examples: int = 1000) -> list[Event]:
@@ -125,7 +123,7 @@ def reply(text: str = "46") -> Reply:
     )
 
 
-def outcomes_in(store: Store | str | Path, run: str = "latest") -> list[Scored | Failed]:
+def outcomes_in(store: Store | str | Path, run: str = "latest") -> list[Outcome]:
     """Return the outcomes that a store has of a run, in the order of telling."""
 
     async def read() -> list[Event]:

@@ -837,9 +837,6 @@ class ConfirmSpec(StudyModel):
         description=f'Share of the examples kept back, in (0, {_MOST}]; 0.2 or "20%". The '
         "selection does not see them.",
     )
-    baseline: Text | None = Field(
-        None, description="Label of a candidate that answers them too, to be compared with."
-    )
 
     @field_validator("share")
     @classmethod

@@ -299,41 +299,35 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """The pair was evaluated; ``answer`` and what follows ``gold`` as in ``Score``."""
-
-    value: float  # score in [0, 1]
-    answer: str | None
-    usage: Usage  # of the candidate's call
-    spend: Spend  # everything spent on the pair, retries and judge included
-    seconds: float  # wall-clock, of the successful call
-    reply_key: str  # in the reply cache
-    cached: bool = False  # the reply came from the cache
-    judge_spend: Spend = field(default_factory=Spend)  # part of ``spend``: judging
-    votes: tuple[Vote, ...] = ()
-    lost_spend: Spend = field(default_factory=Spend)  # part of ``spend``: calls without an answer
-    usd_nanos: int | None = None  # price of the answered call, cached or not; None: unknown
-    gold: float | None = None
-    measures: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The pair could not be evaluated, or the candidate itself failed on it."""
+class Failure:
+    """Reason why a pair has no score that says something of the candidate's answer."""
 
     kind: FailureKind
     blame: Blame  # only a failure of the CANDIDATE counts, with the floor score
     message: str  # one line for people, free of secrets
-    spend: Spend
-    seconds: float = 0.0
-    reply_key: str | None = None  # of the stored reply, if one came back
-    judge_spend: Spend = field(default_factory=Spend)
-    lost_spend: Spend = field(default_factory=Spend)
-    usd_nanos: int | None = None
 
     def __post_init__(self) -> None:
         """Replace lone surrogates."""
         clean_fields(self, "message")
 
 
-Outcome: TypeAlias = Scored | Failed
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a pair: either a score or a failure, and what it took."""
+
+    score: Score | None = None  # the judge's
+    failure: Failure | None = None  # of the provider, the judge or the candidate itself
+    spend: Spend = field(default_factory=Spend)  # all of it, retries and judging included
+    judge_spend: Spend = field(default_factory=Spend)  # part of ``spend``: judging
+    lost_spend: Spend = field(default_factory=Spend)  # part of ``spend``: calls without an answer
+    # of the answered call; as they are here where there was none
+    reply_key: str | None = None  # in the reply cache
+    cached: bool = False  # the reply came from the cache
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0  # wall-clock
+    usd_nanos: int | None = None  # its price, cached or not; None: unknown
+
+    def __post_init__(self) -> None:
+        """Check that there is a score or a failure."""
+        if (self.score is None) == (self.failure is None):
+            raise ValueError("an outcome is either a score or a failure")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Example, Failed, Outcome, Reply, Scored
+from bestarm_agent.domain.values import Example, Failure, Outcome, Reply, Score
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, ReplyCache, replied_spend
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Reservation
@@ -127,7 +127,7 @@ class Evaluator:
         except ProviderError as error:
             if error.fatal and not self._is_about_one_example(call, error):
                 raise
-            return _failed(pair, error)
+            return _outcome(pair, failure=_failure(error))
         self._bad_requests[call.request.candidate] = 0
         if self.judge_client.judge.models:
             call.slot.keep_last()
@@ -151,39 +151,33 @@ class Evaluator:
             finally:
                 pair.judge_spend += calls.spent
         except JudgeError as error:
-            return _failed(pair, error, reply)
-        return Scored(
-            value=score.value,
-            answer=score.answer,
-            usage=reply.usage,
-            spend=pair.spend,
-            seconds=round(reply.seconds, 6),
-            reply_key=call.key,
-            cached=call.found and not pair.resent,
-            judge_spend=pair.judge_spend,
-            votes=score.votes,
-            lost_spend=lost_spend(pair, reply),
-            usd_nanos=reply.usd_nanos,
-            gold=score.gold,
-            measures=score.measures,
-        )
+            return _outcome(pair, reply, failure=_failure(error))
+        return _outcome(pair, reply, score=score)
 
 
-def _failed(
-    pair: Evaluation, error: ProviderError | JudgeError, reply: Reply | None = None
-) -> Failed:
-    failed = Failed(
-        error.kind,
-        error.blame,
-        str(error),
-        pair.spend,
-        judge_spend=pair.judge_spend,
-        lost_spend=lost_spend(pair, reply),
-    )
+def _failure(error: ProviderError | JudgeError) -> Failure:
+    return Failure(error.kind, error.blame, str(error))
+
+
+def _outcome(
+    pair: Evaluation,
+    reply: Reply | None = None,
+    *,
+    score: Score | None = None,
+    failure: Failure | None = None,
+) -> Outcome:
+    lost = lost_spend(pair, reply)
+    outcome = Outcome(score, failure, pair.spend, pair.judge_spend, lost)
     if reply is None:
-        return failed
-    key, nanos = pair.call.key, reply.usd_nanos
-    return replace(failed, seconds=reply.seconds, reply_key=key, usd_nanos=nanos)
+        return outcome
+    return replace(
+        outcome,
+        reply_key=pair.call.key,
+        cached=pair.call.found and not pair.resent,
+        usage=reply.usage,
+        seconds=round(reply.seconds, 6),
+        usd_nanos=reply.usd_nanos,
+    )
 
 
 def lost_spend(pair: Evaluation, reply: Reply | None) -> Spend:

@@ -29,7 +29,7 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.domain.values import Example, Outcome, Scored
+from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
@@ -158,15 +158,10 @@ class RunLoop:
         self.pool.add(candidates)
         self._news.set()
 
-    def allow(self, more: Budget | None) -> None:
-        """Let the next call of ``run`` spend ``more``, within the run's caps; None: those alone."""
-        state, ledger = self.record.state, self.ledger
-        budget = state.configured or ledger.budget
-        if more is not None:
-            own = state.configured or state.budgets[0]
-            budget = own.with_room(ledger.spent, self.seconds, more).within(own)
-        if budget != ledger.budget:
-            self.set_budget(budget, state.configured or state.budgets[0])
+    def allow(self, caps: Budget) -> None:
+        """Let caps hold for the next call of ``run``; what the run's own are stays known."""
+        if caps != self.ledger.budget:
+            self.set_budget(caps, self.own_budget)
 
     def raise_budget(self, more: Budget, elsewhere: Spend | None = None) -> None:
         """Let the run spend ``more`` beyond what is spent and reserved for calls under way.
@@ -521,7 +516,7 @@ class RunLoop:
         score = score_of(outcome, self._rules.failed_score)
         del self._pairs[seq]
         self._n_void += score is None
-        if isinstance(outcome, Scored):
+        if outcome.score is not None:
             self._slowest = max(self._slowest, outcome.seconds)
         self.record.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
 

@@ -25,7 +25,7 @@ import numpy as np
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.events import NO_ROWS, CandidatesAdded, Rows
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Candidate, Example, Failed, Outcome, Request
+from bestarm_agent.domain.values import Candidate, Example, Outcome, Request
 from bestarm_agent.engine.call import WHOLE_PROVIDER, AttemptLog, Call, Model
 from bestarm_agent.engine.evaluate import Evaluation
 from bestarm_agent.engine.judging import JudgeClient
@@ -360,23 +360,24 @@ class FirstPairs:
             else:
                 self.failed = True
         else:
-            self._note(model, _blame_of(outcome))
+            self._note(model, outcome.failure.blame if outcome.failure else None)
 
     def _is_untried(self, model: Model) -> bool:
         return model not in self._tried and model.able.rate_limited
 
     def _obstacle(self, model: Model, outcome: Outcome) -> Exception | None:
-        if not isinstance(outcome, Failed) or outcome.blame is Blame.CANDIDATE:
+        failure = outcome.failure
+        if failure is None or failure.blame is Blame.CANDIDATE:
             return None
         stops = "model is left out" if _hangs(outcome) else "run stopped before it paid more"
-        said = f"{outcome.message}; it was the first pair, so the {stops}"
-        if outcome.blame is Blame.JUDGE:
+        said = f"{failure.message}; it was the first pair, so the {stops}"
+        if failure.blame is Blame.JUDGE:
             watched = self._judge_over_network or model.able.rate_limited
-            error = JudgeError(said, kind=outcome.kind, blame=outcome.blame)
+            error = JudgeError(said, kind=failure.kind, blame=failure.blame)
             return error if watched and not self._has_score else None
         if not self._is_untried(model):
             return None
-        return ProviderError(said, kind=outcome.kind, blame=outcome.blame, fatal=True)
+        return ProviderError(said, kind=failure.kind, blame=failure.blame, fatal=True)
 
     def _note(self, model: Model, blame: Blame | None) -> None:
         if blame is None:
@@ -402,12 +403,9 @@ def excluded(allowed: BoolArray | None) -> Rows:
     return NO_ROWS if allowed is None else Rows.of(np.flatnonzero(~allowed).tolist())
 
 
-def _blame_of(outcome: Outcome) -> Blame | None:
-    """Return whose failure it is; None of a scored pair."""
-    return outcome.blame if isinstance(outcome, Failed) else None
-
-
 def _hangs(outcome: Outcome) -> bool:
     """Return whether the provider left a call without an answer."""
-    timed_out = isinstance(outcome, Failed) and outcome.kind is FailureKind.TIMEOUT
-    return timed_out and _blame_of(outcome) is Blame.PROVIDER
+    failure = outcome.failure
+    if failure is None or failure.kind is not FailureKind.TIMEOUT:
+        return False
+    return failure.blame is Blame.PROVIDER

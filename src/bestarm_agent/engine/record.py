@@ -22,7 +22,7 @@ from bestarm_agent.domain.events import (
     ExamplesAdded,
 )
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
-from bestarm_agent.domain.values import Candidate, Example, Outcome, Scored, Slice
+from bestarm_agent.domain.values import Candidate, Example, Outcome, Slice
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.errors import Blame
@@ -233,9 +233,10 @@ def score_of(outcome: Outcome, failed_score: float) -> float | None:
 
     ``failed_score`` is that of a pair on which the candidate itself failed.
     """
-    if isinstance(outcome, Scored):
-        return outcome.value
-    return failed_score if outcome.blame is Blame.CANDIDATE else None
+    if outcome.score is not None:
+        return outcome.score.value
+    is_own = outcome.failure is not None and outcome.failure.blame is Blame.CANDIDATE
+    return failed_score if is_own else None
 
 
 def tell_of(state: RunState, seq: int) -> Tell:

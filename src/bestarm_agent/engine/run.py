@@ -82,9 +82,9 @@ class Run:
             rules=Rules(limits.failed_score, limits.max_failed_share),
         )
 
-    async def run(self, budget: Budget | None = None) -> End:
-        """Ask, send and record until there is a reason to end; spend at most ``budget`` more."""
-        self.loop.allow(budget)
+    async def run(self, caps: Budget) -> End:
+        """Ask, send and record until there is a reason to end; ``caps`` hold meanwhile."""
+        self.loop.allow(caps)
         await self.start_providers()
         return await self.loop.run()
 

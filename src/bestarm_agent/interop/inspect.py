@@ -26,8 +26,8 @@ from weakref import WeakValueDictionary
 
 from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import Started
-from bestarm_agent.domain.spend import Spend, Usage, nanos
-from bestarm_agent.domain.values import Candidate, Failed, Outcome, PromptTemplate, Scored
+from bestarm_agent.domain.spend import Spend, nanos
+from bestarm_agent.domain.values import Candidate, Failure, Outcome, PromptTemplate, Score
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in
@@ -80,9 +80,9 @@ def install_hooks() -> None:
                 task.sample_put_back(data.summary.id)
 
 
-def void(message: str, spend: Spend = Spend(pulls=1)) -> Failed:  # noqa: B008 - frozen
+def void(message: str, spend: Spend = Spend(pulls=1)) -> Outcome:  # noqa: B008 - frozen
     """Return the outcome of a sample that says nothing about its candidate."""
-    return Failed(FailureKind.INTERNAL, Blame.HARNESS, message, spend)
+    return Outcome(failure=Failure(FailureKind.INTERNAL, Blame.HARNESS, message), spend=spend)
 
 
 def spend_of(sample: EvalSample) -> Spend:
@@ -95,11 +95,11 @@ def spend_of(sample: EvalSample) -> Spend:
 def reduce_epochs(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the outcome of a pair: the mean of its epochs, or void if one of them is."""
     spend = replace(sum((one.spend for one in outcomes), Spend()), pulls=1)
-    scored = [one for one in outcomes if isinstance(one, Scored)]
-    if len(scored) < len(outcomes):
-        failed = next(one for one in outcomes if not isinstance(one, Scored))
-        return replace(failed, spend=spend)
-    return replace(scored[0], value=fmean(one.value for one in scored), spend=spend)
+    for one in outcomes:
+        if one.score is None:
+            return replace(one, spend=spend)
+    mean = fmean(one.score.value for one in outcomes if one.score is not None)
+    return replace(outcomes[0], score=Score(mean), spend=spend)
 
 
 async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSample]:
@@ -269,7 +269,7 @@ class RacedTask:
             known = ", ".join(f"{name} = {value:g}" for name, value in values.items())
             self._race.fail(f"{self.label!r} has {known}; name a metric with scores in [0, 1]")
             return void("no such score", spend)
-        return Scored(score, None, Usage(), spend, seconds, "")
+        return Outcome(Score(score), spend=spend, seconds=seconds)
 
 
 def _set(events: Iterable[Event]) -> None:

@@ -35,7 +35,7 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.values import Candidate, Outcome, Scored
+from bestarm_agent.domain.values import Candidate, Outcome
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.selectors.pairs import Pairs
@@ -226,7 +226,7 @@ class Lanes:
         lane.free_slots += place in lane.running
         lane.move(place, lane.told)
         seq = self._seqs[Pair(row, self._order[place])]
-        score = outcome.value if isinstance(outcome, Scored) else None
+        score = outcome.score.value if outcome.score else None
         self.record.record(Told(seq, outcome, score))
 
     def _ask_rule(self) -> bool:

@@ -22,7 +22,7 @@ from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.events import Asked, Stopped, Told
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.domain.values import Example, Failed, Json, Scored
+from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.loop import End
@@ -236,8 +236,8 @@ class Service:
             return ServedAnswer(name, None, None, cost, str(pair.obstacle or "the budget ended"))
         score = score_of(outcome, self.parts.config.limits.failed_score)
         self._run.record.record(Told(seq, outcome, score, self._seconds()))
-        read = outcome.answer if isinstance(outcome, Scored) else None
-        problem = outcome.message if isinstance(outcome, Failed) else None
+        read = outcome.score.answer if outcome.score else None
+        problem = outcome.failure.message if outcome.failure else None
         return ServedAnswer(name, score, read, cost, problem)
 
     def _learn(self, text: str, answers: Sequence[ServedAnswer]) -> bool:

@@ -19,10 +19,9 @@ from pydantic import BaseModel
 from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
-from bestarm_agent.domain.values import Candidate, Scored, Vote
+from bestarm_agent.domain.values import Candidate, Vote
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
-from bestarm_agent.engine.results.confirmation import Confirmation, Confirmed
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.new_examples import NewExamples
 from bestarm_agent.engine.results.slices import SliceMean
@@ -764,29 +763,18 @@ def is_clear(axis: AxisEffects) -> bool:
 def number_lines(standing: Standing) -> list[tuple[str, str]]:
     """Return the winner's mean on the examples kept back, if there are, as titles and texts."""
     found = standing.confirmation
-    return [] if found is None or found.winner is None else _confirmed(found, found.winner)
-
-
-def _confirmed(found: Confirmation, winner: Confirmed) -> list[tuple[str, str]]:
-    asked = f"{winner.n:,} of {found.held_back:,}" if not found.is_complete else f"{winner.n:,}"
-    void = f", {winner.void:,} void" if winner.void else ""
+    if found is None:
+        return []
+    asked = f"{found.n:,} of {found.held_back:,}" if not found.is_complete else f"{found.n:,}"
+    void = f", {found.void:,} void" if found.void else ""
     whose = f"{asked} examples kept back{void}; {found.confidence:.0%} sure for examples like these"
-    lines = [("Confirmed", f"{safe(winner.label)}: {_mean(winner.mean)} on {whose}")]
-    if found.baseline is not None and found.difference is not None:
-        text = f"{safe(found.baseline.label)}: {_mean(found.baseline.mean)} on the same; the winner"
-        lines.append(("Baseline", f"{text} scores {_signed(found.difference)} more"))
-    return lines
+    return [("Confirmed", f"{safe(found.label)}: {_mean(found.mean)} on {whose}")]
 
 
 def _mean(found: Measure) -> str:
     width = found.upper - found.lower
     value = "-" if isnan(found.value) else share(found.value, width)
     return f"{value} [{share(found.lower, width)}, {share(found.upper, width)}]"
-
-
-def _signed(found: Measure) -> str:
-    value = "-" if isnan(found.value) else f"{found.value:+.3f}"
-    return f"{value} [{found.lower:+.3f}, {found.upper:+.3f}]"
 
 
 _SHOWN_VERDICTS = 100
@@ -807,10 +795,10 @@ def latest_verdicts(state: RunState, latest: Iterable[Told]) -> list[VerdictLine
     """Return the judgements of outcomes, the newest of which is first; none where a rule scores."""
     lines: list[VerdictLine] = []
     for told in latest:
-        if isinstance(told.outcome, Scored):
+        if (score := told.outcome.score) is not None:
             row, column, *_ = state.asks[told.seq].tolist()
             label, example = state.candidates[row].label, state.example_ids[column]
-            lines += [VerdictLine(label, example, vote, told.seq) for vote in told.outcome.votes]
+            lines += [VerdictLine(label, example, vote, told.seq) for vote in score.votes]
         if len(lines) >= _SHOWN_VERDICTS:
             break
     return lines[:_SHOWN_VERDICTS]

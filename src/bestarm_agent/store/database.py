@@ -47,7 +47,7 @@ from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
 _T = TypeVar("_T")
 Row: TypeAlias = Mapping[str, Any]
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of the layout below; a store of another one is refused."""
 TABLES = {
     "meta": "(key TEXT PRIMARY KEY, value TEXT NOT NULL)",

@@ -35,7 +35,7 @@ from bestarm_agent.domain.events import (
     Stopped,
 )
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
-from bestarm_agent.domain.values import Candidate, Slice
+from bestarm_agent.domain.values import Candidate, Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, event_of, line_of
@@ -91,15 +91,6 @@ class CandidateTotals:
     output_tokens: int = 0  # of these replies
     measures: list[float] = field(default_factory=list)  # their sum by each further scorer
     measured: list[int] = field(default_factory=list)  # replies that each of them could score
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Reason why a pair has no score that says something of the candidate's answer."""
-
-    kind: FailureKind
-    blame: Blame
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,32 +374,32 @@ class RunState:
     def _columns(self, record: _Record, event: int, at: float) -> tuple[object, ...]:
         """Return an outcome as ``told_type`` has it."""
         outcome, score = record["outcome"], record["score"]
-        spend, price = outcome["spend"], outcome.get("usd_nanos")
-        is_scored, state, failure = "value" in outcome, _DONE, -1
-        if not is_scored:
-            state = _FAILED
-            failure = self._failure_number(outcome["kind"], outcome["blame"], outcome["message"])
+        spend, usage = outcome.get("spend", {}), outcome.get("usage", {})
+        judged, price = outcome.get("score"), outcome.get("usd_nanos")
+        state, failure = _DONE, -1
+        if judged is None:
+            state, failure = _FAILED, self._failure_number(**outcome["failure"])
         return (
             _VOID if score is None else state,
             math.nan if score is None else score,
-            outcome.get("gold", math.nan),
+            math.nan if judged is None else judged.get("gold", math.nan),
             spend.get("pulls", 0),
             spend.get("calls", 0),
             spend.get("tokens", 0),
             spend.get("usd_nanos", 0),
             spend.get("gpu_seconds", 0.0),
             outcome.get("seconds", 0.0),
-            outcome["usage"].get("output", 0) if is_scored else -1,
+            -1 if judged is None else usage.get("output", 0),
             math.nan if price is None else price,
             outcome.get("cached", False),
             failure,
             at,
             event,
-            self._measures_of(outcome) if self._n_measures else (),
+            self._measures_of(judged or {}) if self._n_measures else (),
         )
 
-    def _measures_of(self, outcome: _Record) -> tuple[float, ...]:
-        known = outcome.get("measures") or [None] * self._n_measures
+    def _measures_of(self, judged: _Record) -> tuple[float, ...]:
+        known = judged.get("measures") or [None] * self._n_measures
         return tuple([math.nan if one is None else one for one in known[: self._n_measures]])
 
     def _failure_number(self, kind: str, blame: str, message: str) -> int:

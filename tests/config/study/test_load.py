@@ -156,7 +156,7 @@ APPENDED = [
     ("budget: {calls: 2.5}", "`budget.calls` must be a whole number, got 2.5"),
     ("budget: {calls: yes}", '`budget.calls` must be a whole number, got "yes"'),
     ("budget: 5", "(`key: value`), got 5; keys that it takes: `usd`, `"),
-    ("confirm: 20%", 'got "20%"; keys that it takes: `share`, `baseline`'),
+    ("confirm: 20%", 'got "20%"; keys that it takes: `share`'),
     ("selector: {confidence: 1}", "`selector.confidence` must be less than 1, got 1"),
     ("selector: {seed: -1}", "`selector.seed` must be at least 0, got -1"),
     ("selector: [a]", '`selector` must be a text or a mapping (`key: value`), got ["a"]'),

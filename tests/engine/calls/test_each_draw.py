@@ -66,24 +66,22 @@ def test_rows_are_kept_back_with_all_their_draws_and_the_winner_answers_one_of_e
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = {"name": "uniform", "stop_when_separated": False}
-    path, scores = study(tmp_path, selector=chosen, confirm={"share": 0.25, "baseline": "c1"})
+    path, scores = study(tmp_path, selector=chosen, confirm={"share": 0.25})
     done = invoke(capsys, "select", path, "-q", "--json", folder=tmp_path)
     found = json.loads(done.out)["confirmation"]
     shown = invoke(capsys, "answers", "latest", "--json", folder=tmp_path).out
     pairs = [json.loads(line) for line in shown.splitlines()]
-    confirmed = {found[who]["label"] for who in ("winner", "baseline")}
-    [other] = {"c0", "c1", "c2"} - confirmed
+    other = min({"c0", "c1", "c2"} - {found["label"]})
     by_choice = {one["example"] for one in pairs if one["candidate"] == other}
     kept = {f"e{j}" for j in range(N)} - by_choice
     assert len(kept) == 3
     rows = {one.split("#")[0] for one in by_choice}
     assert not rows & kept
     assert len(by_choice) == DRAWS * len(rows) == 27
-    for who in ("winner", "baseline"):
-        row = int(found[who]["label"][1])
-        firsts = [scores[row, int(one[1:]), 0] for one in kept]
-        assert found[who]["n"] == 3
-        assert found[who]["mean"]["value"] == pytest.approx(np.mean(firsts))
+    row = int(found["label"][1])
+    firsts = [scores[row, int(one[1:]), 0] for one in kept]
+    assert found["n"] == 3
+    assert found["mean"]["value"] == pytest.approx(np.mean(firsts))
 
 
 def test_it_goes_on_with_the_rows_that_it_began_with(

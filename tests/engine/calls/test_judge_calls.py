@@ -9,7 +9,7 @@ import pytest
 
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.domain.values import Failed, Reply, Request, Scored
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from tests.support.runs import Actor, Scene
@@ -37,18 +37,14 @@ def failing(kind: FailureKind, *, transient: bool = False, fatal: bool = False) 
     return ProviderError(f"scripted {kind}", kind=kind, transient=transient, fatal=fatal)
 
 
-def outcomes(scene: Scene) -> list[Scored | Failed]:
-    return scene.outcomes()
-
-
 def test_what_judging_cost_is_told_apart() -> None:
     asker = judge()
     scene = Scene({"a": candidate()}, n_examples=4, judge=asker)
     assert scene.run() is End.EXHAUSTED
-    for outcome in outcomes(scene):
-        assert isinstance(outcome, Scored)
-        assert outcome.value == 0.75
-        assert outcome.votes[0].said == "0.75"
+    for outcome in scene.outcomes():
+        assert outcome.score is not None
+        assert outcome.score.value == 0.75
+        assert outcome.score.votes[0].said == "0.75"
         assert outcome.usage.total == 5, "the usage is the candidate's"
         assert outcome.judge_spend == Spend(calls=1, tokens=6, usd_nanos=40)
         assert outcome.spend == Spend(pulls=1, calls=2, tokens=11, usd_nanos=100)
@@ -78,11 +74,13 @@ def test_a_judge_that_fails_makes_a_pair_void_and_never_wrong() -> None:
     asker = Actor("j", lambda r, _: broken if r.example == "a/e2" else worth(1.0))
     scene = Scene({"a": candidate()}, n_examples=5, judge=asker)
     scene.run()
-    failed = [outcome for outcome in outcomes(scene) if isinstance(outcome, Failed)]
-    assert [(f.kind, f.blame) for f in failed] == [(FailureKind.JUDGE_FAILED, Blame.JUDGE)]
-    assert "judge model j/judge-model gave no answer: scripted server" in failed[0].message
-    assert failed[0].judge_spend == Spend(calls=3), "three attempts"
-    assert failed[0].reply_key is not None, "the answer is paid for and kept"
+    [outcome] = [outcome for outcome in scene.outcomes() if outcome.failure]
+    failure = outcome.failure
+    assert failure is not None
+    assert (failure.kind, failure.blame) == (FailureKind.JUDGE_FAILED, Blame.JUDGE)
+    assert "judge model j/judge-model gave no answer: scripted server" in failure.message
+    assert outcome.judge_spend == Spend(calls=3), "three attempts"
+    assert outcome.reply_key is not None, "the answer is paid for and kept"
     assert scene.loop.record.pairs.estimates().mean[0] == 1.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.engine.results.confirmation import mean_of_new
+from bestarm_agent.engine.confirm import mean_of_new
 from tests.stats.conftest import RateCheck
 from tests.support.confirm_worlds import World, missed, simulate
 
@@ -50,8 +50,7 @@ def test_the_interval_on_examples_kept_back_misses_where_the_vectorised_one_does
     values = (rng.random((40, 60)) < 0.35).astype(np.float64)
     at_once = missed(values, np.full(40, 0.6), 0.05, 10**9, 60)
     for row, is_missed in zip(values, at_once, strict=True):
-        ranges = tuple((x, x) for x in row.tolist())
-        found = mean_of_new(ranges, 60, 0.05)
+        found = mean_of_new(row, row, 60, 0.05)
         assert found.value == pytest.approx(row.mean())
         if found.upper < 0.6:  # rounded outwards, so it may still hold the mean
             assert is_missed
@@ -59,7 +58,8 @@ def test_the_interval_on_examples_kept_back_misses_where_the_vectorised_one_does
 
 
 def test_a_pair_that_could_not_be_measured_widens_the_interval() -> None:
-    sure = mean_of_new(((1.0, 1.0), (0.0, 0.0)) * 20, 50, 0.05)
-    vague = mean_of_new(((0.0, 1.0),) * 10 + ((1.0, 1.0), (0.0, 0.0)) * 20, 50, 0.05)
+    known = np.array([1.0, 0.0] * 20)
+    low, high = (np.append(np.full(10, end), known) for end in (0.0, 1.0))
+    sure, vague = mean_of_new(known, known, 50, 0.05), mean_of_new(low, high, 50, 0.05)
     assert sure.value == vague.value == 0.5
     assert vague.upper - vague.lower > sure.upper - sure.lower

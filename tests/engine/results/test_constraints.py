@@ -17,8 +17,8 @@ from bestarm_agent.domain.events import (
     Started,
     Told,
 )
-from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.domain.values import Candidate, Failed, Json, Scored
+from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.values import Candidate, Failure, Json, Outcome, Score
 from bestarm_agent.engine.results.objectives import Finding, MeanTracker, ObjectiveTracker
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
@@ -84,12 +84,8 @@ def test_an_objective_is_behind_once_an_outcome_came_whatever_is_pending() -> No
 
 
 def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0) -> Told:
-    usage = Usage(output=tokens)
-    return Told(
-        seq,
-        Scored(1.0, None, usage, Spend(), seconds, "key", measures=(1.0, toxicity)),
-        1.0,
-    )
+    score = Score(1.0, measures=(1.0, toxicity))
+    return Told(seq, Outcome(score, usage=Usage(output=tokens), seconds=seconds), 1.0)
 
 
 def test_slow_calls_that_come_late_do_not_make_a_candidate_look_fast() -> None:
@@ -122,7 +118,7 @@ def test_a_mean_of_seconds_is_bounded_by_the_time_out() -> None:
 
 def test_a_failed_reply_counts_for_either_side_of_a_measure() -> None:
     known, vague = (Tracked("toxicity") for _ in range(2))
-    lost = Failed(FailureKind.REFUSED, Blame.CANDIDATE, "no", Spend(), 1.0)
+    lost = Outcome(failure=Failure(FailureKind.REFUSED, Blame.CANDIDATE, "no"), seconds=1.0)
     for run, outcome in ((known, None), (vague, lost)):
         run.asked(100)
         for seq in range(100):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Started, Told
-from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.domain.values import Candidate, Scored, Slice
+from bestarm_agent.domain.values import Candidate, Outcome, Score, Slice
 from bestarm_agent.engine.results.slices import SliceMeans, slice_means
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import FloatArray, Problem
@@ -34,7 +33,7 @@ def state_of(asked: list[list[int]], scores: FloatArray, told: int | None = None
     for seq, (row, example) in enumerate(pairs):
         if told is None or asked[row].index(example) < told:
             value = float(scores[row, example])
-            events.append(Told(seq, Scored(value, None, Usage(), Spend(), 1.0, "key"), value))
+            events.append(Told(seq, Outcome(Score(value), seconds=1.0), value))
     return fold(events)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
-from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.domain.values import Scored
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Outcome, Score
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Status
 from bestarm_agent.engine.results.trajectory import (
@@ -37,7 +37,7 @@ def logged(n: int) -> list[Event]:
         score = float(rng.random() < (0.95, 0.6, 0.3, 0.1)[ask.pair[0]])
         selector.tell([Tell(ask.seq, State.DONE, score)])
         events.append(Asked(ask.seq, *ask.pair, ask.reason))
-        outcome = Scored(score, None, Usage(), Spend(pulls=1), 0.0, f"k{ask.seq}", cached=False)
+        outcome = Outcome(Score(score), spend=Spend(pulls=1))
         events.append(Told(ask.seq, outcome, score))
     return events
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
-from bestarm_agent.domain.spend import Budget, RateLimits, Resource, Spend, Usage
-from bestarm_agent.domain.values import Reply, Request, Scored
+from bestarm_agent.domain.spend import Budget, RateLimits, Resource, Spend
+from bestarm_agent.domain.values import Outcome, Reply, Request, Score
 from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.loop import End, Rules
@@ -293,7 +293,7 @@ async def test_the_minutes_of_a_killed_sitting_count() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
 
     loop = await scene.open()
-    outcome = Scored(0.5, None, Usage(), Spend(), 1.0, "key", cached=False)
+    outcome = Outcome(Score(0.5), seconds=1.0)
     lost: list[Event] = [Asked(0, 0, 0, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
     for event in lost:
         loop.record.record(event, is_known=False)
@@ -406,18 +406,17 @@ async def test_waits_say_why() -> None:
     assert re.fullmatch(r"rate limited until \d\d:\d\d:31", reason)
 
 
-def test_a_budget_for_one_call_holds_within_the_runs_own() -> None:
-    """And what it leaves is spent by the next call."""
+def test_what_caps_for_one_call_leave_is_spent_by_the_next() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
 
     async def play() -> list[tuple[End, int]]:
         loop = await scene.open()
         found = []
-        for more in (Budget(pulls=4), Budget(calls=100), None):
-            loop.allow(more)
+        for caps in (Budget(calls=10, pulls=4), loop.own_budget, loop.own_budget):
+            loop.allow(caps)
             found.append((await loop.run(), loop.ledger.spent.calls))
         loop.raise_budget(Budget(calls=3))
-        loop.allow(None)
+        loop.allow(loop.own_budget)
         return [*found, (await loop.run(), loop.ledger.spent.calls)]
 
     ends = [(End.BUDGET, calls) for calls in (4, 10, 10, 13)]
@@ -440,11 +439,11 @@ async def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> 
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
 
     loop = await scene.open()
-    loop.allow(Budget(pulls=4))
+    loop.allow(Budget(calls=10, pulls=4))
     await loop.run()
     await scene.log.close()
     again = await scene.reopen()
-    again.allow(None)
+    again.allow(again.own_budget)
     await again.run()
     assert again.ledger.spent.calls == 10
 

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Started, Told
-from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Scored
+from bestarm_agent.domain.values import Candidate, Example, Outcome, PromptTemplate, Score
 from bestarm_agent.engine.setup import history
 from bestarm_agent.engine.setup.history import (
     described,
@@ -50,7 +49,7 @@ def run_of(scores: FloatArray, examples: list[Example], prefix: str = "m") -> Ru
         ExamplesAdded(tuple(e.id for e in examples), tuple(e.digest for e in examples)),
     ]
     for seq, (i, j) in enumerate(np.argwhere(~np.isnan(scores)).tolist()):
-        outcome = Scored(float(scores[i, j]), None, Usage(), Spend(), 0.1, "", False)
+        outcome = Outcome(Score(float(scores[i, j])), seconds=0.1)
         events += [Asked(seq, i, j, ""), Told(seq, outcome, float(scores[i, j]))]
     return fold(events)
 

@@ -18,7 +18,7 @@ from bestarm_agent import Study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.domain.values import Json, Scored
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.limits.wait_reasons import endpoint_wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options, ProviderSet
@@ -342,7 +342,7 @@ def run_over(
 def assert_nothing_is_lost(cluster: Cluster, events: Sequence[Event]) -> None:
     told = [event for event in events if isinstance(event, Told)]
     assert len({event.seq for event in told}) == len(told) == PAIRS
-    assert all(isinstance(event.outcome, Scored) for event in told)
+    assert all(event.outcome.score for event in told)
     assert set(cluster.paid().values()) == {1}, "no answer was paid twice"
     assert len(cluster.paid()) == PAIRS
 

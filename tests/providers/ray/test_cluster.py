@@ -16,7 +16,7 @@ import pytest
 
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.spend import Reservations, Spend
-from bestarm_agent.domain.values import Json, Reply, Request, Scored
+from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.engine.call import replied_spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.ray.provider import RayProvider
@@ -180,7 +180,7 @@ class Run:
     @property
     def scored(self) -> list[Told]:
         told = [event for event in self.events if isinstance(event, Told)]
-        return [event for event in told if isinstance(event.outcome, Scored)]
+        return [event for event in told if event.outcome.score]
 
 
 def run_study(folder: Path, **changes: Json) -> Run:

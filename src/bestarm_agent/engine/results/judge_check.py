@@ -17,7 +17,7 @@ import numpy as np
 from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_labels
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.domain.values import Failed, Scored, Vote
+from bestarm_agent.domain.values import Vote
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import Blame, ConfigError, StoreError
 from bestarm_agent.stats.agreement import (
@@ -232,11 +232,12 @@ async def compare_run(
         label = wanted.get((example, name)) or wanted.get((example, answer_digest(text)))
         if label is None:
             continue
-        if isinstance(outcome, Scored):
-            cost, votes = outcome.judge_spend, outcome.votes
-            pairs.append(JudgedAnswer(row, outcome.value, label.score, len(text), cost, votes))
-        if isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE:
-            void.append(outcome.message)
+        cost, score, failure = outcome.judge_spend, outcome.score, outcome.failure
+        if score is not None:
+            one = JudgedAnswer(row, score.value, label.score, len(text), cost, score.votes)
+            pairs.append(one)
+        if failure is not None and failure.blame is Blame.JUDGE:
+            void.append(failure.message)
     why, priced = void[-1] if void else "", state.started is None or state.started.judge_priced
     return JudgedLabels(tuple(pairs), len(labels), len(void), why, priced)
 

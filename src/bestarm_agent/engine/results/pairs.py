@@ -18,7 +18,7 @@ from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.domain.values import RIGHT, Example, PromptTemplate, Reply, Scored
+from bestarm_agent.domain.values import RIGHT, Example, PromptTemplate, Reply
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
 from bestarm_agent.store.export import PairOutcome, labels, pairs_of
 from bestarm_agent.store.run_state import RunState
@@ -180,9 +180,9 @@ class RunTexts:
                 "attempts": outcome.spend.calls - judging.calls,
                 "judge_usd": usd(judging.usd_nanos),
             }
-            if isinstance(outcome, Scored):
-                usage = outcome.usage
-                found |= {"answer": outcome.answer, "votes": outcome.votes}
+            if outcome.score is not None:
+                score, usage = outcome.score, outcome.usage
+                found |= {"answer": score.answer, "votes": score.votes}
                 found |= {"input_tokens": usage.input, "output_tokens": usage.output}
         return found
 

@@ -19,7 +19,6 @@ from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
 from bestarm_agent.engine.results.notebook import html_table
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
@@ -47,6 +46,23 @@ class LimitState(StrEnum):
     KEPT = "kept"  # shown, under the guarantee
     BROKEN = "broken"  # shown
     OPEN = "open"  # neither is shown yet
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The winner on the examples kept back, which had no say in the choice."""
+
+    label: str
+    n: int  # scores
+    void: int  # pairs that could not be measured
+    mean: Measure  # for new examples of the same kind
+    held_back: int  # examples
+    confidence: float  # of this, and of what was stated of earlier winners, together
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every example kept back was asked and answered."""
+        return self.n + self.void == self.held_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +216,7 @@ class Standing:
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     # reserved money, over sessions that ended well
     reservations: Reservations = field(default_factory=Reservations)
-    confirmation: Confirmation | None = None  # None until a run on examples kept back began
+    confirmation: Confirmation | None = None  # None until the winner answered what was kept back
     slices: tuple[SliceMeans, ...] = ()  # filled while no pair is in flight
 
     def __repr__(self) -> str:

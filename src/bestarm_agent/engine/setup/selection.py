@@ -16,7 +16,7 @@ from bestarm_agent.config.yaml import Places, placing
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size, axes_of
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.errors import PluginError, counted, nearest
+from bestarm_agent.errors import PluginError, counted
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import MeasuredJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
@@ -41,7 +41,6 @@ class Selection:
     objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
     stop: StopSpec = field(default_factory=StopSpec)
     rule: type[Rule] | None = None  # None: that of the name in ``chosen``
-    baseline: str | None = None  # label of a candidate to which the winner will be compared
     places: Places = field(default_factory=lambda: Places("the study"))
 
     @property
@@ -56,8 +55,7 @@ class Selection:
         """Make the rule.
 
         Raises:
-            ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls;
-                or there is no such baseline.
+            ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
         """
         chosen, first = self.chosen, candidates[: size.n_candidates]
         problem = replace(
@@ -70,11 +68,6 @@ class Selection:
             for_new=self.stop.for_ == "new" and self.objective.is_plain,
             ends_level=self.ends_level,
         )
-        labels = [candidate.label for candidate in first]
-        if self.baseline is not None and self.baseline not in labels:
-            known = nearest(self.baseline, labels)
-            message = f"confirm.baseline: there is no candidate {self.baseline!r}; {known}"
-            raise self.places.error(message, "confirm", "baseline")
         learned = {} if history is None else {"history": history}
         try:
             pairs = make_selector(self.rule or chosen.name, problem, **chosen.params, **learned)
@@ -160,7 +153,6 @@ def open_selection(
         objective=config.objective,
         stop=config.stop,
         rule=rule,
-        baseline=None if config.confirm is None else config.confirm.baseline,
         places=study.places,
     )
     return mode, MeasuredJudge(judge, measures) if measures else judge
