@@ -14,7 +14,6 @@ from bestarm_agent import Budget, Study
 from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.values import Candidate
-from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.engine.setup.selection import Selection
@@ -23,7 +22,7 @@ from bestarm_agent.providers.replay import ReplayProvider
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.study import Archive
 from tests.support.api_studies import FastClock
-from tests.support.replay_check import unexplained_asks
+from tests.support.replay_check import first_size, unexplained_asks
 from tests.support.studies import (
     each_turn,
     events_of,
@@ -200,7 +199,7 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
     run_all(path, Budget(pulls=150))
     events = events_of(path)
     selection = Selection(SelectorSpec(name="ucb-e", stop_when_separated=False))
-    assert unexplained_asks(events, selection.pairs(initial_size(events))) == []
+    assert unexplained_asks(events, selection.pairs(first_size(events))) == []
 
 
 @pytest.mark.slow

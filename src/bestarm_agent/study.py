@@ -10,19 +10,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
-from bestarm_agent.domain.events import Event, Started
+from bestarm_agent.domain.events import Asked, Event, Started
 from bestarm_agent.domain.spend import Budget, Reservations
 from bestarm_agent.domain.values import Candidate, Example, Json
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.proposer import Proposer
-from bestarm_agent.engine.record import RunRecord, initial_size
+from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.notebook import followed_by_cell
 from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, texts_of
@@ -32,7 +33,7 @@ from bestarm_agent.engine.results.standing import (
     failures_of,
     recorded_standing,
 )
-from bestarm_agent.engine.results.trajectory import Trajectory
+from bestarm_agent.engine.results.trajectory import Trajectory, follow
 from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.parts import (
@@ -319,7 +320,9 @@ class Study:
         texts = RunTexts(self._run.store, self.run_id, run.state, self.parts.examples)
         record = StoredRun(self.standing(), (), self._check, self.result())
         target = path or report_path(self.store, self.run_id)
-        return await _report(record, texts, run.trajectory.until_now(run.pairs), target)
+        anew = record_of(self.parts.mode, recorded_history(run.state, self.store))
+        pages = self._run.store.lines_of(self.run_id)
+        return await _report(record, texts, await follow(anew, pages, run.state.n_told), target)
 
     async def outcomes(self, *, only: PairFilter | None = None) -> AsyncIterator[PairOutcome]:
         """Iterate over the pairs asked so far, with their texts, by ``async for``.
@@ -364,7 +367,10 @@ class Archive:
     async def record(self, run: str) -> StoredRun:
         """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
         async with open_store(self._where, create=False) as store:
-            return (await self._replayed(store, await store.find(run), follows=False))[0]
+            found = (await store.find(run)).id
+            mode, replay = await recorded_replay(store, found, self._where)
+            await replay.take_all(store.lines_of(found))
+            return await self._stored(store, found, mode, replay)
 
     async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
         """Write a run's report as HTML, by default next to the store, and return its path.
@@ -375,17 +381,14 @@ class Archive:
         """
         async with open_store(self._where, create=False) as store:
             found = await store.find(run)
-            record, replay = await self._replayed(store, found)
+            mode, replay = await recorded_replay(store, found.id, self._where)
+            course = await follow(replay, store.lines_of(found.id), found.n_told)
+            record = await self._stored(store, found.id, mode, replay)
             texts = await texts_of(store, found.id, replay.state, folder_of(self._where))
-            target = path or report_path(self._where, found.id)
-            return await _report(record, texts, replay.trajectory.until_now(replay.pairs), target)
+            return await _report(record, texts, course, path or report_path(self._where, found.id))
 
-    async def _replayed(
-        self, store: Store, found: RunInfo, *, follows: bool = True
-    ) -> tuple[StoredRun, RunRecord]:
-        run_id = found.id
-        mode, replay = await recorded_replay(store, run_id, self._where, follows=follows)
-        await replay.take_all(store.lines_of(run_id), found.n_told)
+    async def _stored(self, store: Store, run_id: str, mode: Mode, replay: RunRecord) -> StoredRun:
+        """Work out where a run stands whose log was replayed."""
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
         if state.started is not None and state.started.kept_back:
@@ -395,7 +398,7 @@ class Archive:
         if labels:
             check = await check_run(store, run_id, state, labels, standing.confidence)
         result = mode.result(pairs, standing)
-        return StoredRun(standing, tuple(failures_of(state)), check, result), replay
+        return StoredRun(standing, tuple(failures_of(state)), check, result)
 
     async def compared(
         self,
@@ -450,12 +453,8 @@ class Archive:
             yield await texts_of(store, run_id, await folded(store, run_id), folder_of(self._where))
 
 
-async def recorded_replay(
-    store: Store, run_id: str, where: StorePlace, *, follows: bool = True
-) -> tuple[Mode, RunRecord]:
+async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple[Mode, RunRecord]:
     """Return a stored run's mode, and what its log is to be fed to.
-
-    ``follows``: whether that keeps the trajectory, which reports draw.
 
     Raises:
         StoreError: the log is empty or damaged.
@@ -466,7 +465,7 @@ async def recorded_replay(
     config = outline.started.config
     events = await store.events_of(run_id) if _section(config, "certify") else ()
     mode = recorded_mode(outline.started, events, folder_of(where))
-    return mode, record_of(mode, recorded_history(outline, where), follows=follows)
+    return mode, record_of(mode, recorded_history(outline, where))
 
 
 def open_mode(
@@ -513,7 +512,8 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
         from bestarm_agent.config.study import CertifySpec
 
         spec = CertifySpec.model_validate(section)
-        return Certification.recorded(spec, initial_size(events).n_candidates, events)
+        began = takewhile(lambda event: not isinstance(event, Asked), events)
+        return Certification.recorded(spec, len(fold(began).candidates), events)
     objective = ObjectiveSpec.model_validate(_section(config, "objective"))
     stop = StopSpec.model_validate(_section(config, "stop"))
     rule = find_rule(chosen.name, folder / started.base)

@@ -16,14 +16,13 @@ import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Stopped, Told
 from bestarm_agent.domain.values import Reply
-from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store
 from tests.support.processes import kill_once
-from tests.support.replay_check import unexplained_asks
+from tests.support.replay_check import first_size, unexplained_asks
 from tests.support.studies import write_study
 
 PULLS = 150
@@ -131,7 +130,7 @@ def test_kills_lose_nothing(tmp_path: Path, in_flight: int, kills: int) -> None:
     state, stops = fold(events), [event for event in events if isinstance(event, Stopped)]
     assert len(state.sessions) > len(stops) == 1
     assert state.seconds > stops[0].seconds, "the time of killed sittings counts"
-    size = initial_size(events)
+    size = first_size(events)
     fresh = make_selector(
         "ucb-e", Problem(size.n_candidates, size.n_examples, budget=size.budget.pulls)
     )

@@ -13,14 +13,14 @@ from bestarm_agent.config.load import load_study
 from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
-from bestarm_agent.engine.record import Size, initial_size, known_costs, planned_pulls
+from bestarm_agent.engine.record import Size, known_costs, planned_pulls
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.parts import Options, assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import Study
-from tests.support.replay_check import unexplained_asks
+from tests.support.replay_check import first_size, unexplained_asks
 from tests.support.studies import events_of, run_all, write_study
 
 PRICES = (0.0001, 0.0004, 0.0016, 0.0064, 0.0001, 0.0001)
@@ -46,7 +46,7 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path, rule: str) -> 
     standing = run_all(path)
     assert standing.spent.usd_nanos <= nanos("0.12")
     events = events_of(path)
-    pairs = Selection(spec(selector(rule))).pairs(initial_size(events))
+    pairs = Selection(spec(selector(rule))).pairs(first_size(events))
     assert pairs.problem.costs == pytest.approx(PRICES)
     assert unexplained_asks(events, pairs) == []
 
@@ -97,7 +97,7 @@ def test_candidates_join_with_their_price_and_a_resumed_run_goes_on_alike(tmp_pa
     events = events_of(path)
     joined = [event.costs for event in events if isinstance(event, CandidatesAdded)]
     assert joined == [pytest.approx((0.0001, 0.0064)), pytest.approx((0.0016,))]
-    assert unexplained_asks(events, Selection(spec(selector())).pairs(initial_size(events))) == []
+    assert unexplained_asks(events, Selection(spec(selector())).pairs(first_size(events))) == []
 
 
 def test_a_rule_in_rounds_plans_for_the_dollars(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a log feeds to the source of pairs and the trajectory."""
+"""What a log feeds to the source of pairs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class Noting(Pairs):
 
     def add_budget(self, count: int) -> None:
         self.fed.append(("budget", count))
+        super().add_budget(count)
 
     def bar(self, candidates: Sequence[int]) -> None:
         self.fed.append(("bar", *candidates))
@@ -96,14 +97,6 @@ def test_what_is_recorded_reaches_log_and_state() -> None:
     assert asyncio.run(scene()) == happened
 
 
-def test_the_trajectory_follows_each_outcome() -> None:
-    run = RunRecord(lambda *_: Noting())
-    run.feed([started(), CANDIDATES, EXAMPLES, asked(0), told(0), CandidatesBarred((1,), "dear")])
-    assert [moment.told for moment in run.trajectory.moments] == [1]
-    assert run.trajectory.left == {1: 1}
-    assert (run.size.n_candidates, run.size.n_examples) == (2, 10)
-
-
 def test_the_rule_is_made_for_the_problem_at_the_first_ask() -> None:
     (joins,) = (one for one in grid(1, 1) if isinstance(one, CandidatesAdded))
     made: list[tuple[int, int | None]] = []
@@ -115,8 +108,7 @@ def test_the_rule_is_made_for_the_problem_at_the_first_ask() -> None:
     record = RunRecord(open_pairs)
     record.feed([started(), CANDIDATES, EXAMPLES, budget(10)])
     assert record.pairs is record.pairs
-    for event in (joins, budget(15), asked(0), joins):
-        record.record(event, is_known=False)
+    record.feed([joins, budget(15), asked(0), joins])  # as a log may be read, in one page
     assert made[0] == (2, 10)
     assert made[-1] == (3, 15)
     assert record.pairs.table.n_candidates == 4, "one joined after the first ask"

@@ -69,8 +69,7 @@ class Certification:
         Raises:
             ConfigError: candidates are tried by their price, and one is not known.
         """
-        there = candidates[: size.n_candidates]
-        order = self.order or trial_order(self.spec.order, there, size.costs or ())
+        order = self.order or trial_order(self.spec.order, candidates, size.costs or ())
         problem = size.problem(per_dollar=False)
         return Pairs(CertificationPlan(problem, self.spec, self.plan, order))
 

@@ -57,7 +57,7 @@ class Mode(Protocol):
 
         Args:
             size: the size of the problem at the first ask.
-            candidates: more of them than ``size`` says where some joined later.
+            candidates: its candidates.
             history: what was learned from earlier runs.
 
         Raises:

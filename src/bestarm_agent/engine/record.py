@@ -14,7 +14,6 @@ from typing import TypeAlias
 import numpy as np
 
 from bestarm_agent.domain.events import (
-    Asked,
     BudgetSet,
     CandidatesAdded,
     CandidatesBarred,
@@ -24,7 +23,6 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
 from bestarm_agent.domain.values import Candidate, Example, Outcome, Slice
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
-from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, IntArray, Pair, Problem, State, Tell
@@ -37,7 +35,7 @@ _MOST_SPREAD = 1e4  # of costs, as selectors see them
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of the problem when a selector began."""
+    """The size of the problem when its first pair is asked."""
 
     n_candidates: int  # K
     n_examples: int  # N
@@ -63,7 +61,7 @@ OpenPairs: TypeAlias = Callable[[Size, Sequence[Candidate]], Pairs]
 
 
 class RunRecord:
-    """State, rule, objective and trajectory of a run, fed with its events.
+    """State, rule and objective of a run, fed with its events.
 
     The rule is made for the problem as it is at the first ask; until then it is made anew whenever
     the problem changes, so nobody but the record holds it.
@@ -71,35 +69,32 @@ class RunRecord:
     Args:
         open_pairs: makes the source of pairs.
         log: the log of a run that this process writes.
-        follows: whether the trajectory is kept, too.
     """
 
-    def __init__(
-        self, open_pairs: OpenPairs, log: RunLog | None = None, *, follows: bool = True
-    ) -> None:
+    def __init__(self, open_pairs: OpenPairs, log: RunLog | None = None) -> None:
         self.state = RunState()
-        self.trajectory = Trajectory()
         self.log = log
         self._open_pairs = open_pairs
-        self._follows = follows
-        self._budget = Budget()  # the caps, as the source of pairs knows them
-        self._head: list[Event] | None = []  # the log before the first ask; None after it
-        self._made: tuple[Size, Pairs, ObjectiveTracker | None] | None = None
-
-    @property
-    def size(self) -> Size:
-        """The size of the problem at the first ask, or now."""
-        return self._begun()[0]
+        self._is_begun = False  # whether a pair was asked
+        self._made: tuple[Pairs, ObjectiveTracker | None] | None = None
 
     @property
     def pairs(self) -> Pairs:
         """The source of pairs, fed the log."""
-        return self._begun()[1]
+        return self._open()[0]
 
     @property
     def objective(self) -> ObjectiveTracker | None:
         """The objective; None if it is simply the best."""
-        return self._begun()[2]
+        return self._open()[1]
+
+    def _open(self) -> tuple[Pairs, ObjectiveTracker | None]:
+        if self._made is None:
+            pairs = self._open_pairs(size_of(self.state), self.state.candidates)
+            self._made = pairs, track_objective(self.state, pairs)
+            if self.state.barred:
+                pairs.bar([*self.state.barred])
+        return self._made
 
     def record(self, event: Event, *, is_known: bool = True) -> None:
         """Take in what happens now; it is durable after the next ``flush``.
@@ -107,7 +102,7 @@ class RunRecord:
         ``is_known``: a pair that is asked was chosen by the source of pairs itself.
         """
         line = line_of(event)
-        self._take(self.state.take([line]), is_known=is_known)
+        self._feed(self.state.take([line]), is_known=is_known)
         if self.log is not None:
             self.log.append(event, line)
 
@@ -122,83 +117,52 @@ class RunRecord:
 
     def take(self, page: Sequence[Line]) -> None:
         """Take in the next events of a log, as ``Store.lines_of`` yields them."""
-        self._take(self.state.take(page))
+        if not self._is_begun:  # the rule is made before the state knows what came later
+            asked = (place for place, (tag, _) in enumerate(page) if tag == "asked")
+            first = next(asked, len(page))
+            self._feed(self.state.take(page[:first]))
+            page = page[first:]
+            if page:
+                self._open()
+        self._feed(self.state.take(page))
 
-    async def take_all(self, pages: AsyncIterable[Sequence[Line]], n_told: int = 0) -> None:
-        """Take in a log, with about ``n_told`` outcomes, some events at a time, in a thread."""
-        self.trajectory = Trajectory(n_told)
+    async def take_all(self, pages: AsyncIterable[Sequence[Line]]) -> None:
+        """Take in a log, some events at a time, in a thread."""
         async for page in pages:
             await asyncio.to_thread(self.take, page)
 
-    def _take(self, moves: Sequence[IntArray | Event], *, is_known: bool = False) -> None:
-        """Take in events that the state has taken in, and made ``moves`` of."""
+    def _feed(self, moves: Sequence[IntArray | Event], *, is_known: bool = False) -> None:
+        """Feed the source of pairs what the state has taken in, and made ``moves`` of."""
         for move in moves:
             if isinstance(move, np.ndarray):
-                self._take_pairs(move, is_known=is_known)
+                self._is_begun = True
+                self._feed_pairs(move, is_known=is_known)
+            elif self._is_begun:
+                feed_rare(self.pairs, move)
             else:
-                self._take_rare(move)
+                self._made = None
 
-    def _take_rare(self, event: Event) -> None:
-        """Take in an event that is no ask and no outcome."""
-        if self._head is not None:
-            self._head.append(event)
-            self._made = None
-        else:
-            pairs = self.pairs
-            feed_pairs(pairs, event, self._budget)
-            self._follow(event, pairs)
-        if isinstance(event, BudgetSet):
-            self._budget = event.budget
-
-    def _take_pairs(self, moves: IntArray, *, is_known: bool) -> None:
-        """Take in asks and outcomes, by the numbers that the state has of them."""
+    def _feed_pairs(self, moves: IntArray, *, is_known: bool) -> None:
+        """Feed asks and outcomes, by the numbers that the state has of them."""
         pairs, state = self.pairs, self.state
-        self._head = None
         if len(moves) > 1 and pairs.takes_blocks:
-            while len(moves):
-                n = self.trajectory.until_look(moves < 0) if self._follows else len(moves)
-                self._take_block(pairs, moves[:n])
-                if self._follows:
-                    self.trajectory.told(pairs, int((moves[:n] < 0).sum()))
-                moves = moves[n:]
+            asks, seqs = state.asks[moves[moves >= 0]], ~moves[moves < 0]
+            told = state.told[seqs]
+            scores, costs = np.nan_to_num(told["score"]), told["usd_nanos"] / NANOS_PER_USD
+            rows, columns = asks["candidate"], asks["example"]
+            pairs.take_block(rows, columns, seqs, told["state"], scores, costs)
             return
         for move in moves.tolist():
             if move < 0:
                 pairs.tell([tell_of(state, ~move)])
-                if self._follows:
-                    self.trajectory.told(pairs)
             elif not is_known:
                 asked = state.ask(move)
                 pair = Pair(asked.candidate, asked.example)
                 pairs.adopt([Ask(move, pair, asked.reason)])
 
-    def _take_block(self, pairs: Pairs, moves: IntArray) -> None:
-        asked, seqs = self.state.asks[moves[moves >= 0]], ~moves[moves < 0]
-        told = self.state.told[seqs]
-        scores, costs = np.nan_to_num(told["score"]), told["usd_nanos"] / NANOS_PER_USD
-        pairs.take_block(asked["candidate"], asked["example"], seqs, told["state"], scores, costs)
 
-    def _begun(self) -> tuple[Size, Pairs, ObjectiveTracker | None]:
-        if self._made is None:
-            size = initial_size(self._head or ())
-            pairs = self._open_pairs(size, self.state.candidates)
-            self._made = size, pairs, track_objective(self.state, pairs)
-            for event in self._head or ():
-                if isinstance(event, CandidatesBarred):
-                    pairs.bar(event.candidates)
-                self._follow(event, pairs)
-        return self._made
-
-    def _follow(self, event: Event, pairs: Pairs) -> None:
-        if isinstance(event, CandidatesBarred):
-            self.trajectory.barred(event.candidates, pairs.table.n_asked)
-
-
-def feed_pairs(pairs: Pairs, event: Event, budget: Budget) -> None:
-    """Feed a source of pairs, made for the first ask, an event that is no ask and no outcome.
-
-    ``budget`` held before.
-    """
+def feed_rare(pairs: Pairs, event: Event) -> None:
+    """Feed a source of pairs, made for the first ask, an event that is no ask and no outcome."""
     costs, axes = pairs.problem.costs, pairs.problem.axes
     match event:
         case CandidatesAdded():  # with costs if it works per dollar, axes if it knows them
@@ -211,10 +175,10 @@ def feed_pairs(pairs: Pairs, event: Event, budget: Budget) -> None:
             pairs.bar(event.candidates)
         case ExamplesAdded():
             pairs.add_examples(len(event.ids))
-        case BudgetSet() if pairs.problem.budget is not None:
-            before, after = (planned_pulls(one, costs) for one in (budget, event.budget))
-            if before is not None and after is not None and after > before:
-                pairs.add_budget(after - before)
+        case BudgetSet() if (planned := pairs.problem.budget) is not None:
+            pulls = planned_pulls(event.budget, costs)
+            if pulls is not None and pulls > planned:
+                pairs.add_budget(pulls - planned)
         case _:
             return
 
@@ -275,21 +239,12 @@ def planned_pulls(budget: Budget, costs: tuple[float, ...] | None) -> int | None
     return paid if budget.pulls is None else min(paid, budget.pulls)
 
 
-def initial_size(events: Iterable[Event]) -> Size:
-    """Return the size of the problem when the first pair was asked."""
-    n_candidates, n_examples, budget = 0, 0, Budget()
-    costs: list[float | None] = []
-    slices: tuple[Slice, ...] = ()
-    for event in events:
-        match event:
-            case CandidatesAdded():
-                n_candidates += len(event.candidates)
-                costs += event.costs
-            case ExamplesAdded():
-                n_examples += len(event.ids)
-                slices += event.slices
-            case BudgetSet():
-                budget = event.budget
-            case Asked():
-                break
-    return Size(n_candidates, n_examples, budget, tuple(costs), slices)
+def size_of(state: RunState) -> Size:
+    """Return the size of the problem as it is now."""
+    return Size(
+        len(state.candidates),
+        len(state.example_ids),
+        state.budget,
+        tuple(state.costs),
+        state.slices,
+    )

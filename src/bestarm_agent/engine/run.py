@@ -21,7 +21,7 @@ from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate, candidates_added
-from bestarm_agent.engine.record import RunRecord, examples_added
+from bestarm_agent.engine.record import RunRecord, examples_added, size_of
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, check_new
 from bestarm_agent.engine.setup.history import History, learn_from_history, recorded_history
@@ -175,7 +175,7 @@ async def new_run(
     record = record_of(parts.mode, None if history is None else history.model)
     record.feed(events)
     said = () if history is None else history.notices
-    notices = (*parts.mode.notices(record.pairs, record.size), *said)
+    notices = (*parts.mode.notices(record.pairs, size_of(record.state)), *said)
     async with open_store(where) as store, closing(await store.create(parts.config.name)) as log:
         for event in events:
             log.append(event)
@@ -223,8 +223,7 @@ async def resumed_run(
         known = fold(await store.outline_of(log.run_id))
         parts = parts_of(known)
         record = record_of(parts.mode, recorded_history(known, where))
-        told = (await store.find(log.run_id)).n_told
-        await record.take_all(store.lines_of(log.run_id), told)
+        await record.take_all(store.lines_of(log.run_id))
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         candidates = await asyncio.to_thread(
@@ -234,6 +233,6 @@ async def resumed_run(
             yield found
 
 
-def record_of(mode: Mode, history: HistoryModel | None, *, follows: bool = True) -> RunRecord:
+def record_of(mode: Mode, history: HistoryModel | None) -> RunRecord:
     """Return what the log of a run is to be fed to."""
-    return RunRecord(partial(mode.pairs, history=history), follows=follows)
+    return RunRecord(partial(mode.pairs, history=history))

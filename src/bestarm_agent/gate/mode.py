@@ -45,7 +45,7 @@ class GateMode:
         self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
     ) -> Pairs:
         """Make what asks for the pairs of a run."""
-        labels = [candidate.label for candidate in candidates[: size.n_candidates]]
+        labels = [candidate.label for candidate in candidates]
         spec = self.spec
         question = Question(
             margin=spec.margin_used,

@@ -116,7 +116,7 @@ class Lanes:
         if not rule.rule.common_examples:
             raise ValueError(f"rule {rule.name!r} does not take common examples in one order")
         self._rule = rule
-        self.record = RunRecord(lambda *_: rule, follows=False)
+        self.record = RunRecord(lambda *_: rule)
         order = rule.rule.order.examples
         self._order: list[int] = order.tolist()  # place -> example
         self._places: list[int] = order.argsort().tolist()  # example -> place

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.events import Asked, Event, Told
+from bestarm_agent.domain.events import Asked, CandidatesBarred, Event, Told
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Outcome, Score
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Status
-from bestarm_agent.engine.results.trajectory import (
-    MOMENTS,
-    Trajectory,
-)
+from bestarm_agent.engine.results.trajectory import MOMENTS, Trajectory, follow
 from bestarm_agent.report import html_page as matrix_module
 from bestarm_agent.report.html_page import matrix_of
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.store.codec import line_of
+from bestarm_agent.store.codec import Line, line_of
 from tests.support.standings import standing_of, state_of
 from tests.support.store_runs import grid, started
 
@@ -42,28 +40,25 @@ def logged(n: int) -> list[Event]:
     return events
 
 
-def recorded(events: Iterable[Event], expected: int = 0) -> RunRecord:
-    """The record of a run whose log these are."""
+def trajectory_of(events: Sequence[Event]) -> tuple[Trajectory, Pairs]:
+    """The trajectory of the run whose log these are, and the rule."""
     rule = make_selector("auto", Problem(4, 100, seed=1))
     record = RunRecord(lambda _size, _candidates: rule)
-    record.trajectory = Trajectory(expected)
-    record.feed([started(), *grid(4, 100), *events])
-    return record
+    lines = [line_of(event) for event in (started(), *grid(4, 100), *events)]
 
+    async def pages() -> AsyncIterator[Sequence[Line]]:
+        for start in range(0, len(lines), 33):
+            yield lines[start : start + 33]
 
-def trajectory_of(events: Iterable[Event]) -> tuple[Trajectory, Pairs]:
-    """The trajectory until now, and the rule."""
-    record = recorded(events)
-    return record.trajectory.until_now(record.pairs), record.pairs
+    n_told = sum(isinstance(event, Told) for event in events)
+    return asyncio.run(follow(record, pages(), n_told)), rule
 
 
 def test_the_course_ends_where_the_run_stands() -> None:
     trajectory, selector = trajectory_of(logged(200))
-    assert isinstance(selector, Pairs)
     standing = standing_of(LABELS, selector, 100)
     asked = [moment.asked for moment in trajectory.moments]
-    assert asked == [*range(8, 201, 8)]
-    assert MOMENTS <= len(asked) <= 2 * MOMENTS
+    assert asked == [*range(7, 201, 7), 200]
     for row in standing.rows:
         assert trajectory.moments[-1].mean[row.index] == row.estimate
         assert (row.index in trajectory.left) == (row.status is Status.BEATEN)
@@ -78,16 +73,12 @@ def test_moments_are_even_and_the_last_one_is_now(n: int) -> None:
     steps = set(np.diff(told[:-1]).tolist())
     assert len(steps) <= 1, "even but for the last step"
     assert told[-1:] == [n][:n]
-    assert len(told) <= 2 * MOMENTS
+    assert len(told) <= MOMENTS + 1
 
 
-@pytest.mark.parametrize("n", [47, 48, 100, 200])
-def test_a_log_of_known_length_has_the_moments_of_the_live_run(n: int) -> None:
-    live, known = recorded(logged(n)).trajectory, recorded(logged(n), n).trajectory
-    told = [moment.told for moment in known.moments]
-    assert told == [moment.told for moment in live.moments]
-    assert MOMENTS <= len(told) < 2 * MOMENTS
-    assert known.left.keys() == live.left.keys()
+def test_a_candidate_that_is_barred_leaves() -> None:
+    trajectory, _ = trajectory_of([*logged(4), CandidatesBarred((2,), "too dear"), *logged(5)[8:]])
+    assert trajectory.left == {2: 5}
 
 
 def test_the_matrix_samples_large_studies(monkeypatch: pytest.MonkeyPatch) -> None:

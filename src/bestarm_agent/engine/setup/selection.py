@@ -57,10 +57,10 @@ class Selection:
         Raises:
             ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
         """
-        chosen, first = self.chosen, candidates[: size.n_candidates]
+        chosen = self.chosen
         problem = replace(
             size.problem(per_dollar=chosen.per == "dollar"),
-            axes=axes_of(first) if len(first) == size.n_candidates else None,
+            axes=axes_of(candidates) if candidates else None,
             seed=chosen.seed,
             confidence=self.objective.level(chosen.level),
             stop_when_separated=chosen.stop_when_separated and self.objective.is_plain,
