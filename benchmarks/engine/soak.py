@@ -188,7 +188,6 @@ def check_amounts(store: Path, pairs: int, kills: int) -> dict[str, float]:
     assert sum(one.spend.calls for one in state.totals) == state.spend.calls
     charged = state.spend.calls - n
     assert 0 <= charged <= kills * 2 * IN_FLIGHT, f"{charged} calls too many"
-    assert state.reservations.difference.calls == 0, "what was reserved is settled or given back"
     return {"pairs": n, "calls charged for kills": charged}
 
 

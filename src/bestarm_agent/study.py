@@ -18,7 +18,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.events import Asked, Event, Started
-from bestarm_agent.domain.spend import Budget, Reservations
+from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, Example, Json
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
@@ -342,10 +342,6 @@ class Study:
     def remarks(self) -> tuple[str, ...]:
         """Return what users should know about the replies since opening, a sentence each."""
         return self._run.replies.remarks()
-
-    def balance(self) -> Reservations:
-        """Return what was reserved, spent and given back since opening."""
-        return self._run.ledger.balance()
 
 
 class Archive:

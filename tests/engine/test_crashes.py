@@ -168,4 +168,4 @@ def test_requests_are_recorded_and_capped_however_processes_end(
     assert sum(server.n_calls for server in servers) <= spent.calls <= calls
     assert sum(server.billed for server in servers) <= spent.usd_nanos <= 20_000
     assert exact(state.spend + state.pending_spend) == exact(spent)
-    assert exact(last.loop.ledger.balance().difference) == Spend()
+    assert exact(last.loop.ledger.outstanding) == Spend()

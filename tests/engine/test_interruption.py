@@ -30,11 +30,8 @@ async def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> 
     asked_before(loop, 4)
     assert (await loop.run()) is End.BUDGET
     assert len(actor.sent) == 2, "four may have been sent before"
-    balance = scene.loop.ledger.balance()
-    assert balance.spent.calls == 6
-    assert balance.charged.calls == 4
-    assert balance.difference == Spend()
-    assert balance.difference == Spend()
+    assert scene.loop.ledger.spent.calls == 6
+    assert scene.loop.ledger.outstanding == Spend()
 
 
 async def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget() -> None:
@@ -70,13 +67,13 @@ async def test_an_end_while_the_log_is_written_leaves_nothing_set_aside(
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-    assert loop.ledger.balance().difference == Spend()
+    assert loop.ledger.outstanding == Spend()
     assert loop.pool.gate.inside == 0
     assert len(loop.record.state.pending) == 4
     assert (await loop.run()) is End.EXHAUSTED
     assert len(actor.sent) == 8
     assert scene.loop.ledger.spent == scene.loop.record.state.spend
-    assert scene.loop.ledger.balance().difference == Spend()
+    assert scene.loop.ledger.outstanding == Spend()
 
 
 class Careless(Actor):

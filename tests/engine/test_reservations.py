@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.events import Stopped
-from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
+from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import cost_breakdown
@@ -110,12 +109,8 @@ def test_the_cap_holds_and_the_amounts_add_up(
     ledger, state = scene.loop.ledger, scene.loop.record.state
     billed = one.billed + two.billed + (judge.billed if judge else 0)
     assert billed <= ledger.spent.usd_nanos <= budget
-    balance = ledger.balance()
-    assert balance.difference == Spend()
-    assert balance.overrun == Spend()
-    # the run's end recorded where all that was set aside went
-    assert exact(state.reservations.difference) == Spend()
-    assert exact(state.reservations.spent) == exact(ledger.spent)
+    assert exact(ledger.outstanding) == Spend()
+    assert exact(state.spend + state.pending_spend) == exact(ledger.spent)
     # the lines of the accounts add up
     lines = cost_breakdown(state, ledger.spent)
     total = sum((line.spend for line in lines), Spend())
@@ -144,9 +139,6 @@ def test_the_lines_by_hand() -> None:
         "p: attempts that brought no answer": Spend(calls=3, tokens=30, usd_nanos=300),
         "judging": Spend(calls=3, tokens=18, usd_nanos=120),
     }
-    assert state.reservations.reserved.usd_nanos == 3 * (100 + 100 + 100)
-    assert state.reservations.settled.usd_nanos == 600
-    assert state.reservations.refunded.usd_nanos == 300
     assert state.told["price"].tolist() == [60] * 3
 
 
@@ -154,11 +146,3 @@ def flaky(before: int) -> Reply | ProviderError:
     if before == 0:
         return ProviderError("scripted", kind=FailureKind.TIMEOUT, transient=True)
     return Reply("yes", usage=Usage(3, 0, 0, 2), usd_nanos=60)
-
-
-def test_reservations_of_two_sessions_are_summed() -> None:
-    first = Reservations(reserved=Spend(calls=5), settled=Spend(calls=3), refunded=Spend(calls=2))
-    assert (first + first).reserved == Spend(calls=10)
-    assert (first + first - first) == first
-    assert first.difference == Spend()
-    assert Stopped("", "budget", 0.0).reservations == Reservations()

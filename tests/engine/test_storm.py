@@ -13,7 +13,7 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.domain.spend import Reservations, Spend
+from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options
 from bestarm_agent.store.store import Store
@@ -31,7 +31,7 @@ class Run:
     """What a run left behind."""
 
     standing: Standing
-    balance: Reservations
+    outstanding: Spend
     events: Sequence[Event]
     requests: int
     faults: Counter[str]
@@ -44,13 +44,13 @@ def servers(script: Script) -> tuple[FakeApi, FakeApi]:
     return one, other
 
 
-async def run_study(path: Path) -> tuple[Standing, Reservations, Sequence[Event]]:
+async def run_study(path: Path) -> tuple[Standing, Spend, Sequence[Event]]:
     async with Study.open(path, options=Options(clock=FastClock(SPEED))) as study:
         standing = await study.run()
-        balance = study.balance()
+        outstanding = study._run.ledger.outstanding
         await study.write_report()
     async with await Store.connect(path.parent / "runs" / STORE_FILE, create=False) as store:
-        return standing, balance, await store.events_of("latest")
+        return standing, outstanding, await store.events_of("latest")
 
 
 def run_under(script: Script, folder: Path, n_examples: int = N_EXAMPLES) -> Run:
@@ -58,10 +58,10 @@ def run_under(script: Script, folder: Path, n_examples: int = N_EXAMPLES) -> Run
     with in_thread(one), in_thread(other):
         changes = {"limits": {"in_flight": 64, "max_attempts": 8}, "budget": {"usd": 5}}
         path = study_of(folder, one, other, n_examples=n_examples, changes=changes)
-        standing, balance, events = asyncio.run(run_study(path))
+        standing, outstanding, events = asyncio.run(run_study(path))
     received = [*one.received, *other.received]
     faults = Counter(str(r.fault) for r in received if r.fault is not None)
-    return Run(standing, balance, events, len(received), faults)
+    return Run(standing, outstanding, events, len(received), faults)
 
 
 @pytest.mark.slow
@@ -84,14 +84,11 @@ def test_a_storm_changes_nothing_but_the_bill(
 
     spent = sum((outcome.spend for outcome in outcomes), Spend())
     for run in (stormy, quiet):
-        balance = run.balance
-        assert balance.spent.calls == run.requests, "every request is booked"
-        assert balance.reserved == balance.settled + balance.refunded
-        assert balance.difference == Spend()
-        assert balance.overrun == Spend()
-        assert balance.spent.usd_nanos <= 5_000_000_000
-    assert stormy.balance.spent == spent
-    assert stormy.balance.spent.usd_nanos > quiet.balance.spent.usd_nanos
+        assert run.standing.spent.calls == run.requests, "every request is booked"
+        assert run.outstanding == Spend()
+        assert run.standing.spent.usd_nanos <= 5_000_000_000
+    assert stormy.standing.spent == spent
+    assert stormy.standing.spent.usd_nanos > quiet.standing.spent.usd_nanos
 
     assert quiet.requests == PAIRS
     assert winner(stormy.standing) == winner(quiet.standing) == "epsilon"

@@ -57,7 +57,6 @@ def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> Non
     assert (state.name, state.end) == ("recorded-preselect", "served")
     assert (standing.asked, standing.told, len(state.pending)) == (2 * N, 2 * N, 0)
     assert standing.spent == service.spent
-    assert state.reservations.difference == type(service.spent)()
     logged = {
         (state.candidates[row].label, state.example_ids[column]): score
         for (row, column, *_), score in zip(
@@ -130,7 +129,6 @@ def test_an_interruption_leaves_what_was_asked_pending(tmp_path: Path) -> None:
 
     state = state_of(path, asyncio.run(scene()))
     assert (len(state.pending), state.n_told, state.end) == (2, 0, "interrupted")
-    assert state.reservations.settled.calls == 2, "they may be billed"
 
 
 @pytest.mark.slow

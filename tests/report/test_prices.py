@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import nan
 
 from bestarm_agent.config.study import ObjectiveSpec
-from bestarm_agent.domain.spend import Reservations, Spend
+from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.standing import CostLine, ObjectiveResult, Standing
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.stats.agreement import Measure
@@ -51,21 +51,14 @@ def test_the_report_says_what_was_asked_for_and_what_was_found() -> None:
 
 
 def test_the_report_shows_where_the_money_went() -> None:
-    reservations = Reservations(
-        reserved=Spend(calls=9, usd_nanos=9_000_000_000),
-        settled=Spend(calls=7, usd_nanos=4_000_000_000),
-        refunded=Spend(calls=2, usd_nanos=5_000_000_000),
-    )
     lines = (
         CostLine("openai: answered calls of candidates", Spend(calls=5, usd_nanos=3_000_000_000)),
         CostLine("judging", Spend(calls=2, usd_nanos=1_000_000_000)),
     )
-    page = page_of(replace(priced(), costs=lines, reservations=reservations))
+    page = page_of(replace(priced(), costs=lines))
     text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
     assert "openai: answered calls of candidates 5 0 0.0 $3.00" in text
     assert "judging 2 0 0.0 $1.00" in text
-    assert "reserved 9 0 0.0 $9.00 less settled 7 0 0.0 $4.00 less refunded 2 0 0.0 $5.00" in text
-    assert "left over 0 0 0.0 $0" in text
 
 
 def test_the_full_grid_is_priced_with_judging_and_the_answer_is_marked() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bestarm_agent.domain.spend import Budget, Reservations, Spend
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Json, Outcome, Slice
 
 
@@ -175,7 +175,6 @@ class Stopped:
     # failures or error
     reason: str
     seconds: float  # wall-clock seconds of this session
-    reservations: Reservations = field(default_factory=Reservations)  # of this session
     remarks: tuple[str, ...] = ()  # facts that the replies showed, for users, a sentence each
     # labels of the candidates that could not be called any more, with the reason
     broken: Mapping[str, str] = field(default_factory=dict)

@@ -87,40 +87,6 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservations:
-    """Amounts reserved in a session, and what became of them."""
-
-    # everything that was reserved before calls; ``settled`` + ``refunded`` in the end
-    reserved: Spend = field(default_factory=Spend)
-    settled: Spend = field(default_factory=Spend)  # cost of those calls, up to what was reserved
-    refunded: Spend = field(default_factory=Spend)  # amounts given back
-    # cost of calls beyond their reservation; 0 unless a provider's bound is wrong
-    overrun: Spend = field(default_factory=Spend)
-    # cost charged for calls that an earlier, killed process had sent
-    charged: Spend = field(default_factory=Spend)
-
-    def __add__(self, other: Reservations) -> Reservations:
-        return self._each(add, other)
-
-    def __sub__(self, other: Reservations) -> Reservations:
-        return self._each(sub, other)
-
-    def _each(self, function: Callable[[Spend, Spend], Spend], other: Reservations) -> Reservations:
-        names = (part.name for part in fields(self))
-        return Reservations(*(function(getattr(self, n), getattr(other, n)) for n in names))
-
-    @property
-    def difference(self) -> Spend:
-        """Amounts neither settled nor refunded; nothing once a session has ended."""
-        return self.reserved - self.settled - self.refunded
-
-    @property
-    def spent(self) -> Spend:
-        """Everything that the session spent."""
-        return self.settled + self.overrun + self.charged
-
-
-@dataclass(frozen=True, slots=True)
 class Budget:
     """Hard caps of a run, in the units of ``Spend``; None means no cap."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bestarm_agent.domain.spend import Budget, Reservations, Spend
+from bestarm_agent.domain.spend import Budget, Spend
 
 
 @dataclass(slots=True, eq=False)
@@ -41,12 +41,6 @@ class Ledger:
         self.budget = budget
         self.spent = spent or Spend()
         self.outstanding = Spend()
-        self._reserved = Spend()
-        self._settled = Spend()
-        self._refunded = Spend()
-        self._overrun = Spend()
-        self._charged = Spend()
-        self._closed = Reservations()
 
     def affords(self, upper: Spend, *, later: bool = False) -> bool:
         """Return whether ``upper`` fits under every cap on top of what is spent and held.
@@ -78,7 +72,6 @@ class Ledger:
         if not self.affords(upper):
             return None
         self.outstanding += upper
-        self._reserved += upper
         return Reservation(upper)
 
     def draw(self, reserve: Reservation, upper: Spend) -> Reservation | None:
@@ -105,12 +98,8 @@ class Ledger:
         """Record an attempt's cost and give the rest of its reservation back."""
         self._check_open(reservation)
         reservation.is_open = False
-        covered = actual.capped(reservation.amount)
         self.outstanding -= reservation.amount
         self.spent += actual
-        self._settled += covered
-        self._refunded += reservation.amount - covered
-        self._overrun += actual - covered
 
     def release(self, reservation: Reservation) -> None:
         """Give a whole reservation back: nothing was sent."""
@@ -119,19 +108,6 @@ class Ledger:
     def charge(self, amount: Spend) -> None:
         """Record an amount that an earlier session spent, without a reservation."""
         self.spent += amount
-        self._charged += amount
-
-    def balance(self) -> Reservations:
-        """Return what was reserved since the beginning, and what became of it."""
-        return Reservations(
-            self._reserved, self._settled, self._refunded, self._overrun, self._charged
-        )
-
-    def close(self) -> Reservations:
-        """Return what was reserved since the last call, and what became of it."""
-        now = self.balance()
-        since, self._closed = now - self._closed, now
-        return since
 
     def _check_open(self, reservation: Reservation) -> None:
         if not reservation.is_open:

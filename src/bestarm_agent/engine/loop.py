@@ -206,7 +206,7 @@ class RunLoop:
         finally:
             self.is_running = self._stop_asked = False
             self._let_go()
-            told = (self._elapsed(), self.ledger.close(), self._evaluator.replies.remarks())
+            told = (self._elapsed(), self._evaluator.replies.remarks())
             stopped = Stopped(self._clock.utc(), end.value, *told, self.pool.broken())
             self.record.record(stopped)
             await self.record.flush()

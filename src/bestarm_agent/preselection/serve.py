@@ -136,7 +136,7 @@ class Service:
                 service._end = End.ERROR if isinstance(error, Exception) else End.INTERRUPTED
                 raise
             finally:
-                told = (service._seconds(), run.ledger.close(), run.replies.remarks())
+                told = (service._seconds(), run.replies.remarks())
                 run.record.record(Stopped(options.clock.utc(), service._end.value, *told))
 
     @property

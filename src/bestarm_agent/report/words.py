@@ -316,11 +316,9 @@ def passed_caps(standing: Standing) -> list[str]:
         if cap is None or used <= cap:
             continue
         text = money if name == "usd_nanos" else "{:,}".format
-        if over := getattr(standing.reservations.overrun, name):
-            why = f"calls cost {text(over)}{unit} more than their providers said they could"
-        else:
-            why = "calls that were cut off count at the most that they can cost"
-        found.append(f"{text(used)}{unit} of {text(cap)}, {text(used - cap)} too much: {why}")
+        over = f"{text(used - cap)} too much"
+        why = "calls cost more than their providers said they could"
+        found.append(f"{text(used)}{unit} of {text(cap)}, {over}: {why}")
     if budget.seconds is not None and standing.seconds > _SLACK * budget.seconds:
         took = f"{duration(standing.seconds)} of {duration(budget.seconds)}"
         found.append(f"{took}: calls in flight were waited for")

@@ -34,7 +34,7 @@ from bestarm_agent.domain.events import (
     Started,
     Stopped,
 )
-from bestarm_agent.domain.spend import Budget, Reservations, Spend
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
 from bestarm_agent.selectors.types import IntArray, State
@@ -144,7 +144,6 @@ class RunState:
         self.configured: Budget | None = None
         self.proposer_calls: dict[str, ProposerCalled] = {}  # by key of the reply
         self.rounds = 0  # rounds of proposals that are over
-        self.reservations = Reservations()  # of all sessions that stopped
         self.sessions: list[Session] = []
         self.seconds = 0.0  # wall-clock, of the sessions that are over
         self.elapsed = 0.0  # of the one that is not, at its last outcome
@@ -458,7 +457,6 @@ class RunState:
                 if self.sessions[-1].stopped is not None:
                     raise self._impossible("the run stops, and nothing was going on")
                 self.sessions[-1] = replace(self.sessions[-1], stopped=event)
-                self.reservations += event.reservations
                 self._end_session(event.seconds)
             case Attempted() | Charged():
                 self._set_cost(event)

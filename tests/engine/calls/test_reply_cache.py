@@ -127,7 +127,7 @@ async def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     assert (first.found, second.found) == (False, True)
     assert second.spend == Spend(pulls=1)
     assert scene.ledger.spent == first.spend + second.spend
-    assert scene.ledger.balance().difference == Spend()
+    assert scene.ledger.outstanding == Spend()
     assert (second.reservation, second.permit) == (None, None)
 
 

@@ -235,7 +235,7 @@ async def test_a_bad_key_stops_calls_that_wait_to_be_repeated_too() -> None:
     first_three = {request.example for _, request in bad.sent[:3]}
     pending = {f"e{asked.example}" for asked in scene.loop.record.state.pending_asks()}
     assert first_three <= pending, "what was asked can be resumed with a good key"
-    assert scene.loop.ledger.balance().difference == Spend()
+    assert scene.loop.ledger.outstanding == Spend()
 
 
 def test_a_pause_beyond_all_patience_gives_the_model_up_and_leaves_the_others() -> None:

@@ -192,7 +192,7 @@ def test_a_run_that_is_stopped_or_broken_off_leaves_nothing_waiting() -> None:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        return len(loop.record.state.pending), loop.ledger.balance().difference.pulls
+        return len(loop.record.state.pending), loop.ledger.outstanding.pulls
 
     def scene(box: Box) -> Scene:
         return Scene(dict.fromkeys(MEANS, box), judge=box, n_examples=30)

@@ -222,7 +222,7 @@ def test_calls_without_an_end_are_cut_off_booked_whole_and_sent_again(tmp_path: 
         async def scene() -> tuple[float | None, int]:
             async with Study.open(path, options=Options(clock=FastClock(30))) as study:
                 standing = await study.run()
-                return standing.rows[0].estimate, study.balance().spent.tokens
+                return standing.rows[0].estimate, standing.spent.tokens
 
         mean, tokens = asyncio.run(scene())
     assert mean == 1.0

@@ -93,21 +93,20 @@ def test_chains_are_compared_and_every_call_inside_is_paid_for(tmp_path: Path) -
     write_study(tmp_path)
     standing, study = run(tmp_path)
     assert scores(standing) == {"one_step": 8 / 12, "two_steps": 1.0, "lookup": 0.5}
-    assert study.balance().spent == Spend(
+    assert study.standing().spent == Spend(
         pulls=36,
         calls=12 + 16 + 6,  # the weak model fails on 4 of 12; six look-ups call nothing and fail
         tokens=28 * 11,
         usd_nanos=24 * 1_000_000 + 4 * 10_000_000,
     )
-    assert study.balance().difference == Spend()
-    assert study.balance().overrun == Spend()
+    assert study._run.ledger.outstanding == Spend()
 
 
 @pytest.mark.parametrize("cents", [3, 5])
 def test_a_cap_on_dollars_holds_for_the_calls_inside(tmp_path: Path, cents: int) -> None:
     write_study(tmp_path, budget={"usd": cents / 100})
     _, study = run(tmp_path)
-    spent = study.balance().spent.usd_nanos
+    spent = study.standing().spent.usd_nanos
     assert cents * 10_000_000 - 11_000_000 <= spent <= cents * 10_000_000
 
 

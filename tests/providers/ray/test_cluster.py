@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.domain.spend import Reservations, Spend
+from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.engine.call import replied_spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
@@ -173,7 +173,8 @@ def test_an_actor_runs_servers_of_vllm(tmp_path: Path, ray_cluster: Any) -> None
 class Run:
     """What a run left behind."""
 
-    balance: Reservations
+    spent: Spend
+    outstanding: Spend
     events: Sequence[Event]
     replies: Sequence[Reply]
 
@@ -201,11 +202,10 @@ def run_study(folder: Path, **changes: Json) -> Run:
 
     async def main() -> Run:
         async with Study.open(path) as study:
-            await study.run()
-            balance = study.balance()
+            standing, ledger = await study.run(), study._run.ledger
         async with await Store.connect(store_of(path), create=False) as store:
             replies = [reply async for _, reply in store.replies()]
-            return Run(balance, await store.events_of("latest"), replies)
+            return Run(standing.spent, ledger.outstanding, await store.events_of("latest"), replies)
 
     return asyncio.run(main())
 
@@ -228,12 +228,9 @@ def test_nothing_is_lost_and_the_books_are_exact_when_something_dies(
         ray_cluster.remove_node(one)
 
     assert sorted(event.seq for event in done.scored) == list(range(160)), "each is told once"
-    balance = done.balance
-    assert_equal(balance.reserved, balance.settled + balance.refunded)
-    assert_equal(balance.difference, Spend())
-    assert_equal(balance.overrun, Spend())
-    assert_equal(balance.spent, sum((event.outcome.spend for event in done.scored), Spend()))
-    lost = balance.spent - sum(by_actor(done.replies).values(), Spend(pulls=160))
+    assert_equal(done.outstanding, Spend())
+    assert_equal(done.spent, sum((event.outcome.spend for event in done.scored), Spend()))
+    lost = done.spent - sum(by_actor(done.replies).values(), Spend(pulls=160))
     assert (lost.pulls, lost.tokens) == (0, 0)
     assert lost.calls >= 1
     assert 0 < lost.gpu_seconds <= 0.5 * lost.calls

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import merge
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
-from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
+from bestarm_agent.domain.spend import Budget, Spend, usd
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
@@ -214,8 +214,6 @@ class Standing:
     within: float = 0.0  # how far below the highest mean is good enough, in [0, 1)
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
-    # reserved money, over sessions that ended well
-    reservations: Reservations = field(default_factory=Reservations)
     confirmation: Confirmation | None = None  # None until the winner answered what was kept back
     slices: tuple[SliceMeans, ...] = ()  # filled while no pair is in flight
 
@@ -399,7 +397,6 @@ def build_standing(
         latest_failure=_latest_failure(state),
         objective=result,
         costs=cost_breakdown(state, spent),
-        reservations=state.reservations,
         slices=() if in_flight else slice_means(state, pairs, order, estimates.confidence),
     )
     return replace(standing, new_examples=_on_new(standing, pairs, order))
