@@ -19,7 +19,7 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.main import app
 from bestarm_agent.cli.options import OPTIONS
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.config.yaml import model_at
+from bestarm_agent.config.yaml import keys_of, model_at
 from bestarm_agent.stats.new_examples import examples_needed
 from tests.support.commands import invoke
 from tests.support.studies import write_study
@@ -76,7 +76,7 @@ def test_plan_says_how_many_examples_a_difference_needs(tmp_path: Path, capsys: 
         (("--confirm", "2"), "--confirm: `confirm.share` must be at most 1, got 2"),
         (("--seed", "-1"), "--seed: `selector.seed` must be at least 0, got -1"),
         (("--budget-share", "2"), "--budget-share: `budget.share` must be at most 1"),
-        (("--in-flight", "0"), "--in-flight: `limits.in_flight` must be at least 1"),
+        (("--budget-pulls", "0"), "--budget-pulls: `budget.pulls` must be at least 1"),
         (("--set", "objective.name=bset"), "--set objective.name: `objective.name` must be "),
     ],
 )
@@ -94,7 +94,7 @@ def test_every_key_of_an_option_is_one_of_a_study() -> None:
         *parents, last = key.split(".")
         model = model_at(StudyConfig, tuple(parents))
         assert model is not None
-        assert last in model.written_keys()
+        assert last in keys_of(model)
 
 
 def test_a_flag_means_one_thing_and_commands_take_few() -> None:

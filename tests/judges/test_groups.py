@@ -189,7 +189,7 @@ def test_the_digest_depends_on_members_weights_and_rule() -> None:
         ({"members": THREE, "quorum": 4}, "but there are 3 members"),
         ({"members": [THREE[0] | {"weight": 2}, THREE[1]], "combine": "median"}, "no weights"),
         ({"members": [THREE[0], {"name": "rubrik"}]}, "did you mean `rubric`"),
-        ({}, "`members` is required"),
+        ({}, "`members` is missing"),
     ],
 )
 def test_bad_options_say_the_way_out(options: dict[str, Any], message: str) -> None:

@@ -236,7 +236,7 @@ def test_bad_options_say_the_way_out(options: dict[str, object], message: str) -
 
 
 def test_a_model_must_be_named() -> None:
-    with pytest.raises(ConfigError, match="option `model` is required"):
+    with pytest.raises(ConfigError, match="`model` is missing"):
         create_judge("rubric", {}, CATALOG)
 
 

@@ -139,7 +139,7 @@ def test_tolerances_of_equal_value_have_one_digest() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("options: {}\n", {}, r"^judges/mine\.yaml: option `adapter` is required"),
+        ("options: {}\n", {}, r"^judges/mine\.yaml: `adapter` is missing"),
         (
             "description: x\nadapter: exakt\n",
             {},

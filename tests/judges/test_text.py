@@ -206,7 +206,7 @@ def test_only_a_group_needs_a_reference() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "judge `regex`: option `pattern` is required"),
+        ({}, "judge `regex`: `pattern` is missing"),
         ({"pattern": "(a"}, "judge `regex`: `pattern` is malformed: missing \\) at position 2"),
         ({"pattern": ""}, "`pattern` must not be empty, got"),
         ({"pattern": "a" * 2001}, "`pattern` must have at most 2,000 characters"),

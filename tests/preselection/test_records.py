@@ -61,7 +61,7 @@ def test_bad_records_say_where_and_why(line: str, message: str) -> None:
     ("line", "message"),
     [
         ("x", "not a line of JSON"),
-        ('{"text": "p"}', "`prompt` is required"),
+        ('{"text": "p"}', "`prompt` is missing"),
         ('{"prompt": "p", "n": 2}', "unknown field `n`"),
     ],
 )

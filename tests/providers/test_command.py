@@ -252,7 +252,7 @@ def test_programs_are_checked_before_they_are_needed(
 
 
 def test_options_are_checked(base: Path) -> None:
-    with pytest.raises(ConfigError, match="option `argv` is required"):
+    with pytest.raises(ConfigError, match="`argv` is missing"):
         CommandProvider.create("command", {}, base)
     with pytest.raises(ConfigError, match="`argv`"):
         CommandProvider.create("command", {"argv": []}, base)

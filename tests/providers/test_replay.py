@@ -237,7 +237,7 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"example": "1", "text": ""}, "`candidate` is required"),
+        ({"example": "1", "text": ""}, "`candidate` is missing"),
         ({"candidate": "a", "example": "1"}, "`text` or `score`"),
         ({"candidate": "a", "example": "1", "text": "", "error": "timeout"}, "`error`"),
         ({"candidate": "a", "example": "1", "score": 1.5}, "`score`"),
@@ -291,7 +291,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_bad_options_are_refused(tmp_path: Path) -> None:
     cases: list[tuple[Row, str]] = [
-        ({}, "`path` is required"),
+        ({}, "`path` is missing"),
         ({"path": "r.jsonl", "sped": 2}, "did you mean `speed`?"),
         ({"path": "r.jsonl", "speed": 0}, "`speed`"),
         ({"path": "r.jsonl", "latency_seconds": -1}, "`latency_seconds`"),

@@ -74,11 +74,6 @@ class StrictModel(BaseModel):
         extra="forbid", frozen=True, defer_build=True, serialize_by_alias=True
     )
 
-    @classmethod
-    def written_keys(cls) -> list[str]:
-        """Return the keys of the mapping, as a file has them."""
-        return [field.alias or name for name, field in cls.model_fields.items()]
-
 
 class StudyModel(StrictModel):
     """A mapping of a study file, or a short form of it."""

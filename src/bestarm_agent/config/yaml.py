@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
@@ -24,7 +24,7 @@ from pydantic_core import ErrorDetails
 from yaml.nodes import Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from bestarm_agent.config.fields import BROKEN_RULE, StudyModel, dotted, replaced, shown
+from bestarm_agent.config.fields import BROKEN_RULE, dotted, replaced, shown
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError, nearest
 
@@ -340,22 +340,16 @@ _RULES = {
 }
 
 
-def config_error(error: ValidationError, root: type[StudyModel], places: Places) -> ConfigError:
+def config_error(error: ValidationError, root: type[BaseModel], places: Places) -> ConfigError:
     """Return one ConfigError that lists up to ten errors in the order of the file."""
-    found: list[tuple[int, str]] = []
-    for details in error.errors(include_url=False):
-        if details["type"] == "too_short" and details["input"]:
-            continue  # a list is too short only because one of its items is wrong
-        at: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
-        # a missing key has no line: use that of the mapping around it
-        place = at[:-1] if details["type"] == "missing" else at
-        text = f"{places.where(*place)}: {_text(details, at, root)}"
-        found.append((places.line(place) or 0, text))
-    texts = [text for _, text in sorted(found, key=lambda item: item[0])]
-    if len(texts) == 1:
-        return ConfigError(texts[0])
-    heading = f"{places.subject} has {len(texts)} errors:"
-    return ConfigError("\n  ".join([heading, *_first(texts, _MOST_LISTED)]))
+    found = sorted(_broken_rules(error, root), key=lambda one: places.line(one.path) or 0)
+    texts = [f"{places.where(*one.path)}: {one.text}" for one in found]
+    return _listed(texts, f"{places.subject} has {len(texts)} errors:", _MOST_LISTED)
+
+
+def _listed(texts: Sequence[str], heading: str, most: int) -> ConfigError:
+    whole = [heading, *_first(texts, most)] if len(texts) > 1 else texts
+    return ConfigError("\n  ".join(whole))
 
 
 def _first(texts: Sequence[str], most: int) -> list[str]:
@@ -363,44 +357,75 @@ def _first(texts: Sequence[str], most: int) -> list[str]:
     return [*texts[:most], f"and {more} more"] if more > 0 else list(texts)
 
 
-def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
+def _broken_rules(
+    error: ValidationError, root: type[BaseModel], what: str = "key"
+) -> Iterator[BrokenRule]:
+    """Yield the rules that a mapping breaks; ``what`` is the name for its keys."""
+    errors = error.errors(include_url=False)
+    for details in errors:
+        if details["type"] == "too_short" and details["input"] and len(errors) > 1:
+            continue  # a list is too short because one of its items is wrong
+        at: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
+        yield BrokenRule(at, _text(details, at, root, what))
+
+
+def _text(details: ErrorDetails, at: KeyPath, root: type[BaseModel], what: str) -> str:
     key = f"`{dotted(at)}`" if at else "the study"
     model = model_at(root, at[:-1])
     if details["type"] == "extra_forbidden":
-        valid = model.written_keys() if model is not None else ()
-        if len(at) == 1 and str(at[0]) in _SAMPLING:
-            return f"unknown key {key}; did you mean `params.{at[0]}`?"
-        if len(at) == 1 and (nested := _nested_keys(root, str(at[0]))):
-            return f"unknown key {key}; did you mean {nested}?"
-        close = nearest(str(at[-1]), valid)
-        return f"unknown key {key}; {close}{'' if close.endswith('?') else _where_else(valid)}"
+        return f"unknown {what} {key}{_known_key(at, root, model, is_study=what == 'key')}"
+    top = root.model_fields.get(str(at[0])) if at else None
+    such_as = ""
+    if top is not None and top.examples:
+        purpose = f", {top.description}" if top.description else ""
+        such_as = f"; such as `{at[0]}: {top.examples[0]}`{purpose}"
     if details["type"] == "missing":
-        return f"{key} is missing{_purpose(model, at)}"
-    return f"{key} {rule_of(details)}{_hint(details, at, root)}"
+        field = None if model is None else model.model_fields.get(str(at[-1]))
+        sentence = ((field and field.description) or "").partition(". ")[0].rstrip(".")
+        purpose = f" ({sentence[0].lower()}{sentence[1:]})" if sentence else ""
+        return f"{key} is missing{such_as or purpose}"
+    if details["type"] != "value_error":
+        return f"{key} {rule_of(details)}{_hint(details, at, root)}{such_as}"
+    rule = details["msg"].removeprefix("Value error, ")
+    return f"{key}: {rule[0].lower()}{rule[1:]}, got {shown(details['input'])}" if at else rule
 
 
-def _nested_keys(root: type[StudyModel], name: str) -> str:
+def _known_key(
+    at: KeyPath, root: type[BaseModel], model: type[BaseModel] | None, *, is_study: bool
+) -> str:
+    """Return which key may be meant in the place of an unknown one, and where others stand."""
+    valid = keys_of(model) if model is not None else []
+    if is_study and len(at) == 1:
+        if str(at[0]) in _SAMPLING:
+            return f"; did you mean `params.{at[0]}`?"
+        if nested := _nested_keys(root, str(at[0])):
+            return f"; did you mean {nested}?"
+    close = nearest(str(at[-1]), valid)
+    if not close.endswith("?") and {"model", "params", "options"} <= set(valid):
+        close += (
+            "; sampling parameters stand in `params`, options of the provider in `options`, such "
+            "as `options: {price: {input: 0.10, output: 0.50}}`"
+        )
+    return f"; {close}" if valid else ""
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """Return the keys of a mapping, as a file has them."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _nested_keys(root: type[BaseModel], name: str) -> str:
     """Return the keys of the study's parts that have this name, or one like it."""
     keys: dict[str, list[str]] = {}
     for part in root.model_fields:
         model = model_at(root, (part,))
         if model is not None and get_origin(root.model_fields[part].annotation) is not tuple:
-            for inner in model.written_keys():
+            for inner in keys_of(model):
                 keys.setdefault(inner, []).append(f"`{part}.{inner}`")
     if name not in keys and get_close_matches(name, root.model_fields):
         return ""
     found = [name] if name in keys else get_close_matches(name, keys, n=1, cutoff=_LIKE_A_TYPO)
     return " or ".join(keys[found[0]]) if found else ""
-
-
-def _where_else(valid: Collection[str]) -> str:
-    """Return where keys belong that are often written next to ``model``."""
-    if not {"model", "params", "options"} <= set(valid):
-        return ""
-    return (
-        "; sampling parameters stand in `params`, options of the provider in `options`, such as "
-        "`options: {price: {input: 0.10, output: 0.50}}`"
-    )
 
 
 def rule_of(details: ErrorDetails) -> str:
@@ -417,26 +442,14 @@ def rule_of(details: ErrorDetails) -> str:
     return f"{rule}, got {shown(details['input'])}"
 
 
-def _purpose(model: type[BaseModel] | None, at: KeyPath) -> str:
-    field = model.model_fields.get(str(at[-1])) if model is not None else None
-    if field is None or field.description is None:
-        return ""
-    sentence = field.description.partition(". ")[0].rstrip(".")
-    return f" ({sentence[0].lower()}{sentence[1:]})"
-
-
-def _hint(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
+def _hint(details: ErrorDetails, at: KeyPath, root: type[BaseModel]) -> str:
+    """Return the way out of a broken rule, after a semicolon; "" if it is not known."""
+    value = details["input"]
     if details["type"].startswith("greater") and at[0] == "budget":
         return "; leave it out for no such cap"
     if details["type"] == "model_type" and (model := model_at(root, at)) is not None:
-        keys = ", ".join(f"`{key}`" for key in model.written_keys()[:_MOST_KEYS])
+        keys = ", ".join(f"`{key}`" for key in keys_of(model)[:_MOST_KEYS])
         return f"; keys that it takes: {keys}"
-    return hint_of(details)
-
-
-def hint_of(details: ErrorDetails) -> str:
-    """Return the way out of a broken rule, after a semicolon; "" if it is not known."""
-    value = details["input"]
     if details["type"] == "string_type" and isinstance(value, bool | int | float):
         return "; put it in quotes"
     if details["type"] in ("literal_error", "enum"):
@@ -559,8 +572,7 @@ class OptionsError(ConfigError):
             found.setdefault((where(*one.path), one.path[-1:]), one.text)
         texts = [f"{place}: {text}" for (place, _), text in found.items()]
         if len(texts) > 1:
-            heading = f"{len(texts)} errors in {self.subject}:"
-            return ConfigError("\n  ".join([heading, *_first(texts, _MOST_ERRORS)]))
+            return _listed(texts, f"{len(texts)} errors in {self.subject}:", _MOST_ERRORS)
         ((place, _),) = found
         return ConfigError(": ".join(filter(None, (place, self.subject, self.problems[0].text))))
 
@@ -579,55 +591,28 @@ def parse_options(
     data: Mapping[str, Json],
     *,
     subject: str,
+    what: str = "option",
     lines: Mapping[KeyPath, int] | None = None,
 ) -> _Model:
     """Validate the options of ``subject``; OptionsError has the names and values of the user.
 
-    ``lines`` are those of every key, if known.
+    ``what`` is the name for keys; ``lines`` are those of every key, if known.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        found = [
-            BrokenRule(
-                one["loc"],
-                _explained(one, dotted(one["loc"]), model),
-                _of_longest_prefix(lines or {}, one["loc"]),
-            )
-            for one in error.errors(include_url=False)
-        ]
-    raise OptionsError(subject, found)
+        found = list(_broken_rules(error, model, what))
+    known = lines or {}
+    placed = [replace(one, line=_of_longest_prefix(known, one.path)) for one in found]
+    raise OptionsError(subject, placed)
 
 
 def parse_row(model: type[_Model], data: Mapping[str, Json], where: str) -> _Model:
     """Validate a row of a data file; raises ConfigError, which begins with ``where``."""
     try:
-        return parse_options(model, data, subject=where)
+        return parse_options(model, data, subject=where, what="field")
     except OptionsError as error:
-        found = [one.text.replace("option `", "field `") for one in error.problems[:_MOST_ERRORS]]
-    raise ConfigError(f"{where}: {'; '.join(found)}")
-
-
-def _explained(error: ErrorDetails, name: str, model: type[BaseModel]) -> str:
-    if error["type"] == "extra_forbidden":
-        known = getattr(model_at(model, error["loc"][:-1]), "model_fields", ())
-        hint = f"; {nearest(str(error['loc'][-1]), known)}" if known else ""
-        return f"unknown option `{name}`{hint}"
-    if error["type"] == "missing":
-        return f"option `{name}` is required{_such_as(error, model)}"
-    if error["type"] != "value_error":
-        return f"`{name}` {rule_of(error)}{hint_of(error)}{_such_as(error, model)}"
-    rule = error["msg"].removeprefix("Value error, ")
-    return f"`{name}`: {rule[0].lower()}{rule[1:]}, got {shown(error['input'])}" if name else rule
-
-
-def _such_as(error: ErrorDetails, model: type[BaseModel]) -> str:
-    """Return an example of the option, if its field has one."""
-    field = model.model_fields.get(str(error["loc"][0])) if error["loc"] else None
-    if field is None or not field.examples:
-        return ""
-    purpose = f", {field.description}" if field.description else ""
-    return f"; such as `{error['loc'][0]}: {field.examples[0]}`{purpose}"
+        raise ConfigError(str(error)) from None
 
 
 _DATASETS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")

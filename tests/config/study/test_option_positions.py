@@ -50,7 +50,7 @@ def refusal(folder: Path, **parts: str) -> str:
     ("price", "said"),
     [
         ("5", "must be a mapping (`key: value`), got 5"),
-        ("{input: 1}", "option `price.output` is required"),
+        ("{input: 1}", "`price.output` is missing"),
         ("{input: cheap, output: 1}", '`price.input` must be a number, got "cheap"'),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_price_of_the_wrong_shape_shows_the_right_one(
         ),
         ({"MODEL": "opnai/second"}, "study.yaml, line 3: no provider is called `opnai`; did you"),
         ({"PROVIDERS": "opnai: {}"}, "study.yaml, line 11: no provider is called `opnai`"),
-        ({"MODEL": "replay/a"}, "study.yaml, line 3: provider `replay`: option `path` is required"),
+        ({"MODEL": "replay/a"}, "study.yaml, line 3: provider `replay`: `path` is missing"),
         (
             {"PROVIDERS": "replay: {path: gone.jsonl}", "MODEL": "replay/a"},
             "study.yaml, line 11: there is no file gone.jsonl; correct the option `path`",

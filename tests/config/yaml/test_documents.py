@@ -116,6 +116,6 @@ def test_broken_rules_are_explained(data: dict[str, object], message: str) -> No
 
 
 def test_required_options_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"^judge `x`: option `pattern` is required$"):
+    with pytest.raises(ConfigError, match=r"^judge `x`: `pattern` is missing$"):
         parse_options(Strict, {}, subject="judge `x`")
     assert parse_options(Strict, {"pattern": "a"}, subject="judge `x`").which == "last"

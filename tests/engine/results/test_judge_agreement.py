@@ -185,7 +185,7 @@ def test_the_command_lets_a_judge_score_labelled_answers(tmp_path: Path) -> None
         ({"example": "e0", "score": 0, "candidate": "a"}, "this answer has another score already"),
         ({"example": "e1", "score": 2, "candidate": "a"}, "`score`"),
         ({"example": "e1", "score": 1}, "needs `candidate`, `answer` or `answer_digest`"),
-        ({"score": 1, "candidate": "a"}, "`example` is required"),
+        ({"score": 1, "candidate": "a"}, "`example` is missing"),
     ],
 )
 def test_bad_labels_are_named(tmp_path: Path, row: dict[str, object], message: str) -> None:
