@@ -25,13 +25,13 @@ from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
-from bestarm_agent.engine.results.notebook import followed_by_cell
 from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, texts_of
 from bestarm_agent.engine.results.standing import (
     FailureLine,
     Standing,
+    build_standing,
     failures_of,
-    recorded_standing,
+    followed_by_cell,
 )
 from bestarm_agent.engine.results.trajectory import Trajectory, follow
 from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
@@ -386,7 +386,7 @@ class Archive:
     async def _stored(self, store: Store, run_id: str, mode: Mode, replay: RunRecord) -> StoredRun:
         """Work out where a run stands whose log was replayed."""
         state, pairs = replay.state, replay.pairs
-        standing = recorded_standing(state, pairs, run_id, replay.objective)
+        standing = build_standing(state, pairs, run_id, replay.objective)
         if state.started is not None and state.started.kept_back:
             standing = confirmed(standing, await second_run(store, run_id))
         labels = () if state.started is None else run_labels(state.started, self._where, run_id)

@@ -100,7 +100,8 @@ def test_the_json_tells_prices_and_accounts(tmp_path: Path, capsys: Capsys) -> N
     assert objective["spec"]["name"] == "cheapest-within-epsilon"
     assert result["established"] == objective["established"]
     by_label = {row["candidate"]["label"]: row for row in result["rows"]}
-    assert objective["answer"] == result["winner"] in by_label.values()
+    assert objective["answer"] == result["winner"]["index"]
+    assert result["winner"] in by_label.values()
     for i, price in enumerate(USD):
         row = by_label[f"c{i}"]
         assert row["price_source"] == "recording"

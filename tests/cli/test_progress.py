@@ -339,7 +339,7 @@ def test_what_an_objective_chose_is_shown_and_not_called_beaten() -> None:
     rivals = standing_with(list("abcdefgh"), [[1.0 - i / 10] for i in range(8)])
     chosen = replace(rivals.rows[7], status=Status.BEATEN)
     spec = ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.2)
-    objective = ObjectiveResult(spec, chosen, established=True, margin=0.0, confidence=0.95)
+    objective = ObjectiveResult(spec, chosen.index, established=True, margin=0.0, confidence=0.95)
     standing = replace(rivals, rows=(*rivals.rows[:7], chosen), objective=objective)
     console = Console(file=StringIO(), width=100)
     console.print(CandidateTable(standing, 3))

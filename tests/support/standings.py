@@ -46,7 +46,7 @@ def standing_of(labels: list[str], selector: Pairs, n_examples: int) -> Standing
     return build_standing(
         state_of(labels, n_examples),
         selector,
-        run_id="20260101-000000-abcd",
+        "20260101-000000-abcd",
         budget=Budget(),
         spent=Spend(),
         seconds=75.0,
@@ -69,7 +69,7 @@ def standing_with(
     return build_standing(
         state_of(labels, n_examples, name),
         selector_with(scores, n_examples),
-        run_id="20260101-000000-abcd",
+        "20260101-000000-abcd",
         budget=budget or Budget(),
         spent=spent or Spend(),
         seconds=75.0,

@@ -169,7 +169,7 @@ class CandidateTable:
 
     def __init__(self, standing: Standing, max_rows: int) -> None:
         self._standing = standing
-        self._chosen = None if standing.objective is None else standing.objective.answer
+        self._chosen = None if standing.objective is None else standing.winner
         self._rows = standing.rows[:max_rows]
         if self._chosen is not None and self._chosen not in self._rows:
             self._rows = (*self._rows[:-1], self._chosen)
@@ -218,10 +218,9 @@ class CandidateTable:
         yield "cost", [cost_text(row.spend.usd_nanos, priced=row.priced) for row in rows]
         yield "pending", [f"{row.pending:,}" for row in rows]
         yield "tokens", [f"{row.spend.tokens:,}" for row in rows]
-        found = [row.latency for row in rows]
-        if any(found):
-            yield "p50", [seconds_text(None if one is None else one.p50) for one in found]
-            yield "p95", [seconds_text(None if one is None else one.p95) for one in found]
+        if any(row.p50_seconds for row in rows):
+            yield "p50", [seconds_text(row.p50_seconds) for row in rows]
+            yield "p95", [seconds_text(row.p95_seconds) for row in rows]
 
     def _state(self, row: Row) -> str:
         """Write a state; what an objective chose is marked, and is not called beaten."""

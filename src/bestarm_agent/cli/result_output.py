@@ -91,11 +91,11 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
 
 
 def _verdict_lines(standing: Standing) -> list[str]:
-    graded, stopped = standing.graded, standing.end == End.FAILURES and not standing.established
+    stopped = standing.end == End.FAILURES and not standing.established
     title = "Best yet: " if stopped else "Winner:   "
     lines = [f"{title} {first_line(standing)}{caveat(standing)}"]
     if standing.objective is not None:
-        lines += _objective_lines(standing.objective, graded=graded)
+        lines += _objective_lines(standing, standing.objective)
     lines += [f"{title + ':':<11}{text}" for title, text in number_lines(standing)]
     said = (measures_line(standing.winner), weakest_line(standing))
     titles = ("Measures:", "Weakest:")
@@ -128,13 +128,13 @@ def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
     return [f"Failed:    {counts} of {whom}; mostly: {shortened(safe(most), _MESSAGE)}"]
 
 
-def _objective_lines(result: ObjectiveResult, *, graded: bool) -> list[str]:
+def _objective_lines(standing: Standing, result: ObjectiveResult) -> list[str]:
     lines = [f"Asked for: {objective_text(result.spec)}"]
-    if result.answer is None:
+    if standing.winner is None:
         why = ": no candidate keeps the limits" if result.established else " of those seen so far"
         return [*lines, f"Fits:      none{why}"]
-    lines.append(f"Seen:      {placed(result.answer, graded=graded)}")
-    return lines + [f"Limit:     {limit_text(one)}" for one in result.answer.limits]
+    lines.append(f"Seen:      {placed(standing.winner, graded=standing.graded)}")
+    return lines + [f"Limit:     {limit_text(one)}" for one in standing.winner.limits]
 
 
 def standing_json(standing: Standing, report: Path | None = None) -> dict[str, Any]:

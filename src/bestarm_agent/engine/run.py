@@ -108,14 +108,14 @@ class Run:
         return build_standing(
             record.state,
             record.pairs,
-            run_id=self.id,
+            self.id,
+            record.objective,
             budget=self.ledger.budget,
             spent=self.ledger.spent,
             seconds=loop.seconds,
             broken=loop.pool.broken(),
             in_flight=loop.in_flight,
             waits=self._waits(),
-            objective=record.objective,
         )
 
     def _waits(self) -> tuple[Wait, ...]:

@@ -192,8 +192,7 @@ class Lanes:
         return build_standing(
             state,
             self._rule,
-            run_id=state.name,
-            budget=state.budget,
+            state.name,
             spent=state.spend,
             seconds=seconds,
             broken={state.candidates[i].label: "its task ended before the race did" for i in lost},

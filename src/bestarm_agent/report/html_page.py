@@ -32,7 +32,6 @@ from bestarm_agent.engine.results.standing import (
     Standing,
     Status,
     failures_of,
-    latency_by_model,
 )
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.report.words import (
@@ -222,7 +221,7 @@ def values_of(row: Row) -> Mapping[str, float | None]:
     return {
         "price": price_per_1k(row) or None,
         "tokens": tokens or None,
-        "latency": None if row.latency is None else row.latency.p50 or None,
+        "latency": row.p50_seconds or None,
         "length": row.output_tokens,
         "estimate": row.estimate,
         **{f"{_MEASURE}{one.name}": one.mean for one in row.measures},
@@ -500,7 +499,6 @@ def render_report(
         mode=result,
         details=details,
         differing=[] if details is None else list(differences(details)),
-        latencies=[] if details is None else latency_by_model(details.state),
         prompts=_prompts(standing),
         departures=_departures(standing, details),
     )

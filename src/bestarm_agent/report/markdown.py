@@ -75,9 +75,8 @@ def _verdict(standing: Standing) -> list[str]:
     name, said = headline(standing)
     lines = [f"**{escaped(name)}** {escaped(said)}{caveat(standing)}"]
     lines += [""] if standing.winner else []
-    objective = standing.objective
-    if objective is not None and objective.answer is not None:
-        lines += [f"Limit: {escaped(limit_text(one))}." for one in objective.answer.limits]
+    limits = standing.winner.limits if standing.winner else ()
+    lines += [f"Limit: {escaped(limit_text(one))}." for one in limits]
     lines += [f"{title}: {escaped(text)}." for title, text in number_lines(standing)]
     if text := effects_line(standing):
         lines.append(f"Effects: {escaped(text)}.")

@@ -326,7 +326,7 @@ def passed_caps(standing: Standing) -> list[str]:
 
 
 def _bounds(row: Row) -> str:
-    low, high = row.void_bounds or (0.0, 1.0)
+    low, high = row.void_bounds
     return f"{safe(row.candidate.label)} [{low:.3f}, {high:.3f}], {row.void} void"
 
 

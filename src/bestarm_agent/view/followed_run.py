@@ -10,7 +10,7 @@ from bestarm_agent.certification.mode import Certification
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.pairs import RunTexts, texts_of
-from bestarm_agent.engine.results.standing import Standing, recorded_standing
+from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, StorePlace, folder_of
 from bestarm_agent.study import recorded_replay
@@ -87,6 +87,6 @@ class FollowedRun:
 
     def _work_out(self, mode: Mode, replay: RunRecord) -> tuple[Standing, list[str]]:
         state, pairs = replay.state, replay.pairs
-        standing = recorded_standing(state, pairs, self.run_id, replay.objective)
+        standing = build_standing(state, pairs, self.run_id, replay.objective)
         found = mode.result(pairs, standing)
         return standing, [] if found is None else list(found.lines)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from bestarm_agent.cli.result_output import standing_json
-from bestarm_agent.engine.results.notebook import followed_by_cell, html_table
+from bestarm_agent.engine.results.standing import followed_by_cell
 from bestarm_agent.report.markdown import markdown
 from tests.support.commands import invoke
 from tests.support.standings import standing_with
@@ -29,12 +29,6 @@ def test_a_standing_shows_its_ranking_escaped() -> None:
     assert "<td>2 of 3</td>" in shown
     assert len(repr(standing)) < 200
     assert repr(standing).startswith("<Standing of run 20260101-000000-abcd: best so far '<img")
-
-
-def test_rows_of_a_standing_fit_into_a_table() -> None:
-    first, second = (row.flat() for row in standing_with(["a", "b"], [[1.0], []]).rows)
-    assert (first["candidate"], first["n"], first["state"]) == ("a", 1, "best so far")
-    assert second["estimate"] is None
 
 
 def test_markdown_names_the_winner_and_escapes_the_rest() -> None:
@@ -95,6 +89,6 @@ def test_a_cell_ends_with_the_standing_of_its_run(
 
 
 def test_a_long_table_is_cut() -> None:
-    table = html_table("t", ["a"], ([str(i)] for i in range(100)))
-    assert table.count("<td>") == 60
-    assert table.endswith("<p>... and 40 more</p>")
+    shown = standing_with([f"c{i}" for i in range(100)], [[1.0]] * 100)._repr_html_()
+    assert shown.count("<tr><td>") == 60
+    assert shown.endswith("<p>... and 40 more</p>")

@@ -1,4 +1,4 @@
-"""Latencies of candidates and models, from the log."""
+"""Latencies of candidates, from the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.engine.results.standing import Latency, latency_of
+from bestarm_agent.engine.results.standing import percentile
 from tests.support.commands import invoke
 from tests.support.studies import write_study
 
@@ -17,7 +17,7 @@ from tests.support.studies import write_study
 )
 def test_percentiles_are_measured_times(n: int, p50: float, p95: float) -> None:
     seconds = [float(i) for i in range(1, n + 1)]
-    assert latency_of(seconds) == Latency(n, p50, p95, float(n))
+    assert (percentile(seconds, 50), percentile(seconds, 95)) == (p50, p95)
     assert sum(one <= p95 for one in seconds) >= 0.95 * n
 
 
@@ -30,8 +30,11 @@ def test_times_of_pairs_reach_json_table_and_report(
         line["seconds"] = 0.001 * (1 + i % 10) if line["candidate"] == "c0" else 0.0
     (tmp_path / "scores.jsonl").write_text("\n".join(map(json.dumps, lines)))
     done = invoke(capsys, "select", path, "-q", "--json", folder=tmp_path)
-    found = {row["candidate"]["label"]: row["latency"] for row in json.loads(done.out)["rows"]}
-    assert found == {"c0": {"n": 10, "p50": 0.005, "p95": 0.01, "longest": 0.01}, "c1": None}
+    found = {
+        row["candidate"]["label"]: (row["p50_seconds"], row["p95_seconds"])
+        for row in json.loads(done.out)["rows"]
+    }
+    assert found == {"c0": (0.005, 0.01), "c1": (None, None)}
     shown = invoke(capsys, "show", folder=tmp_path).out
     assert "p95" in shown.splitlines()[0]
     assert "5 ms" in shown

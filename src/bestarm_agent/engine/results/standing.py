@@ -1,32 +1,35 @@
-"""The standing of a run, as the display, the report and the Python API show it.
+"""The standing of a run, as the display, the report, ``--json`` and the Python API show it.
 
 It is worked out from the run's log and from the source of pairs that was fed the same log.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from heapq import merge
-from typing import Any
+from html import escape
 
 import numpy as np
 
 from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
-from bestarm_agent.domain.spend import Budget, Spend, usd
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
-from bestarm_agent.engine.results.notebook import html_table
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
 from bestarm_agent.engine.results.slices import SliceMeans, slice_means
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import Guarantee, IntArray, State
+from bestarm_agent.selectors.types import Guarantee, State
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.store.run_state import CandidateTotals, RunState
+from bestarm_agent.store.run_state import RunState
+
+_SHOWN_ROWS = 60  # in a notebook
 
 
 class Status(StrEnum):
@@ -84,20 +87,6 @@ class RowMeasure:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """Seconds from sending a request to its complete answer, without waits of our own.
-
-    Only the attempt that was answered counts. A reply from the cache counts with the seconds of
-    the call that bought it. Percentiles are measured times (nearest rank).
-    """
-
-    n: int  # calls, > 0
-    p50: float
-    p95: float
-    longest: float
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """One candidate."""
 
@@ -110,50 +99,26 @@ class Row:
     void: int  # pairs that could not be measured
     failed: int  # pairs on which the candidate itself failed
     estimate: float | None  # of its mean over all examples; None without a score
-    lower: float  # lower end of its interval
+    lower: float  # lower end of its interval, at the joint confidence
     upper: float  # upper end
     spend: Spend  # its cost, judging and lost attempts included
-    seconds: float  # mean seconds of an answered call, 0 if there was none
     problem: str | None  # why it is broken or barred
-    latency: Latency | None = None  # of its answered calls; None without a timed one
+    p50_seconds: float | None = None  # half of its answered calls took at most this, waits apart
+    p95_seconds: float | None = None  # 95 % of them did; None without a timed one
     price: Measure | None = None  # dollars of 1,000 calls, where the objective depends on it
     limits: tuple[RowLimit, ...] = ()  # of the objective
     price_source: str | None = None  # where its price comes from, for people
     priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
-    # mean of its pairs if every void one had scored 0, and 1; None without pairs
-    void_bounds: tuple[float, float] | None = None
     output_tokens: float | None = None  # mean of a scored reply; None where no token was counted
     measures: tuple[RowMeasure, ...] = ()  # by name
 
-    def flat(self) -> dict[str, Any]:
-        """Return the fields that fit into a table."""
-        candidate = self.candidate
-        return {
-            "candidate": candidate.label,
-            "model": f"{candidate.provider}/{candidate.model}",
-            "prompt": candidate.prompt.name,
-            "params": dict(candidate.params),
-            "state": self.status.value,
-            "n": self.n,
-            "right": self.total,
-            "estimate": self.estimate,
-            "lower": self.lower,
-            "upper": self.upper,
-            "void": self.void,
-            "failed": self.failed,
-            "usd": usd(self.spend.usd_nanos) if self.priced else None,
-            "tokens": self.spend.tokens,
-            "output_tokens_mean": self.output_tokens,
-            **{one.name: one.mean for one in self.measures},
-            "p50_seconds": None if self.latency is None else self.latency.p50,
-            "p95_seconds": None if self.latency is None else self.latency.p95,
-        }
-
-    def could_overtake(self, leader: Row) -> bool:
-        """Return whether other outcomes of void pairs could put this candidate's mean ahead."""
-        if self.void_bounds is None or leader.void_bounds is None:
-            return False
-        return bool(self.void or leader.void) and self.void_bounds[1] > leader.void_bounds[0]
+    @property
+    def void_bounds(self) -> tuple[float, float]:
+        """Return the mean of its pairs if every void one had scored 0, and 1."""
+        measured = self.n + self.void
+        if not measured:
+            return 0.0, 1.0
+        return self.total / measured, (self.total + self.void) / measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +126,7 @@ class ObjectiveResult:
     """The answer to an objective with prices or limits."""
 
     spec: ObjectiveSpec
-    answer: Row | None  # the candidate named; None before any score is seen, or if none fits
+    answer: int | None  # row number of the candidate named; None before a score, or if none fits
     established: bool  # whether that is shown at ``confidence``
     margin: float | None  # at most this much below the highest mean, in [0, 1]; None if not said
     confidence: float  # of the whole statement, in (0, 1)
@@ -178,21 +143,14 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """All candidates, best first, and the state of the run.
+    """All candidates, best first, and the state of the run."""
 
-    Attributes:
-        margin: at ``confidence`` the leading one's mean is at most this much below the highest, in
-            [0, 1]; 0 if it is the best, None where nothing is guaranteed.
-        level: whether the run may end as those that are open are nearer to the leading one than the
-            examples can tell apart.
-        new_examples: what holds for examples drawn like these; None before a score, where examples
-            do not come in one random order, and where the rule has another aim.
-    """
-
-    name: str
-    run_id: str
-    rows: tuple[Row, ...]
+    name: str  # of the study
+    run_id: str  # in the store
+    rows: tuple[Row, ...]  # the candidates, best first
     separated: bool  # whether the leading one beats all others at ``confidence``
+    # at ``confidence`` the leading one's mean is at most this much below the highest, in [0, 1]; 0
+    # if it is the best, None where nothing is guaranteed
     margin: float | None
     confidence: float  # joint level of the intervals, in (0, 1)
     guarantee: Guarantee  # what the intervals rest on
@@ -202,13 +160,17 @@ class Standing:
     told: int  # pairs with an outcome
     in_flight: int  # pairs under way
     waits: tuple[Wait, ...]  # why calls wait
-    spent: Spend
-    budget: Budget
+    spent: Spend  # by the whole run
+    budget: Budget  # the caps
     seconds: float  # wall-clock seconds of all sessions
     end: str | None  # why the last session ended; None while it runs
     latest_failure: str = ""  # the message of the latest failed or void pair
     graded: bool = False  # whether some scores lie between 0 and 1
+    # whether the run may end as those that are open are nearer to the leading one than the examples
+    # can tell apart
     level: bool = False
+    # what holds for examples drawn like these; None before a score, where examples do not come in
+    # one random order, and where the rule has another aim
     new_examples: NewExamples | None = None
     for_new: bool = False  # whether the best on new examples is asked for
     within: float = 0.0  # how far below the highest mean is good enough, in [0, 1)
@@ -222,16 +184,17 @@ class Standing:
 
     def _repr_html_(self) -> str:
         """Show the ranking in a notebook."""
-        return html_table(self._summary, ("candidate", "scores", "estimate", "interval", "state"), (
-            (
-                row.candidate.label,
-                f"{row.total:.4g} of {row.n:,}",
-                "" if row.estimate is None else f"{row.estimate:.3f}",
-                f"[{row.lower:.3f}, {row.upper:.3f}]",
-                row.status.value,
-            )
-            for row in self.rows
-        ))  # fmt: skip
+        heads = ("candidate", "scores", "estimate", "interval", "state")
+        lines = ["".join(f"<th>{head}</th>" for head in heads)]
+        for row in self.rows[:_SHOWN_ROWS]:
+            seen, ends = f"{row.total:.4g} of {row.n:,}", f"[{row.lower:.3f}, {row.upper:.3f}]"
+            mean = "" if row.estimate is None else f"{row.estimate:.3f}"
+            cells = (row.candidate.label, seen, mean, ends, row.status.value)
+            lines.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+        table = "".join(f"<tr>{line}</tr>" for line in lines)
+        more = len(self.rows) - _SHOWN_ROWS
+        note = f"<p>... and {more:,} more</p>" if more > 0 else ""
+        return f"<p>{escape(self._summary)}</p><table>{table}</table>{note}"
 
     @property
     def _summary(self) -> str:
@@ -243,7 +206,7 @@ class Standing:
 
     @property
     def established(self) -> bool:
-        """Return whether what was asked for is shown at the stated confidence."""
+        """Whether what was asked for is shown at the stated confidence."""
         if self.objective is not None:
             return self.objective.established
         if self.for_new:
@@ -252,20 +215,17 @@ class Standing:
 
     @property
     def is_best(self) -> bool:
-        """Return whether no other candidate is better, at the stated confidence."""
+        """Whether no other candidate is better, at the stated confidence."""
         return self.separated or self.margin == 0
 
     @property
     def priced(self) -> bool:
-        """Return whether the price of every candidate is known."""
+        """Whether the price of every candidate is known."""
         return all(row.priced for row in self.rows)
 
     @property
     def unseen(self) -> int:
-        """Number of candidates without a score.
-
-        A rule that knows their axes may have an estimate of them.
-        """
+        """Number of candidates without a score; a rule may have an estimate of them."""
         return sum(not row.n for row in self.rows)
 
     @property
@@ -274,20 +234,27 @@ class Standing:
         winner = self.winner
         if winner is None or (self.established and self.guarantee is not Guarantee.HEURISTIC):
             return ()
-        others = (row for row in self.rows if row.index != winner.index)
         return tuple(
-            row for row in others if row.status is not Status.BARRED and row.could_overtake(winner)
+            row
+            for row in self.rows
+            if row.index != winner.index
+            and row.status is not Status.BARRED
+            and (row.void or (winner.void and row.n))
+            and row.void_bounds[1] > winner.void_bounds[0]
         )
 
     @property
     def is_provisional(self) -> bool:
-        """Return whether missing scores, or missing rivals, leave the winner open."""
+        """Whether missing scores, or missing rivals, leave the winner open."""
         return len(self.rows) == 1 or self.unseen > 0 or bool(self.rivals_by_voids)
 
     @property
     def winner(self) -> Row | None:
-        """The candidate that answers the objective; None before any score is seen."""
-        return self.best if self.objective is None else self.objective.answer
+        """The candidate that answers the objective; None before any score, or if none does."""
+        if self.objective is None:
+            return self.best
+        answer = self.objective.answer
+        return next((row for row in self.rows if row.index == answer), None)
 
     @property
     def grid(self) -> int:
@@ -315,42 +282,64 @@ class Standing:
         return tuple(row for row in self.rows[1:] if row.status is not Status.BEATEN)
 
 
+@asynccontextmanager
+async def followed_by_cell(current: Callable[[], object]) -> AsyncIterator[None]:
+    """Show an object in the notebook cell that runs, updated each second; elsewhere do nothing."""
+    ipython = sys.modules.get("IPython")  # a notebook's kernel has imported it
+    if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
+        yield  # a terminal
+        return
+    handle = ipython.display.DisplayHandle()
+    handle.display(current())
+
+    async def update() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            handle.update(current())
+
+    updating = asyncio.create_task(update())
+    try:
+        yield
+    finally:
+        updating.cancel()
+        handle.update(current())
+
+
 _NOT_BEST = (Status.BEATEN, Status.BARRED)
 
 
 def build_standing(
     state: RunState,
     pairs: Pairs,
-    *,
     run_id: str,
-    budget: Budget,
-    spent: Spend,
-    seconds: float,
-    broken: Mapping[str, str],
+    objective: ObjectiveTracker | None = None,
+    *,
+    budget: Budget | None = None,
+    spent: Spend | None = None,
+    seconds: float | None = None,
+    broken: Mapping[str, str] | None = None,
     in_flight: int = 0,
     waits: tuple[Wait, ...] = (),
-    objective: ObjectiveTracker | None = None,
 ) -> Standing:
-    """Build the standing of a run.
+    """Build the standing of a run; what is not given is as the log has it.
 
     Args:
         state: what the log amounts to.
         pairs: the source of pairs, fed the same log.
         run_id: the run's id.
+        objective: the objective, fed the same log; None if it is simply the best.
         budget: the caps.
         spent: the cost so far, of pairs under way as well.
         seconds: wall-clock seconds of all sessions.
         broken: labels of the candidates that cannot be called any more, with the reason.
         in_flight: pairs under way.
         waits: why calls wait.
-        objective: the objective, fed the same log; None if it is simply the best.
     """
+    spent = state.spend + state.pending_spend if spent is None else spent
+    broken = state.broken if broken is None else broken
     estimates = pairs.estimates()
-    verdict = pairs.best() if state.candidates else None
-    order: list[int] = []
-    if verdict is not None:
-        order = [verdict.best, *(i for i in pairs.ranking() if i != verdict.best)]
-    statuses = _statuses(state, order, () if verdict is None else verdict.tied, estimates.n, broken)
+    order = pairs.ranking() if state.candidates else []
+    statuses = _statuses(state, pairs, order, broken)
     seen = bool(order) and estimates.n[order[0]] > 0
     separated = seen and all(statuses[i] in _NOT_BEST for i in order[1:])
     margin = None
@@ -360,22 +349,15 @@ def build_standing(
     is_best = margin is not None and (separated or margin == 0)
     if is_best and statuses[order[0]] is Status.LEADING:
         statuses[order[0]] = Status.BEST
-    ruling = None if objective is None else objective.state()
-    findings = () if ruling is None else ruling.findings
-    rows = _rows(state, pairs, statuses, broken, objective, findings)
-    result = None
-    if objective is not None and ruling is not None and rows:
-        result = ObjectiveResult(
-            spec=objective.spec,
-            answer=None if ruling.answer is None else rows[order.index(ruling.answer)],
-            established=ruling.established,
-            margin=ruling.margin,
-            confidence=objective.confidence,
-        )
+    ruling, result = None if objective is None else objective.state(), None
+    if objective is not None and ruling is not None:
+        shown = ruling.answer, ruling.established, ruling.margin
+        result = ObjectiveResult(objective.spec, *shown, objective.confidence)
+    latest = state.told["failure"][state.failed()[-1:]]
     standing = Standing(
         name=state.name,
         run_id=run_id,
-        rows=rows,
+        rows=_rows(state, pairs, statuses, broken, objective, ruling.findings if ruling else ()),
         separated=separated,
         margin=margin,
         within=pairs.problem.within or 0.0,
@@ -390,11 +372,11 @@ def build_standing(
         in_flight=in_flight,
         waits=waits,
         spent=spent,
-        budget=budget,
-        seconds=seconds,
+        budget=state.budget if budget is None else budget,
+        seconds=state.seconds + state.elapsed if seconds is None else seconds,
         graded=bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1))),
         end=state.end,
-        latest_failure=_latest_failure(state),
+        latest_failure="".join(state.failures[number].message for number in latest),
         objective=result,
         costs=cost_breakdown(state, spent),
         slices=() if in_flight else slice_means(state, pairs, order, estimates.confidence),
@@ -403,44 +385,24 @@ def build_standing(
 
 
 def _on_new(standing: Standing, pairs: Pairs, order: Sequence[int]) -> NewExamples | None:
-    winner = standing.winner
+    winner, objective = standing.winner, standing.objective
     if winner is None or winner.estimate is None or not winner.n:
         return None
-    within = standing.within
-    if standing.objective is not None and standing.objective.spec.name is Objective.CHEAPEST:
-        within = standing.objective.spec.epsilon
+    is_cheapest = objective is not None and objective.spec.name is Objective.CHEAPEST
+    within = objective.spec.epsilon if objective and is_cheapest else standing.within
     labels = {row.index: row.candidate.label for row in standing.rows}
     found = new_examples(pairs, winner.index, order, labels, winner.estimate, within=within)
     # missing scores could make another one the best
-    is_known = not standing.is_provisional and standing.objective is None
+    is_known = not standing.is_provisional and objective is None
     return found if found is None or is_known else replace(found, probability=None)
 
 
-def recorded_standing(
-    state: RunState, pairs: Pairs, run_id: str, objective: ObjectiveTracker | None
-) -> Standing:
-    """Work out where a run stands by its log alone."""
-    return build_standing(
-        state,
-        pairs,
-        run_id=run_id,
-        budget=state.budget,
-        spent=state.spend + state.pending_spend,
-        seconds=state.seconds + state.elapsed,
-        broken=state.broken,
-        objective=objective,
-    )
-
-
 def _statuses(
-    state: RunState,
-    order: Sequence[int],
-    tied: Sequence[int],
-    n: IntArray,
-    broken: Mapping[str, str],
+    state: RunState, pairs: Pairs, order: Sequence[int], broken: Mapping[str, str]
 ) -> dict[int, Status]:
     """Return the states of the candidates by row; nobody is called the best yet."""
-    found, open_rows = {}, frozenset(tied)
+    n, found = pairs.table.n_scored, {}
+    rivals = frozenset(pairs.answer.tied(order[0])) if order else ()
     for i in order:
         if i in state.barred:
             found[i] = Status.BARRED
@@ -451,7 +413,7 @@ def _statuses(
         elif i == order[0]:
             found[i] = Status.LEADING
         else:
-            found[i] = Status.OPEN if i in open_rows else Status.BEATEN
+            found[i] = Status.OPEN if i in rivals else Status.BEATEN
     return found
 
 
@@ -464,7 +426,7 @@ def _rows(
     findings: Sequence[Finding],
 ) -> tuple[Row, ...]:
     """Return the rows in the order of ``statuses``."""
-    table, estimates, totals = pairs.table, pairs.estimates(), state.totals
+    table, estimates = pairs.table, pairs.estimates()
     failed, void = table.count(State.FAILED), table.count(State.VOID)
     prices = None if objective is None else objective.prices()
     judge_priced = state.started is None or state.started.judge_priced
@@ -472,35 +434,31 @@ def _rows(
     any_score = bool(estimates.n.any())  # else there are mere priors
     found = []
     for i, status in statuses.items():
-        candidate, of_row, n = state.candidates[i], totals[i], int(estimates.n[i])
-        mean, total, n_void = float(estimates.mean[i]), float(table.total[i]), int(void[i])
-        measured = n + n_void
+        candidate, totals, mean = state.candidates[i], state.totals[i], float(estimates.mean[i])
+        scored = zip(names, totals.measured, totals.measures, strict=False)
         found.append(
             Row(
                 index=i,
                 candidate=candidate,
                 status=status,
-                n=n,
-                total=total,
+                n=int(estimates.n[i]),
+                total=float(table.total[i]),
                 pending=int(estimates.pending[i]),
-                void=n_void,
+                void=int(void[i]),
                 failed=int(failed[i]),
                 estimate=mean if any_score and not math.isnan(mean) else None,
                 lower=float(estimates.lower[i]),
                 upper=float(estimates.upper[i]),
-                spend=of_row.spend,
-                seconds=of_row.seconds / max(1, n),
+                spend=totals.spend,
                 problem=broken.get(candidate.label, state.barred.get(i)),
-                latency=latency_of(of_row.latencies),
+                p50_seconds=percentile(totals.latencies, 50),
+                p95_seconds=percentile(totals.latencies, 95),
                 price=None if prices is None else prices.of(i),
                 limits=tuple(_limit(i, one) for one in findings),
                 price_source=state.prices[i],
                 priced=state.costs[i] is not None and judge_priced,
-                void_bounds=(total / measured, (total + n_void) / measured) if measured else None,
-                output_tokens=of_row.output_tokens / of_row.replies
-                if of_row.output_tokens
-                else None,
-                measures=row_measures(of_row, names),
+                output_tokens=totals.output_tokens / max(1, totals.replies) or None,
+                measures=tuple(RowMeasure(name, k, s / k if k else None) for name, k, s in scored),
             )
         )
     return tuple(found)
@@ -513,75 +471,38 @@ def _limit(row: int, found: Finding) -> RowLimit:
     return RowLimit(found.constraint, found.means.of(row), state)
 
 
-def row_measures(totals: CandidateTotals, names: Sequence[str]) -> tuple[RowMeasure, ...]:
-    """Return the mean by each further scorer."""
-    sums, counts = totals.measures or [0.0] * len(names), totals.measured or [0] * len(names)
-    return tuple(
-        RowMeasure(name, n, total / n if n else None)
-        for name, total, n in zip(names, sums, counts, strict=True)
-    )
-
-
-def latency_of(seconds: Sequence[float]) -> Latency | None:
-    """Summarise sorted seconds; None if there are none.
+def percentile(seconds: Sequence[float], percent: int) -> float | None:
+    """Return one of sorted times, by nearest rank; None if there are none.
 
     Example:
-        >>> latency_of([0.5, 0.6, 0.7, 9.0])
-        Latency(n=4, p50=0.6, p95=9.0, longest=9.0)
+        >>> percentile([0.5, 0.6, 0.7, 9.0], 50), percentile([], 95)
+        (0.6, None)
     """
-    if not seconds:
-        return None
-    p50, p95 = (seconds[math.ceil(p * len(seconds) / 100) - 1] for p in (50, 95))
-    return Latency(len(seconds), p50, p95, seconds[-1])
-
-
-def latency_by_model(state: RunState) -> list[tuple[str, Latency]]:
-    """Return the models that answered with their latencies, slowest median first."""
-    seconds: dict[str, list[list[float]]] = {}
-    for candidate, totals in zip(state.candidates, state.totals, strict=True):
-        seconds.setdefault(f"{candidate.provider}/{candidate.model}", []).append(totals.latencies)
-    found = ((model, latency_of(list(merge(*lists)))) for model, lists in seconds.items())
-    timed = [(model, one) for model, one in found if one is not None]
-    return sorted(timed, key=lambda item: -item[1].p50)
+    return seconds[math.ceil(percent * len(seconds) / 100) - 1] if seconds else None
 
 
 def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
-    answered, lost, judging = (
-        defaultdict[str, Spend](Spend),
-        defaultdict[str, Spend](Spend),
-        Spend(),
-    )
-    unpriced = set()
+    parts, unpriced = defaultdict[str, Spend](Spend), set[str]()
     for candidate, totals, cost in zip(state.candidates, state.totals, state.costs, strict=True):
-        provider = candidate.provider
-        judging += totals.judge_spend
-        lost[provider] += totals.lost_spend
-        answered[provider] += totals.spend - totals.judge_spend - totals.lost_spend
+        answered = f"{candidate.provider}: answered calls of candidates"
+        lost = f"{candidate.provider}: attempts that brought no answer"
+        parts[answered] += totals.spend - totals.judge_spend - totals.lost_spend
+        parts[lost] += totals.lost_spend
         if cost is None:
-            unpriced.add(provider)
-    judge_priced = state.started is None or state.started.judge_priced
-    proposer_priced = all(call.priced for call in state.proposer_calls.values())
-    pending = spent - state.spend
-    lines = [
-        *(
-            CostLine(f"{provider}: {what}", spends[provider], provider not in unpriced)
-            for what, spends in (
-                ("answered calls of candidates", answered),
-                ("attempts that brought no answer", lost),
-            )
-            for provider in sorted(spends)
-        ),
-        CostLine("judging", judging, judge_priced),
-        CostLine("proposing prompts", state.proposer_spend, proposer_priced),
-        CostLine("pairs that are not told yet", pending, judge_priced and not unpriced),
-    ]
-    return tuple(line for line in lines if not _is_nothing(line.spend))
-
-
-def _is_nothing(spend: Spend) -> bool:
-    """Sums of seconds are not exact."""
-    return replace(spend, gpu_seconds=0.0) == Spend() and abs(spend.gpu_seconds) < 1e-6
+            unpriced |= {answered, lost, "pairs that are not told yet"}
+    parts["judging"] = sum((totals.judge_spend for totals in state.totals), Spend())
+    parts["proposing prompts"] = state.proposer_spend
+    parts["pairs that are not told yet"] = spent - state.spend
+    if state.started is not None and not state.started.judge_priced:
+        unpriced |= {"judging", "pairs that are not told yet"}
+    if not all(call.priced for call in state.proposer_calls.values()):
+        unpriced.add("proposing prompts")
+    return tuple(
+        CostLine(what, spend, what not in unpriced)
+        for what, spend in parts.items()  # sums of seconds are not exact
+        if replace(spend, gpu_seconds=0.0) != Spend() or abs(spend.gpu_seconds) >= 1e-6
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,21 +518,15 @@ class FailureLine:
 
 def failures_of(state: RunState) -> list[FailureLine]:
     """Count failures by candidate and kind, most frequent first."""
-    count: Counter[tuple[int, str, str]] = Counter()
-    last: dict[tuple[int, str, str], str] = {}
+    count, last = Counter[tuple[int, str, str]](), {}
     seqs = state.failed()
     rows, numbers = state.asks["candidate"][seqs].tolist(), state.told["failure"][seqs].tolist()
     for row, number in zip(rows, numbers, strict=True):
         failure = state.failures[number]
-        key = (row, failure.kind.value, failure.blame.value)
+        key = row, failure.kind.value, failure.blame.value
         count[key] += 1
         last[key] = failure.message
     return [
-        FailureLine(state.candidates[row].label, kind, blame, n, last[row, kind, blame])
-        for (row, kind, blame), n in count.most_common()
+        FailureLine(state.candidates[key[0]].label, *key[1:], n, last[key])
+        for key, n in count.most_common()
     ]
-
-
-def _latest_failure(state: RunState) -> str:
-    seqs = state.failed()
-    return state.failures[state.told["failure"][seqs[-1]]].message if len(seqs) else ""
