@@ -6,6 +6,7 @@ imported once they are needed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -144,7 +145,8 @@ class Study:
         loaded = options.load(source, overrides)
         if loaded.config.gate is not None:
             loaded = changed_study(loaded, {"gate": None})
-        parts = assemble(loaded, options.catalog(loaded), open_mode, examples=examples)
+        catalog = options.catalog(loaded)
+        parts = await asyncio.to_thread(assemble, loaded, catalog, open_mode, examples=examples)
         async with new_run(parts, options) as opened:
             yield cls(opened)
 
@@ -171,7 +173,8 @@ class Study:
         from bestarm_agent.gate.baseline import gate_parts
         from bestarm_agent.gate.mode import open_gate
 
-        parts = assemble(loaded, options.catalog(loaded), open_gate, examples=examples)
+        catalog = options.catalog(loaded)
+        parts = await asyncio.to_thread(assemble, loaded, catalog, open_gate, examples=examples)
         archive = Archive(options.store_of(loaded))
 
         async def read_run(run: str) -> tuple[Standing, ModeResult | None]:

@@ -221,7 +221,7 @@ async def resumed_run(
         closing(await store.open(run)) as log,
     ):
         known = fold(await store.outline_of(log.run_id))
-        parts = parts_of(known)
+        parts = await asyncio.to_thread(parts_of, known)
         record = record_of(parts.mode, recorded_history(known, where))
         await record.take_all(store.lines_of(log.run_id))
         state = record.state

@@ -105,14 +105,21 @@ class ProviderEntry(StrictModel):
         """
         stated = _facts_among(own)
         shared = {name: value for name, value in own.items() if name not in stated}
-        options = merge_options(self.options, study, shared)
+        options = merge_options(self._priced(self.options), study, shared)
         over, patterns = _facts_among(study), study.get("models")
         known: dict[str, Json] = {
-            pattern: {**facts.model_dump(mode="json", exclude_none=True), **over}
+            pattern: {**self._priced(facts.model_dump(mode="json", exclude_unset=True)), **over}
             for pattern, facts in self.models.items()
         }
         options["models"] = {**(patterns if isinstance(patterns, Mapping) else {}), **known}
         return options, stated
+
+    def _priced(self, facts: Mapping[str, Json]) -> dict[str, Json]:
+        """Return facts whose price says that it is from this file."""
+        price = facts.get("price")
+        if not isinstance(price, Mapping):
+            return dict(facts)
+        return {**facts, "price": {"source": f"the catalogue's {self.name}", **price}}
 
 
 def _facts_among(options: Mapping[str, Json]) -> dict[str, Json]:

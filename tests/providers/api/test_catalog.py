@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import is_loopback
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.catalog_entry import ProviderEntry
+from bestarm_agent.providers.prices import PriceOverride, proxy_prices
 from bestarm_agent.providers.registry import create_provider
 from bestarm_agent.study import Study
 from tests.support.api_cases import reply
@@ -201,7 +203,44 @@ def test_a_proxy_that_lists_nothing_leaves_prices_unknown(proxy: FakeApi) -> Non
     assert stated.capabilities("m").price_source == "the option price"
 
 
-def test_a_budget_in_dollars_holds_at_a_proxy(proxy: FakeApi, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "study", "source"),
+    [
+        ("small-1", {}, "the catalogue's mine"),
+        ("other", {}, "the catalogue's mine"),
+        ("small-1", {"price": {"input": 9, "output": 9}}, "the option price"),
+        ("free-1", {}, "free"),
+    ],
+)
+def test_a_price_says_whether_the_study_or_the_catalogue_states_it(
+    model: str, study: dict[str, Any], source: str
+) -> None:
+    entry = ProviderEntry.model_validate(
+        {
+            "name": "mine",
+            "adapter": "openai",
+            "options": {"base_url": "http://127.0.0.1:9/v1", "price": {"input": 1, "output": 2}},
+            "models": {
+                "small-*": {"price": {"input": 3, "output": 4}},
+                "free-*": {"price": {"input": 0, "output": 0}},
+            },
+        }
+    )
+    options, _ = entry.resolve(study, {})
+    provider = create_provider("mine", options, Path(), adapter="openai")
+    assert provider.capabilities(model).price_source == source
+
+
+def test_a_budget_in_dollars_holds_at_a_proxy_that_is_asked_off_the_event_loop(
+    proxy: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_in: list[int] = []
+
+    def noted(url: str, headers: Mapping[str, str]) -> dict[str, PriceOverride]:
+        asked_in.append(threading.get_ident())
+        return proxy_prices(url, headers)
+
+    monkeypatch.setattr("bestarm_agent.providers.api.provider.proxy_prices", noted)
     rows = [{"q": f"{k}+1", "answer": str(k + 1)} for k in range(30)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
     config: dict[str, Any] = {
@@ -220,6 +259,8 @@ def test_a_budget_in_dollars_holds_at_a_proxy(proxy: FakeApi, tmp_path: Path) ->
             return await study.run()
 
     standing = asyncio.run(main())
+    assert asked_in
+    assert threading.get_ident() not in asked_in, "the loop ran meanwhile"
     assert standing.priced
     assert 415_000 <= standing.spent.usd_nanos <= 10_000_000
 

@@ -42,7 +42,7 @@ from bestarm_agent.providers.api.protocol import (
 )
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ModelFacts
-from bestarm_agent.providers.prices import Price, find_price, proxy_prices
+from bestarm_agent.providers.prices import Price, PriceOverride, find_price, proxy_prices
 
 if TYPE_CHECKING:
     from httpx2 import Response
@@ -257,16 +257,17 @@ class ApiProvider(Provider[ApiOptions]):
         return self._models[name]
 
     def _price(self, model: str, facts: ModelFacts) -> Price | None:
-        if facts.price is None and self.options.price_list is not None:
-            return self._proxy_prices.get(model)
         vendor, address = self.options.vendor, self._endpoints[0].url
         is_own = self.options.endpoints is not None or address != self.vendor.url
         by_address = address if is_own and vendor is None else None
-        return find_price(vendor or self.vendor.name, model, facts.price, base_url=by_address)
+        stated = facts.price or self._proxy_prices.get(model)
+        return find_price(vendor or self.vendor.name, model, stated, base_url=by_address)
 
     @cached_property
-    def _proxy_prices(self) -> dict[str, Price]:
+    def _proxy_prices(self) -> dict[str, PriceOverride]:
         """The prices that a proxy states, asked for once; it blocks."""
+        if self.options.price_list is None:
+            return {}
         asked = self._endpoints[0]
         url = f"{asked.url}/{self.options.price_list}"
         return proxy_prices(url, {**self.options.headers, "authorization": f"Bearer {asked.key}"})
