@@ -15,7 +15,7 @@ from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
 from bestarm_agent.domain.spend import Spend, Usage, nanos
-from bestarm_agent.domain.values import Finish, Json, Reply, Request
+from bestarm_agent.domain.values import Finish, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failure
@@ -94,6 +94,8 @@ class ProgramAnswer(StrictModel):
     "overloaded" (says nothing about it); ``retry_after`` seconds may go with it.
     """
 
+    model_config = ConfigDict(from_attributes=True)
+
     text: str | None = None
     finish: Finish = Finish.STOP  # why it ended
     usage: _Usage = Field(default_factory=_Usage)  # of the model calls that the program itself made
@@ -124,17 +126,11 @@ def read_answer(value: object, subject: str) -> ProgramAnswer:
         return ProgramAnswer(text=value)
     if isinstance(value, Reply):
         return ProgramAnswer(text=value.text, finish=value.finish, model=value.model)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) or hasattr(value, "text") or hasattr(value, "error"):
         return parse_row(ProgramAnswer, value, subject)
-    fields: dict[str, Json] = {
-        name: getattr(value, name) for name in ProgramAnswer.model_fields if hasattr(value, name)
-    }
-    if not fields.keys() & {"text", "error"}:
-        raise ConfigError(
-            f"{subject}: must be a text, a mapping or an object with `text`, got "
-            f"{type(value).__name__}"
-        )
-    return parse_row(ProgramAnswer, fields, subject)
+    raise ConfigError(
+        f"{subject}: must be a text, a mapping or an object with `text`, got {type(value).__name__}"
+    )
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
@@ -204,10 +200,6 @@ def as_candidate_error(
     said = masked(str(error), hidden)
     if error.fatal:
         return failure(FailureKind.MODEL_NOT_FOUND, f"{program}: {said}")
-    return ProviderError(
-        said,
-        kind=error.kind,
-        blame=error.blame,
-        transient=error.transient,
-        retry_after=error.retry_after,
-    )
+    own = failure(error.kind, said, retry_after=error.retry_after)
+    own.blame, own.transient = error.blame, error.transient
+    return own

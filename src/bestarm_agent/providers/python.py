@@ -48,19 +48,6 @@ class Task:
     example: str  # the example's id
     models: Models  # the models that the program declared
 
-    @classmethod
-    def of(cls, request: Request, models: Models) -> Task:
-        """Return the input of a program for a request."""
-        messages = request.messages or (Message("user", request.text or ""),)
-        return cls(
-            prompt=request.text or "\n\n".join(message.content for message in messages),
-            messages=messages,
-            inputs=request.inputs,
-            params=request.params,
-            example=request.example,
-            models=models,
-        )
-
 
 class Models:
     """The models that a program may call while it answers one example.
@@ -304,8 +291,11 @@ class PythonProvider(ProgramProvider[PythonOptions]):
         except ConfigError as error:
             raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
         start = time.monotonic()
+        messages = request.messages or (Message("user", request.text or ""),)
+        prompt = request.text or "\n\n".join(message.content for message in messages)
         async with Models(self._providers, self.options, request, self._send) as models:
-            answer = await self._answer(program, Task.of(request, models))
+            task = Task(prompt, messages, request.inputs, request.params, request.example, models)
+            answer = await self._answer(program, task)
         label, hidden = f"program {program.name}", program.hidden
         if isinstance(answer, ProviderError):
             cost = models.spend if self.options.models else self.options.bound()

@@ -39,7 +39,7 @@ def connected(ray_cluster: Any) -> Iterator[Any]:  # noqa: ANN401
     """Stay in the cluster over several tests; providers then leave the connection alone."""
     import ray
 
-    from bestarm_agent.providers.ray.connection import connect
+    from bestarm_agent.providers.ray.provider import connect
 
     assert connect(ray_cluster.address)
     yield ray_cluster

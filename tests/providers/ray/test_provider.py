@@ -13,9 +13,8 @@ from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.errors import BestarmError, ConfigError, FailureKind
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf.provider import HfProvider
-from bestarm_agent.providers.ray import connection
-from bestarm_agent.providers.ray.connection import check_installed, connect
-from bestarm_agent.providers.ray.provider import RayProvider
+from bestarm_agent.providers.ray import provider as ray_provider
+from bestarm_agent.providers.ray.provider import RayProvider, check_installed, connect
 
 SERVE: Mapping[str, Json] = {
     "models": {"small": {"path": "models/small"}},
@@ -25,7 +24,7 @@ SERVE: Mapping[str, Json] = {
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "find_spec", lambda name: object())
+    monkeypatch.setattr(ray_provider, "find_spec", lambda name: object())
 
 
 def provider_of(base: Path, **options: Json) -> RayProvider:
@@ -93,7 +92,7 @@ def test_a_model_that_is_not_there_is_refused_before_the_cluster_is_needed(model
 
 
 def test_ray_must_be_installed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "find_spec", lambda name: None)
+    monkeypatch.setattr(ray_provider, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'bestarm-agent\[ray\]'"):
         provider_of(models).check("llama")
 
@@ -113,7 +112,7 @@ def test_errors_travel(error: BestarmError) -> None:
 
 
 def test_an_error_names_the_extra_where_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "find_spec", lambda name: None)
+    monkeypatch.setattr(ray_provider, "find_spec", lambda name: None)
     for act in (check_installed, lambda: connect("auto")):
         with pytest.raises(ConfigError, match=r"run: pip install 'bestarm-agent\[ray\]'"):
             act()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,9 +25,11 @@ from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_options
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.ray.connection import check_installed, connect, describe_resources
 from bestarm_agent.providers.ray.replicas import EngineActor, Replica
 from bestarm_agent.providers.registry import create_provider
+
+_LOCAL = "local"
+_PROBE_SECONDS = 5.0
 
 
 class RayOptions(StrictModel):
@@ -95,12 +100,10 @@ class RayProvider(Provider[RayOptions]):
         try:
             await self._any_up()
         except TimeoutError:
-            missing = await asyncio.to_thread(self._missing)
-            await self.close()
-            raise ConfigError(missing) from None
-        except BaseException:
-            await self.close()
-            raise
+            raise ConfigError(await asyncio.to_thread(self._missing)) from None
+        finally:
+            if not any(replica.is_up for replica in self._replicas):
+                await self.close()
 
     async def close(self) -> None:
         """End the actors, and leave the cluster."""
@@ -201,12 +204,19 @@ class RayProvider(Provider[RayOptions]):
         return actor.remote(self._engine, number)
 
     def _missing(self) -> str:
+        import ray
+
         own = self.options
+        every: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        free: Mapping[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+        has = (f"{every.get(k, 0):g} {k} ({free.get(k, 0):g} free)" for k in ("GPU", "CPU"))
+        n_nodes = sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
         return (
             f"provider `{self.name}`: no actor was up within {own.start_seconds:g} s. Each needs "
             f"{own.gpus:g} GPU and {own.cpus:g} CPU on one node; the cluster has "
-            f"{describe_resources()}. Lower `gpus` or `cpus`, add nodes, or raise `start_seconds` "
-            "if an autoscaler is adding them or the engine is slow to start"
+            f"{' and '.join(has)} on {counted(n_nodes, 'node')}. Lower `gpus` or `cpus`, add "
+            "nodes, or raise `start_seconds` if an autoscaler is adding them or the engine is slow "
+            "to start"
         )
 
 
@@ -243,3 +253,58 @@ def _create_engine(
         folder = f"{serve.get('log_dir', 'runs/vllm')}/actor-{number}"
         options = {**options, "serve": {**serve, "log_dir": folder}}
     return create_provider(name, options, base_dir, adapter=adapter)
+
+
+def check_installed() -> None:
+    """Check that Ray is installed; raises ConfigError."""
+    if find_spec("ray") is None:
+        raise ConfigError("Ray is not installed; run: pip install 'bestarm-agent[ray]'")
+
+
+def connect(address: str) -> bool:
+    """Connect this process to a cluster; blocks for seconds.
+
+    Args:
+        address: "auto": the cluster that RAY_ADDRESS names, or that runs on this machine. "local":
+            one that is started on this machine, and ends with ``ray.shutdown``. Or host and port.
+
+    Returns:
+        True if the caller has to leave it by ``ray.shutdown``; False if the process was in one
+        already, whichever that is: it can be in one at a time.
+
+    Raises:
+        ConfigError: Ray is not installed, or there is no cluster at the address.
+    """
+    check_installed()
+    import ray
+    from ray._private import worker
+
+    if ray.is_initialized():
+        return False
+    try:
+        _probe(address)
+        ray.init(
+            address,
+            include_dashboard=False if address == _LOCAL else None,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+        )
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        said = " ".join(str(error).split()).rstrip(".")
+        raise ConfigError(
+            f"there is no Ray cluster at the address `{address}`: {said}. Start one (ray start "
+            "--head), name its address (HOST:6379, or RAY_ADDRESS), or take `local`"
+        ) from None
+    # else news of the cluster, such as the death of a worker, is printed to our standard output
+    worker._worker_logs_enabled = False
+    return True
+
+
+def _probe(address: str) -> None:
+    """Raise OSError or ValueError if nothing listens at an address; Ray would try for minutes."""
+    from ray._private.services import canonicalize_bootstrap_address_or_die
+
+    if address == _LOCAL or "://" in address:
+        return
+    host, _, port = canonicalize_bootstrap_address_or_die(address).rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS).close()
