@@ -193,11 +193,7 @@ def _first(prices: _Listed, keys: Iterable[str], above: int) -> Decimal:
     value = next((prices[key] for key in keys if key in prices), Decimal(0))
     if isinstance(value, Decimal):
         return value
-    price = value.base
-    for tier in value.tiers:
-        if above >= tier.start:
-            price = tier.price
-    return price
+    return [value.base, *(tier.price for tier in value.tiers if above >= tier.start)][-1]
 
 
 Amount: TypeAlias = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]

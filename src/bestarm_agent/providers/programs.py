@@ -127,7 +127,7 @@ def read_answer(value: object, subject: str) -> ProgramAnswer:
     if isinstance(value, Reply):
         return ProgramAnswer(text=value.text, finish=value.finish, model=value.model)
     if isinstance(value, Mapping) or hasattr(value, "text") or hasattr(value, "error"):
-        return parse_row(ProgramAnswer, value, subject)
+        return parse_row(ProgramAnswer, value, subject)  # type: ignore[arg-type] # by attributes
     raise ConfigError(
         f"{subject}: must be a text, a mapping or an object with `text`, got {type(value).__name__}"
     )

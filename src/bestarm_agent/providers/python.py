@@ -81,11 +81,6 @@ class Models:
         self._running: set[asyncio.Task[Reply]] = set()
         self._closed = False
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the models that may be called."""
-        return tuple(self._providers)
-
     async def ask(self, model: str, prompt: Prompt, **params: Json) -> Reply:
         """Call a model.
 

@@ -179,7 +179,6 @@ class ReplayProvider(Provider[ReplayOptions]):
         }
         self._sleep = sleep
         self._played = defaultdict[tuple[str, str], Counter[int]](Counter)  # by draw
-        self._max_spend: dict[str, Spend] = {}
 
     def check(self, model: str) -> None:
         """Check that the file holds records of ``model``; raises ConfigError."""
@@ -214,11 +213,7 @@ class ReplayProvider(Provider[ReplayOptions]):
         attempts = self._attempts(request)
         if attempts:
             return _max_spend(attempts)
-        model = self._owner(request)
-        if model not in self._max_spend:
-            pairs = self._recording.get(model, {}).values()
-            self._max_spend[model] = _max_spend([record for records in pairs for record in records])
-        return self._max_spend[model]
+        return self._max_spends.get(self._owner(request), Spend(calls=1))
 
     async def generate(self, request: Request) -> Reply:
         """Return the recorded reply, after the recorded time; raises ProviderError."""
@@ -253,6 +248,13 @@ class ReplayProvider(Provider[ReplayOptions]):
 
     def _owner(self, request: Request) -> str:
         return request.model if self.options.by == "model" else request.candidate
+
+    @cached_property
+    def _max_spends(self) -> dict[str, Spend]:
+        return {
+            candidate: _max_spend([record for records in examples.values() for record in records])
+            for candidate, examples in self._recording.items()
+        }
 
     @cached_property
     def _content_digest(self) -> str:

@@ -25,10 +25,6 @@ from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge, JudgeCall
 
 
-def _no_answer(call: JudgeCall) -> Reply:
-    raise AssertionError(f"the case has no answers for calls, and {call.model} was called")
-
-
 @dataclass(frozen=True, slots=True)
 class JudgeCase:
     """A judge, and what to try it with."""
@@ -38,17 +34,18 @@ class JudgeCase:
     scored: Sequence[tuple[Reply, float]]  # scores in [0, 1], at least two that differ
     failing: Sequence[Reply] = ()  # on which the candidate itself failed (blank, refused)
     unusable: Sequence[Example] = ()  # to be refused before any call is paid for
-    answer: Callable[[JudgeCall], Reply] = _no_answer  # answers calls; alike for the same call
+    answer: Callable[[JudgeCall], Reply] | None = None  # answers calls; alike for the same call
 
 
 @dataclass(slots=True)
 class _Calls:
-    answer: Callable[[JudgeCall], Reply]
+    answer: Callable[[JudgeCall], Reply] | None
     made: list[JudgeCall] = field(default_factory=list)
 
     async def ask(self, call: JudgeCall) -> Reply:
         self.made.append(call)
         await asyncio.sleep(0)
+        assert self.answer is not None, f"the case has no `answer`, and {call.model} was called"
         return self.answer(call)
 
 

@@ -27,7 +27,6 @@ from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Stop, Tell
 K, N = 6, 12
 TIGHT = 40  # pairs: a rule that plans for a budget must drop candidates
 
-
 Event: TypeAlias = Ask | Tell | int  # a number: so many candidates joined
 
 
@@ -107,8 +106,8 @@ class WorldRun:
     def go(self, n_asks: int | None = None) -> WorldRun:
         """Run until ``n_asks`` more were asked, or until nothing is left to ask."""
         rng = np.random.default_rng([self.seed, 73])
-        left = self.selector.table.n_candidates * self.selector.table.n_examples
-        left = left if n_asks is None else n_asks
+        table = self.selector.table
+        left = table.n_candidates * table.n_examples if n_asks is None else n_asks
         while left > 0:
             asked = self.ask(min(left, self.in_flight - len(self.waiting)))
             left -= len(asked)

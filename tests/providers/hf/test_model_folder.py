@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.hf.folder import ModelFolder, content_digest, locate
+from bestarm_agent.providers.hf.folder import ModelFolder, content_digests, locate
 from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.providers.hf.tokenizer import (
     TextCodec,
@@ -141,15 +141,15 @@ def test_chat_templates_are_found_where_they_are(folder: ModelFolder) -> None:
 
 
 def test_digests_are_computed_again_when_a_file_changes(tmp_path: Path) -> None:
-    path = tmp_path / "f"
+    path = tmp_path / "f.txt"
     path.write_text("one")
     os.utime(path, ns=(1, 1))
-    first = content_digest(path)
+    first = content_digests(tmp_path)
     path.write_text("two")
     os.utime(path, ns=(1, 1))
-    assert content_digest(path) == first  # same size, same time: not read again
+    assert content_digests(tmp_path) == first  # same size, same time: not read again
     os.utime(path, ns=(2, 2))
-    assert content_digest(path) != first
+    assert content_digests(tmp_path) != first
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
+    MalformedError,
     Wire,
     chat_messages,
     count,
     joined,
-    malformed,
     mapping,
     own_params,
     part,
@@ -64,7 +64,7 @@ def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
 def _decode(body: Mapping[str, Json]) -> ApiAnswer:
     content = body.get("content")
     if not isinstance(content, list):
-        malformed("it holds no content")
+        raise MalformedError("it holds no content")
     usage = mapping(body.get("usage"))
     return ApiAnswer(
         text=joined(content, "text"),

@@ -7,7 +7,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -138,12 +138,9 @@ def is_loopback(url: str) -> bool:
         (True, False)
     """
     host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost"
 
 
 class Server:
@@ -172,10 +169,6 @@ class Server:
         """Close its client and all connections."""
         if "client" in vars(self):  # else it was never opened
             await self.client.close()
-
-    def weight(self, prefix: bytes) -> bytes:
-        """Return a number, as 8 bytes, that depends on the address and a prefix of a prompt."""
-        return blake2b(f"{self.endpoint.url}\n".encode() + prefix, digest_size=8).digest()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -273,7 +266,9 @@ class EndpointPool:
         fewest = min(server.in_flight for server in usable)
         most = fewest + max(_LEAST_SLACK, fewest // _SLACK_SHARE)
         near = [server for server in usable if server.in_flight <= most]
-        return max(near, key=lambda server: server.weight(prefix))
+        return max(
+            near, key=lambda one: blake2b(one.endpoint.url.encode() + b"\n" + prefix).digest()
+        )
 
 
 def prompt_prefix(request: Request) -> bytes:

@@ -14,7 +14,7 @@ from bestarm_agent.providers.api.protocol import MalformedError, mapping, text
 from bestarm_agent.providers.failures import failure
 
 _SHOWN = 300
-_SERVER_ERRORS = 500
+_REDIRECTS, _SERVER_ERRORS = range(300, 400), 500
 
 _BY_STATUS: Mapping[int, FailureKind] = {
     status: kind
@@ -137,13 +137,9 @@ def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
             return kind
     if status in _BY_STATUS:
         return _BY_STATUS[status]
-    if _is_redirect(status):
+    if status in _REDIRECTS:
         return FailureKind.MODEL_NOT_FOUND
     return FailureKind.SERVER if status >= _SERVER_ERRORS else FailureKind.BAD_REQUEST
-
-
-def _is_redirect(status: int) -> bool:
-    return 300 <= status < 400
 
 
 def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> ProviderError | None:
@@ -157,7 +153,7 @@ def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> Pro
 
 
 def _message(status: int, kind: FailureKind, said: str, endpoint: Endpoint) -> str:
-    if _is_redirect(status):
+    if status in _REDIRECTS:
         return (
             f"{endpoint.shown} redirects (HTTP {status}), and requests are not sent on, since they "
             "hold the key; set base_url to the address that answers"

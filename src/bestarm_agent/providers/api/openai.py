@@ -9,11 +9,11 @@ from bestarm_agent.domain.values import Finish, Json, Position, Request
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
+    MalformedError,
     Wire,
     chat_messages,
     items,
     joined,
-    malformed,
     mapping,
     openai_usage,
     own_params,
@@ -54,7 +54,7 @@ def _decode_chat(body: Mapping[str, Json]) -> ApiAnswer:
     choice = _first_choice(body)
     message = choice.get("message")
     if not isinstance(message, Mapping):
-        malformed("its choice holds no message")
+        raise MalformedError("its choice holds no message")
     refusal, content = text(message.get("refusal")), message.get("content")
     return _answer(
         body,
@@ -92,14 +92,14 @@ def _decode_completion(body: Mapping[str, Json]) -> ApiAnswer:
     choice = _first_choice(body)
     content = text(choice.get("text"))
     if content is None:
-        malformed("its choice holds no text")
+        raise MalformedError("its choice holds no text")
     return _answer(body, content, reason=choice.get("finish_reason"))
 
 
 def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
     choices = items(body.get("choices"))
     if not choices:
-        malformed("it holds no choices")
+        raise MalformedError("it holds no choices")
     return choices[0]
 
 
@@ -127,7 +127,7 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
 def _decode_response(body: Mapping[str, Json]) -> ApiAnswer:
     output = body.get("output")
     if not isinstance(output, list):
-        malformed("it holds no output")
+        raise MalformedError("it holds no output")
     parts = [
         part
         for item in items(output)

@@ -40,9 +40,7 @@ class ApiOptions(ModelFacts):
     def _check_urls(cls, given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         urls = (given,) if isinstance(given, str) else given
         if urls is not None and not (urls and all(url.startswith(_SCHEMES) for url in urls)):
-            is_one = isinstance(given, str)
-            needs = "must begin" if is_one else "needs at least one address; each begins"
-            raise ValueError(f"{needs} with http:// or https://")
+            raise ValueError("each address must begin with http:// or https://, and one is needed")
         return given
 
     @model_validator(mode="after")

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import Finish, Json, Position, Request, Token, canonical
@@ -77,21 +76,16 @@ class MalformedError(Exception):
     """A response that breaks its protocol; the message may hold parts of it."""
 
 
-def malformed(reason: str) -> NoReturn:
-    """Raise MalformedError."""
-    raise MalformedError(reason)
-
-
 def read_body(content: bytes) -> Mapping[str, Json]:
     """Parse the body of a response; raises MalformedError if it is not a JSON object."""
     try:
         body = json.loads(content)
     except ValueError:
-        malformed(f"{content[:_SHOWN]!r} is not JSON")
+        raise MalformedError(f"{content[:_SHOWN]!r} is not JSON") from None
     except RecursionError:
-        malformed(f"{content[:_SHOWN]!r}... is nested too deeply")
+        raise MalformedError(f"{content[:_SHOWN]!r}... is nested too deeply") from None
     if not isinstance(body, dict):
-        malformed(f"{content[:_SHOWN]!r} is not a JSON object")
+        raise MalformedError(f"{content[:_SHOWN]!r} is not a JSON object")
     return body
 
 

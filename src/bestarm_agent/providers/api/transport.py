@@ -12,7 +12,7 @@ import aiohttp
 import httpx2
 
 from bestarm_agent.errors import FailureKind
-from bestarm_agent.providers.api.protocol import malformed
+from bestarm_agent.providers.api.protocol import MalformedError
 
 _KEPT_SECONDS = 5.0  # an idle connection; many servers close them soon after
 _DECODED = {b"content-encoding", b"content-length", b"transfer-encoding"}  # no longer true
@@ -59,7 +59,7 @@ class Transport(httpx2.AsyncBaseTransport):
             while chunk := await response.content.readany():
                 body += chunk
                 if len(body) > self._max_bytes:
-                    malformed(
+                    raise MalformedError(
                         f"it is longer than {self._max_bytes:,} bytes; raise the provider's option "
                         "`max_response_bytes` if its answers are that long"
                     )

@@ -60,9 +60,7 @@ class ModelFolder:
     @cached_property
     def has_chat_template(self) -> bool:
         """True if the tokenizer can write chat messages."""
-        if any(
-            (self.path / name).exists() for name in ("chat_template.jinja", "chat_template.json")
-        ):
+        if any((self.path / f"chat_template.{kind}").exists() for kind in ("jinja", "json")):
             return True
         if not (self.path / "tokenizer_config.json").exists():
             return False
@@ -170,19 +168,14 @@ class ModelFolder:
 
 
 def content_digests(folder: Path) -> dict[str, str]:
-    """Return the digests of the files in a model's folder that decide replies, by name."""
+    """Return the SHA-256 of the files in a model's folder that decide replies, by name."""
     files = (path for pattern in _CONTENT for path in folder.glob(pattern))
-    return {path.name: content_digest(path) for path in files}
+    state = {path: path.stat() for path in files}
+    return {path.name: _digest(path, at.st_size, at.st_mtime_ns) for path, at in state.items()}
 
 
-def content_digest(path: Path) -> str:
-    """Return a file's SHA-256 in hexadecimal, computed again if its size or time has changed."""
-    status = path.stat()
-    return _content_digest(path, status.st_size, status.st_mtime_ns)
-
-
-@cache
-def _content_digest(path: Path, _size: int, _mtime_ns: int) -> str:
+@cache  # as long as size and time stay
+def _digest(path: Path, _size: int, _mtime_ns: int) -> str:
     with path.open("rb") as content:
         return file_digest(content, "sha256").hexdigest()
 

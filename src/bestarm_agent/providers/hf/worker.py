@@ -40,9 +40,7 @@ class HfOptions(LocalOptions):
     max_batch_tokens: int = Field(default=65_536, ge=1)
     threads: int | None = Field(default=None, ge=1)
     memory_gb: float | None = Field(default=None, gt=0)
-    device: Literal["auto", "cpu", "cuda"] = (
-        "auto"  # "auto": one accelerator ("cuda"), if there is any
-    )
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # "auto": an accelerator, if there is any
     dtype: Dtype = "float32"  # type of the weights in memory, whatever it is on disk
 
 

@@ -68,12 +68,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
         self._memory = ModelMemory()
         self._models = {
             name: VllmServer(
-                name,
-                self.options,
-                self.base_dir,
-                self._variables,
-                self._protocol,
-                self._clock,
+                name, self.options, self.base_dir, self._variables, self._protocol, self._clock
             )
             for name in self.options.models
         }
@@ -137,13 +132,11 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
         """
         if self._memory is None:
             raise RuntimeError("use the provider inside `async with provider:`")
-        kind = FailureKind.MODEL_NOT_FOUND
         try:
             self.options.served(request.model)
-            kind = FailureKind.BAD_REQUEST
             self._protocol.bound(request)
         except ConfigError as error:
-            raise failure(kind, str(error)) from None
+            raise failure(FailureKind.BAD_REQUEST, str(error)) from None
         server = self._models[request.model]
         async with self._memory.hold(server):
             return await self._answer(server, request)
