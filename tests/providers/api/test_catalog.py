@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from genai_prices.data_snapshot import get_snapshot
 
 from bestarm_agent.config.catalog import Catalog
@@ -20,7 +21,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import is_loopback
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.catalog_entry import ProviderEntry
-from bestarm_agent.providers.prices import PriceOverride, proxy_prices
+from bestarm_agent.providers.prices import proxy_prices
 from bestarm_agent.providers.registry import create_provider
 from bestarm_agent.study import Study
 from tests.support.api_cases import reply
@@ -203,30 +204,22 @@ def test_a_proxy_that_lists_nothing_leaves_prices_unknown(proxy: FakeApi) -> Non
     assert stated.capabilities("m").price_source == "the option price"
 
 
-@pytest.mark.parametrize(
-    ("model", "study", "source"),
-    [
-        ("small-1", {}, "the catalogue's mine"),
-        ("other", {}, "the catalogue's mine"),
-        ("small-1", {"price": {"input": 9, "output": 9}}, "the option price"),
-        ("free-1", {}, "free"),
-    ],
-)
-def test_a_price_says_whether_the_study_or_the_catalogue_states_it(
-    model: str, study: dict[str, Any], source: str
-) -> None:
-    entry = ProviderEntry.model_validate(
-        {
-            "name": "mine",
-            "adapter": "openai",
-            "options": {"base_url": "http://127.0.0.1:9/v1", "price": {"input": 1, "output": 2}},
-            "models": {
-                "small-*": {"price": {"input": 3, "output": 4}},
-                "free-*": {"price": {"input": 0, "output": 0}},
-            },
-        }
-    )
-    options, _ = entry.resolve(study, {})
+MINE = """
+name: mine
+adapter: openai
+options: {base_url: "http://127.0.0.1:9/v1", price: {input: 1, output: 2}}
+models: {small-*: {price: {input: 3, output: 4}}, free-*: {price: {input: 0, output: 0}}}
+"""
+
+
+@pytest.mark.parametrize(("model", "study", "source"), [
+    ("small-1", {}, "the catalogue's mine"),
+    ("other", {}, "the catalogue's mine"),
+    ("small-1", {"price": {"input": 9, "output": 9}}, "the option price"),
+    ("free-1", {}, "free"),
+])  # fmt: skip
+def test_a_price_says_where_it_is_stated(model: str, study: dict[str, Any], source: str) -> None:
+    options, _ = ProviderEntry.model_validate(yaml.safe_load(MINE)).resolve(study, {})
     provider = create_provider("mine", options, Path(), adapter="openai")
     assert provider.capabilities(model).price_source == source
 
@@ -235,12 +228,10 @@ def test_a_budget_in_dollars_holds_at_a_proxy_that_is_asked_off_the_event_loop(
     proxy: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_in: list[int] = []
-
-    def noted(url: str, headers: Mapping[str, str]) -> dict[str, PriceOverride]:
-        asked_in.append(threading.get_ident())
-        return proxy_prices(url, headers)
-
-    monkeypatch.setattr("bestarm_agent.providers.api.provider.proxy_prices", noted)
+    monkeypatch.setattr(
+        "bestarm_agent.providers.api.provider.proxy_prices",
+        lambda *given: (asked_in.append(threading.get_ident()), proxy_prices(*given))[1],
+    )
     rows = [{"q": f"{k}+1", "answer": str(k + 1)} for k in range(30)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
     config: dict[str, Any] = {
