@@ -15,7 +15,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import study_from
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.values import Candidate, Example, Json
-from bestarm_agent.engine.pool import request_of
+from bestarm_agent.engine.evaluate import request_of
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, JudgeError
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings

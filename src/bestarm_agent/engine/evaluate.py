@@ -2,18 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Example, Failure, Outcome, Reply, Score
-from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, ReplyCache, replied_spend
+from bestarm_agent.domain.values import (
+    Candidate,
+    Example,
+    Failure,
+    Outcome,
+    Reply,
+    Request,
+    Score,
+)
+from bestarm_agent.engine.call import (
+    AttemptLog,
+    BudgetEndedError,
+    Call,
+    Model,
+    ReplyCache,
+    replied_spend,
+)
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Reservation
 from bestarm_agent.errors import FailureKind, JudgeError, ProviderError
 
 _NOTHING = Spend()
+_SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
 _BAD_REQUESTS = 5  # in a row that stop a candidate which was answered before
+
+
+@dataclass(slots=True)
+class ReadyCandidate:
+    """A candidate, ready to be called.
+
+    Attributes:
+        bound: highest cost of a pair met so far, judging included, with one attempt;
+            starts with the longest example's.
+        usd: the most dollars that a call to it can cost, without judging: for the longest example,
+            or for any where the objective depends on prices; None if not known.
+    """
+
+    candidate: Candidate
+    prompt: CompiledPrompt
+    model: Model
+    bound: Spend
+    usd: float | None = None
+    price_source: str | None = None  # where its price comes from, for people
+    broken: str | None = None  # why it can no longer be asked
+
+    def request(self, example: Example) -> Request:
+        """Render the prompt for one example; a further draw has a seed of its own."""
+        request, able = request_of(self.candidate, self.prompt, example), self.model.able
+        params = request.params
+        if example.draw and ("seed" in params or (able.seed and "seed" in able.params)):
+            seed = params.get("seed", 0)
+            first = seed if isinstance(seed, int) else 0
+            params = {**params, "seed": first + example.draw * _SEEDS}
+        return replace(request, params=params, draw=example.draw)
+
+    def call(self, example: Example, log: AttemptLog | None = None) -> Call:
+        """Prepare a call for one example; nothing is reserved for it."""
+        return Call(self.model, self.request(example), log)
+
+
+def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -> Request:
+    """Render a candidate's prompt for one example."""
+    rendered = prompt.render(example.inputs)
+    return Request(
+        model=candidate.model,
+        text=rendered if isinstance(rendered, str) else None,
+        messages=() if isinstance(rendered, str) else rendered,
+        params=candidate.params,
+        candidate=candidate.label,
+        example=example.row_id if example.draw else example.id,
+        inputs=example.inputs,
+    )
 
 
 class Evaluation:
@@ -22,7 +86,7 @@ class Evaluation:
     A pair that was put off is sent again with a new call; what the earlier ones cost stays.
 
     Args:
-        new_call: makes the candidate's call.
+        candidate: what is evaluated.
         example: what it answers.
         log: where attempts are logged; None outside a run.
         spend, judge_spend: what earlier processes spent on the candidate's calls and on judging.
@@ -35,20 +99,19 @@ class Evaluation:
 
     def __init__(
         self,
-        new_call: Callable[[], Call],
+        candidate: ReadyCandidate,
         example: Example,
         log: AttemptLog | None = None,
         *,
         spend: Spend = _NOTHING,
         judge_spend: Spend = _NOTHING,
     ) -> None:
-        self.example = example
+        self.candidate, self.example = candidate, example
         self.log = log
-        self.call = new_call()
+        self.call = candidate.call(example, log)
         self.judging = Reservation(_NOTHING)
         self.judge_spend = judge_spend
         self.obstacle: Exception | None = None
-        self._new_call = new_call
         self._before = spend  # by earlier calls
 
     @property
@@ -72,7 +135,7 @@ class Evaluation:
             self.log.resent |= self.spend != _NOTHING or self.obstacle is not None
             self.log.is_asked = False
         self._before = self.candidate_spend
-        self.call = self._new_call()
+        self.call = self.candidate.call(self.example, self.log)
         self.obstacle = None
 
     def reserve(self, bound: Spend, judging: Spend) -> bool:
@@ -105,11 +168,12 @@ class Evaluator:
         self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
 
     async def evaluate(self, pair: Evaluation) -> Outcome | None:
-        """Evaluate a pair that is reserved, and give up everything that it holds.
+        """Evaluate a pair that is reserved, once it has its places; give up all that it holds.
 
         Return None if it stays pending, for lack of budget or because of ``pair.obstacle``.
         """
         try:
+            await pair.call.slot.reenter()
             return await self._outcome(pair)
         except BudgetEndedError:
             return None

@@ -25,6 +25,7 @@ from bestarm_agent.domain.events import (
     CandidatesBarred,
     Charged,
     Resumed,
+    Rows,
     Stopped,
     Told,
 )
@@ -32,15 +33,9 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.clock import Clock, sleep_unless
-from bestarm_agent.engine.evaluate import Evaluation, Evaluator
+from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.pool import (
-    CandidatePool,
-    FirstPairs,
-    ReadyCandidate,
-    candidates_added,
-    excluded,
-)
+from bestarm_agent.engine.pool import CandidatePool, FirstPairs, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, State, Stop, both
@@ -128,7 +123,7 @@ class RunLoop:
         self._first = FirstPairs(pool, evaluator.judge_client, record.state)
         self._pairs: dict[int, Evaluation] = {}  # that are pending, by number of the ask
         self._tasks: dict[asyncio.Task[None], tuple[int, Evaluation]] = {}
-        self._finished: deque[tuple[Asked, Evaluation, Outcome | Exception | None]] = deque()
+        self._finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
         # Spend and caps when pairs that could not be paid were sent again last.
         self._tried_with: tuple[Spend, Budget] | None = None
         self._n_void = 0  # in this process
@@ -255,8 +250,9 @@ class RunLoop:
             asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)
             if not asks and not self.pool.end_blocks():
                 break
+            rest = () if allowed is None else np.flatnonzero(~allowed).tolist()
             for ask in asks:
-                asked = Asked(ask.seq, *ask.pair, ask.reason, excluded(allowed))
+                asked = Asked(ask.seq, *ask.pair, ask.reason, Rows.of(rest))
                 self.record.record(asked)
                 self.pool.note_asked(asked.candidate)
                 if self._prepare(asked):
@@ -270,24 +266,22 @@ class RunLoop:
         Elsewhere it chooses among those whose pairs can be sent at once.
         """
         pool, ledger = self.pool, self.ledger
-        may = both(pool.available(self._first.held), both(self._worth, self._in_time()))
+        may = both(pool.available(self._first.held), self._worth_asking())
         at_once = both(pool.affordable(ledger), pool.not_busy())
         if not self._spares_pairs():
             return both(may, at_once), None
-        at_once = both(at_once, self._not_held_up())
-        return both(may, pool.affordable(ledger, later=True)), _inverse(at_once)
+        wait = None if at_once is None else ~at_once
+        return both(may, pool.affordable(ledger, later=True)), wait
 
     def _wants_more(self) -> bool:
         """Return whether the budget pays for a pair to ask, if its model is waited for."""
         payable = both(self.pool.usable(), self.pool.affordable(self.ledger))
-        allowed = both(both(payable, self._worth), self._in_time())
-        return self.record.pairs.next_choice(allowed) is not None
+        return self.record.pairs.next_choice(both(payable, self._worth_asking())) is not None
 
-    @property
-    def _worth(self) -> BoolArray | None:
-        """(K,) candidates that it is worth asking; None means all."""
+    def _worth_asking(self) -> BoolArray | None:
+        """Return (K,) who matters for the objective, and usually answers in time; None: all."""
         objective = self.record.objective
-        return None if objective is None else objective.worth
+        return both(None if objective is None else objective.worth, self._in_time())
 
     def _in_time(self) -> BoolArray | None:
         """Return (K,) whose calls usually end before the time cap; None if all do, or may."""
@@ -307,34 +301,6 @@ class RunLoop:
             return math.inf
         told, each_once = self.record.state.n_told, len(self.pool.candidates)
         return max(_FEW_IN_FLIGHT, each_once, told * _SHARE_IN_FLIGHT) - self.pool.gate.inside
-
-    def _not_held_up(self) -> BoolArray | None:
-        """Return (K,) who has few asks after its first pending pair; None if all have.
-
-        That pair hides them from the intervals: more of them prove nothing until it is told. One
-        that failed holds nothing up: alone, repeated, it would pass for an outage of its model.
-        """
-        if not self._rests_on_intervals:
-            return None
-        table, few = self.record.pairs.table, _FEW_IN_FLIGHT
-        mask = np.full(table.n_candidates, True)
-        failed = {seq for seq, pair in self._tasks.values() if pair.call.tries.n_failures}
-        for asked in self.record.state.pending_asks():  # in the order of asking
-            if table.n_asked - asked.seq < few:
-                break
-            known = int(table.position[asked.seq])
-            hidden = int(table.n_trials[asked.candidate]) - known
-            if hidden >= max(few, known * _SHARE_IN_FLIGHT) and asked.seq not in failed:
-                mask[asked.candidate] = False
-        return None if mask.all() else mask
-
-    @property
-    def _rests_on_intervals(self) -> bool:
-        """Return whether the run goes on until intervals of the rule establish something."""
-        pairs = self.record.pairs
-        if not pairs.rule.seeks_best or not pairs.rule.exogenous:
-            return False
-        return pairs.problem.seeks_proof or self.record.objective is not None
 
     def _spares_pairs(self) -> bool:
         """Return whether to save pairs rather than time; then a busy model's turn is waited for.
@@ -445,7 +411,7 @@ class RunLoop:
             resent=spend + judge_spend != Spend(),
             charged={one.key: one.cost for one in attempts},
         )
-        return candidate.pair(example, log, spend=spend, judge_spend=judge_spend)
+        return Evaluation(candidate, example, log, spend=spend, judge_spend=judge_spend)
 
     async def _log_attempt(self, seq: int, key: str, cost: Spend, is_judges: bool) -> None:
         self.record.record(Attempted(seq, key, cost, is_judges))
@@ -460,7 +426,7 @@ class RunLoop:
         pair = self._pairs.get(asked.seq)
         if pair is None:
             log = AttemptLog(partial(self._log_attempt, asked.seq), is_asked=True)
-            pair = self._pairs[asked.seq] = candidate.pair(example, log)
+            pair = self._pairs[asked.seq] = Evaluation(candidate, example, log)
         else:
             pair.begin_again()
         bound, judging = pair.call.bound(), self._evaluator.judge_client.bound(example)
@@ -482,12 +448,8 @@ class RunLoop:
         task.add_done_callback(self._note_end)
 
     async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:
-        result: Outcome | Exception | None
-        try:
-            result = await self._evaluator.evaluate(pair)
-        except Exception as error:  # raised again by the loop, which must not wait for it forever
-            result = error
-        self._finished.append((asked, pair, result))
+        outcome = await self._evaluator.evaluate(pair)
+        self._finished.append((asked, pair, outcome))
         self._news.set()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
@@ -497,18 +459,13 @@ class RunLoop:
             self._news.set()
 
     def _record_finished(self) -> None:
-        """Record the outcomes that are there; pairs that ended without one stay pending.
-
-        Raise what an evaluation raised though nothing should.
-        """
+        """Record the outcomes that are there; pairs that ended without one stay pending."""
         while self._finished:
-            asked, pair, result = self._finished.popleft()
+            asked, pair, outcome = self._finished.popleft()
             self.in_flight -= 1
-            if isinstance(result, Exception):
-                raise result
-            self._first.ended(pair, result)
-            if result is not None and pair.obstacle is None:
-                self._tell(asked.seq, result)
+            self._first.ended(pair, outcome)
+            if outcome is not None and pair.obstacle is None:
+                self._tell(asked.seq, outcome)
             elif pair.obstacle is not None:
                 self.pool.note_obstacle(self.pool.candidates[asked.candidate], pair.obstacle)
 
@@ -563,7 +520,3 @@ class RunLoop:
         self._news.clear()
         left = self._seconds_left() or math.inf  # at 0, what is in flight was cut off already
         await sleep_unless(self._clock, max(min(at_most, left), _SHORTEST_SLEEP), self._news)
-
-
-def _inverse(mask: BoolArray | None) -> BoolArray | None:
-    return None if mask is None else ~mask

@@ -17,96 +17,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
-from bestarm_agent.config.prompts import CompiledPrompt
-from bestarm_agent.domain.events import NO_ROWS, CandidatesAdded, Rows
+from bestarm_agent.domain.events import CandidatesAdded
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Candidate, Example, Outcome, Request
-from bestarm_agent.engine.call import WHOLE_PROVIDER, AttemptLog, Call, Model
-from bestarm_agent.engine.evaluate import Evaluation
+from bestarm_agent.domain.values import Failure, Outcome
+from bestarm_agent.engine.call import WHOLE_PROVIDER, Model
+from bestarm_agent.engine.evaluate import Evaluation, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
-from bestarm_agent.providers.base import Capabilities, Provider
+from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.types import BoolArray, both
 from bestarm_agent.store.run_state import RunState
-
-_SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
-_MOST_WITHOUT_VERDICT = 5  # first replies that the judge's model was not asked about
-
-
-@dataclass(slots=True)
-class ReadyCandidate:
-    """A candidate, ready to be called.
-
-    Attributes:
-        bound: highest cost of a pair met so far, judging included, with one attempt;
-            starts with the longest example's.
-        usd: the most dollars that a call to it can cost, without judging: for the longest example,
-            or for any where the objective depends on prices; None if not known.
-    """
-
-    candidate: Candidate
-    prompt: CompiledPrompt
-    model: Model
-    bound: Spend
-    usd: float | None = None
-    price_source: str | None = None  # where its price comes from, for people
-    broken: str | None = None  # why it can no longer be asked
-
-    def request(self, example: Example) -> Request:
-        """Render the prompt for one example."""
-        request = request_of(self.candidate, self.prompt, example)
-        return request_of_draw(request, example.draw, self.model.able) if example.draw else request
-
-    def call(self, example: Example, log: AttemptLog | None = None) -> Call:
-        """Prepare a call for one example; nothing is reserved for it."""
-        return Call(self.model, self.request(example), log)
-
-    def pair(
-        self,
-        example: Example,
-        log: AttemptLog | None = None,
-        *,
-        spend: Spend | None = None,
-        judge_spend: Spend | None = None,
-    ) -> Evaluation:
-        """Prepare a pair; nothing is reserved for it. Both amounts were spent on it before."""
-        return Evaluation(
-            lambda: self.call(example, log),
-            example,
-            log,
-            spend=spend or Spend(),
-            judge_spend=judge_spend or Spend(),
-        )
-
-
-def request_of_draw(first: Request, number: int, able: Capabilities) -> Request:
-    """Return the request of a draw, numbered from 0; only its seed differs from the first one's."""
-    params = first.params
-    if number and ("seed" in params or (able.seed and "seed" in able.params)):
-        seed = params.get("seed", 0)
-        params = {**params, "seed": (seed if isinstance(seed, int) else 0) + number * _SEEDS}
-    return replace(first, params=params, draw=number)
-
-
-def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -> Request:
-    """Render a candidate's prompt for one example."""
-    rendered = prompt.render(example.inputs)
-    return Request(
-        model=candidate.model,
-        text=rendered if isinstance(rendered, str) else None,
-        messages=() if isinstance(rendered, str) else rendered,
-        params=candidate.params,
-        candidate=candidate.label,
-        example=example.row_id if example.draw else example.id,
-        inputs=example.inputs,
-    )
 
 
 class _Block:
@@ -311,15 +237,13 @@ class FirstPairs:
     def __init__(self, pool: CandidatePool, judge_client: JudgeClient, state: RunState) -> None:
         self.failed = False
         self._pool = pool
+        self._judge_over_network = judge_client.rate_limited
+        self._is_judged = False  # whether a reply was judged, or needed no judge to fail
         self._tried: set[Model] = set()  # models that answered, or leave calls without an answer
         self._in_flight: set[Evaluation] = set()
-        self._judge_over_network = judge_client.rate_limited
-        self._has_score = False
-        self._n_without_verdict = 0
         rows = state.asks["candidate"][state.order]
         for row, seq in zip(rows.tolist(), state.order.tolist(), strict=True):
-            failure = state.failure(seq)
-            self._note(pool.candidates[row].model, None if failure is None else failure.blame)
+            self._note(pool.candidates[row].model, state.failure(seq))
 
     def begin(self) -> None:
         """Forget what was in flight."""
@@ -329,13 +253,11 @@ class FirstPairs:
     @property
     def held(self) -> set[Model]:
         """The models whose first pair is under way: no other is asked."""
-        models = {pair.call.model for pair in self._in_flight}
-        return {model for model in models if self._is_untried(model)}
+        return {pair.call.model for pair in self._in_flight if self._is_untried(pair.call.model)}
 
     def left(self) -> float:
         """Return how many pairs, >= 0, may be asked now, before ``held`` changes."""
-        few = self._n_without_verdict < _MOST_WITHOUT_VERDICT
-        if self._judge_over_network and not self._has_score and few:
+        if self._judge_over_network and not self._is_judged:
             return 0 if self._in_flight else 1
         if not any(map(self._is_untried, self._pool.models)):
             return math.inf
@@ -353,40 +275,44 @@ class FirstPairs:
         self._in_flight.discard(pair)
         if outcome is None:
             self.failed |= pair.obstacle is not None and self._is_untried(model)
-        elif not pair.resent and (obstacle := self._obstacle(model, outcome)):
-            pair.obstacle = obstacle
-            if _hangs(outcome):
+        elif outcome.failure is None or pair.resent or not self._is_fatal(model, outcome.failure):
+            self._note(model, outcome.failure)
+        else:
+            pair.obstacle = _as_first(outcome.failure)
+            if _hangs(outcome.failure):
                 self._tried.add(model)
             else:
                 self.failed = True
-        else:
-            self._note(model, outcome.failure.blame if outcome.failure else None)
 
     def _is_untried(self, model: Model) -> bool:
         return model not in self._tried and model.able.rate_limited
 
-    def _obstacle(self, model: Model, outcome: Outcome) -> Exception | None:
-        failure = outcome.failure
-        if failure is None or failure.blame is Blame.CANDIDATE:
-            return None
-        stops = "model is left out" if _hangs(outcome) else "run stopped before it paid more"
-        said = f"{failure.message}; it was the first pair, so the {stops}"
+    def _is_fatal(self, model: Model, failure: Failure) -> bool:
         if failure.blame is Blame.JUDGE:
             watched = self._judge_over_network or model.able.rate_limited
-            error = JudgeError(said, kind=failure.kind, blame=failure.blame)
-            return error if watched and not self._has_score else None
-        if not self._is_untried(model):
-            return None
-        return ProviderError(said, kind=failure.kind, blame=failure.blame, fatal=True)
+            return watched and not self._is_judged
+        return failure.blame is not Blame.CANDIDATE and self._is_untried(model)
 
-    def _note(self, model: Model, blame: Blame | None) -> None:
-        if blame is None:
-            self._has_score = True
-        elif blame is Blame.CANDIDATE:
-            self._n_without_verdict += 1
-        elif blame is not Blame.JUDGE:
+    def _note(self, model: Model, failure: Failure | None) -> None:
+        if failure is None or failure.blame is Blame.CANDIDATE:
+            self._is_judged = True
+        elif failure.blame is not Blame.JUDGE:
             return
         self._tried.add(model)
+
+
+def _as_first(failure: Failure) -> Exception:
+    """Return the error that keeps a first pair pending."""
+    stops = "model is left out" if _hangs(failure) else "run stopped before it paid more"
+    said = f"{failure.message}; it was the first pair, so the {stops}"
+    if failure.blame is Blame.JUDGE:
+        return JudgeError(said, kind=failure.kind, blame=failure.blame)
+    return ProviderError(said, kind=failure.kind, blame=failure.blame, fatal=True)
+
+
+def _hangs(failure: Failure) -> bool:
+    """Return whether the provider left a call without an answer."""
+    return failure.kind is FailureKind.TIMEOUT and failure.blame is Blame.PROVIDER
 
 
 def candidates_added(candidates: Sequence[ReadyCandidate]) -> CandidatesAdded:
@@ -396,16 +322,3 @@ def candidates_added(candidates: Sequence[ReadyCandidate]) -> CandidatesAdded:
         costs=tuple(one.usd for one in candidates),
         prices=tuple(one.price_source for one in candidates),
     )
-
-
-def excluded(allowed: BoolArray | None) -> Rows:
-    """Return the rows that cannot be asked."""
-    return NO_ROWS if allowed is None else Rows.of(np.flatnonzero(~allowed).tolist())
-
-
-def _hangs(outcome: Outcome) -> bool:
-    """Return whether the provider left a call without an answer."""
-    failure = outcome.failure
-    if failure is None or failure.kind is not FailureKind.TIMEOUT:
-        return False
-    return failure.blame is Blame.PROVIDER

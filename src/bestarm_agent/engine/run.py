@@ -15,12 +15,12 @@ from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.call import ReplyCache
-from bestarm_agent.engine.evaluate import Evaluator
+from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
-from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate, candidates_added
+from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, examples_added, size_of
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, check_new

@@ -190,7 +190,7 @@ class Service:
         pairs: dict[str, Evaluation] = {}
         for name in self.router.choose(text, min(k, len(able)), among=able):
             candidate = self._entries[name]
-            pair = candidate.pair(example)
+            pair = Evaluation(candidate, example)
             judging = self._evaluator.judge_client.bound(example)
             if pair.reserve(pair.call.bound(), judging):
                 pair.call.slot = Slot.outside(*candidate.model.gates, self._pool.gate)
@@ -222,11 +222,6 @@ class Service:
 
     async def _evaluate(self, seq: int, name: str, pair: Evaluation) -> ServedAnswer:
         """Evaluate the pair of an ask, and log what became of it."""
-        try:
-            await pair.call.slot.reenter()
-        except BaseException:
-            pair.let_go()
-            raise
         entry, outcome = self._entries[name], await self._evaluator.evaluate(pair)
         spend = pair.spend if outcome is None else outcome.spend
         cost = None if entry.usd is None else usd(spend.usd_nanos)

@@ -20,7 +20,9 @@ async def nothing(_key: str, _cost: Spend, _judges: bool) -> None:
 def unsent(ledger: Ledger, *, resent: bool = False) -> Evaluation:
     scene = Scene({"a": Actor("p", lambda *_: scored(1.0))}, n_examples=1)
     (candidate,) = scene.candidates(scene.clients(ledger), Spend())
-    return candidate.pair(scene.examples[0], AttemptLog(nothing, resent=resent, is_asked=True))
+    return Evaluation(
+        candidate, scene.examples[0], AttemptLog(nothing, resent=resent, is_asked=True)
+    )
 
 
 async def test_a_pair_that_is_not_sent_gives_back_all_that_it_holds() -> None:

@@ -10,7 +10,7 @@ import pytest
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Outcome
 from bestarm_agent.engine.call import AttemptLog, Call, ReplyCache
-from bestarm_agent.engine.evaluate import Evaluator
+from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import score_of
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
@@ -29,7 +29,7 @@ def reserved(budget: Budget, *, paid_before: bool = False) -> Spend | None:
     ledger = Ledger(budget)
     clients = scene.clients(ledger)
     (candidate,) = scene.candidates(clients, Spend())
-    pair = candidate.pair(scene.examples[0], spend=Spend(pulls=int(paid_before)))
+    pair = Evaluation(candidate, scene.examples[0], spend=Spend(pulls=int(paid_before)))
     taken = pair.reserve(CALL, JUDGING)
     if not taken:
         assert ledger.outstanding == Spend()
@@ -72,7 +72,7 @@ def evaluated(
     evaluator = Evaluator(replies, scene.judge_client(clients))
     (candidate,) = scene.candidates(clients, Spend())
     (example,) = scene.examples
-    pair = candidate.pair(example, AttemptLog(nothing, resent=resent))
+    pair = Evaluation(candidate, example, AttemptLog(nothing, resent=resent))
     assert pair.reserve(pair.call.bound(), evaluator.judge_client.bound(example))
     outcome = run_virtual(evaluator.evaluate(pair))
     assert ledger.spent == pair.spend

@@ -6,7 +6,6 @@ import asyncio
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
@@ -130,28 +129,6 @@ def test_nothing_is_waited_for_once_the_budget_is_spent() -> None:
     assert scene.run() is End.BUDGET
     assert len(slow.sent) == 4
     assert scene.loop.seconds == pytest.approx(slow.sent[-1][0] + 1.0, abs=0.01)
-
-
-def test_no_more_is_bought_of_a_candidate_whose_scores_wait_behind_a_slow_call() -> None:
-    """Intervals rest on the scores up to the first pending one; ten of b were told before."""
-    rng = np.random.default_rng(3)
-    coins = rng.integers(2, size=(2, 300)).tolist()
-    began = dict.fromkeys("ab", 0)
-
-    def seconds(request: Request) -> float:
-        began[request.model] += 1
-        return 100.0 if request.model == "a" and began["a"] == 11 else 1.0
-
-    actor = Actor(
-        "p",
-        lambda r, _: scored(coins[r.model == "b"][int(r.example.removeprefix("e"))]),
-        latency=seconds,
-    )
-    scene = Scene({"a": actor, "b": actor}, n_examples=300, selector="racing", stops=True)
-    scene.run()
-    early = [request.model for at, request in actor.sent if at < 100]
-    assert early.count("a") == 10 + 16
-    assert early.count("b") <= 10 + 16 + 1
 
 
 def test_no_retry_is_waited_for_once_the_best_is_established() -> None:

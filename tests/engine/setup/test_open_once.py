@@ -11,7 +11,7 @@ import pytest
 
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, Json
-from bestarm_agent.engine.pool import ReadyCandidate
+from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.parts import Options

@@ -16,10 +16,10 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Candidate, Example, Reply, Request, Score
 from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
 from bestarm_agent.engine.clock import Clock
+from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
-from bestarm_agent.engine.pool import ReadyCandidate
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.parts import Options, StudyParts
