@@ -8,7 +8,7 @@ import pytest
 from bestarm_agent.certification.betting import Goal
 from bestarm_agent.certification.certificate import Screen, plan_rounds
 from bestarm_agent.certification.mode import Certification
-from bestarm_agent.certification.pairs import CertificationPlan
+from bestarm_agent.certification.pairs import CertificationPairs, CertificationPlan
 from bestarm_agent.config.study import CertifySpec
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.engine.record import Size
@@ -35,7 +35,7 @@ def driver(
     plan = plan_rounds(examples[:n], examples[n:], rng, ratio=3)
     keys = {"risk": risk, "judge": "contains", "order": "given", "correction": correction}
     spec = CertifySpec.model_validate(keys)
-    return Pairs(CertificationPlan(Problem(3, N), spec, plan, order))
+    return CertificationPairs(CertificationPlan(Problem(3, N), spec, plan, order))
 
 
 def rebuilt_from(spec: CertifySpec, live: Pairs, events: list[Event]) -> Pairs:

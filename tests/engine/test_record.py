@@ -27,8 +27,6 @@ CANDIDATES, EXAMPLES = grid(2, 10)
 class Noting(Pairs):
     """Notes what it is fed; two candidates of 10 and 20 cents a pull."""
 
-    takes_blocks = False
-
     def __init__(self) -> None:
         super().__init__(Uniform(Problem(2, 10, budget=10, costs=(0.1, 0.2))))
         self.fed: list[tuple[object, ...]] = []

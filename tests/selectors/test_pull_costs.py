@@ -195,12 +195,12 @@ def test_candidates_that_join_bring_their_costs() -> None:
 
 @pytest.mark.parametrize("costs", [None, [1.0, 2.0]])
 def test_candidates_that_join_without_their_costs_are_refused(costs: list[float] | None) -> None:
-    with pytest.raises(ValueError, match="join with costs"):
+    with pytest.raises(ValueError, match="need as many costs"):
         Pairs(UcbE(Problem(2, 9, costs=(1.0, 2.0)))).add_candidates(1, costs)
 
 
 def test_costs_are_refused_where_none_were_given() -> None:
-    with pytest.raises(ValueError, match="works per pull"):
+    with pytest.raises(ValueError, match="need as many costs"):
         Pairs(UcbE(Problem(2, 9))).add_candidates(1, [1.0])
 
 

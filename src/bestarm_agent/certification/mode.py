@@ -14,7 +14,13 @@ from bestarm_agent.certification.certificate import (
     in_order_of_trying,
     single_goal,
 )
-from bestarm_agent.certification.pairs import LABEL, CertificationPlan, goal_of, method_of
+from bestarm_agent.certification.pairs import (
+    LABEL,
+    CertificationPairs,
+    CertificationPlan,
+    goal_of,
+    method_of,
+)
 from bestarm_agent.certification.setup import set_up, trial_order
 from bestarm_agent.certification.summary import certificate_result, e_value
 from bestarm_agent.config.catalog import Catalog
@@ -71,7 +77,7 @@ class Certification:
         """
         order = self.order or trial_order(self.spec.order, candidates, size.costs or ())
         problem = size.problem(per_dollar=False)
-        return Pairs(CertificationPlan(problem, self.spec, self.plan, order))
+        return CertificationPairs(CertificationPlan(problem, self.spec, self.plan, order))
 
     def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Warn of too few labels and of an order that prices do not give."""

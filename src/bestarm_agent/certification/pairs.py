@@ -30,8 +30,10 @@ from bestarm_agent.certification.certificate import (
 )
 from bestarm_agent.config.study import CertifySpec
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
+    Ask,
     Belief,
     BoolArray,
     Choice,
@@ -75,11 +77,7 @@ class PairLosses(NamedTuple):
 
 
 class Trial:
-    """The test of one candidate, fed by place in the plan, in any order.
-
-    Attributes:
-        n_asked: places of the plan that were asked.
-    """
+    """The test of one candidate, fed by place in the plan, in any order."""
 
     def __init__(self, plan: Rounds, goal: Goal, method: Method) -> None:
         self._plan = plan
@@ -87,7 +85,6 @@ class Trial:
         self._told: dict[int, PairLosses] = {}
         self._screen = Screen(goal, method)
         self._rounds = 0  # that are complete, each after all before it
-        self.n_asked = 0
 
     @property
     def verdict(self) -> Decision:
@@ -157,7 +154,6 @@ class CertificationPlan(Rule):
         self._sequence = plan.sequence.tolist()
         goal = single_goal(goal_of(spec), len(order), spec.correction)
         self._trials = {one: Trial(plan, goal, method_of(spec)) for one in order}
-        self._places: dict[int, int] = {}  # of asks in the plan
         self._at = 0
 
     def certificate(self, method: Method | None = None) -> Certificate:
@@ -186,31 +182,36 @@ class CertificationPlan(Rule):
         if self._at == len(self._trying) or self._trials[self._trying[self._at]].is_closed:
             return Stop.VERDICT
         candidate = self._trying[self._at]
-        place = self._trials[candidate].n_asked
+        place = int(self.table.n_trials[candidate])
         if place == len(self._sequence) or not allowed[candidate]:
             return None
         reason = GUESS if place % self.plan.width else LABEL
         return Choice(Pair(candidate, self._sequence[place]), reason)
 
-    def asked(self, seq: int) -> None:
-        """Note the pair's place; raise ConfigError if it is not the next of the plan."""
-        trial = self._trials[int(self.table.candidate[seq])]
-        place = trial.n_asked
-        if place == len(self._sequence) or self._sequence[place] != self.table.example[seq]:
-            raise ConfigError(
-                "the plan of labels is not what it was when the run began: the labels or the "
-                "`certify` section have changed; restore them, or begin a new run (equal "
-                "requests are taken from the reply cache)"
-            )
-        self._places[seq] = place
-        trial.n_asked += 1
-
     def told(self, tell: Tell) -> None:
         """Record the outcome, and go on to the next candidate where a verdict allows it."""
-        candidate = int(self.table.candidate[tell.seq])
-        self._trials[candidate].tell(self._places[tell.seq], PairLosses.of(tell))
+        candidate, place = (int(of[tell.seq]) for of in (self.table.candidate, self.table.position))
+        self._trials[candidate].tell(place, PairLosses.of(tell))
         while self._at < len(self._trying):
             trial = self._trials[self._trying[self._at]]
             if not trial.is_closed or not gives_way(trial.verdict, self.spec.correction):
                 return
             self._at += 1
+
+
+class CertificationPairs(Pairs):
+    """The pairs of a certification; those that an earlier process asked must be the plan's."""
+
+    rule: CertificationPlan
+
+    def adopt(self, asks: Sequence[Ask]) -> None:
+        """Mark pairs as pending; raise ConfigError if one is not the next of the plan."""
+        for ask in asks:
+            place = int(self.table.n_trials[ask.pair.candidate])
+            if self.rule.plan.sequence[place : place + 1].tolist() != [ask.pair.example]:
+                raise ConfigError(
+                    "the plan of labels is not what it was when the run began: the labels or the "
+                    "`certify` section have changed; restore them, or begin a new run (equal "
+                    "requests are taken from the reply cache)"
+                )
+            super().adopt([ask])

@@ -20,7 +20,7 @@ from bestarm_agent.domain.events import (
     Event,
     ExamplesAdded,
 )
-from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
+from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.domain.values import Candidate, Example, Outcome, Slice
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.errors import Blame
@@ -145,13 +145,6 @@ class RunRecord:
     def _feed_pairs(self, moves: IntArray, *, is_known: bool) -> None:
         """Feed asks and outcomes, by the numbers that the state has of them."""
         pairs, state = self.pairs, self.state
-        if len(moves) > 1 and pairs.takes_blocks:
-            asks, seqs = state.asks[moves[moves >= 0]], ~moves[moves < 0]
-            told = state.told[seqs]
-            scores, costs = np.nan_to_num(told["score"]), told["usd_nanos"] / NANOS_PER_USD
-            rows, columns = asks["candidate"], asks["example"]
-            pairs.take_block(rows, columns, seqs, told["state"], scores, costs)
-            return
         for move in moves.tolist():
             if move < 0:
                 pairs.tell([tell_of(state, ~move)])

@@ -141,34 +141,27 @@ class GatePlan(Rule):
         """Pick, of the pairs that may be asked, the one that is furthest behind."""
         if not self.undecided:
             return Stop.VERDICT
-        if not self._wanted[[self.baseline, *self.undecided]].any():
+        unseen = self.table.cells[: len(self._wanted), self._agenda] == State.UNSEEN
+        left = self._wanted & unseen
+        rows = [row for row in (self.baseline, *self.undecided) if left[row].any()]
+        if not rows:
             return Stop.EXHAUSTED
-        places = {
-            row: int(self._wanted[row].argmax())
-            for row in (self.baseline, *self.undecided)
-            if self._wanted[row].any() and allowed[row]
-        }
-        ready = [row for row, place in places.items() if not self._is_ahead(row, place)]
+        places = {row: int(left[row].argmax()) for row in rows if allowed[row]}
+        ready = [row for row, place in places.items() if not self._is_ahead(row, left[:, :place])]
         if not ready:
             return None
         row = min(ready, key=places.__getitem__)
         reason = "baseline" if row == self.baseline else "challenger"
-        return Choice(Pair(row, self._agenda[places[row]]), reason)
+        return Choice(Pair(row, int(self._agenda[places[row]])), reason)
 
-    def _is_ahead(self, row: int, place: int) -> bool:
-        """Return whether the other side has too many examples to be asked before this place.
+    def _is_ahead(self, row: int, before: BoolArray) -> bool:
+        """Return whether the other side has too many examples to be asked ``before`` (K, n) this.
 
         The other side of the baseline is the challenger that has come furthest.
         """
         others = self.undecided if row == self.baseline else [self.baseline]
-        missing = [int(np.count_nonzero(self._wanted[one, :place])) for one in others]
+        missing = [int(np.count_nonzero(before[one])) for one in others]
         return min(missing, default=0) >= _LEAD
-
-    def asked(self, seq: int) -> None:
-        """Strike the pair off what is wanted."""
-        candidate, example = int(self.table.candidate[seq]), int(self.table.example[seq])
-        if (place := self._place_of.get(example)) is not None:
-            self._wanted[candidate, place] = False
 
     def told(self, tell: Tell) -> None:
         """Take what is complete now into the comparisons."""
@@ -186,14 +179,13 @@ class GatePlan(Rule):
         for row in self.undecided:
             wanted[row] = self._members[self.challengers[row].open_parts].any(axis=0)
         wanted[self.baseline] = wanted.any(axis=0)
-        wanted &= self.table.cells[: wanted.shape[0], : wanted.shape[1]] == State.UNSEEN
         parts = sorted(
             {part for row in self.undecided for part in self.challengers[row].open_parts}
         )
         asked = self.table.example.tolist()
-        self._agenda = agenda([self.parts[part].examples for part in parts], asked)
-        self._place_of = {example: place for place, example in enumerate(self._agenda)}
-        self._wanted = wanted[:, self._agenda]  # (K, n) by place on the agenda, and not yet asked
+        listed = agenda([self.parts[part].examples for part in parts], asked)
+        self._agenda = np.array(listed, dtype=np.int64)
+        self._wanted = wanted[:, self._agenda]  # (K, n) by place on the agenda
 
 
 def agenda(parts: Sequence[Sequence[int]], asked: Iterable[int] = ()) -> list[int]:

@@ -239,7 +239,7 @@ class Answer:
         gap, ends_level = self._problem.within, self._problem.ends_level and top_k == 1
         if gap is None and not ends_level:
             return
-        if (n := int(self._table.n_scored.sum())) < self._next_review:
+        if (n := self._table.n_scores) < self._next_review:
             return
         self._next_review = n + max(1, int(_SHARE_NEW * n))
         order = self.ranking()

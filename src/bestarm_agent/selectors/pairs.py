@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
@@ -22,7 +21,6 @@ from bestarm_agent.selectors.types import (
     BoolArray,
     Choice,
     Estimates,
-    FloatArray,
     IntArray,
     Problem,
     State,
@@ -118,42 +116,24 @@ class Pairs:
             self.answer.forget()
             self.answer.review(self.rule.top_k)
 
-    @property
-    def takes_blocks(self) -> bool:
-        """Tell whether many asks and outcomes may be taken at once, as ``take_block`` does.
-
-        Not where the rule, or a comparison of pairs, depends on what was known in between.
-        """
-        kind, is_watched = type(self.rule), self.problem.within is not None
-        notices = kind.asked is Rule.asked and kind.told is Rule.told
-        return notices and not (is_watched or self.rule.common_examples)
-
-    def take_block(
-        self,
-        candidate: NDArray[np.int32],
-        example: NDArray[np.int32],
-        seqs: IntArray,
-        state: NDArray[np.int8],
-        score: FloatArray,
-        cost: FloatArray,
-    ) -> None:
-        """Take asks that follow one another, then the outcomes of some asks, from a log.
-
-        ``candidate`` and ``example`` are (asked,), the others (told,) with what ``Tell`` holds.
-        """
-        self.table.ask_all(candidate, example)
-        self.table.tell_all(seqs, state, score, cost)
-        self._open &= self.table.n_unseen > 0
-        self.answer.forget()
-
     def add_candidates(
         self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None
     ) -> None:
         """Add ``count`` >= 0 candidates as the last rows; intervals begin anew over all of them.
 
-        ``costs`` and ``axes`` are those of ``Problem.joined_by``, which raises ValueError.
+        ``costs`` (count,) and ``axes`` (count, A) are theirs; without axes, their levels are their
+        own. Raises ValueError where costs or axes do not fit those of the others.
         """
-        self.rule.problem = self.problem.joined_by(count, costs, axes)
+        problem = self.problem
+        if problem.axes is not None:
+            own = np.full((count, problem.axes.shape[1]), -1) if axes is None else axes
+            axes = np.concatenate([problem.axes, own])
+        self.rule.problem = replace(
+            problem,
+            n_candidates=problem.n_candidates + count,
+            costs=(*(problem.costs or ()), *(costs or ())) or None,
+            axes=axes,
+        )
         self.table.add_candidates(count)
         self.answer.restart()
         self._open = self.rule.open
@@ -263,5 +243,4 @@ class Pairs:
         self.answer.asked(candidate)
         if self.table.n_unseen_of(candidate) == 0:
             self._open[candidate] = False
-        self.rule.asked(ask.seq)
         self.answer.forget()

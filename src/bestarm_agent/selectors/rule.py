@@ -37,9 +37,9 @@ class Rule(ABC):
     """Decides which (candidate, example) pair is asked next; ``Pairs`` asks for it.
 
     A subclass writes ``choose``. One that remembers more than the table writes ``told``, and one
-    with a model of the scores ``belief``. Two further notices, ``asked`` and ``changed``, are for
-    those that have to act at once. A rule learns by these calls alone, live or from a log, and its
-    choices depend on nothing else: fed the same log, a new one chooses the same pairs.
+    with a model of the scores ``belief``; ``changed`` is for those that hold something for every
+    candidate. A rule learns by these calls alone, live or from a log, and its choices depend on
+    nothing else: fed the same log, a new one chooses the same pairs.
 
     Attributes:
         name: for users.
@@ -97,9 +97,6 @@ class Rule(ABC):
     def belief(self) -> Belief:
         """Return the estimates of the candidates' means: here, the means of the scores seen."""
         return Belief(self.table.mean())
-
-    def asked(self, seq: int) -> None:  # noqa: B027
-        """Note that a pair was asked, by this process or an earlier one; the table holds it."""
 
     def changed(self) -> None:  # noqa: B027
         """Note that candidates or budget have joined, or candidates have left."""

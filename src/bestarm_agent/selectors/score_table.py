@@ -46,6 +46,7 @@ class ScoreTable:
         self.n_candidates = n_candidates
         self.n_examples = n_examples
         self.n_asked = 0
+        self.n_scores = 0  # DONE or FAILED trials, of all candidates
         self.n_in_a_row = 0  # latest asks that went to one candidate
         self._cells = np.zeros((n_candidates, n_examples), dtype=np.int8)
         self._candidate = np.zeros(64, dtype=np.int32)
@@ -103,52 +104,7 @@ class ScoreTable:
         if tell.state != _VOID:
             self._score[tell.seq] = tell.score
             self._total[i] += tell.score
-
-    def ask_all(self, candidate: NDArray[np.int32], example: NDArray[np.int32]) -> None:
-        """Mark pairs as pending that were asked one after the other; of a log, which has them once.
-
-        Raises ValueError for one that was asked before.
-        """
-        n, count = self.n_asked, len(candidate)
-        if not count:
-            return
-        if (self._cells[candidate, example] != _UNSEEN).any():
-            raise ValueError("a pair was asked before; each is asked at most once")
-        self._reserve(n + count)
-        changes = np.flatnonzero(candidate != candidate[-1])
-        if len(changes):
-            self.n_in_a_row = count - 1 - int(changes[-1])
-        else:
-            goes_on = n > 0 and self.latest == candidate[-1]
-            self.n_in_a_row = count + (self.n_in_a_row if goes_on else 0)
-        self._candidate[n : n + count], self._example[n : n + count] = candidate, example
-        self._state[n : n + count] = self._cells[candidate, example] = _PENDING
-        order = np.argsort(candidate, kind="stable")
-        rows, starts = np.unique(candidate[order], return_index=True)
-        for row, seqs in zip(rows.tolist(), np.split(n + order, starts[1:]), strict=True):
-            first = len(self._rows[row])
-            self._position[seqs] = np.arange(first, first + len(seqs))
-            self._rows[row].extend(seqs.tolist())
-            self._by_state[_PENDING, row] += len(seqs)
-            self._n_trials[row] += len(seqs)
-        self.n_asked = n + count
-
-    def tell_all(
-        self, seqs: IntArray, state: NDArray[np.int8], score: FloatArray, cost: FloatArray
-    ) -> None:
-        """Record the outcomes of different asks; raises ValueError as ``tell`` does."""
-        if not len(seqs):
-            return
-        if (self._state[seqs] != _PENDING).any():
-            raise ValueError("an ask was told before: each has one outcome")
-        rows = self._candidate[seqs]
-        self._state[seqs] = self._cells[rows, self._example[seqs]] = state
-        np.subtract.at(self._by_state[_PENDING], rows, 1)
-        np.add.at(self._by_state, (state, rows), 1)
-        np.add.at(self._spent, rows, cost)
-        scored = state != _VOID
-        self._score[seqs[scored]] = score[scored]
-        np.add.at(self._total, rows[scored], score[scored])
+            self.n_scores += 1
 
     def add_candidates(self, count: int) -> None:
         """Add ``count`` >= 0 unseen rows."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from math import inf
 from typing import NamedTuple, TypeAlias
@@ -218,43 +217,6 @@ class Problem:
     def seeks_proof(self) -> bool:
         """Return whether a run may stop at a guarantee, before its budget is spent."""
         return self.stop_when_separated or self.within is not None or self.ends_level
-
-    def joined_by(
-        self, count: int, costs: Sequence[float] | None, axes: IntArray | None = None
-    ) -> Problem:
-        """Return the problem with ``count`` >= 0 more candidates.
-
-        ``costs`` (count,) and ``axes`` (count, A) are theirs; without axes their levels are their
-        own.
-
-        Raises:
-            ValueError: costs are missing, or given though the rule works per pull; axes are given
-                though the others have none, or not as many.
-        """
-        n_candidates, all_axes = self.n_candidates + count, self._joined_axes(count, axes)
-        if self.costs is None and costs is None:
-            return replace(self, n_candidates=n_candidates, axes=all_axes)
-        if self.costs is None or costs is None or len(costs) != count:
-            unit = "pull" if self.costs is None else "unit of cost"
-            raise ValueError(
-                f"{count} candidates join with costs {costs}, and the rule works per {unit}; give "
-                f"each its cost exactly where Problem.costs was given"
-            )
-        all_costs = (*self.costs, *costs)
-        return replace(self, n_candidates=n_candidates, costs=all_costs, axes=all_axes)
-
-    def _joined_axes(self, count: int, axes: IntArray | None) -> IntArray | None:
-        if self.axes is None and axes is None:
-            return None
-        n_axes = 0 if self.axes is None else self.axes.shape[1]
-        more = np.full((count, n_axes), -1) if axes is None else np.asarray(axes)
-        if self.axes is None or more.shape != (count, n_axes):
-            raise ValueError(
-                f"{count} candidates join with axes of shape {more.shape}, and Problem.axes "
-                f"{'is None' if self.axes is None else f'has {n_axes} columns'}; give as many "
-                f"columns, or leave axes out"
-            )
-        return np.concatenate([self.axes, more])
 
     def _check_costs(self, costs: tuple[float, ...]) -> None:
         if len(costs) != self.n_candidates:

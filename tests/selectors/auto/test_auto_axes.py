@@ -104,9 +104,9 @@ def test_candidates_that_join_with_levels_are_known_by_them() -> None:
 
 def test_joining_axes_must_fit() -> None:
     plain, axes = Pairs(Auto(Problem(2, 5))), Pairs(Auto(Problem(4, 5, axes=grid(2, 2))))
-    with pytest.raises(ValueError, match=r"Problem.axes is None"):
+    with pytest.raises(ValueError, match="axes must be 3 candidates"):
         plain.add_candidates(1, axes=np.array([[1, 2]]))
-    with pytest.raises(ValueError, match=r"has 2 columns"):
+    with pytest.raises(ValueError, match="dimension"):
         axes.add_candidates(1, axes=np.array([[1, 2, 3]]))
 
 

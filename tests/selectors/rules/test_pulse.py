@@ -14,8 +14,7 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.pulse import Estimate, Predictions, Pulse, Step
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import Ask, Guarantee, Pair, Problem, State, Tell
+from bestarm_agent.selectors.types import Guarantee, Pair, Problem, State, Tell
 from bestarm_agent.stats.history import Factors, HistoryModel, Validation
 from tests.support.published_programs import PublishedPulse
 from tests.support.selector_suite import SelectorSuite, World, WorldRun
@@ -198,20 +197,24 @@ def test_pulls_before_the_first_refit_do_not_count_as_residuals() -> None:
 
 
 def test_a_candidate_moves_when_refitted_to_new_scores_only() -> None:
-    known, table = lesson(6).factors, ScoreTable(2, 6)
-    predictions = Predictions(known, table)
-    before = predictions.row(0)
-    np.testing.assert_array_equal(before, known.predict(np.zeros(2)))
-    for seq, (example, state) in enumerate([(3, State.DONE), (1, State.VOID), (0, State.PENDING)]):
-        table.ask(Ask(seq, Pair(0, example), ""))
-        if state is not State.PENDING:
-            table.tell(Tell(seq, state, 0.75))
-    assert predictions.row(0) is before  # until it is refitted
-    assert predictions.refit(0)
+    known = lesson(6).factors
+    average = known.predict(np.zeros(2))
+    predictions = Predictions(known, average)
+    predictions.refit(0)
+    assert predictions.row is average  # no score yet
+    predictions.take(3, 0.75)
+    assert predictions.row is average  # until it is refitted
+    predictions.refit(0)
+    moved = predictions.row
     expected = known.predict(known.locate(np.array([3]), np.array([0.75])))
-    np.testing.assert_allclose(predictions.row(0), expected, atol=1e-5)
-    assert not predictions.refit(0)
-    np.testing.assert_array_equal(predictions.row(1), before)
+    np.testing.assert_allclose(moved, expected, atol=1e-5)
+    predictions.refit(1)
+    assert predictions.row is moved  # no new score
+    predictions.take(1, 0.0)
+    predictions.refit(0)
+    assert predictions.row is moved  # not in the same round
+    predictions.refit(1)
+    assert predictions.row is not moved
 
 
 # what surrounds it

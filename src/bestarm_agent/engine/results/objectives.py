@@ -38,11 +38,14 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import expected_costs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
+    Ask,
     BoolArray,
     Estimates,
     FloatArray,
     Guarantee,
+    Pair,
     State,
+    Tell,
 )
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.store.run_state import RunState
@@ -127,15 +130,17 @@ class MeanTracker:
             table.add_candidates(joined)
             self._intervals = RowIntervals(table, self._alpha)
         asks = state.asks[table.n_asked :]
-        table.ask_all(asks["candidate"], asks["example"])
+        for pair in zip(asks["candidate"].tolist(), asks["example"].tolist(), strict=True):
+            table.ask(Ask(table.n_asked, Pair(*pair), ""))
         seqs = state.order[self._n_told :]
         rows, values = table.candidate[seqs], self._values(state.told[seqs])
         known, bounds = ~np.isnan(values), self._bounds[rows]
         self._loose[rows[values > bounds * (1 + 1e-9)]] = True
         shares = np.zeros(len(seqs))
         np.divide(values, bounds, out=shares, where=known & (bounds > 0))
-        states = np.where(known, State.DONE, State.VOID).astype(np.int8)
-        table.tell_all(seqs, states, np.minimum(shares, 1.0), np.nan_to_num(values))
+        seen = seqs, known, np.minimum(shares, 1.0), np.nan_to_num(values)
+        for seq, is_known, share, value in zip(*(of.tolist() for of in seen), strict=True):
+            table.tell(Tell(seq, State.DONE if is_known else State.VOID, share, value))
         self._n_told = state.n_told
 
     def _bound(self, candidate: Candidate, cost: float | None) -> float:

@@ -98,7 +98,7 @@ class Auto(Rule):
         self.uses_history = history is not None and history.validation.is_strong
         self._history = history
         self._model: OneFactor | CrossedEffects
-        self._n_told = 0
+        self._n_told = self._n_open = 0  # outcomes taken in; asks that the model knows of
         self._n_rows = self.table.n_candidates
         self._duels: Duels | None = None  # None until the warm-up is told
         self._latest: Posterior | None = None  # of the scores up to the `_answered_at`-th
@@ -145,6 +145,7 @@ class Auto(Rule):
         n_scored, seen = table.n_scored, table.mean()
         if self._duels is not None and self._answered_at != self._n_told:
             self._answered_at = self._n_told
+            self._open_asked()
             self._latest = self._model.peek()
         posterior = self._latest
         if posterior is None:  # one lucky score makes no candidate the best
@@ -160,18 +161,23 @@ class Auto(Rule):
         untried = (n_scored == 0).astype(np.int64)  # their axes tell of them; they rank last
         return Belief(means, tier=untried if self._has_axes else None)
 
-    def asked(self, seq: int) -> None:
-        """Count the pair as seen, with the score that the model expects."""
-        candidate = int(self.table.candidate[seq])
-        place = int(self.order.places[self.table.example[seq]])
-        self._model.open(candidate, place)
-
     def told(self, tell: Tell) -> None:
         """Take the score in; fit the model if it is time to."""
+        self._open_asked()
         self._n_told += 1
         self._put(tell.seq)
         if self._n_told >= self._next_fit:
             self._fit()
+
+    def _open_asked(self) -> None:
+        """Count pairs asked since the last look as seen, with the score that the model expects."""
+        for seq in range(self._n_open, self.table.n_asked):
+            self._open(seq)
+
+    def _open(self, seq: int) -> None:
+        candidate, example = int(self.table.candidate[seq]), self.table.example[seq]
+        self._model.open(candidate, int(self.order.places[example]))
+        self._n_open = seq + 1
 
     def _put(self, seq: int) -> None:
         table = self.table
@@ -225,6 +231,7 @@ class Auto(Rule):
         if n_rows != self._n_rows:
             self._n_rows = n_rows
             self._begin()
+        self._open_asked()
         if began:
             self._fit()
 
@@ -255,7 +262,7 @@ class Auto(Rule):
             if self._has_axes and not self._is_well_seen():
                 self._model = crossed
         for seq in range(self.table.n_asked):
-            self.asked(seq)
+            self._open(seq)
             self._put(seq)
 
     def _history_misleads(self) -> bool:

@@ -40,14 +40,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.ucb_e import UcbE, left_of_batch
-from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Belief, FloatArray, Problem, State, Tell
 from bestarm_agent.stats.arrays import SingleArray
 from bestarm_agent.stats.history import Factors, HistoryModel
 
-_UNSEEN, _PENDING, _VOID = int(State.UNSEEN), int(State.PENDING), int(State.VOID)
-_DONE, _FAILED = int(State.DONE), int(State.FAILED)
+_PENDING, _VOID = int(State.PENDING), int(State.VOID)
 
 
 class Pulse(UcbE):
@@ -82,37 +80,32 @@ class Pulse(UcbE):
             raise ValueError(f"tau must be at least 1 step, got {tau}")
         super().__init__(problem, eta=a, batch=batch)
         self.tau = tau
-        self._predictions: Predictions | None = None  # None: plain means
+        self._factors: Factors | None = None  # None: plain means
         if history is not None:
-            predictions = Predictions(history.factors, self.table)
-            self._predictions = predictions if history.validation.is_useful else None
+            factors = history.factors.of(problem.n_examples)
+            self._factors = factors if history.validation.is_useful else None
         self._n_steps = 0  # t: batches begun in stage 2
-        self._round = np.full(problem.n_candidates, -1)  # of refits, each candidate's last
-        self._step: Step | None = None  # of the batch under way
+        self._n_in_a_row = 0  # latest pulls of the batch under way
+        self._step: Step | None = None  # of this batch
         self._draws: list[tuple[Step, float]] = []  # step and prediction, by number of the ask
-        self._estimates = [Estimate() for _ in range(problem.n_candidates)]
-        self._mu = np.full(problem.n_candidates, np.nan)  # equation 3; NaN: plain mean
+        self._predictions: list[Predictions] = []
+        self._estimates: list[Estimate] = []
+        self._mu = np.empty(0)  # equation 3; NaN: plain mean
+        self.changed()
 
     @property
     def uses_history(self) -> bool:
         """True if predictions are in use."""
-        return self._predictions is not None
-
-    def asked(self, seq: int) -> None:
-        """Lines 9, 10, 14 and 17 as a batch begins; fix the pull's part of equation 2."""
-        if self._predictions is None:
-            return
-        candidate, example = int(self.table.candidate[seq]), int(self.table.example[seq])
-        begins = left_of_batch(self.table, self.batch) == self.batch - 1
-        if begins or self._step is None:
-            self._step = self._begin(self._predictions, candidate, example)
-        self._draws.append((self._step, float(self._predictions.row(candidate)[example])))
+        return self._factors is not None
 
     def told(self, tell: Tell) -> None:
         """Line 20, for the pulls that are told up to the first pending one."""
-        if self._predictions is None:
+        if self._factors is None:
             return
+        self._draw()
         candidate, table = int(self.table.candidate[tell.seq]), self.table
+        if tell.state is not State.VOID:
+            self._predictions[candidate].take(int(table.example[tell.seq]), tell.score)
         estimate, trials = self._estimates[candidate], table.row(candidate)
         while estimate.at < len(trials) and (state := table.state[trials[estimate.at]]) != _PENDING:
             pull = trials[estimate.at]
@@ -127,30 +120,41 @@ class Pulse(UcbE):
 
     def changed(self) -> None:
         """Make room for candidates."""
-        n_new = self.table.n_candidates - len(self._round)
-        self._round = np.append(self._round, np.full(n_new, -1))
+        n_new = self.table.n_candidates - len(self._mu)
         self._mu = np.append(self._mu, np.full(n_new, np.nan))
-        self._estimates += [Estimate() for _ in range(n_new)]
+        if self._factors is not None:
+            self._draw()
+            average = self._factors.predict(np.zeros(self._factors.rank))
+            self._predictions += [Predictions(self._factors, average) for _ in range(n_new)]
+            self._estimates += [Estimate() for _ in range(n_new)]
         self._step = None
-        if self._predictions is not None:
-            self._predictions.grow()
 
-    def _begin(self, predictions: Predictions, candidate: int, example: int) -> Step:
-        """Begin a batch with ``example``, which is pending already."""
-        if self.table.n_unseen_of(candidate) + 1 < self.table.n_examples:  # stage 2
-            due = self._n_steps // self.tau  # lines 9 and 14
+    def _draw(self) -> None:
+        """Fix each new pull's part of equation 2: its prediction, and its batch's step."""
+        table = self.table
+        for seq in range(len(self._draws), table.n_asked):
+            candidate, example = int(table.candidate[seq]), int(table.example[seq])
+            goes_on = seq > 0 and table.candidate[seq - 1] == candidate
+            self._n_in_a_row = self._n_in_a_row % self.batch + 1 if goes_on else 1
+            if self._n_in_a_row == 1 or self._step is None:
+                self._step = self._begin(candidate, int(table.position[seq]))
+            self._draws.append((self._step, float(self._predictions[candidate].row[example])))
+
+    def _begin(self, candidate: int, position: int) -> Step:
+        """Begin a batch with a candidate's pull number ``position``, from 0."""
+        predictions, n_examples = self._predictions[candidate], self.table.n_examples
+        if position:  # stage 2
+            predictions.refit(self._n_steps // self.tau)  # lines 9 and 14
             self._n_steps += 1
-            if self._round[candidate] < due and predictions.refit(candidate):
-                self._round[candidate] = due
-        left = self.table.cells[candidate] == _UNSEEN
-        left[example] = True
-        guesses = predictions.row(candidate)[left].astype(float)
+        left = np.full(n_examples, True)  # U_i
+        left[self.table.example[self.table.row(candidate)[:position]]] = False
+        guesses = predictions.row[left].astype(float)
         total, squares = float(guesses.sum()), float(guesses @ guesses)  # F, Phi
-        is_first, weight = bool(self._round[candidate] < 0), 0.0  # stage 1 and line 10
+        is_first, weight = predictions.round < 0, 0.0  # stage 1 and line 10
         if not is_first:  # line 17: equation 27
             excess = total * self._estimates[candidate].mean_residual / (len(guesses) * squares)
             weight = min(1.0, max(0.0, 1.0 - excess))
-        return Step(weight, total, len(guesses), self.table.n_examples, is_first)
+        return Step(weight, total, len(guesses), n_examples, is_first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,43 +208,30 @@ class Estimate:
 
 
 class Predictions:
-    """Predicted scores S^: candidates' rows of sigma(U'V), refitted when asked to.
+    """Predicted scores S^ of one candidate: a row of sigma(U'V).
 
-    A candidate stays at its last fit until ``refit``; before the first it is the average past
-    candidate. Rows are worked out when they are first looked at.
+    Attributes:
+        row: (N,) predictions in (0, 1) by the last fit; at first, of the average past candidate.
+        round: number of refits at the last fit; -1 before the first.
     """
 
-    def __init__(self, factors: Factors, table: ScoreTable) -> None:
-        self._factors = factors.of(table.n_examples)
-        self._table = table
-        self._positions: list[FloatArray] = []  # u_i
-        self._n_fitted: list[int] = []
-        self._rows: dict[int, SingleArray] = {}
-        self.grow()
+    def __init__(self, factors: Factors, average: SingleArray) -> None:
+        self.row = average
+        self.round = -1
+        self._factors = factors
+        self._position: FloatArray = np.zeros(factors.rank)  # u_i
+        self._told: list[tuple[int, float]] = []  # examples and scores
+        self._n_fitted = 0
 
-    def grow(self) -> None:
-        """Make room for candidates that joined the table."""
-        n_new = self._table.n_candidates - len(self._positions)
-        self._positions += [np.zeros(self._factors.rank) for _ in range(n_new)]
-        self._n_fitted += [0] * n_new
+    def take(self, example: int, score: float) -> None:
+        """Take in a score, for the next fit."""
+        self._told.append((example, score))
 
-    def row(self, candidate: int) -> SingleArray:
-        """(N,) predicted scores in (0, 1); not to be changed."""
-        if candidate not in self._rows:
-            self._rows[candidate] = self._factors.predict(self._positions[candidate])
-        return self._rows[candidate]
-
-    def refit(self, candidate: int) -> bool:
-        """Fit a candidate to all its scores; return whether there were new ones."""
-        table = self._table
-        trials = np.asarray(table.row(candidate))
-        state = table.state[trials]
-        scored = trials[(state == _DONE) | (state == _FAILED)]
-        if len(scored) == self._n_fitted[candidate]:
-            return False
-        self._positions[candidate] = self._factors.locate(
-            table.example[scored], table.score[scored], self._positions[candidate]
-        )
-        self._n_fitted[candidate] = len(scored)
-        self._rows.pop(candidate, None)
-        return True
+    def refit(self, due: int) -> None:
+        """Fit to all scores, once for each round that is ``due``, if there are new ones."""
+        if self.round >= due or len(self._told) == self._n_fitted:
+            return
+        examples, scores = map(np.array, zip(*self._told, strict=True))
+        self._position = self._factors.locate(examples, scores, self._position)
+        self.row = self._factors.predict(self._position)
+        self.round, self._n_fitted = due, len(self._told)
