@@ -149,9 +149,9 @@ def test_compare_takes_the_best_of_two_runs(folder: Path, capsys: Capsys) -> Non
 
 
 def test_export_adds_texts(folder: Path, capsys: Capsys) -> None:
-    out = folder / "all.json"
+    out = folder / "all.jsonl"
     assert invoke(capsys, "export", "--texts", "--out", out, folder=folder).code == 0
-    records = json.loads(out.read_text())["records"]
+    records = [json.loads(line) for line in out.read_text().splitlines()]
     assert {(r["candidate"], r["example"]): r["reply"] for r in records} == REPLIES
     [wrong] = [r for r in records if r["score"] == 0.0]
     assert (wrong["prompt"], wrong["target"]) == (f"France?{ATTACK}", "Paris")

@@ -81,7 +81,7 @@ def test_reports_and_exports_are_for_the_user_alone(tmp_path: Path, capsys: Caps
     before = os.umask(0o022)
     try:
         invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "50", folder=tmp_path)
-        for ending in ("csv", "json", "npz"):
+        for ending in ("csv", "jsonl", "npz"):
             invoke(capsys, "export", "--out", tmp_path / f"s.{ending}", folder=tmp_path)
         shown = tmp_path / "page.html"
         shown.touch(0o644)
@@ -104,7 +104,6 @@ def test_reports_and_exports_are_for_the_user_alone(tmp_path: Path, capsys: Caps
         ("gate --markdown runs", "runs is a folder; name a file in it"),
         ("gate --junit absent/junit.xml", "there is no folder absent"),
         ("optimize --proposer mine:f --out runs", "runs is a folder"),
-        ("export --form matrix --texts", "a row of --form matrix is a candidate"),
         ("plan sheet.yaml", "sheet.xlsx is a spreadsheet; export it as CSV"),
     ],
 )

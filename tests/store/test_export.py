@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Told
-from bestarm_agent.domain.values import Candidate, PromptTemplate, Score
+from bestarm_agent.domain.values import Candidate, Json, PromptTemplate, Score
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.store.export import (
-    Form,
     PairOutcome,
     export_scores,
     harmless,
@@ -43,6 +42,10 @@ def state() -> RunState:
 def read_csv(path: Path) -> list[list[str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.reader(file))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Json]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def answered(seq: int, answer: str) -> Told:
@@ -79,15 +82,6 @@ def test_labels_are_unique() -> None:
     assert labels(state) == ["same #0", "same #1", "other", candidates[3].id]
 
 
-def test_csv_matrix_leaves_missing_cells_empty(state: RunState, tmp_path: Path) -> None:
-    export_scores(state, tmp_path / "scores.csv", form="matrix")
-    assert read_csv(tmp_path / "scores.csv") == [
-        ["candidate", "example-0", "example-1", "example-2", "example-3"],
-        ["model 0", "0.5", "", "", ""],
-        ["model 1", "", "0.0", "1.0", ""],
-    ]
-
-
 def test_csv_records(state: RunState, tmp_path: Path) -> None:
     export_scores(state, tmp_path / "scores.csv")
     header, *lines = read_csv(tmp_path / "scores.csv")
@@ -122,14 +116,11 @@ def test_csv_records(state: RunState, tmp_path: Path) -> None:
 
 
 def test_texts_are_exported_on_request_only(state: RunState, tmp_path: Path) -> None:
-    path = tmp_path / "scores.json"
+    path = tmp_path / "scores.jsonl"
     export_scores(state, path)
-    assert (
-        not {"answer", "message", "prompt", "reply"}
-        & json.loads(path.read_text())["records"][0].keys()
-    )
+    assert not {"answer", "message", "prompt", "reply"} & read_jsonl(path)[0].keys()
     export_scores(state, path, pairs=with_texts(state, answered(0, "46")))
-    records = json.loads(path.read_text())["records"]
+    records = read_jsonl(path)
     assert [(r["prompt"], r["target"], r["reply"], r["verdicts"]) for r in records[:2]] == [
         ("prompt 0", "46", "reply 0", None),
         ("prompt 1", "46", "reply 1", None),
@@ -141,18 +132,8 @@ def test_texts_are_exported_on_request_only(state: RunState, tmp_path: Path) -> 
     ]
 
 
-def test_json_matrix(state: RunState, tmp_path: Path) -> None:
-    export_scores(state, tmp_path / "scores.json", form="matrix")
-    assert json.loads((tmp_path / "scores.json").read_text()) == {
-        "form": "matrix",
-        "candidates": ["model 0", "model 1"],
-        "examples": [f"example-{j}" for j in range(4)],
-        "scores": SCORES,
-    }
-
-
 def test_npz(state: RunState, tmp_path: Path) -> None:
-    export_scores(state, tmp_path / "scores.npz", form="matrix")
+    export_scores(state, tmp_path / "scores.npz")
     with np.load(tmp_path / "scores.npz", allow_pickle=False) as arrays:
         np.testing.assert_array_equal(arrays["scores"], matrix(state))
         assert arrays["candidates"].tolist() == ["model 0", "model 1"]
@@ -161,34 +142,30 @@ def test_npz(state: RunState, tmp_path: Path) -> None:
 
 def test_parquet(state: RunState, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    export_scores(state, tmp_path / "matrix.parquet", form="matrix")
-    table = parquet.read_table(tmp_path / "matrix.parquet")
-    assert [list(row.values())[1:] for row in table.to_pylist()] == SCORES
-    assert table.column_names == ["candidate", *(f"example-{j}" for j in range(4))]
-
-    export_scores(state, tmp_path / "long.parquet", pairs=with_texts(state))
-    table = parquet.read_table(tmp_path / "long.parquet")
-    export_scores(state, tmp_path / "long.json", pairs=with_texts(state))
-    assert table.to_pylist() == json.loads((tmp_path / "long.json").read_text())["records"]
+    export_scores(state, tmp_path / "scores.parquet", pairs=with_texts(state))
+    table = parquet.read_table(tmp_path / "scores.parquet")
+    export_scores(state, tmp_path / "scores.jsonl", pairs=with_texts(state))
+    assert table.to_pylist() == read_jsonl(tmp_path / "scores.jsonl")
     types = {field.name: str(field.type) for field in table.schema}
     assert (types["score"], types["seq"], types["cached"]) == ("double", "int64", "bool")
     assert types["message"] == "string"
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "parquet", "npz"])
-@pytest.mark.parametrize("form", ["long", "matrix"])
-def test_an_empty_run_exports(ending: str, form: Form, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "npz"])
+def test_an_empty_run_exports(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"scores.{ending}"
-    export_scores(fold([started()]), path, form=form)
-    assert path.stat().st_size > 0
+    export_scores(fold([started()]), path)
+    assert (path.stat().st_size > 0) is (ending != "jsonl")
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
 def test_the_simulator_reads_an_export(state: RunState, ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"scores.{ending}"
-    export_scores(state, path, form="matrix")
-    loaded = load_matrix(str(path))
-    np.testing.assert_array_equal(loaded.scores, matrix(state).astype(np.float32))
+    export_scores(state, path)
+    loaded, columns = load_matrix(str(path)), slice(None)
+    if ending != "npz":
+        columns = slice(0, 3)  # nothing was asked of the last example
+    np.testing.assert_array_equal(loaded.scores, matrix(state)[:, columns].astype(np.float32))
     assert loaded.names == ("model 0", "model 1")
 
 
@@ -198,24 +175,22 @@ def test_csv_texts_are_never_formulas(start: str, tmp_path: Path) -> None:
     candidate = Candidate("hf", evil, PromptTemplate("p", text="x"), label=evil)
     added = CandidatesAdded((candidate,)), ExamplesAdded((evil,), ("0",))
     state = fold([started(), *added, asked(0), answered(0, evil)])
-    forms: dict[Form, int] = {"long": 4, "matrix": 2}  # label, model, id, answer; label, id
-    for form, n_texts in forms.items():
-        pairs = with_texts(state, answered(0, evil))
-        export_scores(state, tmp_path / "scores.csv", form=form, pairs=pairs)
-        cells = [cell for line in read_csv(tmp_path / "scores.csv") for cell in line]
-        assert cells.count(f"'{evil}") == n_texts
-        assert not any(cell.startswith(start) for cell in cells)
+    pairs = with_texts(state, answered(0, evil))
+    export_scores(state, tmp_path / "scores.csv", pairs=pairs)
+    cells = [cell for line in read_csv(tmp_path / "scores.csv") for cell in line]
+    assert cells.count(f"'{evil}") == 4, "label, model, id, answer"
+    assert not any(cell.startswith(start) for cell in cells)
 
 
 def test_odd_texts_do_not_break_an_export(state: RunState, tmp_path: Path) -> None:
     odd = "lone \ud83d, \n new line, 答え"  # a dataset may hold it
-    for ending in ("csv", "json", "parquet"):
+    for ending in ("csv", "jsonl", "parquet"):
         pairs = [replace(pair, target=odd) for pair in with_texts(state)]
         export_scores(state, tmp_path / f"scores.{ending}", pairs=pairs)
     assert "\\ud83d, \n new line, 答え" in (tmp_path / "scores.csv").read_bytes().decode()
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "parquet", "npz"])
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "npz"])
 def test_a_stream_gets_what_a_file_gets(state: RunState, format: str, tmp_path: Path) -> None:
     stream = io.BytesIO()
     export_scores(state, stream, format=format)
@@ -234,12 +209,10 @@ def test_a_stream_needs_a_format(state: RunState) -> None:
         export_scores(state, io.BytesIO())
 
 
-def test_unknown_formats_and_forms_are_refused(state: RunState, tmp_path: Path) -> None:
+def test_unknown_formats_are_refused(state: RunState, tmp_path: Path) -> None:
     for path, match in (("a.xlsx", "'xlsx'; there are `csv`"), ("a.cvs", "did you mean `csv`?")):
         with pytest.raises(ConfigError, match=match):
             export_scores(state, tmp_path / path)
-    with pytest.raises(ConfigError, match="`long` or `matrix`, got 'wide'"):
-        export_scores(state, tmp_path / "a.csv", form="wide")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -130,8 +130,8 @@ app = _group(
         ),
         _command(
             "stored:export",
-            "run out export_format form texts store",
-            """Export a run's scores. Cells that were not measured stay empty.
+            "run out export_format texts store",
+            """Export a run's scores. What was not measured stays empty.
 
             Without --out, to stdout. `inspect` writes a folder of logs, with prompts and
             answers.""",

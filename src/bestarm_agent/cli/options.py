@@ -174,12 +174,9 @@ OPTIONS: Mapping[str, Option] = {
         "json is that of `show --json`.", click.Choice(["html", "md", "json"]), forms="--format"
     ),
     "export_format": Option(
-        "Format; else by the ending of --out.",
-        click.Choice(["csv", "json", "parquet", "npz", "inspect"]),
+        "Format; else by the ending of --out. npz is the grid, the others have a row per pair.",
+        click.Choice(["csv", "jsonl", "parquet", "npz", "inspect"]),
         forms="--format",
-    ),
-    "form": Option(
-        "One row per pair, or per candidate.", click.Choice(["long", "matrix"]), default="long"
     ),
     "texts": Option("With prompts, targets, replies, answers, verdicts, messages.", bool),
     "markdown": Option("File for a summary in Markdown.", _PATH),

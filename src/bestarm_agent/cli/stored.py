@@ -8,7 +8,6 @@ from asyncio import Runner
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -97,15 +96,9 @@ def export(
     given: Given,
     out: Path | None,
     export_format: str | None,
-    form: Literal["long", "matrix"],
     texts: bool,
 ) -> None:
     """Export a run's scores, with texts page by page."""
-    if texts and form == "matrix":
-        raise ConfigError(
-            "--texts needs a row per pair, and a row of --form matrix is a candidate; leave out "
-            "one of them"
-        )
     where, run = find_run(given.run, given.store)
     archive = Archive(where)
     if export_format == "inspect":
@@ -118,7 +111,7 @@ def export(
             export_scores(state, target, format=chosen, pairs=read)
     else:
         state = asyncio.run(archive.state(run))
-        export_scores(state, target, format=chosen, form=form)
+        export_scores(state, target, format=chosen)
     if out is not None:
         click.echo(f"written: {out}")
 

@@ -1,7 +1,7 @@
-"""A run's scores as CSV, JSON, Parquet or NumPy files, for other programs.
+"""A run's scores as CSV, JSON Lines, Parquet or NumPy files, for other programs.
 
-A cell without a score (never asked, pending or void) stays empty, null or NaN; it is never 0. In
-CSV, a text that a spreadsheet would take for a formula gets an apostrophe in front.
+A pair without a score (pending or void) stays empty, null or NaN; it is never 0. In CSV, a text
+that a spreadsheet would take for a formula gets an apostrophe in front.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import islice, repeat
 from math import isnan
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, get_args, get_type_hints
+from typing import IO, Any, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from bestarm_agent.domain.values import Json, Vote
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.run_state import RunState
+
+_Columns: TypeAlias = Mapping[str, str]  # their Arrow types, by name
+_Rows: TypeAlias = Iterator[Sequence[Any]]
 
 
 @contextmanager
@@ -162,22 +165,10 @@ _TOLD = (
 )
 
 
-def matrix_rows(state: RunState) -> Iterator[NDArray[np.float64]]:
-    """Yield the K rows of the grid, each (N,) in [0, 1] with NaN where there is no score."""
-    score, candidate, example = state.told["score"], state.asks["candidate"], state.asks["example"]
-    order = np.argsort(candidate, kind="stable")
-    ends = np.cumsum(np.bincount(candidate, minlength=len(state.candidates)))
-    for seqs in np.split(order, ends[:-1]) if len(ends) else ():
-        row = np.full(len(state.example_ids), np.nan)
-        row[example[seqs]] = score[seqs]
-        yield row
-
-
 def matrix(state: RunState) -> NDArray[np.float64]:
     """Return the (K, N) scores in [0, 1]; NaN where there is none."""
-    grid = np.empty((len(state.candidates), len(state.example_ids)))
-    for row, scores in enumerate(matrix_rows(state)):
-        grid[row] = scores
+    grid = np.full((len(state.candidates), len(state.example_ids)), np.nan)
+    grid[state.asks["candidate"], state.asks["example"]] = state.told["score"]
     return grid
 
 
@@ -186,25 +177,11 @@ def escaped(cell: Json) -> Json:
     return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell
 
 
-Form: TypeAlias = Literal["long", "matrix"]
-
 # what a spreadsheet takes for the beginning of a formula, full-width signs as well
 _FORMULA_STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_CELLS_AT_ONCE = 1_000_000
-ROWS_WITH_TEXTS = 1_000
-"""Rows that are written at a time if they hold texts, which may be long."""
+_ROWS_AT_ONCE = 1_000  # in Parquet; texts may be long
 _ARROW_TYPES = {str: "string", float: "float64", int: "int64", bool: "bool"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Rows of cells under named columns, for export."""
-
-    columns: Sequence[tuple[str, str]]  # name and Arrow type
-    rows: Iterator[Sequence[Any]]
-    at_once: int  # rows that are held at a time
-    axes: Mapping[str, Sequence[str]] | None = None  # of a grid, whose first column is the label
 
 
 def export_scores(
@@ -212,7 +189,6 @@ def export_scores(
     target: Path | str | IO[bytes],
     *,
     format: str | None = None,
-    form: Form = "long",
     pairs: Iterable[PairOutcome] | None = None,
 ) -> None:
     """Write a run's scores.
@@ -220,14 +196,13 @@ def export_scores(
     Args:
         state: the run.
         target: path, or a binary stream. A file appears whole or not at all, with mode 0600.
-        format: "csv", "json", "parquet" or "npz"; None takes the path's ending.
-        form: "long" has one record per ask (see ``PairOutcome``), "matrix" the (K, N) grid. "npz"
-            is always the grid: ``scores`` (NaN for none), ``candidates`` (labels), ``examples``
-            (ids).
-        pairs: the pairs with their texts, for long records that hold these, too.
+        format: "csv", "jsonl" or "parquet" with a row for each ask (see ``PairOutcome``), or "npz"
+            with the grid: ``scores`` (K, N, NaN for none), ``candidates`` (labels), ``examples``
+            (ids). None takes the path's ending.
+        pairs: the pairs with their texts, for rows that hold these, too.
 
     Raises:
-        ConfigError: an unknown format or form, or Parquet without pyarrow.
+        ConfigError: an unknown format, or Parquet without pyarrow.
         StoreError: the file cannot be written.
     """
     if format is None:
@@ -237,16 +212,17 @@ def export_scores(
     if format not in (*_WRITERS, "npz"):
         hint = nearest(format, (*_WRITERS, "npz"))
         raise ConfigError(f"no export format is called {format!r}; {hint}")
-    if form not in get_args(Form):
-        raise ConfigError(f"the form of an export is `long` or `matrix`, got {form!r}")
     with export_stream(target) as stream:
         if format == "npz":
-            candidates, examples = (np.array(axis, np.str_) for axis in _axes(state).values())
-            scores = matrix(state)
-            np.savez_compressed(stream, scores=scores, candidates=candidates, examples=examples)
+            axes = {"candidates": labels(state), "examples": state.example_ids}
+            grid: dict[str, Any] = {name: np.array(axis, np.str_) for name, axis in axes.items()}
+            np.savez_compressed(stream, scores=matrix(state), **grid)
+        elif pairs is None:
+            every = map(attrgetter(*_NUMBERS), pairs_of(state, range(state.n_asked)))
+            _WRITERS[format]({name: _TYPES[name] for name in _NUMBERS}, every, stream)
         else:
-            table = _grid(state) if form == "matrix" else _pairs(state, pairs)
-            _WRITERS[format](table, stream)
+            rows = ([*map(escaped, pair.flat().values())] for pair in pairs)
+            _WRITERS[format](_TYPES, rows, stream)
 
 
 @contextmanager
@@ -268,34 +244,11 @@ def export_stream(target: Path | str | IO[bytes]) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def _axes(state: RunState) -> dict[str, list[str]]:
-    return {"candidates": labels(state), "examples": state.example_ids}
-
-
-def _pairs(state: RunState, pairs: Iterable[PairOutcome] | None) -> _Table:
-    types = {name: "string" for name in _FIELDS if name != "votes"} | arrow_types(PairOutcome)
-    if pairs is None:
-        numbers = [(name, types[name]) for name in _NUMBERS]
-        cells = map(attrgetter(*_NUMBERS), pairs_of(state, range(state.n_asked)))
-        return _Table(numbers, cells, 50_000)
-    rows = ([*map(escaped, pair.flat().values())] for pair in pairs)
-    return _Table([*types.items(), ("verdicts", "string")], rows, ROWS_WITH_TEXTS)
-
-
-def _grid(state: RunState) -> _Table:
-    columns = [("candidate", "string"), *((name, "float64") for name in state.example_ids)]
-    rows = (
-        [label, *(None if isnan(score) else score for score in row.tolist())]
-        for label, row in zip(labels(state), matrix_rows(state), strict=True)
-    )
-    return _Table(columns, rows, max(1, _CELLS_AT_ONCE // len(columns)), _axes(state))
-
-
-def _write_csv(table: _Table, stream: IO[bytes]) -> None:
+def _write_csv(columns: _Columns, rows: _Rows, stream: IO[bytes]) -> None:
     wrapper = TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="")
     lines = csv.writer(wrapper)
-    lines.writerow(harmless(name) for name, _ in table.columns)
-    lines.writerows(map(harmless, row) for row in table.rows)
+    lines.writerow(columns)
+    lines.writerows(map(harmless, row) for row in rows)
     wrapper.detach()  # flushes, and leaves the caller's stream open
 
 
@@ -311,40 +264,12 @@ def harmless(cell: object) -> object:
     return cell if _NUMBER.fullmatch(cell) else f"'{cell}"
 
 
-def _write_json(table: _Table, stream: IO[bytes]) -> None:
-    """Write one object; a list element per line, so that large grids are never held as text."""
-    names = [name for name, _ in table.columns]
-    head: dict[str, Any] = {"form": "long" if table.axes is None else "matrix"}
-    key = "records"
-    items: Iterator[Any] = (dict(zip(names, row, strict=True)) for row in table.rows)
-    if table.axes is not None:
-        head |= table.axes
-        key, items = "scores", (list(row[1:]) for row in table.rows)
-    stream.write(f'{json.dumps(head)[:-1]}, "{key}": ['.encode())
-    for number, item in enumerate(items):
-        stream.write(f"{',' if number else ''}\n{json.dumps(item)}".encode())
-    stream.write(b"\n]}\n")
+def _write_jsonl(columns: _Columns, rows: _Rows, stream: IO[bytes]) -> None:
+    for row in rows:
+        stream.write(f"{json.dumps(dict(zip(columns, row, strict=True)))}\n".encode())
 
 
-def _write_parquet(table: _Table, stream: IO[bytes]) -> None:
-    with parquet_rows(stream, dict(table.columns)) as write:
-        while some := list(islice(table.rows, table.at_once)):
-            write(some)
-
-
-@contextmanager
-def parquet_rows(
-    stream: IO[bytes], types: Mapping[str, str]
-) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
-    """Write a Parquet file through a function that takes some rows at a time.
-
-    Args:
-        stream: takes the file.
-        types: name and Arrow type of each column.
-
-    Raises:
-        ConfigError: pyarrow is not installed.
-    """
+def _write_parquet(columns: _Columns, rows: _Rows, stream: IO[bytes]) -> None:
     try:
         import pyarrow  # type: ignore[import-untyped]
         from pyarrow import parquet
@@ -353,25 +278,24 @@ def parquet_rows(
             "writing Parquet needs pyarrow: pip install 'bestarm-agent[data]'; the other formats "
             "need nothing more"
         ) from error
-    schema = pyarrow.schema(list(types.items()))
+    schema = pyarrow.schema(list(columns.items()))
     with parquet.ParquetWriter(stream, schema) as writer:
-
-        def write(rows: Sequence[Sequence[Any]]) -> None:
-            arrays = map(pyarrow.array, zip(*rows, strict=True), types.values())
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            arrays = map(pyarrow.array, zip(*some, strict=True), columns.values())
             writer.write_table(pyarrow.table(list(arrays), schema=schema))
 
-        yield write
+
+def _arrow_types() -> dict[str, str]:
+    """Return name and Arrow type of each field of ``PairOutcome.flat``; any may be missing."""
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(PairOutcome).items()}
+    types = {name: _ARROW_TYPES.get(kinds[0], "string") for name, kinds in hints.items()}
+    del types["votes"]
+    return types | {"verdicts": "string"}
 
 
-def arrow_types(record: type) -> dict[str, str]:
-    """Return name and Arrow type of a dataclass's plain fields; None stands for a missing value."""
-    hints = get_type_hints(record)
-    kinds = {name: (get_args(hint) or (hint,))[0] for name, hint in hints.items()}
-    return {name: _ARROW_TYPES[kind] for name, kind in kinds.items() if kind in _ARROW_TYPES}
-
-
-_WRITERS: dict[str, Callable[[_Table, IO[bytes]], None]] = {
+_TYPES = _arrow_types()
+_WRITERS: dict[str, Callable[[_Columns, _Rows, IO[bytes]], None]] = {
     "csv": _write_csv,
-    "json": _write_json,
+    "jsonl": _write_jsonl,
     "parquet": _write_parquet,
 }
