@@ -1,10 +1,11 @@
-"""A claim on a reply ends with the process that holds it, however that ends."""
+"""Locks: who may buy a reply, or write a run; they end with their process, however that ends."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,9 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import ResourceClosedError
 
+from bestarm_agent.errors import StoreError
 from bestarm_agent.store import database
 from bestarm_agent.store.store import Store
+from tests.support.store_runs import asked, begin, started
 
 HOLDER = """
 import asyncio, sys
@@ -72,7 +77,7 @@ def test_the_claim_of_a_killed_process_is_free(place: str) -> None:
 def test_the_claim_of_a_stopped_process_ends_and_stays_lost_to_it(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)  # in PostgreSQL, without a sign of life
+    monkeypatch.setattr(database, "LEASE_SECONDS", 0.5)
 
     async def main() -> None:
         async with await Store.connect(place) as store:
@@ -99,7 +104,61 @@ def test_claims_leave_the_writing_of_runs_alone(place: str) -> None:
             assert not any([await other.claim_reply(key) for key in keys])
             for key in keys[:100]:
                 await one.release_reply(key)
+            await one.get_reply("durable with what was queued before")
             taken = [await other.claim_reply(key) for key in keys]
             assert taken == [True] * 100 + [False] * 100
 
     asyncio.run(main())
+
+
+def test_a_run_that_another_process_took_is_not_written_any_more(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with await Store.connect(place) as other:
+            store = await Store.connect(place)
+            log = await begin(store)
+            monkeypatch.setattr(database, "LEASE_SECONDS", -1.0)  # as after a long stop
+            taken = await other.open("latest")
+            log.append(asked(0))
+            for attempt in (log.flush, log.close, store.close):
+                with pytest.raises(StoreError, match=f"being written by process {os.getpid()}; "):
+                    await attempt()
+            assert await taken.events() == [started()]
+            taken.append(asked(0))
+
+    asyncio.run(main())
+
+
+def test_the_claim_of_another_machine_lasts_until_its_lease_ends(place: str) -> None:
+    async def main() -> None:
+        async with await Store.connect(place) as store:
+            put = "INSERT INTO locks VALUES (:name, :owner, :seen) RETURNING name"
+            for name, owner, seen in (
+                ("reply lives", "999999999:x@elsewhere", 1e12),
+                ("reply silent", "999999999:x@elsewhere", 0.0),
+                ("reply ended", f"999999999:x@{socket.gethostname()}", 1e12),
+                ("reply other's", f"1:x@{socket.gethostname()}", 1e12),
+            ):
+                values = {"name": name, "owner": owner, "seen": seen}
+                await store._database.rows(put, values, writes=True)
+            keys = ("lives", "silent", "ended", "other's")
+            claimed = [await store.claim_reply(key) for key in keys]
+            assert claimed == [False, True, True, False]
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_was_closed_meanwhile_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLAlchemy has an error of its own for it, which is none of the driver's."""
+    monkeypatch.setattr(database, "_PAUSE_SECONDS", 0.001)
+    memory = database.Database.of_memory()
+    monkeypatch.setattr(memory, "_is_server", True)
+    errors = [ResourceClosedError("This Connection is closed") for _ in range(2)]
+
+    def work(_connection: Connection) -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    assert memory.run(work) == "done"

@@ -90,11 +90,11 @@ def test_the_file_is_for_the_user_alone_and_folders_are_made(tmp_path: Path) -> 
                 log.append(event)
             await log.flush()
             modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
-            beside = ("", "-wal", "-shm", ".locks")
+            beside = ("", "-wal", "-shm")
             assert modes == {f"runs.db{suffix}": 0o600 for suffix in beside}
 
     asyncio.run(main())
-    assert sorted(p.name for p in path.parent.iterdir()) == ["runs.db", "runs.db.locks"]
+    assert [p.name for p in path.parent.iterdir()] == ["runs.db"]
 
 
 def test_a_store_opens_by_path_by_text_and_by_url(tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
         connection.execute("UPDATE meta SET value = '99'")
         connection.commit()
     before = path.read_bytes()
-    refuse(path, StoreVersionError, "schema version 99.*knows 6.*pip install --upgrade")
+    refuse(path, StoreVersionError, f"schema version 99.*knows {SCHEMA}.*pip install --upgrade")
     assert path.read_bytes() == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["runs.db", "runs.db.locks"]
+    assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -230,14 +230,6 @@ def test_postgres_without_its_driver_says_how_to_install_it(
     refuse("postgresql://me@host/db", ConfigError, r"pip install 'bestarm-agent\[postgres\]'")
 
 
-def test_a_file_store_without_file_locks_says_where_to_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with pytest.raises(StoreError, match="WSL or store in PostgreSQL"):
-        fill(tmp_path / "runs.db")
-
-
 # the layout
 
 
@@ -249,7 +241,7 @@ def test_an_empty_file_gets_the_tables(tmp_path: Path) -> None:
     check(path)
 
 
-def test_the_tables_are_those_of_version_5(tmp_path: Path) -> None:
+def test_the_tables_are_those_of_version_7(tmp_path: Path) -> None:
     """When this fails, the version of the layout has to rise."""
     path = tmp_path / "runs.db"
     fill(path)
@@ -259,6 +251,7 @@ def test_the_tables_are_those_of_version_5(tmp_path: Path) -> None:
         "events": ["run_id", "n", "kind", "payload"],
         "replies": ["key", "payload"],
         "states": ["name", "version", "payload"],
+        "locks": ["name", "owner", "seen"],
     }
 
 
@@ -322,7 +315,7 @@ def test_a_store_can_be_read_where_nothing_may_be_written(open_folder: Path) -> 
     with read_only(path.parent):
         check(path, create=False)
     assert path.read_bytes() == before
-    assert sorted(file.name for file in path.parent.iterdir()) == ["runs.db", "runs.db.locks"]
+    assert [file.name for file in path.parent.iterdir()] == ["runs.db"]
 
 
 def test_a_run_of_a_read_only_store_cannot_be_resumed(open_folder: Path) -> None:

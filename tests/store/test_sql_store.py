@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import tracemalloc
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,18 +81,6 @@ def test_a_log_is_read_page_by_page(tmp_path: Path) -> None:
     asyncio.run(scene(10))  # compiles the statements
     short, long = (asyncio.run(scene(n)) for n in (3_000, 12_000))
     assert long < 1.5 * short  # a page more or less is alive while the next is read
-
-
-def test_the_last_versions_of_a_state_are_kept(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with await Store.connect(tmp_path / "runs.db") as store:
-            for version in range(12):
-                await store.put_state("router", b"", after=version)
-
-    asyncio.run(main())
-    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
-        versions = connection.execute("SELECT version FROM states ORDER BY version").fetchall()
-    assert versions == [(version,) for version in range(3, 13)]
 
 
 def test_a_run_is_shown_in_few_words() -> None:

@@ -109,6 +109,7 @@ class ReplySuite:
                 for taker in (store, other):
                     assert not await taker.claim_reply("key")
                 await store.release_reply("key")
+                await store.get_reply("key")  # durable with what was queued before
                 assert await other.claim_reply("key")
                 assert not await store.claim_reply("key")
 
@@ -119,6 +120,18 @@ class ReplySuite:
             async with self.opened(tmp_path) as other:
                 assert await other.claim_reply("key")
             assert await store.claim_reply("key")
+
+        self.run(tmp_path, test)
+
+    def test_a_claim_ends_with_the_reply(self, tmp_path: Path) -> None:
+        async def test(store: Store) -> None:
+            async with self.opened(tmp_path) as other:
+                assert await store.claim_reply("key")
+                await store.put_reply("key", reply())
+                assert await other.claim_reply("key")
+                assert await other.get_reply("key") == reply()
+                await store.release_reply("key")
+                assert not await store.claim_reply("key")
 
         self.run(tmp_path, test)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from bestarm_agent.domain.events import Asked, Event, Resumed, Started, Stopped, Told
 from bestarm_agent.domain.values import Reply
@@ -25,7 +25,7 @@ from bestarm_agent.errors import RunNotFoundError, StoreError
 from bestarm_agent.store.codec import OF_PAIRS, Line, dump_reply, event_of, line_of, load_reply
 
 if TYPE_CHECKING:
-    from bestarm_agent.store.database import Database, Row
+    from bestarm_agent.store.database import Database
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o, u: easy to read out
 _NAMED = 8  # runs that a message names
@@ -34,18 +34,18 @@ _FREQUENT = ("asked", "told")  # logged at debug level
 _SHOWN_CHARACTERS = 200
 _EVENTS_PAGE = 2000  # read at a time
 _REPLIES_PAGE = 500
-_KEPT_VERSIONS = 10  # of a state, the newest included, to go back to by hand
 _LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
-_SIGN_OF_LIFE_SECONDS = 10.0
+_SIGN_OF_LIFE_SECONDS = 5.0
+RUN = "run "  # begins the name of the lock of a run's writer
 _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs"
 _OUTCOMES = "SELECT n, payload FROM events WHERE run_id = :run AND n IN :numbers"
 _PUT_STATE = (
-    "INSERT INTO states (name, version, payload) "
-    "SELECT CAST(:name AS TEXT), CAST(:after AS INTEGER) + 1, :data WHERE CAST(:after AS INTEGER) "
-    "= (SELECT coalesce(max(version), 0) FROM states WHERE name = :name) "
-    "ON CONFLICT DO NOTHING RETURNING version"
+    "INSERT INTO states (name, version, payload) VALUES (:name, :version, :data) "
+    "ON CONFLICT (name) DO UPDATE SET version = excluded.version, payload = excluded.payload "
+    "WHERE states.version = :version - 1 RETURNING version"
 )
 
+Row: TypeAlias = Mapping[str, Any]
 _logger = logging.getLogger(__name__)
 
 
@@ -122,6 +122,7 @@ class Store:
         self._writer = _Writer(database)
         self._now = now
         self._closed = False
+        self._locks: set[str] = set()  # names of those that are held, or asked for
 
     @classmethod
     async def connect(
@@ -192,7 +193,7 @@ class Store:
             run_id = new_run_id(self._now())
             if not await self._database.rows(f"{_RUNS} WHERE id = :run", {"run": run_id}):
                 break
-        await self._database.in_thread(lambda: self._database.lock(run_id))
+        await self._lock_run(run_id)
         return RunLog(RunInfo(run_id, name), self)
 
     async def open(self, run: str) -> RunLog:
@@ -203,7 +204,7 @@ class Store:
             StoreError: another live process is writing it.
         """
         run_id = (await self.find(run)).id
-        await self._database.in_thread(lambda: self._database.lock(run_id))
+        await self._lock_run(run_id)
         # read only now: the last holder of the lock may have written since
         return RunLog(await self.find(run_id), self)
 
@@ -314,16 +315,20 @@ class Store:
     async def get_reply(self, key: str) -> Reply | None:
         """Return the stored reply, or None; lookups of one moment share one query."""
         batch = self._writer.batch()
-        batch.wanted.add(key)
+        batch.rows.wanted.add(key)
         await self._writer.wait(batch)
         payload = batch.found.get(key)
         return None if payload is None else load_reply(payload)
 
     async def put_reply(self, key: str, reply: Reply) -> None:
-        """Store a reply durably, even if the caller is cancelled; a second one is ignored."""
+        """Store a reply durably, even if the caller is cancelled; a second one is ignored.
+
+        A claim on it ends with that.
+        """
         payload = dump_reply(reply)
         batch = self._writer.batch()
-        batch.replies.append({"key": key, "payload": payload})
+        self._unlock(f"reply {key}")
+        batch.rows.replies.append({"key": key, "payload": payload})
         self._writer.hand_over()  # it was paid for: do not wait for the end of the loop's turn
         await self._writer.wait(batch)
 
@@ -337,24 +342,57 @@ class Store:
             last = page[-1][0]
 
     async def claim_reply(self, key: str) -> bool:
-        """Claim the right to buy the reply of a key; return at once, False if it is held.
+        """Claim the right to buy the reply of a key; return False if it is held.
 
         A claim keeps every other holder out, in this process and in others, until it is released,
         the store is closed or the process ends or is stopped, however that comes. It says nothing
         about whether the reply is stored: look again after a successful claim.
         """
-        return await self._database.ask(self._database.locks.claim, f"reply {key}")
+        return await self._lock(f"reply {key}")
 
     async def release_reply(self, key: str) -> None:
-        """Give a claim back, if it is held."""
-        await self._database.ask(self._database.locks.release, f"reply {key}")
+        """Give a claim back, if it is held; other processes see that a moment later."""
+        self._unlock(f"reply {key}")
 
-    # named states, such as what a router has learnt: one row per version
+    # locks
+
+    async def _lock(self, name: str) -> bool:
+        if name in self._locks:
+            return False
+        batch = self._writer.batch()
+        self._locks.add(name)
+        batch.rows.locks[name] = True
+        try:
+            await self._writer.wait(batch)
+        except BaseException:
+            self._unlock(name)
+            raise
+        if name not in batch.taken:
+            self._locks.remove(name)
+        return name in batch.taken
+
+    def _unlock(self, name: str) -> None:
+        if name in self._locks:
+            self._locks.remove(name)
+            with suppress(StoreError):  # it ends with the store
+                self._writer.batch().rows.locks[name] = False
+
+    async def _lock_run(self, run_id: str) -> None:
+        if self._database.read_only:
+            raise StoreError(
+                f"{self._database.where} can only be read here, and a run writes; make the file "
+                f"and its folder writable, or give another `output_dir`"
+            )
+        name = f"{RUN}{run_id}"
+        if not await self._lock(name):
+            raise await self._database.in_thread(lambda: self._database.in_use(name, run_id))
+
+    # named states, such as what a router has learnt
 
     async def get_state(self, name: str) -> tuple[int, bytes] | None:
-        """Return the number and the content of a named state's newest version, or None."""
-        query = "SELECT version, payload FROM states WHERE name = :name ORDER BY version DESC"
-        rows = await self._database.rows(f"{query} LIMIT 1", {"name": name})
+        """Return the number of a named state's version, and its content, or None."""
+        query = "SELECT version, payload FROM states WHERE name = :name"
+        rows = await self._database.rows(query, {"name": name})
         return (int(rows[0][0]), bytes(rows[0][1])) if rows else None
 
     async def put_state(self, name: str, data: bytes, *, after: int) -> int:
@@ -368,7 +406,7 @@ class Store:
         Raises:
             StoreError: ``after`` is not the newest version: another process stored one.
         """
-        row = {"name": name, "after": after, "data": data}
+        row = {"name": name, "version": after + 1, "data": data}
         stored = await self._database.rows(_PUT_STATE, row, writes=True)
         if not stored:
             newest = await self.get_state(name)
@@ -377,9 +415,6 @@ class Store:
                 f"from which this one was learnt: another process stored it meanwhile; open it "
                 f"again and repeat what was learnt"
             )
-        old = "DELETE FROM states WHERE name = :name AND version <= :last RETURNING version"
-        last = {"name": name, "last": after + 1 - _KEPT_VERSIONS}
-        await self._database.rows(old, last, writes=True)
         return after + 1
 
 
@@ -412,8 +447,9 @@ class RunLog:
         kind, payload = line or line_of(event)
         batch, n = self._writer.batch(), self._info.n_events
         self._info.note(event)
-        batch.events.append({"run_id": self.run_id, "n": n, "kind": kind, "payload": payload})
-        batch.runs[self.run_id] = self._info
+        row = {"run_id": self.run_id, "n": n, "kind": kind, "payload": payload}
+        batch.rows.events.append(row)
+        batch.runs[f"{RUN}{self.run_id}"] = self._info
         level = logging.DEBUG if kind in _FREQUENT else logging.INFO
         _logger.log(level, "run %s: %s %.*s", self.run_id, kind, _SHOWN_CHARACTERS, payload)
 
@@ -434,24 +470,38 @@ class RunLog:
         if self._closed:
             return
         self._closed = True
-        try:
-            await self._writer.wait()
-        finally:
-            database = self._store._database
-            await database.in_thread(lambda: database.release(self.run_id))
+        self._store._unlock(f"{RUN}{self.run_id}")
+        await self._writer.wait()
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What one transaction writes, and what it looks up afterwards."""
+
+    runs: dict[str, Row] = field(default_factory=dict)  # those with new events, by their lock
+    events: list[Row] = field(default_factory=list)  # in the order of appending
+    replies: list[Row] = field(default_factory=list)
+    locks: dict[str, bool] = field(default_factory=dict)  # those to take (True) or to give back
+    wanted: set[str] = field(default_factory=set)  # keys of replies to look up
+
+    def add(self, later: Transaction) -> None:
+        """Append what is to be written after this."""
+        self.runs |= later.runs
+        self.events += later.events
+        self.replies += later.replies
+        self.locks |= later.locks
+        self.wanted |= later.wanted
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows that are committed together."""
+    """Transaction that are committed together."""
 
     loop: asyncio.AbstractEventLoop
-    runs: dict[str, RunInfo] = field(default_factory=dict)  # those with new events
-    progress: list[Row] = field(default_factory=list)  # of these runs, when it was handed over
-    events: list[Row] = field(default_factory=list)  # in the order of appending
-    replies: list[Row] = field(default_factory=list)
-    wanted: set[str] = field(default_factory=set)  # keys of replies to look up after the writing
-    found: dict[str, str] = field(default_factory=dict)  # payloads of those that are stored
+    rows: Transaction = field(default_factory=Transaction)
+    runs: dict[str, RunInfo] = field(default_factory=dict)  # counts, until it is handed over
+    found: Mapping[str, str] = field(default_factory=dict)  # payloads of the replies wanted
+    taken: Collection[str] = ()  # locks
     done: asyncio.Event = field(default_factory=asyncio.Event)  # all is durable, or has failed
 
 
@@ -509,11 +559,12 @@ class _Writer:
         if batch is None:
             return
         self._latest = batch
-        batch.progress = [asdict(run) for run in batch.runs.values()]
+        batch.rows.runs = {name: asdict(run) for name, run in batch.runs.items()}
         if self._due is not None:
             self._due.cancel()
         if self._thread is None:
-            self._finish([batch], *self._written([batch], self.failure))
+            self._commit([batch])
+            batch.done.set()
         else:
             self._inbox.put(batch)
 
@@ -526,62 +577,49 @@ class _Writer:
             await asyncio.to_thread(self._thread.join)
 
     def _drain(self) -> None:
-        failure: StoreError | None = None
-        while batches := self._take():
-            found, failure = self._written(batches, failure)
-            for loop in {batch.loop for batch in batches}:
-                own = [batch for batch in batches if batch.loop is loop]
-                with suppress(RuntimeError):  # the loop has ended: nothing waits any more
-                    loop.call_soon_threadsafe(self._finish, own, found, failure)
-
-    def _take(self) -> list[_Batch]:
-        """Return all batches that were handed over, at least one; none once it was closed."""
-        taken = [self._next()]
-        while taken[-1] is not None and not self._inbox.empty():
-            taken.append(self._inbox.get())
-        if taken[-1] is None:
-            self._inbox.put(None)  # for the next time
-        return [batch for batch in taken if batch is not None]
-
-    def _next(self) -> _Batch | None:
-        while True:
+        """Commit what was handed over until the writer is closed."""
+        latest: _Batch | None
+        closed = False
+        while not closed:
+            batches: list[_Batch] = []
             try:
-                return self._inbox.get(timeout=_SIGN_OF_LIFE_SECONDS)
+                latest = self._inbox.get(timeout=_SIGN_OF_LIFE_SECONDS)
             except Empty:
                 with suppress(StoreError):  # the next write meets it, too
                     self._database.give_sign_of_life()
+                continue
+            while latest is not None:
+                batches.append(latest)
+                if self._inbox.empty():
+                    break
+                latest = self._inbox.get()
+            closed = latest is None
+            self._commit(batches)
+            for loop in {batch.loop for batch in batches}:
+                with suppress(RuntimeError):  # the loop has ended: nothing waits any more
+                    loop.call_soon_threadsafe(
+                        _wake, [batch for batch in batches if batch.loop is loop]
+                    )
 
-    def _written(
-        self, batches: Sequence[_Batch], failure: StoreError | None
-    ) -> tuple[dict[str, str], StoreError | None]:
-        """Commit batches in one transaction, unless an earlier write failed.
-
-        Returns:
-            The replies that were looked up, and the failure that all who wait now and later raise.
-        """
-        if failure is not None:
-            return {}, failure
-        progress = {run["id"]: run for batch in batches for run in batch.progress}
-        try:
-            found = self._database.commit(
-                list(progress.values()),
-                [row for batch in batches for row in batch.events],
-                [row for batch in batches for row in batch.replies],
-                list(set[str]().union(*(batch.wanted for batch in batches))),
-            )
-        except StoreError as error:
-            return {}, error
-        except Exception as error:  # whatever it is, the log must not go on with a gap
-            return {}, StoreError(f"{self._database.where} could not be written: {error!r}")
-        return found, None
-
-    def _finish(
-        self, batches: Sequence[_Batch], found: dict[str, str], failure: StoreError | None
-    ) -> None:
-        self.failure = self.failure or failure
+    def _commit(self, batches: Sequence[_Batch]) -> None:
+        """Write batches in one transaction, unless an earlier write failed."""
+        rows = Transaction()
         for batch in batches:
-            batch.found = found
-            batch.done.set()
+            rows.add(batch.rows)
+        try:
+            if self.failure is None and batches:
+                found, taken = self._database.commit(rows)
+                for batch in batches:
+                    batch.found, batch.taken = found, taken
+        except StoreError as error:
+            self.failure = error
+        except Exception as error:  # whatever it is, the log must not go on with a gap
+            self.failure = StoreError(f"{self._database.where} could not be written: {error!r}")
+
+
+def _wake(batches: Sequence[_Batch]) -> None:
+    for batch in batches:
+        batch.done.set()
 
 
 StorePlace: TypeAlias = str | Path | Store
