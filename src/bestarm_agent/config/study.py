@@ -499,11 +499,6 @@ class RateSpec(StudyModel):
     tpm: Count | None = Field(None, description="Tokens per minute, prompt and generated together.")
     itpm: Count | None = Field(None, description="Prompt tokens per minute.")
     otpm: Count | None = Field(None, description="Generated tokens per minute.")
-    reserve: Literal["expected", "maximum"] | None = Field(
-        None,
-        description="Tokens reserved for a reply in flight: as many as `expected` from earlier "
-        "replies (default), or the `maximum` that the request allows, as OpenAI counts it.",
-    )
     shared: Flag | None = Field(
         None,
         description="Whether all models of a provider's account share these limits; default: each "
@@ -523,12 +518,7 @@ def rate_limits(given: Iterable[RateSpec | None], assumed: RateSpec | None = Non
     amounts: dict[Resource, float] = {}
     for spec in reversed(specs):
         amounts |= _amounts(spec)
-    reserves = [spec.reserve for spec in (*specs, assumed) if spec is not None and spec.reserve]
-    return RateLimits(
-        per_minute=amounts,
-        assumed={} if assumed is None else _amounts(assumed),
-        reserve_maximum=reserves[:1] == ["maximum"],
-    )
+    return RateLimits(amounts, assumed={} if assumed is None else _amounts(assumed))
 
 
 def _amounts(spec: RateSpec) -> dict[Resource, float]:

@@ -145,4 +145,3 @@ class RateLimits:
 
     per_minute: Mapping[Resource, float] = field(default_factory=dict)  # as the user says
     assumed: Mapping[Resource, float] = field(default_factory=dict)  # until the provider says
-    reserve_maximum: bool = False  # count the most tokens a call may generate, not the expected

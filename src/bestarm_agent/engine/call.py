@@ -113,11 +113,6 @@ class Model:
         return self.client.limits(self.name)
 
     @property
-    def gates(self) -> tuple[Gate, ...]:
-        """The gates that every call to it passes."""
-        return (self.client.gate, *self.limits.gates)
-
-    @property
     def room(self) -> float:
         """The calls that could be sent now, >= 0; may be infinite."""
         return min(self.client.gate.free, self.limits.room)
@@ -173,7 +168,7 @@ class Call:
     @asynccontextmanager
     async def in_turn(self) -> AsyncIterator[None]:
         """Wait for its places, as calls do that the loop did not check; let go at the end."""
-        self.slot = Slot.outside(*self.model.gates)
+        self.slot = Slot.outside(self.model.client.gate)
         try:
             await self.slot.reenter()
             yield
@@ -285,7 +280,7 @@ class ProviderClient:
         limits, tries = call.model.limits, call.tries
         permit, reservation = await self._cleared(call)
         pulls = reservation.amount.pulls
-        first, since = tries.failure is None, tries.failed_at
+        since = tries.failed_at
         tries.n += 1
         tries.began = min(tries.began, self.clock.now())
         limits.send(permit)
@@ -301,7 +296,7 @@ class ProviderClient:
             raise
         self._book(call, reservation, cost)
         kept = cost == cost.capped(reservation.amount)
-        limits.ended(permit, result, first=first, since=since, kept_bound=kept)
+        limits.ended(permit, result, since=since, kept_bound=kept)
         if isinstance(result, Reply):
             tries.failure = None
             return result

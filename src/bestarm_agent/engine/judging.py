@@ -163,7 +163,7 @@ class JudgeCalls:
     async def ask(self, judge_call: JudgeCall) -> Reply:
         """Make one of the judge's calls; a cached reply that cannot be read is not replayed."""
         call = self._judge_client.call(judge_call, self._candidate, self._log)
-        call.slot = Slot.outside(*call.model.gates)
+        call.slot = Slot.outside(call.model.client.gate)
         try:
             name = f"judge {self._judge_client.judge.name}"
             with call.model.client.board.waiting(name, "queue full", math.inf):

@@ -109,7 +109,7 @@ class CandidatePool:
 
     def slot(self, candidate: ReadyCandidate, when_left: Callable[[], None]) -> Slot:
         """Take a place for one call of a candidate."""
-        return Slot(*candidate.model.gates, self.gate, when_left=when_left)
+        return Slot(candidate.model.client.gate, self.gate, when_left=when_left)
 
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""

@@ -193,7 +193,7 @@ class Service:
             pair = Evaluation(candidate, example)
             judging = self._evaluator.judge_client.bound(example)
             if pair.reserve(pair.call.bound(), judging):
-                pair.call.slot = Slot.outside(*candidate.model.gates, self._pool.gate)
+                pair.call.slot = Slot.outside(candidate.model.client.gate, self._pool.gate)
                 pairs[name] = pair
         return pairs
 

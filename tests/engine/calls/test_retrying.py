@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -160,11 +161,10 @@ def test_an_answer_beyond_its_bound_is_charged_in_full() -> None:
 
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_a_model_is_on_trial_until_an_answer_keeps_its_bound(excess: int) -> None:
+async def test_a_model_is_on_trial_until_an_answer_keeps_its_bound(excess: int) -> None:
     scene = Scene([replace(ANSWER, usd_nanos=BOUND.usd_nanos + excess)], trial=True)
-    run_virtual(scene.call())
-    _, trial = scene.sent.model.gates
-    assert (trial.capacity == 4) == bool(excess)
+    await scene.call()
+    assert scene.sent.model.limits.room == (4 if excess else math.inf)
 
 
 async def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() -> None:

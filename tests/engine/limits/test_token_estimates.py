@@ -6,7 +6,7 @@ import pytest
 
 from bestarm_agent.domain.spend import Resource, Usage
 from bestarm_agent.domain.values import Message, Request
-from bestarm_agent.engine.limits.model_limits import TokenEstimate
+from bestarm_agent.engine.limits.model_limits import TokenEstimate, amounts_used
 
 PROMPT = Request("m", text="x" * 100, candidate="a")
 
@@ -51,19 +51,8 @@ def test_no_reply_is_expected_to_pass_its_maximum() -> None:
     assert expected.need(short, bound=0)[Resource.OUTPUT_TOKENS] == 7.0
 
 
-def test_where_the_maximum_counts_nothing_of_it_comes_back() -> None:
-    expected = TokenEstimate(reserve_maximum=True)
-    request = Request("m", text="x" * 10, params={"max_tokens": 64})
-    reserved = expected.need(request, bound=0)
-    assert reserved[Resource.OUTPUT_TOKENS] == 64.0
-    assert expected.used(Usage(input=3, output=2), reserved) == reserved
-    only_requests: dict[str, float] = {Resource.REQUESTS: 1.0}
-    used = expected.used(Usage(input=3, output=2), only_requests)
-    assert used[Resource.TOKENS] == 5.0
-
-
 def test_cached_prompt_tokens_are_no_input_tokens() -> None:
-    used = TokenEstimate().used(Usage(input=100, cached=80, output=5), {})
+    used = amounts_used(Usage(input=100, cached=80, output=5))
     assert used[Resource.INPUT_TOKENS] == 20.0
     assert used[Resource.TOKENS] == 105.0
 

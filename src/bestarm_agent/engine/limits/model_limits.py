@@ -1,4 +1,4 @@
-"""All limits of the calls to one model: rates, pauses after refusals, outages, calls in flight.
+"""All limits of the calls to one model: rates, pauses after refusals, outages, the trial.
 
 Every attempt takes a permit before it is sent, first come, first served: its expected use is
 reserved in each token bucket, and replaced by its real use when it ends. A refusal (429), or ten
@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from bestarm_agent.domain.spend import RateLimits, Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.clock import Clock, sleep_unless
-from bestarm_agent.engine.limits.concurrency_gates import AdaptiveConcurrency, Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.rates import Hold, SearchedRate, TokenBucket
 from bestarm_agent.engine.limits.wait_reasons import Wait, loading_wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError, counted
@@ -38,13 +38,9 @@ class TokenEstimate:
 
     Prompts are measured in characters, since all candidates of a model share its tokenizer; replies
     are averaged by candidate, since a prompt that asks for reasoning gets longer ones.
-
-    Args:
-        reserve_maximum: count a reply with the most tokens that it may have.
     """
 
-    def __init__(self, reserve_maximum: bool = False) -> None:
-        self.reserve_maximum = reserve_maximum
+    def __init__(self) -> None:
         # Means that move: of all values at first, later of about the last ten; with their number.
         self._means: dict[str | None, tuple[float, int]] = {}
 
@@ -53,20 +49,14 @@ class TokenEstimate:
 
         ``bound`` is the most tokens that it can take, prompt included; 0 if unknown.
         """
-        share, _ = self._means.get(_PER_CHARACTER, (_TOKENS_PER_CHARACTER, 0))
-        prompt = max(1.0, _characters(request) * share)
-        if bound:
-            prompt = min(prompt, float(bound))
-        return _amounts(prompt, self._reply(request, bound - prompt if bound else math.inf))
-
-    def _reply(self, request: Request, at_most: float) -> float:
+        at_most = bound or math.inf
+        share = self._mean(_PER_CHARACTER, _TOKENS_PER_CHARACTER)
+        prompt = min(max(1.0, _characters(request) * share), at_most)
+        output = self._mean(request.candidate, self._mean(None, _FIRST_OUTPUT))
         asked = next((request.params[p] for p in _MOST_TOKENS if p in request.params), None)
         if isinstance(asked, int | float):
-            at_most = min(float(asked), at_most)
-        if self.reserve_maximum and at_most < math.inf:
-            return at_most
-        of_model = self._means.get(None, (_FIRST_OUTPUT, 0))
-        return min(self._means.get(request.candidate, of_model)[0], at_most)
+            output = min(output, asked)
+        return _amounts(prompt, min(output, at_most - prompt))
 
     def observe(self, request: Request, usage: Usage) -> None:
         """Learn from an answered call."""
@@ -74,21 +64,17 @@ class TokenEstimate:
         for candidate in (None, request.candidate):
             self._add(candidate, usage.output)
 
+    def _mean(self, key: str | None, default: float) -> float:
+        return self._means.get(key, (default, 0))[0]
+
     def _add(self, key: str | None, value: float) -> None:
         mean, n = self._means.get(key, (0.0, 0))
         self._means[key] = mean + (value - mean) * max(1 / (n + 1), _MEMORY), n + 1
 
-    def used(self, usage: Usage, reserved: Mapping[str, float]) -> dict[str, float]:
-        """Return the amounts that an answered call counts with, given those ``reserved`` for it.
 
-        Tokens read from the provider's cache do not count as input. Where replies count with their
-        maximum, none of it is returned.
-        """
-        used = _amounts(usage.input, usage.output)
-        used[Resource.INPUT_TOKENS] = usage.input - usage.cached
-        if self.reserve_maximum:
-            used = {resource: max(used[resource], reserved.get(resource, 0.0)) for resource in used}
-        return used
+def amounts_used(usage: Usage) -> dict[str, float]:
+    """Return what an answered call counts with; tokens read from a cache are no input tokens."""
+    return _amounts(usage.input, usage.output) | {Resource.INPUT_TOKENS: usage.input - usage.cached}
 
 
 def _amounts(prompt: float, output: float) -> dict[str, float]:
@@ -240,15 +226,16 @@ class Pause:
 
 _TRIAL_CALLS = 4
 _LONG_SILENCE = 5.0  # seconds
-_UNLIMITED = 1_000_000_000
 _UNITS = {
     Resource.REQUESTS: "request",
     Resource.TOKENS: "token",
     Resource.INPUT_TOKENS: "input token",
     Resource.OUTPUT_TOKENS: "output token",
 }
-_STRAINED = (FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT)
-_UNREACHED = (FailureKind.CONNECTION, FailureKind.UNREACHABLE, FailureKind.MALFORMED_REPLY)
+_DOWN = (
+    *(FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT),
+    *(FailureKind.CONNECTION, FailureKind.UNREACHABLE, FailureKind.MALFORMED_REPLY),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +243,7 @@ class LimiterRules:
     """Limits that are known before the first call to a model."""
 
     limits: RateLimits = field(default_factory=RateLimits)
-    adaptive: int | None = None  # most calls in flight, if their number is searched for
+    searches: bool = False  # look for the rate that the provider accepts, from a slow start
     trial: bool = False  # keep few calls in flight until an answer has cost no more than its bound
 
 
@@ -300,18 +287,13 @@ class ModelLimits:
         self.halted: ProviderError | None = None  # fails all calls
         now, limits = clock.now(), rules.limits
         stated = {**limits.assumed, **limits.per_minute}
-        self._search = SearchedRate(now, searching=rules.adaptive is not None)
+        self._search = SearchedRate(now, searching=rules.searches)
         self.buckets: dict[str, TokenBucket] = {_SEARCHED: self._search}
         self.buckets.update((name, TokenBucket(most, now)) for name, most in stated.items())
-        self._concurrency = AdaptiveConcurrency(rules.adaptive or 1, clock)
-        self._trial = Gate(_TRIAL_CALLS)
-        # That a call passes. What is not searched for is not limited, either.
-        self.gates: tuple[Gate, ...] = (
-            *((self._trial,) if rules.trial else ()),
-            *((self._concurrency.gate,) if rules.adaptive is not None else ()),
-        )
+        self._most = _TRIAL_CALLS if rules.trial else math.inf  # permits at once
+        self._n_permits = 0
         self._pause = Pause(longest_pause)
-        self._estimate = TokenEstimate(limits.reserve_maximum)
+        self._estimate = TokenEstimate()
         self._provider, self._clock = provider, clock
         self._given = frozenset(limits.per_minute)  # by the user: answers do not change these
         self._queue: deque[_Ticket] = deque()
@@ -329,13 +311,13 @@ class ModelLimits:
         """The number of calls that could be sent now, >= 0; may be infinite."""
         if self._wait_of_new(self._last_need) > 0:
             return 0
-        now, free = self._clock.now(), [gate.free for gate in self.gates]
+        now = self._clock.now()
         rooms = [
             bucket.room(self._last_need[name], now)
             for name, bucket in self.buckets.items()
             if self._last_need.get(name)
         ]
-        return min([*free, self._pause.room, *rooms])
+        return min([self._most - self._n_permits, self._pause.room, *rooms])
 
     @property
     def may_answer(self) -> bool:
@@ -346,9 +328,7 @@ class ModelLimits:
     @property
     def opens_in(self) -> float:
         """Seconds until time alone may make room; infinite if it cannot."""
-        if self.halted is not None or not all(gate.free for gate in self.gates):
-            return math.inf
-        return self._wait(self._next_need())
+        return math.inf if self.halted is not None else self._wait(self._next_need())
 
     def take(self, request: Request, bound: Spend) -> Permit | None:
         """Return a permit for one attempt of at most ``bound``; None if it would have to wait."""
@@ -400,7 +380,6 @@ class ModelLimits:
         permit.n_refusals = self._pause.n_refusals
         for name, hold in permit.holds.items():
             self.buckets[name].send(hold, now)
-        self._concurrency.sent()
         self._silent_since = min(self._silent_since, now)
 
     def ended(
@@ -408,7 +387,6 @@ class ModelLimits:
         permit: Permit,
         result: Reply | ProviderError | None,
         *,
-        first: bool = True,
         since: float = math.inf,
         kept_bound: bool = True,
     ) -> None:
@@ -417,31 +395,23 @@ class ModelLimits:
         Args:
             permit: the attempt's.
             result: the reply or the failure.
-            first: whether no attempt at the same call failed before.
             since: when the call first failed, other than by a refusal.
             kept_bound: whether it cost no more than its bound, which ends the trial.
         """
         self._silent_since = math.inf
         if isinstance(result, Reply):
-            self._answered(permit, result, first=first, kept_bound=kept_bound)
+            if kept_bound:
+                self._most = math.inf
+            self._estimate.observe(permit.request, result.usage)
+            self._pause.answered(permit, self._settle(permit, amounts_used(result.usage)))
+            self._listen(permit)
         elif result is None:
             self._pause.ended(permit, self._settle(permit, None))
-            self._concurrency.gave_up()
         elif result.kind is FailureKind.RATE_LIMITED:
             self._refused(permit, result.retry_after)
         else:
             self._failed(permit, result, since)
         self._wake_first()
-
-    def _answered(self, permit: Permit, reply: Reply, *, first: bool, kept_bound: bool) -> None:
-        if kept_bound:
-            self._trial.resize(_UNLIMITED)
-        self._estimate.observe(permit.request, reply.usage)
-        reserved = {name: hold.amount for name, hold in permit.holds.items()}
-        now = self._settle(permit, self._estimate.used(reply.usage, reserved))
-        self._pause.answered(permit, now)
-        self._listen(permit)
-        self._concurrency.answered(first=first)
 
     def _failed(self, permit: Permit, error: ProviderError, since: float) -> None:
         """Record a failure other than a refusal.
@@ -451,11 +421,7 @@ class ModelLimits:
         """
         now = self._settle(permit, None if may_be_billed(error) else _ONE_REQUEST)
         self._listen(permit)
-        if error.kind in _STRAINED:
-            self._concurrency.failed()
-        else:
-            self._concurrency.gave_up()
-        if error.kind in _STRAINED or error.kind in _UNREACHED:
+        if error.kind in _DOWN:
             self._pause.failed(permit, now, since)
         elif error.blame is Blame.HARNESS:
             self._pause.ended(permit, now)
@@ -479,10 +445,9 @@ class ModelLimits:
             if name not in _ONE_REQUEST:
                 self.buckets[name].settle(hold, 0.0, now)
         news = self._pause.refused(permit, now, retry_after)
-        hold, paused = permit.holds[_SEARCHED], self.paused
-        self._search.refused(hold, now, paused, news=news, probe=is_probe)
+        cuts = news and not is_probe
+        self._search.refused(permit.holds[_SEARCHED], now, self.paused, cuts=cuts)
         self._listen(permit)
-        self._concurrency.refused(paused, news=news, probe=is_probe)
 
     def _settle(self, permit: Permit, used: Mapping[str, float] | None) -> float:
         """Close a permit whose attempt was not refused; None: all that was reserved was used.
@@ -522,7 +487,7 @@ class ModelLimits:
             reason = f"rate limited until {until.astimezone():%H:%M:%S}"
             return Wait(self.name, reason, queued, paused)
         seconds = self._wait(self._next_need())
-        if not queued and seconds <= 0:
+        if not queued and (seconds <= 0 or self._n_permits >= self._most):
             return None
         known = seconds if seconds < math.inf else None
         return Wait(self.name, self._held_by(seconds), queued, known)
@@ -532,6 +497,8 @@ class ModelLimits:
         need, now = self._next_need(), self._clock.now()
         if seconds <= 0:
             return "waiting for a free place"
+        if self._n_permits >= self._most:
+            return "until an answer shows that calls cost no more than they should"
         for name, bucket in self.buckets.items():
             if bucket.wait(need.get(name, 0.0), now) == seconds:
                 if name == _SEARCHED:
@@ -550,6 +517,8 @@ class ModelLimits:
 
     def _wait(self, need: Mapping[str, float], *, again: bool = False) -> float:
         """Return the seconds until a call of this need could be sent; infinite if unknown."""
+        if self._n_permits >= self._most:
+            return math.inf
         now = self._clock.now()
         waits = [bucket.wait(need.get(name, 0.0), now) for name, bucket in self.buckets.items()]
         return max(self._pause.wait(now, again=again), *waits)
@@ -564,6 +533,7 @@ class ModelLimits:
         holds = {name: bucket.reserve(need[name]) for name, bucket in self.buckets.items()}
         permit = Permit(request, holds)
         self._pause.admit(permit, self._clock.now())
+        self._n_permits += 1
         return permit
 
     def _close(self, permit: Permit) -> float:
@@ -571,6 +541,7 @@ class ModelLimits:
         if permit.closed:
             raise ValueError("this permit was ended or refunded before")
         permit.closed = True
+        self._n_permits -= 1
         return self._clock.now()
 
     def _listen(self, permit: Permit) -> None:

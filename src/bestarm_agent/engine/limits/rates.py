@@ -36,7 +36,6 @@ class Hold:
     reserved: float  # in the bucket once this was, so what exceeds it is later calls'
     sent_at: float = math.inf  # seconds; infinite before it is sent
     in_window: bool = False  # sent within the last minute
-    refused: bool = False  # the call is known to be refused
 
 
 class TokenBucket:
@@ -163,24 +162,11 @@ _TALLY_SECONDS = 1.0
 _CUT = 0.1
 _RETURN_SECONDS, _RETURN_CALLS = 20.0, 100.0
 _EXIT_SECONDS = 0.5  # slow start at most doubles in a second: the rate it ends with is its newest
-_BURST_SECONDS = 0.1  # of calls may leave at once
-_CUTS_TO_FIND = 4  # refusals; more of them find small rates better, and mistake chance for one
+_BURST_SECONDS = 0.05  # of calls may leave at once
+_CUTS_TO_FIND = 5  # refusals; more of them find small rates better, and mistake chance for one
+_LEAST_KEPT = 0.15  # by one of these cuts: what a server that was full lets in says little
 _SLOWEST = 1.0  # calls per second: below it, the pauses after refusals do the work
 _SHORT = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class _Burst:
-    """The first refusal after those known before.
-
-    Later refusals of calls that had left by then belong to the same burst: each shows that one call
-    fewer was accepted, so what the burst says of the rate is worked out anew with each.
-    """
-
-    at: float  # when the refused call left
-    since: float  # begin of the time before it in which the accepted rate is measured
-    lowest: float  # plateau that it may leave
-    highest: float  # the rate that calls left at
 
 
 class SearchedRate(TokenBucket):
@@ -188,8 +174,8 @@ class SearchedRate(TokenBucket):
 
     Slow start begins with 50 calls a second, then allows twice the highest rate of answers so far.
 
-    A refusal cuts the rate to 90 % of what was accepted. From there it follows RFC 9438, equation
-    (1),
+    A refusal of a call that was sent after all known ones cuts the rate to 90 % of what was
+    accepted. From there it follows RFC 9438, equation (1),
 
         W(t) = C (t - K)^3 + W_max,
 
@@ -201,18 +187,17 @@ class SearchedRate(TokenBucket):
     bucket refills; over the last K seconds once the rate has left the plateau), and over the last
     minute (what a server that counts minutes accepts again).
 
-    After the first four new refusals the plateau falls by 10 % at most, and not at all by one on
-    the way back to it: otherwise a server that refuses calls at random, whatever the rate, would
-    soon stop them.
+    After the first five cuts the plateau falls by 10 % at most, and not at all by one on the way
+    back to it: otherwise a server that refuses calls at random, whatever the rate, would soon stop
+    them.
 
     Example:
         >>> search = SearchedRate(0.0, searching=True)
-        >>> search.room(1.0, 0.0)               # 50 a second; 0.1 s of them may leave at once
-        5.0
-        >>> for _ in range(5):
-        ...     hold = search.reserve(1.0)
+        >>> search.room(1.0, 0.0)               # 50 a second; 0.05 s of them may leave at once
+        2.0
+        >>> holds = [search.reserve(1.0) for _ in range(3)]
         >>> search.wait(1.0, 0.0)
-        0.02
+        0.03
     """
 
     def __init__(self, now: float, *, searching: bool) -> None:
@@ -221,8 +206,7 @@ class SearchedRate(TokenBucket):
         self._since = now  # where t = 0
         self._tally, self._tally_since = 0, now
         self._cut_at = now  # when the call left whose refusal cut the rate last
-        self._n_bursts = 0
-        self._burst: _Burst | None = None  # the latest
+        self._n_cuts = 0
         super().__init__(math.inf, now)
 
     def rate(self, now: float) -> float:
@@ -245,35 +229,29 @@ class SearchedRate(TokenBucket):
             self._ceiling = max(self._ceiling, _GAIN * self._tally / seconds)
             self._tally, self._tally_since = 0, now
 
-    def refused(self, hold: Hold, now: float, pause: float, *, news: bool, probe: bool) -> None:
+    def refused(self, hold: Hold, now: float, pause: float, *, cuts: bool) -> None:
         """Record a refusal; no call leaves for ``pause`` seconds, and the curve begins after it.
 
-        ``news`` says that the call was sent after the known refusals. A ``probe`` was sent alone to
-        test for the end of a pause; that says nothing about the rate.
+        ``cuts`` says that it tells something new of the rate: the call was sent after the known
+        refusals, and not alone, to test for the end of a pause.
         """
-        hold.refused = True
-        self.used(now)  # forgets what left more than a minute ago
-        if not probe:
-            if news or self._burst is None:
-                self._burst = self._begin_burst(hold.sent_at, now)
-            self._plateau, self._cut_at = self._plateau_after(self._burst), self._burst.at
+        self.settle(hold, 0.0, now)
+        if cuts:
+            self._cut(hold.sent_at, now)
         self._since = now + pause
 
-    def _begin_burst(self, at: float, now: float) -> _Burst:
-        self._n_bursts += 1
-        k, lowest = self._seconds_to_return(), _SLOWEST
-        if self._n_bursts > _CUTS_TO_FIND:
+    def _cut(self, at: float, now: float) -> None:
+        """Set the plateau to the accepted rate; counts one call more, since one more was tried."""
+        k, rate, lowest = self._seconds_to_return(), self.rate(now), _SLOWEST
+        since = max(self._cut_at, at - (_EXIT_SECONDS if self._plateau == math.inf else k))
+        n = 1 + sum(one.amount for one in self._window if since <= one.sent_at <= at)
+        accepted = max(n / max(at - since, _SHORT), self.used(now) / MINUTE)
+        self._cut_at, self._n_cuts = at, self._n_cuts + 1
+        if self._n_cuts > 1:
             is_back = now - self._since > k
-            lowest = max(lowest, self._plateau * (1 - _CUT if is_back else 1))
-        measured = _EXIT_SECONDS if self._plateau == math.inf else k
-        return _Burst(at, max(self._cut_at, at - measured), lowest, self.rate(now))
-
-    def _plateau_after(self, burst: _Burst) -> float:
-        """Return the accepted rate; counts one call more, since one more was tried."""
-        times = [one.sent_at for one in self._window if not one.refused and one.sent_at <= burst.at]
-        n_since = 1 + sum(at >= burst.since for at in times)
-        accepted = n_since / max(burst.at - burst.since, _SHORT)
-        return max(burst.lowest, min(burst.highest, max(accepted, len(times) / MINUTE)))
+            kept = _LEAST_KEPT if self._n_cuts <= _CUTS_TO_FIND else 1 - _CUT if is_back else 1
+            lowest = max(lowest, kept * self._plateau)
+        self._plateau = max(lowest, min(rate, accepted))
 
     def _seconds_to_return(self) -> float:
         """Return K of equation (1)."""

@@ -222,7 +222,7 @@ class ProviderSet:
         fixed = self._given_in_flight(name) is not None
         return LimiterRules(
             rate_limits(own, self._entry(name).limits),
-            adaptive=limits.in_flight if rate_limited and not fixed else None,
+            searches=rate_limited and not fixed,
             trial=rate_limited,
         )
 
