@@ -35,7 +35,7 @@ def measure(data: Path, title: str, seed: int) -> list[float]:
     order = np.random.default_rng(seed).permutation(scores.shape[1])
     first, second = np.array_split(order, 2)
     calls, seen = SimulatedCalls(scores[:, first], seed), scores[:, first].mean(axis=1)
-    problem = Problem(*calls.shape, seed=seed, stop_when_separated=True, ends_level=True)
+    problem = Problem(*calls.shape, seed=seed)
     pairs = make_selector("auto", problem)
     while asks := pairs.ask():
         pairs.tell([calls.outcome(ask) for ask in asks])

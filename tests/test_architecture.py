@@ -57,9 +57,10 @@ FLOORS = tuple(
     study
     testing view
     optimization
-    __init__
     cli
     cli.main
+    one_call
+    __init__
     __main__
 """.strip().splitlines()
 )

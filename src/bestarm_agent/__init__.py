@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from bestarm_agent.errors import PluginError as PluginError
     from bestarm_agent.errors import ProviderError as ProviderError
     from bestarm_agent.errors import StoreError as StoreError
+    from bestarm_agent.one_call import find_best as find_best
+    from bestarm_agent.one_call import select as select
     from bestarm_agent.optimization.rounds import Feedback as Feedback
     from bestarm_agent.optimization.rounds import optimize as optimize
     from bestarm_agent.providers.python import Task as Task
@@ -51,7 +53,9 @@ _MODULE_OF: Final = {
     "StoreError": "errors",
     "Study": "study",
     "Task": "providers.python",
+    "find_best": "one_call",
     "optimize": "optimization.rounds",
+    "select": "one_call",
 }
 __all__ = [*_MODULE_OF, "__version__"]
 

@@ -26,13 +26,17 @@ def low_rank_world(k: int, n: int, seed: int) -> World:
 
 
 def test_it_asks_what_row_mean_asks() -> None:
-    pairs = [ask.pair for ask in Pairs(Lrf(Problem(5, 20, seed=3))).ask(50)]
+    pairs = [
+        ask.pair for ask in Pairs(Lrf(Problem(5, 20, seed=3, stop_when_separated=False))).ask(50)
+    ]
     assert len(set(pairs)) == 50
 
 
 def test_the_estimate_is_the_models_row_mean() -> None:
     world = low_rank_world(8, 30, seed=1)
-    selector = WorldRun(Pairs(Lrf(Problem(8, 30))), world).go(120).selector
+    selector = (
+        WorldRun(Pairs(Lrf(Problem(8, 30, stop_when_separated=False))), world).go(120).selector
+    )
     table = selector.table
     told = np.flatnonzero(table.state == State.DONE)
     cells = SeenCells(table.candidate[told], table.example[told], table.score[told], (8, 30))
@@ -44,7 +48,9 @@ def test_the_estimate_is_the_models_row_mean() -> None:
 
 def test_asking_for_estimates_early_changes_no_later_ones() -> None:
     world = World.with_failures((6, 20), 2)
-    curious, plain = (WorldRun(Pairs(Lrf(Problem(6, 20))), world) for _ in range(2))
+    curious, plain = (
+        WorldRun(Pairs(Lrf(Problem(6, 20, stop_when_separated=False))), world) for _ in range(2)
+    )
     for _ in range(6):
         curious.go(10)
         curious.selector.estimates()
@@ -57,7 +63,11 @@ def test_asking_for_estimates_early_changes_no_later_ones() -> None:
 def test_it_beats_row_means_where_scores_are_of_low_rank() -> None:
     for seed in range(5):
         world = low_rank_world(20, 60, seed)
-        selector = WorldRun(Pairs(Lrf(Problem(20, 60, seed=seed))), world).go(360).selector
+        selector = (
+            WorldRun(Pairs(Lrf(Problem(20, 60, seed=seed, stop_when_separated=False))), world)
+            .go(360)
+            .selector
+        )
         truth = world.mean(20, 60)
         by_model = np.abs(selector.estimates().mean - truth).max()
         by_rows = np.abs(selector.table.mean() - truth).max()
@@ -65,7 +75,7 @@ def test_it_beats_row_means_where_scores_are_of_low_rank() -> None:
 
 
 def test_a_candidate_without_a_score_has_no_estimate() -> None:
-    selector = Pairs(Lrf(Problem(3, 10)))
+    selector = Pairs(Lrf(Problem(3, 10, stop_when_separated=False)))
     only = np.array([True, True, False])
     asks = selector.ask(12, allowed=only)
     selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks])

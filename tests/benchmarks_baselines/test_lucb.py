@@ -38,14 +38,16 @@ def test_a_trace_by_hand() -> None:
     t = 3: ln(3037.5) = 8.019: 2.002 against .9 + 1.156, so 2.
     t = 4: ln(9600) = 9.170: 2.141 against .9 + 1.071, so 1.
     """
-    found = arms(Pairs(Lucb(Problem(3, 100), delta=0.1)), [1.0, 0.0, 0.9], 11)
+    found = arms(
+        Pairs(Lucb(Problem(3, 100, stop_when_separated=False), delta=0.1)), [1.0, 0.0, 0.9], 11
+    )
     assert sorted(found[:3]) == [0, 1, 2]
     assert found[3:] == [0, 2, 0, 2, 0, 2, 0, 1]
 
 
 def test_both_of_a_round_are_chosen_before_either_is_told() -> None:
     """After .9, .5, .4: the round is (0, 1); a zero for 0 in between does not change the second."""
-    selector = Pairs(Lucb(Problem(3, 100)))
+    selector = Pairs(Lucb(Problem(3, 100, stop_when_separated=False)))
     asks = selector.ask(3)
     selector.tell([Tell(a.seq, State.DONE, (0.9, 0.5, 0.4)[a.pair.candidate]) for a in asks])
     [first] = selector.ask()
@@ -55,7 +57,7 @@ def test_both_of_a_round_are_chosen_before_either_is_told() -> None:
 
 
 def test_the_partner_is_left_out_if_it_cannot_be_called() -> None:
-    selector = Pairs(Lucb(Problem(3, 100)))
+    selector = Pairs(Lucb(Problem(3, 100, stop_when_separated=False)))
     asks = selector.ask(3)
     selector.tell([Tell(a.seq, State.DONE, (0.9, 0.5, 0.4)[a.pair.candidate]) for a in asks])
     available = np.array([True, False, True])
@@ -98,4 +100,4 @@ def test_the_counts_are_the_most_even_ones() -> None:
 )
 def test_senseless_parameters_are_refused(params: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Pairs(Lucb(Problem(8, 10), **params))  # type: ignore[arg-type]
+        Pairs(Lucb(Problem(8, 10, stop_when_separated=False), **params))  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def test_the_mean_fills_up_with_predictions_by_hand() -> None:
     (2 + 2 / 2) / 4, then (2.25 + 1 / 2) / 4.
     """
     blank = HistoryModel(Factors(np.zeros(4), np.zeros((4, 0))), USEFUL)
-    selector = Pairs(NaivePooling(Problem(1, 4), history=blank, batch=2))
+    selector = Pairs(NaivePooling(Problem(1, 4, stop_when_separated=False), history=blank, batch=2))
     for ask in selector.ask(2):
         selector.tell([Tell(ask.seq, State.DONE, 1.0)])
     assert selector.estimates().mean[0] == 1.0
@@ -56,6 +56,9 @@ def test_useless_history_is_left_alone() -> None:
     known = lesson(30)
     useless = HistoryModel(known.factors, replace(USEFUL, gain=0.0))
     world = World.bernoulli([0.2, 0.5, 0.8], 30, seed=5)
-    naive = WorldRun(Pairs(NaivePooling(Problem(3, 30), history=useless, batch=4)), world).go(60)
-    plain = WorldRun(Pairs(UcbE(Problem(3, 30), batch=4)), world).go(60)
+    naive = WorldRun(
+        Pairs(NaivePooling(Problem(3, 30, stop_when_separated=False), history=useless, batch=4)),
+        world,
+    ).go(60)
+    plain = WorldRun(Pairs(UcbE(Problem(3, 30, stop_when_separated=False), batch=4)), world).go(60)
     assert naive.pairs == plain.pairs

@@ -18,7 +18,7 @@ class TestTopTwo(SelectorSuite):
 
 def told(scores: list[list[float]], n_examples: int = 100) -> tuple[Pairs, TopTwo]:
     """A selector that has been told the given scores of each candidate."""
-    rule = TopTwo(Problem(len(scores), n_examples))
+    rule = TopTwo(Problem(len(scores), n_examples, stop_when_separated=False))
     selector = Pairs(rule)
     for i, row in enumerate(scores):
         only = np.arange(len(scores)) == i

@@ -132,7 +132,10 @@ def test_kills_lose_nothing(tmp_path: Path, in_flight: int, kills: int) -> None:
     assert state.seconds > stops[0].seconds, "the time of killed sittings counts"
     size = first_size(events)
     fresh = make_selector(
-        "ucb-e", Problem(size.n_candidates, size.n_examples, budget=size.budget.pulls)
+        "ucb-e",
+        Problem(
+            size.n_candidates, size.n_examples, budget=size.budget.pulls, stop_when_separated=False
+        ),
     )
     assert unexplained_asks(events, fresh) == [], "every ask follows from the log before it"
     if in_flight == 1:

@@ -31,7 +31,7 @@ from tests.support.studies import write_study
 
 def with_voids(n_void: int, n_wrong: int, *, other: float, name: str = "auto") -> Standing:
     """Two candidates on 100 examples, 40 asked of each: one fails on some of its wrong answers."""
-    selector = make_selector(name, Problem(2, 100, seed=1))
+    selector = make_selector(name, Problem(2, 100, seed=1, stop_when_separated=False))
     for i in range(2):
         for k in range(40):
             [ask] = selector.ask(allowed=np.arange(2) == i)

@@ -77,7 +77,12 @@ def test_slow_wrong_answers_do_not_bias_the_stated_intervals(means: list[float])
     """
     rules: tuple[type[Rule], ...] = (UcbE, Uniform)
     results = [
-        ever_misses(Pairs(rules[seed % 2](Problem(len(means), 1000, seed=seed))), seed, means, 200)
+        ever_misses(
+            Pairs(rules[seed % 2](Problem(len(means), 1000, seed=seed, stop_when_separated=False))),
+            seed,
+            means,
+            200,
+        )
         for seed in range(RUNS)
     ]
     n_missed, n_naive = np.sum(results, axis=0)
@@ -86,7 +91,7 @@ def test_slow_wrong_answers_do_not_bias_the_stated_intervals(means: list[float])
 
 
 def test_a_void_pair_enters_as_anything() -> None:
-    selector = Pairs(Uniform(Problem(1, 4)))
+    selector = Pairs(Uniform(Problem(1, 4, stop_when_separated=False)))
     asks = selector.ask(4)
     for ask, state in zip(asks, (State.DONE, State.VOID, State.DONE, State.FAILED), strict=True):
         selector.tell([Tell(ask.seq, state, 1.0 if state is State.DONE else 0.0)])
@@ -96,7 +101,7 @@ def test_a_void_pair_enters_as_anything() -> None:
 
 
 def test_scores_behind_a_pending_one_wait() -> None:
-    selector = Pairs(Uniform(Problem(1, 4)))
+    selector = Pairs(Uniform(Problem(1, 4, stop_when_separated=False)))
     asks = selector.ask(3)
     selector.tell([Tell(ask.seq, State.DONE, 1.0) for ask in asks[1:]])
     assert selector.estimates().lower[0] == 0.0
@@ -105,7 +110,7 @@ def test_scores_behind_a_pending_one_wait() -> None:
 
 
 def test_a_run_stops_once_the_best_is_separated() -> None:
-    selector = Pairs(Uniform(Problem(3, 2000, stop_when_separated=True)))
+    selector = Pairs(Uniform(Problem(3, 2000)))
     while asks := selector.ask(8):
         selector.tell([Tell(a.seq, State.DONE, (0.0, 1.0, 0.0)[a.pair.candidate]) for a in asks])
     assert selector.stopped() is Stop.SEPARATED
@@ -115,7 +120,7 @@ def test_a_run_stops_once_the_best_is_separated() -> None:
 
 
 def test_a_run_stops_once_the_best_are_complete_and_equal() -> None:
-    selector = Pairs(UcbE(Problem(3, 400, stop_when_separated=True)))
+    selector = Pairs(UcbE(Problem(3, 400)))
     while asks := selector.ask(8):  # the third one has shown what it is long before the end
         selector.tell([Tell(a.seq, State.DONE, (1.0, 1.0, 0.0)[a.pair.candidate]) for a in asks])
     assert selector.stopped() is Stop.INDIFFERENT
@@ -130,5 +135,6 @@ def test_without_tracking_every_interval_is_open() -> None:
     for ask in selector.ask(12):
         selector.tell([Tell(ask.seq, State.DONE, 1.0)])
     assert selector.estimates().lower.tolist() == [0.0, 0.0]
-    with pytest.raises(ValueError, match="need intervals"):
-        Problem(2, 6, track_intervals=False, stop_when_separated=True)
+    assert not selector.problem.seeks_proof  # nothing can be shown
+    with pytest.raises(ValueError, match="needs intervals"):
+        Problem(2, 6, track_intervals=False, within=0.1)

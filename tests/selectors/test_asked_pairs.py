@@ -26,7 +26,7 @@ def asked_by(rule: str) -> dict[str, Any]:
     """Run a rule with five pairs in flight, told in random order; return its asks and ranking."""
     chances = np.linspace(0.2, 0.8, K)[:, None]
     scores = (np.random.default_rng(7).random((K, N)) < chances).astype(float)
-    selector = make_selector(rule, Problem(K, N, seed=3, budget=PULLS))
+    selector = make_selector(rule, Problem(K, N, seed=3, budget=PULLS, stop_when_separated=False))
     order = np.random.default_rng(11)
     in_flight: list[Ask] = []
     pairs: list[list[int]] = []

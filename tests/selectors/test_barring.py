@@ -16,7 +16,7 @@ MEANS = [0.1, 0.3, 0.5, 0.7, 0.95]
 
 
 def opened(rule: str, *, seed: int = 0) -> Pairs:
-    return make_selector(rule, Problem(K, N, seed=seed, budget=K * N))
+    return make_selector(rule, Problem(K, N, seed=seed, budget=K * N, stop_when_separated=False))
 
 
 @pytest.mark.parametrize("rule", RULES)

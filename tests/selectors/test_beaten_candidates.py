@@ -17,7 +17,12 @@ ONLY_BEATEN = np.array([False, False, True])
 
 
 def after_seventy_scores_each(rule: str, *, stops: bool) -> Pairs:
-    run = WorldRun(make_selector(rule, Problem(3, N, stop_when_separated=stops)), WORLD)
+    run = WorldRun(
+        make_selector(
+            rule, Problem(3, N, stop_when_separated=stops, within=1e-9 if stops else None)
+        ),
+        WORLD,
+    )
     for _ in range(70):
         for row in range(3):
             if run.ask(1, allowed=np.arange(3) == row):

@@ -15,15 +15,19 @@ LEVEL = World.bernoulli([0.8, 0.8], N, 1)
 CLEAR = World.bernoulli([0.9, 0.6, 0.5], N, 2)
 
 
-def finished(world: World, rule: str = "auto", **asked: bool) -> WorldRun:
+EXACT = 1e-9  # a reach that only equals have: with it, runs do not end as level
+GRID = {"stop_when_separated": False}
+
+
+def finished(world: World, rule: str = "auto", **asked: float) -> WorldRun:
     problem = Problem(len(world.scores), N, seed=1, open_ended=True, **asked)  # type: ignore[arg-type]
     return WorldRun(make_selector(rule, problem), world).finish()
 
 
 @pytest.mark.parametrize("rule", ["auto", "racing"])
 def test_level_candidates_end_a_run_early_and_change_no_ask_before(rule: str) -> None:
-    whole = finished(LEVEL, rule, stop_when_separated=True)
-    level = finished(LEVEL, rule, stop_when_separated=True, ends_level=True)
+    whole = finished(LEVEL, rule, within=EXACT)
+    level = finished(LEVEL, rule)
     assert level.selector.stopped() is Stop.LEVEL
     assert len(level.pairs) < 0.7 * len(whole.pairs)
     assert whole.pairs[: len(level.pairs)] == level.pairs
@@ -38,14 +42,14 @@ def test_level_candidates_end_a_run_early_and_change_no_ask_before(rule: str) ->
 
 
 def test_a_candidate_that_joins_level_ones_opens_the_run_again() -> None:
-    level = finished(LEVEL, stop_when_separated=True, ends_level=True).selector
+    level = finished(LEVEL).selector
     level.add_candidates(1)
     assert level.stopped() is None
     assert 2 in {ask.pair.candidate for ask in level.ask(4)}
 
 
 def test_a_clear_lead_is_shown_for_new_examples() -> None:
-    run = finished(CLEAR, stop_when_separated=True, ends_level=True, for_new=True)
+    run = finished(CLEAR, for_new=True)
     answer = run.selector.answer
     assert run.selector.stopped() is Stop.SEPARATED
     assert len(run.pairs) < 0.6 * CLEAR.scores.size
@@ -64,8 +68,8 @@ def test_a_leader_that_is_shown_to_be_near_enough_ends_a_run() -> None:
     ended = 0
     for seed in range(6):
         world = World.bernoulli([0.85, 0.81, 0.6], N, seed)
-        whole = finished(world, "racing", stop_when_separated=True)
-        near = finished(world, "racing", stop_when_separated=True, ends_level=True)
+        whole = finished(world, "racing", within=EXACT)
+        near = finished(world, "racing")
         answer, leader = near.selector.answer, near.selector.best().best
         if near.selector.stopped() is Stop.LEVEL and not answer.compared(
             leader, 1 - leader
@@ -80,8 +84,8 @@ def test_a_leader_that_is_shown_to_be_near_enough_ends_a_run() -> None:
 
 def test_for_new_examples_takes_more_than_for_those_of_the_study() -> None:
     near = World.bernoulli([0.85, 0.77], N, 5)
-    seen = finished(near, "racing", stop_when_separated=True)
-    new = finished(near, "racing", stop_when_separated=True, for_new=True)
+    seen = finished(near, "racing", within=EXACT)
+    new = finished(near, "racing", within=EXACT, for_new=True)
     assert len(seen.pairs) < len(new.pairs)
     assert seen.pairs == new.pairs[: len(seen.pairs)]
 
@@ -90,8 +94,8 @@ def test_what_was_beaten_by_little_is_asked_on_to_show_it_for_new_examples() -> 
     shown, pairs = [0, 0], [0, 0]
     for seed in range(8):
         world = World.bernoulli([0.9, 0.7], N, seed)
-        for k, ends_level in enumerate((False, True)):
-            run = finished(world, "racing", stop_when_separated=True, ends_level=ends_level)
+        for k, asked in enumerate(({"within": EXACT}, {})):
+            run = finished(world, "racing", **asked)
             best = run.selector.best().best
             shown[k] += run.selector.answer.behind_on_new(best) == 0.0
             pairs[k] += len(run.pairs)
@@ -118,7 +122,7 @@ def test_rules_without_a_common_order_compare_means() -> None:
 
 
 def test_of_those_that_are_left_the_leads_of_pairs_decide() -> None:
-    selector = finished(CLEAR, "uniform", stop_when_separated=False).selector
+    selector = finished(CLEAR, "uniform", **GRID).selector
     assert selector.answer.open_on_new(1) == [0]
     selector.bar([0])
     behind = selector.answer.behind_on_new(1)

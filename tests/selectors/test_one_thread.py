@@ -44,7 +44,7 @@ def test_models_are_fitted_on_one_thread(
     seen: list[int] = []
     monkeypatch.setattr(module, name, watched(getattr(module, name), seen))
     axes = np.array([[i // 4, i % 4] for i in range(16)]) if with_axes else None
-    selector = make_selector(rule, Problem(16, 40, seed=1, axes=axes))
+    selector = make_selector(rule, Problem(16, 40, seed=1, axes=axes, stop_when_separated=False))
     WorldRun(selector, World.with_failures((16, 40), 1), 4).go(120)
     selector.best()
     assert set(seen) == {1}

@@ -149,7 +149,9 @@ def test_auto_spends_less_on_a_dear_half_that_is_as_good() -> None:
     for seed in range(4):
         world = World.bernoulli(np.linspace(0.65, 0.35, 10), 400, seed)
         for told in pulls:
-            selector = make_selector("auto", Problem(10, 400, seed=seed, costs=told))
+            selector = make_selector(
+                "auto", Problem(10, 400, seed=seed, costs=told, stop_when_separated=False)
+            )
             for _ in range(600):
                 [ask] = selector.ask()
                 outcome = world.outcome(ask)
@@ -166,7 +168,9 @@ def test_rounds_spend_the_money_and_no_more(rule: str) -> None:
         costs = tuple((10 ** rng.uniform(-3, -1, 8)).tolist())
         world = World.bernoulli(rng.uniform(0.2, 0.8, 8), 400, seed)
         budget = 300
-        selector = make_selector(rule, Problem(8, 400, seed=seed, budget=budget, costs=costs))
+        selector = make_selector(
+            rule, Problem(8, 400, seed=seed, budget=budget, costs=costs, stop_when_separated=False)
+        )
         while asks := selector.ask():
             cost = costs[asks[0].pair.candidate]
             selector.tell([replace(world.outcome(asks[0]), cost=cost)])

@@ -105,7 +105,7 @@ def test_growing_one_by_one_is_cheap() -> None:
 def test_a_study_of_24_million_cells_opens_and_asks_in_little_memory() -> None:
     tracemalloc.start()
     try:
-        selector = Pairs(UcbE(Problem(2000, 12_000)))
+        selector = Pairs(UcbE(Problem(2000, 12_000, stop_when_separated=False)))
         asks = selector.ask(3000)
         selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks])
         peak = tracemalloc.get_traced_memory()[1]

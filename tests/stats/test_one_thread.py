@@ -36,7 +36,9 @@ def test_the_default_rule_asks_and_answers_on_one_thread(
         return real(matrix)
 
     monkeypatch.setattr(np.linalg, "inv", watched)
-    problem = Problem(4, 50, seed=1, axes=None if axes is None else np.array(axes))
+    problem = Problem(
+        4, 50, seed=1, axes=None if axes is None else np.array(axes), stop_when_separated=False
+    )
     selector = make_selector("auto", problem)
     for _ in range(40):
         [ask] = selector.ask()

@@ -199,7 +199,7 @@ async def run_shown(
 ) -> Standing:
     """Run a study and show its standing; the first Ctrl-C drains and saves, the second aborts."""
     with progress:
-        async with _frames(study, progress), _interruptible(study):
+        async with frames(study, progress), _interruptible(study):
             if more is not None:
                 study.raise_budget(more.caps(study.standing().grid))
             gc.freeze()  # what is loaded by now lives as long as this process
@@ -231,7 +231,9 @@ def mode_exit_code(found: ModeResult, standing: Standing) -> int:
 
 
 @asynccontextmanager
-async def _frames(study: Study, progress: LiveTable | PlainLines | Silence) -> AsyncIterator[None]:
+async def frames(study: Study, progress: LiveTable | PlainLines | Silence) -> AsyncIterator[None]:
+    """Draw the standing several times a second, or less often where that takes long."""
+
     async def draw() -> None:
         while True:
             began = time.perf_counter()

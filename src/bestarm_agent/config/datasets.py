@@ -66,10 +66,10 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
         path = base_dir / (spec.path or "")
         source = shown_path(path)
         rows = load_rows(path, format=spec.format, wanted=wanted, base_dir=base_dir)
-    return _examples(islice(rows, spec.limit), spec, source)
+    return examples_of(islice(rows, spec.limit), spec, source)
 
 
-def _examples(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
+def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
     """Turn rows into examples, in order; raise ConfigError with the dataset and the row.
 
     Fields must be there, ids unique, targets not empty, and values JSON.

@@ -69,7 +69,7 @@ def load_program(name: str, base_dir: Path, sources: Iterable[str] = ()) -> Prog
         shown = f"{name.partition(':')[2]} is no function, but {function!r:.60}"
         raise ConfigError(f"{label}: {shown}")
     secrets = [value for key, value in os.environ.items() if is_secret_variable(key)]
-    return Program(name, function, _is_async(function), content, hidden_texts(secrets, base_dir))
+    return Program(name, function, is_async(function), content, hidden_texts(secrets, base_dir))
 
 
 def load_object(name: str, base_dir: Path) -> object:
@@ -191,7 +191,8 @@ def _attribute(module: ModuleType, attribute: str, label: str) -> object:
     return found
 
 
-def _is_async(function: Function) -> bool:
+def is_async(function: Function) -> bool:
+    """Return whether calling a function, or an object, gives a coroutine."""
     return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 

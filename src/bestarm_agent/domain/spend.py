@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from operator import add, sub
@@ -88,7 +88,14 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard caps of a run, in the units of ``Spend``; None means no cap."""
+    """Hard caps of a run, in the units of ``Spend``; None means no cap.
+
+    ``usd`` is another way to write ``usd_nanos``.
+
+    Example:
+        >>> Budget(usd=2).usd_nanos
+        2000000000
+    """
 
     usd_nanos: int | None = None
     pulls: int | None = None
@@ -96,8 +103,11 @@ class Budget:
     tokens: int | None = None
     gpu_seconds: float | None = None
     seconds: float | None = None  # wall-clock, over all sessions of the run
+    usd: InitVar[float | Decimal | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, usd: float | Decimal | None) -> None:
+        if usd is not None:
+            object.__setattr__(self, "usd_nanos", nanos(usd))
         for cap in fields(self):
             amount = getattr(self, cap.name)
             if amount is not None and not amount >= 0:

@@ -453,7 +453,6 @@ class Race:
             seed=self._seed,
             confidence=self._confidence,
             budget=budget,
-            stop_when_separated=True,
         )
         candidates = [
             Candidate("inspect", task.label, PromptTemplate(spec.task, text=""), label=task.label)

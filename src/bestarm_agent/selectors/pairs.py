@@ -114,7 +114,8 @@ class Pairs:
             self.answer.forget()
             self.rule.told(result)
             self.answer.forget()
-            self.answer.review(self.rule.top_k)
+            if self.rule.seeks_best:
+                self.answer.review(self.rule.top_k)
 
     def add_candidates(
         self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None

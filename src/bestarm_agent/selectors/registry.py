@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 from bestarm_agent.errors import nearest
 from bestarm_agent.plugins import Registry, is_path
@@ -13,6 +13,18 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Problem
 
 _RULES = "bestarm_agent.selectors.rules"
+SelectorName: TypeAlias = Literal[
+    "auto",
+    "filled-subset",
+    "opt-mai",
+    "pulse",
+    "racing",
+    "sequential-halving",
+    "sysrs",
+    "ucb-e",
+    "ucb-e-lrf",
+    "uniform",
+]
 # Module and class of every rule; a module is imported when its rule is first used.
 SELECTORS: Final = Registry[type[Rule]](
     "selector",
@@ -69,7 +81,7 @@ def selector_params(rule: str | type[Rule]) -> dict[str, inspect.Parameter]:
 
 
 def make_selector(
-    rule: str | type[Rule],
+    rule: SelectorName | str | type[Rule],
     problem: Problem,
     **params: Any,  # noqa: ANN401
 ) -> Pairs:

@@ -159,13 +159,14 @@ class Problem:
         budget: number of pairs that may be asked in all, if known. Fixed-budget rules need it.
         open_ended: whether no cap of any kind ends the run.
         stop_when_separated: whether to stop asking once the best is separated from the rest, or
-            complete and apart from all but its equals.
+            complete and apart from all but its equals; where ``within`` is not given, also once all
+            that are open are level with the leading one, or it is shown to be nearer to the best
+            than the N examples can tell apart. False asks the whole grid, where the rule has no
+            plan of its own. It takes intervals.
         within: stop once the best is shown to be at most this far below the highest mean, in (0,
             1); None: do not.
         for_new: whether "the best" means the best on new examples drawn like the N: to stop, that
             must be shown.
-        ends_level: whether to stop once all that are open are level with the leading one, or it is
-            shown to be nearer to the best than the N examples can tell apart.
         costs: (K,) expected cost of one pull of each candidate, > 0, in the unit of ``Tell.cost``.
             The rule then works per unit of cost, and ``budget`` stands for the cost of so many
             pulls at the mean of these. None: it works per pull.
@@ -181,10 +182,9 @@ class Problem:
     confidence: float = 0.95
     budget: int | None = None
     open_ended: bool = False
-    stop_when_separated: bool = False
+    stop_when_separated: bool = True
     within: float | None = None
     for_new: bool = False
-    ends_level: bool = False
     costs: tuple[float, ...] | None = None
     track_intervals: bool = True
     axes: IntArray | None = field(default=None, compare=False)
@@ -201,11 +201,10 @@ class Problem:
             raise ValueError(f"budget must be at least 1 pull, got {self.budget}")
         if self.within is not None and not 0 < self.within < 1:
             raise ValueError(f"within must be in (0, 1), got {self.within}")
-        if self.seeks_proof and not self.track_intervals:
-            raise ValueError(
-                "stop_when_separated, within and ends_level need intervals; set "
-                "track_intervals=True"
-            )
+        if not self.track_intervals:
+            if self.within is not None:
+                raise ValueError("within needs intervals; set track_intervals=True")
+            object.__setattr__(self, "stop_when_separated", False)  # nothing can be shown
         if self.costs is not None:
             self._check_costs(self.costs)
         if self.axes is not None:
@@ -216,7 +215,12 @@ class Problem:
     @property
     def seeks_proof(self) -> bool:
         """Return whether a run may stop at a guarantee, before its budget is spent."""
-        return self.stop_when_separated or self.within is not None or self.ends_level
+        return self.stop_when_separated or self.within is not None
+
+    @property
+    def ends_level(self) -> bool:
+        """Return whether it is enough that the N examples cannot tell those that are open apart."""
+        return self.stop_when_separated and self.within is None
 
     def _check_costs(self, costs: tuple[float, ...]) -> None:
         if len(costs) != self.n_candidates:

@@ -135,7 +135,8 @@ class SelectorSuite:
 
     def open(self, k: int = K, n: int = N, *, seed: int = 0, budget: int | None = None) -> Pairs:
         """Open the rule on a small grid."""
-        return Pairs(self.make(Problem(k, n, seed=seed, budget=budget or max(1, 4 * k * n))))
+        budget = budget or max(1, 4 * k * n)
+        return Pairs(self.make(Problem(k, n, seed=seed, budget=budget, stop_when_separated=False)))
 
     @pytest.mark.parametrize("in_flight", [1, 32])
     def test_every_pair_is_asked_once_until_none_is_left(self, in_flight: int) -> None:

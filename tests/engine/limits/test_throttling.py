@@ -119,7 +119,10 @@ def test_asks_under_a_limit_can_be_derived_again() -> None:
     events = run_virtual(scene.events())
     excluded = {tuple(event.excluded) for event in events if isinstance(event, Asked)}
     assert excluded >= {(), (0,)}
-    assert unexplained_asks(events, make_selector("ucb-e", Problem(3, 20))) == []
+    assert (
+        unexplained_asks(events, make_selector("ucb-e", Problem(3, 20, stop_when_separated=False)))
+        == []
+    )
 
 
 def asks_of(budget: Budget, limiters: dict[str, LimiterRules]) -> list[Asked]:

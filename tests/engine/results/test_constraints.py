@@ -71,7 +71,7 @@ class Tracked:
 def test_an_objective_is_behind_once_an_outcome_came_whatever_is_pending() -> None:
     run = Tracked(SECONDS, {}, {})
     spec = ObjectiveSpec.model_validate({"name": "best-under-usd", "usd_per_1k_calls": 5})
-    pairs = make_selector("uniform", Problem(2, N))
+    pairs = make_selector("uniform", Problem(2, N, stop_when_separated=False))
     objective = ObjectiveTracker(spec, 0.9, run.state, pairs, stops=True)
     run.asked(4)
     assert not objective.is_behind()

@@ -130,7 +130,9 @@ def test_intervals_hold_where_a_rule_leaves_bad_candidates_early() -> None:
     rng, missed, total = np.random.default_rng(12), 0, 0
     for seed in range(40):
         scores = world(rng)
-        selector = make_selector("racing", Problem(len(GRID), N_EXAMPLES, seed=seed))
+        selector = make_selector(
+            "racing", Problem(len(GRID), N_EXAMPLES, seed=seed, stop_when_separated=False)
+        )
         for _ in range(300):
             for ask in selector.ask(1):
                 selector.tell([Tell(ask.seq, State.DONE, float(scores[ask.pair]))])

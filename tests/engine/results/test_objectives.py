@@ -50,7 +50,7 @@ def tell_all(selector: Pairs, scores: Iterable[Iterable[float]]) -> None:
 
 def ruling(objective: ObjectiveSpec, means: list[float], prices: list[float]) -> ObjectiveState:
     """What is said once every example was seen; means are tenths."""
-    selector = make_selector("uniform", Problem(len(means), 10))
+    selector = make_selector("uniform", Problem(len(means), 10, stop_when_separated=False))
     tell_all(selector, ([j < round(10 * mean) for j in range(10)] for mean in means))
     return ruled(objective, selector, prices)
 
@@ -77,7 +77,7 @@ def test_the_cheapest_that_is_good_enough_by_hand(epsilon: float, answer: int) -
 
 
 def test_little_data_establishes_nothing() -> None:
-    selector = make_selector("uniform", Problem(3, 1000))
+    selector = make_selector("uniform", Problem(3, 1000, stop_when_separated=False))
     for ask in selector.ask(30):
         selector.tell([Tell(ask.seq, State.DONE, float(ask.pair.candidate > 0))])
     found = ruled(spec("cheapest-within-epsilon", epsilon=0.05), selector, [0.1, 0.2, 0.3])
@@ -88,7 +88,7 @@ def test_little_data_establishes_nothing() -> None:
 
 def test_once_an_answer_is_good_enough_nobody_dearer_is_asked() -> None:
     """Two that are known in full, and a cheaper one that may be as good: only it is left."""
-    selector = make_selector("uniform", Problem(3, 50))
+    selector = make_selector("uniform", Problem(3, 50, stop_when_separated=False))
     tell_all(selector, [[1, 0, 1], [1] * 50, [1] * 50])
     found = ruled(spec("cheapest-within-epsilon"), selector, [0.1, 0.2, 0.3])
     assert found.answer == 1
@@ -188,7 +188,7 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
     run_all(path, Budget(pulls=300))
     events = events_of(path)
     assert any(isinstance(event, CandidatesBarred) for event in events)
-    selector = make_selector("ucb-e", Problem(6, 300, confidence=0.95))
+    selector = make_selector("ucb-e", Problem(6, 300, confidence=0.95, stop_when_separated=False))
     assert unexplained_asks(events, selector) == []
 
 
@@ -212,7 +212,9 @@ def test_what_is_established_is_true() -> None:
     for seed in range(n_worlds):
         rng = KeyedRandom(seed, "objective worlds").at(0)
         scores = (rng.random((4, 100)) < rng.uniform(0.2, 0.9, (4, 1))).astype(float)
-        selector = make_selector("filled-subset", Problem(4, 100, seed=seed, confidence=level))
+        selector = make_selector(
+            "filled-subset", Problem(4, 100, seed=seed, confidence=level, stop_when_separated=False)
+        )
         while asks := selector.ask(10):
             selector.tell([Tell(a.seq, State.DONE, scores[a.pair]) for a in asks])
             found = ruled(objective, selector, [1.0, 2.0, 3.0, 4.0])

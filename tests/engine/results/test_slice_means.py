@@ -38,7 +38,7 @@ def state_of(asked: list[list[int]], scores: FloatArray, told: int | None = None
 
 
 def found_of(state: RunState, confidence: float = 0.9) -> tuple[SliceMeans, ...]:
-    problem = Problem(len(state.candidates), len(state.example_ids))
+    problem = Problem(len(state.candidates), len(state.example_ids), stop_when_separated=False)
     ranking = list(range(len(state.candidates)))
     return slice_means(state, make_selector("uniform", problem), ranking, confidence)
 

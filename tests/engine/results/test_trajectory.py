@@ -29,7 +29,7 @@ LABELS = ["a", "b", "c", "d"]
 def logged(n: int) -> list[Event]:
     """A run on 100 examples: the candidates are right with probability .95, .6, .3 and .1."""
     rng, events = np.random.default_rng(3), list[Event]()
-    selector = make_selector("auto", Problem(4, 100, seed=1))
+    selector = make_selector("auto", Problem(4, 100, seed=1, stop_when_separated=False))
     for _ in range(n):
         [ask] = selector.ask(1)
         score = float(rng.random() < (0.95, 0.6, 0.3, 0.1)[ask.pair[0]])
@@ -42,7 +42,7 @@ def logged(n: int) -> list[Event]:
 
 def trajectory_of(events: Sequence[Event]) -> tuple[Trajectory, Pairs]:
     """The trajectory of the run whose log these are, and the rule."""
-    rule = make_selector("auto", Problem(4, 100, seed=1))
+    rule = make_selector("auto", Problem(4, 100, seed=1, stop_when_separated=False))
     record = RunRecord(lambda _size, _candidates: rule)
     lines = [line_of(event) for event in (started(), *grid(4, 100), *events)]
 

@@ -211,7 +211,7 @@ async def test_every_ask_follows_from_the_log() -> None:
     loop = await scene.open()
     await loop.run()
     events = await scene.store.events_of("scene")
-    fresh = make_selector("ucb-e", Problem(len(MEANS), 50, budget=150))
+    fresh = make_selector("ucb-e", Problem(len(MEANS), 50, budget=150, stop_when_separated=False))
     masked = sum(isinstance(event, Asked) and bool(event.excluded) for event in events)
     unexplained, masked = (unexplained_asks(events, fresh), masked)
     assert unexplained == []

@@ -120,8 +120,8 @@ def test_the_floor_keeps_up_who_is_furthest_behind_by_rank() -> None:
 
 
 def test_a_rule_that_was_given_a_budget_is_not_anytime() -> None:
-    assert Auto(Problem(3, 30)).anytime
-    assert not Auto(Problem(3, 30, budget=20)).anytime
+    assert Auto(Problem(3, 30, stop_when_separated=False)).anytime
+    assert not Auto(Problem(3, 30, budget=20, stop_when_separated=False)).anytime
 
 
 @pytest.mark.slow
@@ -130,7 +130,9 @@ def test_towards_the_end_of_a_budget_duels_go_to_fewer(monkeypatch: pytest.Monke
     world = World.bernoulli([0.6] * 20, 400, 9)
     spread = []
     for budget in (800, None):
-        run = WorldRun(Pairs(Auto(Problem(20, 400, seed=4, budget=budget))), world).go(600)
+        run = WorldRun(
+            Pairs(Auto(Problem(20, 400, seed=4, budget=budget, stop_when_separated=False))), world
+        ).go(600)
         before = run.selector.table.n_trials.copy()
         run.go(200)
         new = run.selector.table.n_trials - before
@@ -158,7 +160,12 @@ def test_a_candidate_whose_failures_are_void_is_not_shown_to_be_the_best() -> No
     for seed in range(12):
         world = with_hidden_failures(seed)
         selector = (
-            WorldRun(Pairs(Auto(Problem(6, 200, seed=seed, budget=400))), world).go(400).selector
+            WorldRun(
+                Pairs(Auto(Problem(6, 200, seed=seed, budget=400, stop_when_separated=False))),
+                world,
+            )
+            .go(400)
+            .selector
         )
         verdict, estimates = selector.best(), selector.estimates()
         assert verdict.best == 0  # of what could be measured it has the highest mean
@@ -170,7 +177,8 @@ def test_a_candidate_whose_failures_are_void_is_not_shown_to_be_the_best() -> No
 
 def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
     run = WorldRun(
-        Pairs(Auto(Problem(8, 60, seed=1))), World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1)
+        Pairs(Auto(Problem(8, 60, seed=1, stop_when_separated=False))),
+        World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1),
     )
     run.go(200)
     rows = [[p.example for p in run.pairs if p.candidate == i] for i in range(8)]
@@ -182,7 +190,11 @@ def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
 @pytest.mark.slow
 def test_pulls_go_to_those_that_may_be_best() -> None:
     world = World.bernoulli([0.8, 0.75, *np.linspace(0.05, 0.4, 18)], 300, 2)
-    selector = WorldRun(Pairs(Auto(Problem(20, 300, seed=3))), world).go(900).selector
+    selector = (
+        WorldRun(Pairs(Auto(Problem(20, 300, seed=3, stop_when_separated=False))), world)
+        .go(900)
+        .selector
+    )
     n = selector.table.n_trials
     assert n[:2].sum() > 350
     assert n.min() >= 3
@@ -192,7 +204,9 @@ def test_pulls_go_to_those_that_may_be_best() -> None:
 def test_the_rank_floor_keeps_all_candidates_in_play(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 1.0)
     world = World.bernoulli([0.9, *np.linspace(0.1, 0.3, 9)], 400, 4)
-    with_floor = WorldRun(Pairs(Auto(Problem(10, 400))), world).go(600).selector
+    with_floor = (
+        WorldRun(Pairs(Auto(Problem(10, 400, stop_when_separated=False))), world).go(600).selector
+    )
     order = np.argsort(-with_floor.table.n_trials)
     load = with_floor.table.n_trials[order] * np.arange(1, 11)
     assert load.max() < 1.6 * load.min()
@@ -200,7 +214,7 @@ def test_the_rank_floor_keeps_all_candidates_in_play(monkeypatch: pytest.MonkeyP
 
 def test_pending_pulls_move_no_estimate() -> None:
     world = World.bernoulli(np.linspace(0.3, 0.7, 6), 80, 5)
-    run = WorldRun(Pairs(Auto(Problem(6, 80, seed=2))), world).go(150)
+    run = WorldRun(Pairs(Auto(Problem(6, 80, seed=2, stop_when_separated=False))), world).go(150)
     while run.waiting:
         run.tell()
     before = run.selector.estimates().mean
@@ -210,7 +224,7 @@ def test_pending_pulls_move_no_estimate() -> None:
 
 def test_many_pulls_at_once_spread_out() -> None:
     world = World.bernoulli([0.7, 0.69, 0.68, 0.2, 0.2, 0.2], 300, 6)
-    run = WorldRun(Pairs(Auto(Problem(6, 300, seed=1))), world).go(120)
+    run = WorldRun(Pairs(Auto(Problem(6, 300, seed=1, stop_when_separated=False))), world).go(120)
     while run.waiting:
         run.tell()
     before = run.selector.table.n_trials.copy()
@@ -286,7 +300,7 @@ def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
 
 
 def test_a_candidate_without_any_score_is_last() -> None:
-    selector = Pairs(Auto(Problem(3, 30)))
+    selector = Pairs(Auto(Problem(3, 30, stop_when_separated=False)))
     for _ in range(40):
         [ask] = selector.ask()
         state = State.VOID if ask.pair.candidate == 1 else State.DONE
@@ -296,7 +310,7 @@ def test_a_candidate_without_any_score_is_last() -> None:
 
 
 def test_money_spent_narrows_the_choice() -> None:
-    rule = Auto(Problem(4, 50, budget=40, costs=(1.0, 1.0, 1.0, 1.0)))
+    rule = Auto(Problem(4, 50, budget=40, costs=(1.0, 1.0, 1.0, 1.0), stop_when_separated=False))
     selector = Pairs(rule)
     for _ in range(10):
         [ask] = selector.ask()
@@ -307,7 +321,7 @@ def test_money_spent_narrows_the_choice() -> None:
 def test_a_barred_leader_is_no_longer_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 0.0)
     world = World.bernoulli([0.9, 0.6, 0.5, 0.1], 300, 10)
-    run = WorldRun(Pairs(Auto(Problem(4, 300, seed=1))), world).go(200)
+    run = WorldRun(Pairs(Auto(Problem(4, 300, seed=1, stop_when_separated=False))), world).go(200)
     while run.waiting:
         run.tell()
     assert run.selector.best().best == 0

@@ -44,7 +44,7 @@ def worlds(factors: Factors, abilities: NDArray[np.float64]) -> Iterator[World]:
 
 
 def test_a_history_that_predicts_too_little_is_left_aside() -> None:
-    problem = Problem(4, 30, seed=1, budget=60)
+    problem = Problem(4, 30, seed=1, budget=60, stop_when_separated=False)
     world = World.bernoulli([0.3, 0.5, 0.7, 0.6], 30, 2)
     asked = []
     for history in (None, lesson(made_up(30), gain=0.1)):
@@ -93,7 +93,12 @@ def test_history_makes_estimates_more_accurate() -> None:
 def test_estimates_are_never_what_cannot_be() -> None:
     factors = Factors(np.where(np.arange(200) < 140, 5.0, 0.0), np.ones((200, 1)))
     for seed, world in enumerate(islice(worlds(factors, np.linspace(1.5, -0.5, 6)), 3)):
-        selector = Pairs(Auto(Problem(6, 200, seed=seed, budget=700), history=lesson(factors)))
+        selector = Pairs(
+            Auto(
+                Problem(6, 200, seed=seed, budget=700, stop_when_separated=False),
+                history=lesson(factors),
+            )
+        )
         WorldRun(selector, world).go(700)
         table, mean = selector.table, selector.estimates().mean
         missing = table.n_examples - table.n_scored
@@ -103,4 +108,4 @@ def test_estimates_are_never_what_cannot_be() -> None:
 
 def test_history_of_more_examples_than_there_are_is_refused() -> None:
     with pytest.raises(ValueError, match="align the history"):
-        Pairs(Auto(Problem(2, 10), history=lesson(made_up(12))))
+        Pairs(Auto(Problem(2, 10, stop_when_separated=False), history=lesson(made_up(12))))

@@ -49,7 +49,9 @@ def test_the_rounds_by_hand() -> None:
     Pulls each: 4.996; + .16 Q'/6 = 10.325; + .128 Q'/4 = 16.72; + .1024 Q'/3 = 23.54;
     + .08192 Q'/2 = 31.73; + .065536 Q' = 44.82.
     """
-    schedule = OptMai(Problem(8, 1000, budget=160), top_k=2)._schedule(8, 160)
+    schedule = OptMai(Problem(8, 1000, budget=160, stop_when_separated=False), top_k=2)._schedule(
+        8, 160
+    )
     assert schedule.targets.tolist() == [4, 10, 16, 23, 31, 44]
     assert schedule.leaving.tolist() == [2, 2, 1, 1, 1, 1]
 
@@ -61,7 +63,7 @@ def test_a_trace_by_hand() -> None:
     then .25 .1 .1 .18: .95 is accepted after 16; .8 .7 .62, K' = 1: gaps .1 .1 .18, so .62 leaves
     after 23; then one of .8 and .7 decides the other after 31.
     """
-    selector = Pairs(OptMai(Problem(8, 1000, budget=160), top_k=2))
+    selector = Pairs(OptMai(Problem(8, 1000, budget=160, stop_when_separated=False), top_k=2))
     scores = [0.95, 0.8, 0.7, 0.62, 0.5, 0.4, 0.3, 0.2]
     assert run(selector, scores) == [16, 31, 31, 23, 10, 10, 4, 4]
     assert selector.top() == (0, 1)
@@ -69,7 +71,7 @@ def test_a_trace_by_hand() -> None:
 
 def test_wanting_most_of_them_mirrors_the_problem() -> None:
     """The worst two of eight on 1 - score: the same trace upside down."""
-    selector = Pairs(OptMai(Problem(8, 1000, budget=160), top_k=6))
+    selector = Pairs(OptMai(Problem(8, 1000, budget=160, stop_when_separated=False), top_k=6))
     scores = [0.05, 0.2, 0.3, 0.38, 0.5, 0.6, 0.7, 0.8]
     assert run(selector, scores) == [16, 31, 31, 23, 10, 10, 4, 4]
     assert selector.top() == (7, 6, 5, 4, 3, 2)
@@ -84,7 +86,9 @@ def test_no_worker_is_pulled_often() -> None:
     143. The paper does not say how it rounds the pulls of a round.
     """
     for seed in range(4):
-        selector = Pairs(OptMai(Problem(164, 800, seed=seed, budget=1640), top_k=20))
+        selector = Pairs(
+            OptMai(Problem(164, 800, seed=seed, budget=1640, stop_when_separated=False), top_k=20)
+        )
         world = World.bernoulli(np.linspace(0.4, 1.0, 164), 800, seed)
         WorldRun(selector, world).finish()
         assert 30 < selector.table.n_trials.max() <= 57
@@ -93,7 +97,7 @@ def test_no_worker_is_pulled_often() -> None:
 
 @pytest.mark.parametrize(("top_k", "in_flight"), [(1, 1), (3, 16), (20, 1), (39, 16)])
 def test_the_chosen_set_has_the_size_wanted(top_k: int, in_flight: int) -> None:
-    selector = Pairs(OptMai(Problem(40, 200, budget=1200), top_k=top_k))
+    selector = Pairs(OptMai(Problem(40, 200, budget=1200, stop_when_separated=False), top_k=top_k))
     world = World.bernoulli(np.linspace(0.1, 0.9, 40), 200, seed=top_k)
     WorldRun(selector, world, in_flight).finish()
     chosen, truth = selector.top(), world.mean(40, 200)
@@ -105,7 +109,9 @@ def test_the_chosen_set_has_the_size_wanted(top_k: int, in_flight: int) -> None:
 def test_equal_candidates_are_chosen_at_random() -> None:
     chosen: set[int] = set()
     for seed in range(40):
-        selector = Pairs(OptMai(Problem(6, 100, seed=seed, budget=60), top_k=2))
+        selector = Pairs(
+            OptMai(Problem(6, 100, seed=seed, budget=60, stop_when_separated=False), top_k=2)
+        )
         run(selector, [0.5] * 6)
         chosen.update(selector.top())
     assert chosen == set(range(6))
@@ -131,13 +137,15 @@ class TestSequentialHalving(SelectorSuite):
 def test_the_rounds_of_halving_by_hand(
     k: int, budget: int, targets: list[int], leaving: list[int]
 ) -> None:
-    schedule = SequentialHalving(Problem(k, 100, budget=budget))._schedule(k, budget)
+    schedule = SequentialHalving(
+        Problem(k, 100, budget=budget, stop_when_separated=False)
+    )._schedule(k, budget)
     assert schedule.targets.tolist() == targets
     assert schedule.leaving.tolist() == leaving
 
 
 def test_halving_by_hand() -> None:
-    selector = Pairs(SequentialHalving(Problem(8, 100, budget=96)))
+    selector = Pairs(SequentialHalving(Problem(8, 100, budget=96, stop_when_separated=False)))
     scores = [0.5, 0.8, 0.1, 0.6, 0.2, 0.9, 0.3, 0.4]
     while asks := selector.ask():
         selector.tell([Tell(asks[0].seq, State.DONE, scores[asks[0].pair.candidate])])
@@ -147,7 +155,8 @@ def test_halving_by_hand() -> None:
 
 def test_budget_that_examples_cannot_take_is_spent_in_earlier_rounds() -> None:
     """Plain halving would give 20, 40 and 80 pulls each, but there are 30 examples."""
-    selector = Pairs(SequentialHalving(Problem(8, 30, budget=200)))
+    problem = Problem(8, 30, budget=200, stop_when_separated=False)
+    selector = Pairs(SequentialHalving(problem))
     while asks := selector.ask():
         selector.tell([Tell(asks[0].seq, State.DONE, asks[0].pair.candidate / 10)])
     counts = selector.table.n_trials
@@ -157,7 +166,7 @@ def test_budget_that_examples_cannot_take_is_spent_in_earlier_rounds() -> None:
 
 
 def test_common_examples_are_shared_by_all() -> None:
-    selector = Pairs(SequentialHalving(Problem(4, 40, budget=40)))
+    selector = Pairs(SequentialHalving(Problem(4, 40, budget=40, stop_when_separated=False)))
     asks = selector.ask(20)
     by_candidate = [{a.pair.example for a in asks if a.pair.candidate == i} for i in range(4)]
     assert all(examples == by_candidate[0] for examples in by_candidate)
@@ -192,7 +201,7 @@ def test_the_phases_cost_no_more_than_the_budget(k: int, budget: int) -> None:
 
 def test_rejects_by_hand() -> None:
     """Scores .9, .1, .5, .7: 1 leaves after 6 pulls, 2 after 8, 3 after 12, as does the winner."""
-    selector = Pairs(SuccessiveRejects(Problem(4, 100, budget=40)))
+    selector = Pairs(SuccessiveRejects(Problem(4, 100, budget=40, stop_when_separated=False)))
     scores = [0.9, 0.1, 0.5, 0.7]
     order = []
     while asks := selector.ask():
@@ -208,7 +217,9 @@ def test_rejects_by_hand() -> None:
 def test_equal_candidates_leave_at_random() -> None:
     winners = set()
     for seed in range(60):
-        selector = Pairs(SuccessiveRejects(Problem(4, 20, seed=seed, budget=24)))
+        selector = Pairs(
+            SuccessiveRejects(Problem(4, 20, seed=seed, budget=24, stop_when_separated=False))
+        )
         while asks := selector.ask():
             selector.tell([Tell(asks[0].seq, State.DONE, 0.5)])
         winners.add(selector.best().best)
@@ -216,7 +227,7 @@ def test_equal_candidates_leave_at_random() -> None:
 
 
 def test_the_synchronised_rule_compares_on_common_examples() -> None:
-    selector = Pairs(SuccessiveRejects(Problem(6, 50, budget=120)))
+    selector = Pairs(SuccessiveRejects(Problem(6, 50, budget=120, stop_when_separated=False)))
     world = World.bernoulli(np.linspace(0.2, 0.7, 6), 50, seed=4)
     WorldRun(selector, world).finish()
     table = selector.table
@@ -269,7 +280,7 @@ def test_a_budget_for_everything_evaluates_everything() -> None:
 def test_a_budget_below_one_pull_each_takes_the_smallest_schedule() -> None:
     fitted = fit_schedule(lambda nominal: one_leaves_per_phase(8, nominal), 8, 100, 5)
     assert fitted.targets.tolist() == [1]
-    selector = Pairs(SuccessiveRejects(Problem(8, 100, budget=5)))
+    selector = Pairs(SuccessiveRejects(Problem(8, 100, budget=5, stop_when_separated=False)))
     assert sum(pulls(selector, [0.5] * 8)) == 5
     assert selector.stopped() is Stop.BUDGET
 
@@ -281,7 +292,7 @@ SCORES = (0.9, 0.1, 0.5, 0.7)
 
 def opened(budget: int = 40) -> Pairs:
     """Successive Rejects on four candidates: targets 6, 8 and 12 at a budget of 40."""
-    return Pairs(SuccessiveRejects(Problem(4, 100, budget=budget)))
+    return Pairs(SuccessiveRejects(Problem(4, 100, budget=budget, stop_when_separated=False)))
 
 
 def tell(selector: Pairs, asks: Sequence[Ask]) -> None:
@@ -336,7 +347,7 @@ def test_latency_moves_no_decision() -> None:
     """On common examples a candidate's first pulls are the same however many are in flight."""
     for seed in range(10):
         world = World.bernoulli(np.linspace(0.3, 0.7, 9), 80, seed)
-        problem = Problem(9, 80, seed=seed, budget=300)
+        problem = Problem(9, 80, seed=seed, budget=300, stop_when_separated=False)
         rule = SuccessiveRejects(problem)
         alone, crowded = Pairs(SuccessiveRejects(problem)), Pairs(rule)
         WorldRun(alone, world).finish()

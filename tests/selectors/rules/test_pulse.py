@@ -73,7 +73,8 @@ def published_means(
 def test_it_is_equation_2_as_printed() -> None:
     n, batch = 40, 5
     known = lesson(n)
-    selector = Pairs(Pulse(Problem(1, n), history=known, batch=batch, tau=2))
+    problem = Problem(1, n, stop_when_separated=False)
+    selector = Pairs(Pulse(problem, history=known, batch=batch, tau=2))
     scores = np.random.default_rng(1).random(n).round(1)
     rows: list[FloatArray] = []
     u = np.zeros(2)
@@ -229,9 +230,9 @@ def play(selector: Pairs, world: World, n: int) -> list[Pair]:
 )
 def test_without_useful_history_it_is_ucb_e_in_batches(history: HistoryModel | None) -> None:
     world = World.bernoulli([0.2, 0.5, 0.8], 30, seed=5)
-    rule = Pulse(Problem(3, 30, seed=5), history=history, batch=4, a=0.5)
+    rule = Pulse(Problem(3, 30, seed=5, stop_when_separated=False), history=history, batch=4, a=0.5)
     pulse = Pairs(rule)
-    plain = Pairs(UcbE(Problem(3, 30, seed=5), eta=0.5, batch=4))
+    plain = Pairs(UcbE(Problem(3, 30, seed=5, stop_when_separated=False), eta=0.5, batch=4))
     assert not rule.uses_history
     assert play(pulse, world, 60) == play(plain, world, 60)
     np.testing.assert_array_equal(pulse.estimates().mean, plain.estimates().mean)
@@ -239,16 +240,18 @@ def test_without_useful_history_it_is_ucb_e_in_batches(history: HistoryModel | N
 
 
 def test_the_first_batches_are_one_per_candidate() -> None:
-    selector = Pairs(Pulse(Problem(5, 40), history=lesson(40), batch=8))
+    selector = Pairs(Pulse(Problem(5, 40, stop_when_separated=False), history=lesson(40), batch=8))
     assert np.bincount([ask.pair.candidate for ask in selector.ask(40)]).tolist() == [8] * 5
 
 
 def test_history_of_more_examples_than_there_are_is_refused() -> None:
     with pytest.raises(ValueError, match="align the history"):
-        Pairs(Pulse(Problem(2, 10), history=lesson(12)))
+        Pairs(Pulse(Problem(2, 10, stop_when_separated=False), history=lesson(12)))
 
 
 def test_it_is_made_by_name() -> None:
-    rule = make_selector("pulse", Problem(2, 10), history=lesson(10)).rule
+    rule = make_selector(
+        "pulse", Problem(2, 10, stop_when_separated=False), history=lesson(10)
+    ).rule
     assert isinstance(rule, Pulse)
     assert rule.uses_history

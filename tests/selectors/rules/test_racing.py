@@ -19,7 +19,7 @@ class TestUniform(SelectorSuite):
 
 
 def test_counts_never_differ_by_more_than_one() -> None:
-    selector = Pairs(Uniform(Problem(5, 20)))
+    selector = Pairs(Uniform(Problem(5, 20, stop_when_separated=False)))
     for _ in range(100):
         selector.ask()
         counts = selector.table.n_trials
@@ -27,14 +27,14 @@ def test_counts_never_differ_by_more_than_one() -> None:
 
 
 def test_candidates_see_different_examples() -> None:
-    asks = Pairs(Uniform(Problem(2, 100))).ask(40)
+    asks = Pairs(Uniform(Problem(2, 100, stop_when_separated=False))).ask(40)
     rows = [{a.pair.example for a in asks if a.pair.candidate == i} for i in range(2)]
     assert len(rows[0]) == len(rows[1]) == 20
     assert len(rows[0] & rows[1]) < 12
 
 
 def test_who_was_away_catches_up() -> None:
-    selector = Pairs(Uniform(Problem(3, 20)))
+    selector = Pairs(Uniform(Problem(3, 20, stop_when_separated=False)))
     selector.ask(10, allowed=np.array([True, True, False]))
     assert {ask.pair.candidate for ask in selector.ask(5)} == {2}
 
@@ -47,7 +47,9 @@ class TestFilledSubset(SelectorSuite):
 
 
 def test_an_example_is_finished_before_the_next_begins() -> None:
-    pairs = [ask.pair for ask in Pairs(FilledSubset(Problem(4, 5))).ask(20)]
+    pairs = [
+        ask.pair for ask in Pairs(FilledSubset(Problem(4, 5, stop_when_separated=False))).ask(20)
+    ]
     for start in range(0, 20, 4):
         block = pairs[start : start + 4]
         assert len({pair.example for pair in block}) == 1
@@ -56,13 +58,16 @@ def test_an_example_is_finished_before_the_next_begins() -> None:
 
 def test_the_order_of_candidates_within_an_example_is_random() -> None:
     firsts = {
-        Pairs(FilledSubset(Problem(4, 5, seed=seed))).ask()[0].pair.candidate for seed in range(40)
+        Pairs(FilledSubset(Problem(4, 5, seed=seed, stop_when_separated=False)))
+        .ask()[0]
+        .pair.candidate
+        for seed in range(40)
     }
     assert firsts == {0, 1, 2, 3}
 
 
 def test_late_candidates_catch_up_on_common_examples() -> None:
-    selector = Pairs(FilledSubset(Problem(2, 9)))
+    selector = Pairs(FilledSubset(Problem(2, 9, stop_when_separated=False)))
     early = {ask.pair.example for ask in selector.ask(8)}
     selector.add_candidates(1)
     late = [ask.pair for ask in selector.ask(4)]
@@ -71,7 +76,7 @@ def test_late_candidates_catch_up_on_common_examples() -> None:
 
 
 def test_a_candidate_that_was_away_catches_up() -> None:
-    selector = Pairs(FilledSubset(Problem(2, 9)))
+    selector = Pairs(FilledSubset(Problem(2, 9, stop_when_separated=False)))
     early = [ask.pair.example for ask in selector.ask(3, allowed=np.array([True, False]))]
     late = [ask.pair for ask in selector.ask(3)]
     assert [pair.candidate for pair in late] == [1, 1, 1]
@@ -96,7 +101,7 @@ def tell_levels(selector: Pairs, levels: list[float], n: int) -> list[int]:
 
 
 def test_the_beaten_leave_the_race() -> None:
-    selector = Pairs(Racing(Problem(4, 400)))
+    selector = Pairs(Racing(Problem(4, 400, stop_when_separated=False)))
     levels = [0.9, 0.1, 0.87, 0.1]
     tell_levels(selector, levels, 120)
     assert set(tell_levels(selector, levels, 40)) == {0, 2}
@@ -108,11 +113,11 @@ def test_the_beaten_leave_the_race() -> None:
 
 def test_a_decided_race_stops_or_goes_on_with_all() -> None:
     levels = [0.9, 0.1, 0.2]
-    going_on = Pairs(Racing(Problem(3, 300)))
+    going_on = Pairs(Racing(Problem(3, 300, stop_when_separated=False)))
     tell_levels(going_on, levels, 300)
     assert going_on.best().separated
     assert set(tell_levels(going_on, levels, 60)) == {0, 1, 2}
-    stopping = Pairs(Racing(Problem(3, 300, stop_when_separated=True)))
+    stopping = Pairs(Racing(Problem(3, 300, stop_when_separated=False)))
     while asks := stopping.ask():
         stopping.tell([Tell(asks[0].seq, State.DONE, levels[asks[0].pair.candidate])])
     assert stopping.stopped() is Stop.SEPARATED
@@ -120,7 +125,7 @@ def test_a_decided_race_stops_or_goes_on_with_all() -> None:
 
 
 def test_a_candidate_that_joins_late_catches_up_on_the_same_examples() -> None:
-    selector = Pairs(Racing(Problem(2, 400)))
+    selector = Pairs(Racing(Problem(2, 400, stop_when_separated=False)))
     tell_levels(selector, [0.5, 0.45], 60)
     selector.add_candidates(1)
     assert set(tell_levels(selector, [0.5, 0.45, 0.6], 20)) == {2}
@@ -129,7 +134,7 @@ def test_a_candidate_that_joins_late_catches_up_on_the_same_examples() -> None:
 
 
 def test_who_may_not_be_asked_is_passed_by() -> None:
-    selector = Pairs(Racing(Problem(4, 400)))
+    selector = Pairs(Racing(Problem(4, 400, stop_when_separated=False)))
     tell_levels(selector, [0.9, 0.1, 0.8, 0.1], 120)
     available = np.array([False, True, False, True])
     assert {ask.pair.candidate for ask in selector.ask(6, allowed=available)} == {1, 3}

@@ -46,7 +46,16 @@ def test_one_by_one_it_is_algorithm_2() -> None:
     """Redone by hand: warm-up, then fit, argmax of B, and the b examples of the largest R."""
     k, n, batch, world = 12, 40, 7, correlated_world(12, 40, seed=2)
     run = WorldRun(
-        Pairs(UcbELrf(Problem(k, n), batch=batch, warm_up=0.2, members=16, eta=3.0)), world
+        Pairs(
+            UcbELrf(
+                Problem(k, n, stop_when_separated=False),
+                batch=batch,
+                warm_up=0.2,
+                members=16,
+                eta=3.0,
+            )
+        ),
+        world,
     )
     run.go(96)  # T0 = 0.2 * 480
     draws = KeyedRandom(0, "low-rank")
@@ -71,7 +80,7 @@ def test_one_by_one_it_is_algorithm_2() -> None:
 
 
 def test_the_warm_up_is_random_and_says_so() -> None:
-    selector = Pairs(UcbELrf(Problem(10, 40), batch=4, warm_up=0.1))
+    selector = Pairs(UcbELrf(Problem(10, 40, stop_when_separated=False), batch=4, warm_up=0.1))
     run = WorldRun(selector, World.with_failures((10, 40), 1)).go(60)
     reasons = [event.reason for event in run.events if isinstance(event, Ask)]
     assert set(reasons[:40]) == {"random"}
@@ -80,7 +89,7 @@ def test_the_warm_up_is_random_and_says_so() -> None:
 
 
 def test_random_pairs_go_on_until_the_warm_up_is_told() -> None:
-    selector = Pairs(UcbELrf(Problem(10, 40), batch=4, warm_up=0.1))
+    selector = Pairs(UcbELrf(Problem(10, 40, stop_when_separated=False), batch=4, warm_up=0.1))
     asks = selector.ask(70)
     assert all(ask.reason == "random" for ask in asks)
     selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks[:39]])
@@ -90,7 +99,7 @@ def test_random_pairs_go_on_until_the_warm_up_is_told() -> None:
 
 
 def test_a_fit_ends_the_batch_under_way() -> None:
-    rule = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8)
+    rule = UcbELrf(Problem(10, 40, stop_when_separated=False), batch=6, warm_up=0.1, members=8)
     selector = Pairs(rule)
     world = correlated_world(10, 40, seed=5)
     run = WorldRun(selector, world).go(40)
@@ -106,7 +115,9 @@ def test_a_fit_ends_the_batch_under_way() -> None:
 
 
 def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> None:
-    rule = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8, eta=2.0)
+    rule = UcbELrf(
+        Problem(10, 40, stop_when_separated=False), batch=6, warm_up=0.1, members=8, eta=2.0
+    )
     run = WorldRun(Pairs(rule), correlated_world(10, 40, seed=6)).go(40)
     run.tell()
     before = rule._bonus()
@@ -121,7 +132,9 @@ def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> N
 def test_a_candidate_that_never_works_draws_no_batch_after_batch() -> None:
     world = correlated_world(8, 60, seed=7)
     world.states[3] = State.VOID
-    selector = Pairs(UcbELrf(Problem(8, 60), batch=4, members=8, eta=0.5))
+    selector = Pairs(
+        UcbELrf(Problem(8, 60, stop_when_separated=False), batch=4, members=8, eta=0.5)
+    )
     WorldRun(selector, world).go(240)
     assert selector.table.n_trials[3] < 20
     assert selector.ranking()[-1] == 3
@@ -129,7 +142,8 @@ def test_a_candidate_that_never_works_draws_no_batch_after_batch() -> None:
 
 def test_a_new_candidate_is_tried_at_once() -> None:
     run = WorldRun(
-        Pairs(UcbELrf(Problem(8, 60), batch=4, members=8)), correlated_world(9, 60, seed=8)
+        Pairs(UcbELrf(Problem(8, 60, stop_when_separated=False), batch=4, members=8)),
+        correlated_world(9, 60, seed=8),
     ).go(60)
     run.grow(candidates=1)
     run.go(8)
@@ -154,7 +168,7 @@ def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
 
 
 def test_its_intervals_are_a_models_opinion() -> None:
-    selector = Pairs(UcbELrf(Problem(20, 80), batch=8, members=16))
+    selector = Pairs(UcbELrf(Problem(20, 80, stop_when_separated=False), batch=8, members=16))
     run = WorldRun(selector, correlated_world(20, 80, seed=9)).go(40)
     early = selector.estimates()
     np.testing.assert_allclose(early.upper - early.lower, 1 - early.n / 80)

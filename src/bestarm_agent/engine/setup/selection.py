@@ -43,12 +43,6 @@ class Selection:
     rule: type[Rule] | None = None  # None: that of the name in ``chosen``
     places: Places = field(default_factory=lambda: Places("the study"))
 
-    @property
-    def ends_level(self) -> bool:
-        """Return whether the run ends once the examples cannot tell the best apart."""
-        seeks_best = self.chosen.stop_when_separated and self.objective.is_plain
-        return seeks_best and self.stop.within is None
-
     def pairs(
         self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
     ) -> Pairs:
@@ -66,7 +60,6 @@ class Selection:
             stop_when_separated=chosen.stop_when_separated and self.objective.is_plain,
             within=self.stop.within,
             for_new=self.stop.for_ == "new" and self.objective.is_plain,
-            ends_level=self.ends_level,
         )
         learned = {} if history is None else {"history": history}
         try:

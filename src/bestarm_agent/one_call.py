@@ -1,0 +1,330 @@
+"""A selection in one call: of candidates that a function evaluates, or of a study file.
+
+Both functions run in an event loop of their own, in a thread of its own: so the same line works in
+a script and in a notebook, whose own loop is running already.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+import warnings
+from asyncio import AbstractEventLoop, get_running_loop
+from asyncio import run as run_loop
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from traceback import extract_tb
+from typing import Any, TypeAlias
+
+from bestarm_agent.cli.output import stderr_console
+from bestarm_agent.cli.progress import LiveTable, Silence
+from bestarm_agent.cli.run import frames, print_notices
+from bestarm_agent.config.datasets import FileRow, examples_of
+from bestarm_agent.config.functions import is_async
+from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.domain.spend import Budget, Spend, nanos
+from bestarm_agent.domain.values import Example, Json, Reply, Request
+from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
+from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
+from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.threads import DaemonThreads
+from bestarm_agent.selectors.registry import SelectorName
+from bestarm_agent.store.store import Store
+from bestarm_agent.study import Source, Study
+
+_NAME = "evaluate"  # of the provider that calls the function
+_CLOSE_SECONDS = 5.0
+
+# Called with a candidate and an example, as they were given; it may be a coroutine function. It
+# returns a score in [0, 1] or a bool, None where there is no score, or a text for the scorer.
+Evaluate: TypeAlias = Callable[[Any, Any], Any]
+
+
+def find_best(
+    evaluate: Evaluate,
+    candidates: Sequence[Any] | Mapping[str, Any],
+    examples: Sequence[Any],
+    *,
+    scorer: str | Mapping[str, Json] | None = None,
+    budget: Budget | None = None,
+    confidence: float = 0.95,
+    selector: SelectorName = "auto",
+    seed: int = 0,
+    in_flight: int = 8,
+    usd_per_call: float | None = None,
+    overrides: Mapping[str, Json] | None = None,
+    show: bool = True,
+) -> Standing:
+    """Find the best candidate by a function that evaluates one of them on one example.
+
+    Which pairs are evaluated is chosen while the scores come in, and it ends when no further call
+    would change the choice. A call that raises is left out (the intervals get wider), and a warning
+    says how many did. Ctrl-C ends it once the calls under way are done; what is known then is
+    returned.
+
+    Args:
+        evaluate: called with a candidate and an example, as they were given. It returns a score in
+            [0, 1] or a bool, None where there is no score, or, with a ``scorer``, a text. Coroutine
+            functions run in a loop of their own, others in threads.
+        candidates: what is compared, of any kind; a mapping names them.
+        examples: of any kind; with a scorer mappings, with the right answer under "target".
+        scorer: scores texts; what a study has under ``scorer``.
+        budget: the most to spend; None: until nothing is left to learn.
+        confidence: of all that is said to be shown, in (0, 1).
+        selector: the rule that chooses the pairs.
+        seed: of all randomness.
+        in_flight: calls at once.
+        usd_per_call: the most that a call costs; a budget in dollars needs it.
+        overrides: further settings of a study, by dotted key ("stop.within").
+        show: whether to show progress on a terminal, or in a notebook's cell.
+
+    Returns:
+        The standing; ``winner.index`` is the winner's place among the candidates.
+
+    Raises:
+        ConfigError: an argument is wrong, or every call failed.
+
+    Example:
+        >>> def evaluate(candidate: int, example: int) -> bool:
+        ...     return example % candidate == 0
+        >>> standing = find_best(evaluate, [2, 3, 5], range(1000))
+        >>> print(standing.winner.candidate.label, standing.established, standing.share < 0.2)
+        2 True True
+    """
+    named = list(candidates.items() if isinstance(candidates, Mapping) else _named(candidates))
+    rows, with_text = list(examples), scorer is not None
+    given = _examples(rows, with_text=with_text)
+    by_id = dict(zip((one.id for one in given), rows, strict=True))
+    provider = _Function(evaluate, [one for _, one in named], by_id, in_flight, usd_per_call)
+    provider.with_text = with_text
+    study: dict[str, Json] = {
+        "name": "find-best",
+        "candidates": [
+            {"model": f"{_NAME}/{i}", "prompt": "as-given", "label": label}
+            for i, (label, _) in enumerate(named)
+        ],
+        "prompts": [{"as-given": "as given"}],
+        "dataset": "as-given",  # is not read
+        "scorer": scorer or "recorded",
+        "selector": {"name": selector, "confidence": confidence, "seed": seed},
+        "budget": {} if budget is None else _caps(budget),
+        "limits": {"in_flight": in_flight},
+    }
+    opening = Study.open(
+        study,
+        overrides=overrides,
+        examples=given,
+        store=Store.in_memory(),
+        providers={_NAME: provider},
+    )
+    standing = _run(opening, None, show=show)
+    _report_failures(provider, standing)
+    return standing
+
+
+def select(
+    source: Source,
+    *,
+    budget: Budget | None = None,
+    overrides: Mapping[str, Json] | None = None,
+    show: bool = True,
+) -> Standing:
+    """Run a study as the command ``select`` does, without its report.
+
+    In a script and in a notebook. Ctrl-C ends it once the calls under way are done.
+
+    Args:
+        source: path of a study file, or what one holds.
+        budget: the most to spend, within the study's own budget.
+        overrides: values that replace the study's, by dotted key ("selector.seed").
+        show: whether to show progress on a terminal, or in a notebook's cell.
+
+    Raises:
+        ConfigError: the study is wrong; nothing was written.
+        StoreError: the store cannot be used.
+    """
+    return _run(Study.open(source, overrides=overrides), budget, show=show)
+
+
+class _Function(Provider[ProviderOptions]):
+    """Answers by calling ``evaluate``; the model is a candidate's number, the id an example's."""
+
+    def __init__(
+        self,
+        evaluate: Evaluate,
+        candidates: Sequence[Any],
+        examples: Mapping[str, Any],
+        in_flight: int,
+        usd_per_call: float | None,
+    ) -> None:
+        super().__init__(_NAME, ProviderOptions(), Path())
+        self.failed = 0  # calls without a score that were to have one
+        self.first_error: Exception | None = None
+        self.with_text = False  # whether it returns texts for a scorer
+        self._evaluate, self._candidates, self._examples = evaluate, candidates, examples
+        self._in_flight = in_flight
+        self._usd = usd_per_call
+
+    async def start(self) -> None:
+        """Get threads ready."""
+        self._threads = DaemonThreads(self._in_flight)
+
+    async def close(self) -> None:
+        """Wait some seconds for calls that hang."""
+        await self._threads.close(_CLOSE_SECONDS)
+
+    def capabilities(self, model: str) -> Capabilities:
+        """Return that a reply depends on the example; prices only if the user gave one."""
+        return Capabilities(
+            params=frozenset(),
+            price_source=None if self._usd is None else "usd_per_call",
+            in_flight=self._in_flight,
+            queued=True,
+            by_example=True,
+            counted=False,
+        )
+
+    def bound(self, request: Request) -> Spend:
+        """Return one call, at the price that the user gave."""
+        return Spend(calls=1, usd_nanos=nanos(self._usd or 0))
+
+    async def generate(self, request: Request) -> Reply:
+        """Call the function; raise ProviderError where it returned nothing that can be scored."""
+        began = time.monotonic()
+        call = partial(
+            self._evaluate,
+            self._candidates[int(request.model)],
+            self._examples[request.example],
+        )
+        try:
+            found = await (call() if is_async(self._evaluate) else self._threads.run(call, _NAME))
+            if inspect.isawaitable(found):
+                found = await found
+            text, score = (found, None) if self.with_text else ("", _score(found))
+            if self.with_text and not isinstance(text, str | None):
+                raise ConfigError(f"with a scorer it must return a text, got {found!r:.60}")
+        except CandidateError as error:
+            raise failure(FailureKind.GAVE_UP, str(error)) from error
+        except Exception as error:
+            self.failed += 1
+            self.first_error = self.first_error or error
+            raise failure(FailureKind.INTERNAL, _said(error)) from error
+        if text is None or found is None:
+            raise failure(FailureKind.INTERNAL, "the function returned None: there is no score")
+        usd = None if self._usd is None else nanos(self._usd)
+        seconds = time.monotonic() - began
+        return Reply(text, score=score, seconds=seconds, usd_nanos=usd, recorded=score is not None)
+
+
+def _run(
+    opening: AbstractAsyncContextManager[Study], budget: Budget | None, *, show: bool
+) -> Standing:
+    """Run a study in a thread; the first Ctrl-C lets it end in order, the second raises."""
+    done: Future[Standing] = Future()
+    running: list[tuple[AbstractEventLoop, Study]] = []
+
+    async def run() -> Standing:
+        console = stderr_console()
+        progress = LiveTable(console) if show and console.is_terminal else Silence()
+        async with opening as study:
+            running.append((get_running_loop(), study))
+            if show:
+                print_notices(console, study.notices)
+            with progress:
+                async with frames(study, progress):
+                    return await study.run(budget)
+
+    def main() -> None:
+        try:
+            done.set_result(run_loop(run()))
+        except BaseException as error:  # goes on in the caller's thread
+            done.set_exception(error)
+
+    Thread(target=copy_context().run, args=(main,), name="bestarm-agent", daemon=True).start()
+    try:
+        return done.result()
+    except KeyboardInterrupt:
+        if not running:
+            raise
+        loop, study = running[0]
+        loop.call_soon_threadsafe(study.stop)
+        return done.result()
+
+
+def _report_failures(provider: _Function, standing: Standing) -> None:
+    """Warn of calls that raised; raise ConfigError if no call has a score."""
+    first = provider.first_error
+    said = f"; the first: {_said(first)}" if first is not None else ""
+    if standing.end == End.FAILURES and not any(row.n for row in standing.rows):
+        missing = standing.asked - provider.failed
+        raise ConfigError(
+            f"no call of the function could be scored: {provider.failed:,} raised, {missing:,} "
+            f"returned None{said}"
+        ) from first
+    if provider.failed:
+        calls = f"{counted(provider.failed, 'call')} of {standing.asked:,}"
+        warnings.warn(f"{calls} raised and are left out{said}", RuntimeWarning, stacklevel=3)
+
+
+def _score(found: object) -> float | None:
+    """Return a score, None where there is none; raise ConfigError for anything else."""
+    if found is None:
+        return None
+    if isinstance(found, str):
+        raise ConfigError(f"it returned the text {found!r:.60}; name a scorer: scorer='exact'")
+    score = float(found)  # type: ignore[arg-type] # its TypeError says what it is
+    if not 0.0 <= score <= 1.0:  # NaN is none either
+        raise ConfigError(f"a score must be in [0, 1], or None where there is none, got {score}")
+    return score
+
+
+def _said(error: Exception) -> str:
+    """Return an error in a line, with its place in the user's code."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    place = extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+
+
+def _named(candidates: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Name candidates: by their entry "label", or by all that they are."""
+    found = []
+    for one in candidates:
+        name = getattr(one, "__name__", str(one))
+        if isinstance(one, Mapping):
+            name = one.get("label") or " ".join(f"{key}={value}" for key, value in one.items())
+        elif isinstance(one, list | tuple):
+            name = " ".join(map(str, one))
+        found.append((str(name), one))
+    return found
+
+
+def _examples(rows: Sequence[Any], *, with_text: bool) -> tuple[Example, ...]:
+    """Return the examples as scorers see them: they see them where the function returns texts."""
+    if not rows:
+        raise ConfigError("there are no examples; give at least one")
+    if not with_text:
+        return tuple(Example(str(i), {}) for i in range(len(rows)))
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise ConfigError("with a scorer, an example is a mapping; its answer is under 'target'")
+    target = "target" if any("target" in row for row in rows) else None
+    placed = (FileRow(f"examples[{i}]", dict(row)) for i, row in enumerate(rows))
+    return examples_of(placed, DatasetSpec(path="given", target=target), "`examples`")
+
+
+def _caps(budget: Budget) -> dict[str, Json]:
+    """Return a budget as a study has it."""
+    usd, seconds = budget.usd_nanos, budget.seconds
+    return {
+        "usd": None if usd is None else usd / 1e9,
+        "pulls": budget.pulls,
+        "calls": budget.calls,
+        "minutes": None if seconds is None else seconds / 60,
+    }

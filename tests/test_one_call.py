@@ -1,0 +1,200 @@
+"""A selection in one call: of candidates that a function evaluates, or of a study file."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from bestarm_agent import Budget, CandidateError, ConfigError, find_best, select
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.selectors import Problem, State, Tell, make_selector
+from bestarm_agent.selectors.registry import SELECTORS, SelectorName
+from tests.support.studies import write_study
+
+RIGHT = np.random.default_rng(1).random((3, 300)) < [[0.9], [0.6], [0.5]]
+QUESTIONS = [{"id": f"q{i}", "target": str(i), "sum": f"{i} + 0"} for i in range(60)]
+LOUD, TERSE = "loud", "terse"
+
+
+def right(candidate: int, example: int) -> bool:
+    return bool(RIGHT[candidate, example])
+
+
+async def right_later(candidate: int, example: int) -> float:
+    await asyncio.sleep(0)
+    return float(RIGHT[candidate, example])
+
+
+def answer(candidate: str, example: dict[str, str]) -> str:
+    return example["target"] if candidate == TERSE else f"It is {example['target']}!"
+
+
+def checked(standing: Standing) -> Standing:
+    assert standing.winner is not None
+    assert standing.established
+    return standing
+
+
+@pytest.mark.parametrize("evaluate", [right, right_later, lambda c, e: right_later(c, e)])
+def test_a_function_is_enough(evaluate: Callable[..., Any]) -> None:
+    standing = checked(find_best(evaluate, [0, 1, 2], range(300), seed=1))
+    assert standing.winner is not None
+    assert (standing.winner.index, standing.winner.candidate.label) == (0, "0")
+    assert standing.share < 0.6
+    assert standing.new_examples is not None
+
+
+def test_where_a_loop_is_running_already() -> None:
+    async def cell() -> Standing:
+        return find_best(right, [0, 1, 2], range(300), seed=1)
+
+    elsewhere = find_best(right, [0, 1, 2], range(300), seed=1)
+    assert checked(asyncio.run(cell())).asked == elsewhere.asked
+
+
+@pytest.mark.parametrize(
+    ("candidates", "labels"),
+    [
+        (["a", "b"], ["a", "b"]),
+        ({"x": 1, "y": 2}, ["x", "y"]),
+        ([{"label": "one"}, {"model": "m", "t": 0.5}], ["one", "model=m t=0.5"]),
+        ([right, answer], ["right", "answer"]),
+        ([("m", 0.5), ("m", 1)], ["m 0.5", "m 1"]),
+    ],
+)
+def test_candidates_are_named_by_what_they_are(
+    candidates: list[object] | dict[str, object], labels: list[str]
+) -> None:
+    given = list(candidates.values() if isinstance(candidates, dict) else candidates)
+    standing = find_best(lambda c, _: given.index(c), candidates, range(40))
+    rows = sorted(standing.rows, key=lambda row: row.index)
+    assert [row.candidate.label for row in rows] == labels
+    assert standing.rows[0].index == 1
+
+
+def test_texts_are_scored_as_in_a_study() -> None:
+    standing = checked(find_best(answer, [LOUD, TERSE], QUESTIONS, scorer="exact"))
+    assert standing.rows[0].candidate.label == TERSE
+    level = find_best(answer, [LOUD, TERSE], QUESTIONS, scorer={"name": "contains"})
+    assert [row.total / row.n for row in level.rows] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("budget", "asked"),
+    [(Budget(pulls=20), 20), (Budget(usd=0.5), 50), (Budget(usd_nanos=300_000_000), 30)],
+)
+def test_a_budget_is_kept(budget: Budget, asked: int) -> None:
+    level = (np.random.default_rng(3).random((3, 300)) < 0.5).astype(float)
+    standing = find_best(
+        lambda c, e: level[c, e], [0, 1, 2], range(300), budget=budget, usd_per_call=0.01
+    )
+    assert (standing.end, standing.asked) == ("budget", asked)
+
+
+def test_at_most_so_many_threads_are_in_flight() -> None:
+    now, most, calls, lock = 0, 0, 0, threading.Lock()
+    together = threading.Barrier(3)
+
+    def evaluate(candidate: int, example: int) -> bool:
+        nonlocal now, most, calls
+        with lock:
+            now, calls = now + 1, calls + 1
+            most, is_early = max(most, now), calls <= 3
+        if is_early:
+            together.wait(5)
+        with lock:
+            now -= 1
+        return right(candidate, example)
+
+    find_best(evaluate, [0, 1, 2], range(300), in_flight=3)
+    assert most == 3
+
+
+def test_a_call_that_raises_is_left_out_and_said() -> None:
+    def fails_at_times(candidate: int, example: int) -> bool | None:
+        if example % 10 == 0:
+            raise KeyError(example)
+        return None if example % 10 == 1 else right(candidate, example)
+
+    said = r"calls of \d+ raised .* KeyError: \d+ \(test_one_call"
+    with pytest.warns(RuntimeWarning, match=said):
+        standing = find_best(fails_at_times, [0, 1, 2], range(300))
+    assert standing.rows[0].index == 0
+    assert sum(row.void for row in standing.rows) > 10
+    assert not any(row.failed for row in standing.rows)
+
+
+def test_a_candidate_that_gives_up_has_failed() -> None:
+    def gives_up(candidate: int, example: int) -> bool:
+        if candidate:
+            raise CandidateError("too hard")
+        return right(candidate, example)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        standing = checked(find_best(gives_up, [0, 1], range(300)))
+    assert standing.rows[1].failed == standing.rows[1].n > 0
+
+
+def fails(_candidate: object, _example: object) -> float:
+    raise ZeroDivisionError("oh")
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "changes", "said"),
+    [
+        (fails, {}, r"0 returned None; the first: ZeroDivisionError: oh \(test_one_call.py, line"),
+        (lambda _c, _e: 1.5, {}, r"a score must be in \[0, 1\], or None .* got 1.5"),
+        (lambda _c, _e: "text", {}, r"it returned the text 'text'; name a scorer"),
+        (lambda _c, _e: None, {}, r"0 raised, \d+ returned None$"),
+        (lambda _c, _e: 1, {"scorer": "exact"}, "with a scorer it must return a text, got 1"),
+        (answer, {"scorer": "exact", "examples": [1]}, "an example is a mapping"),
+        (answer, {"scorer": "exakt"}, "did you mean `exact`"),
+        (right, {"examples": []}, "there are no examples"),
+        (right, {"candidates": [1]}, "there is only one candidate"),
+        (right, {"candidates": [1, 1]}, "is the second candidate called"),
+        (right, {"confidence": 2.0}, "confidence"),
+        (right, {"selector": "ucb_e"}, "did you mean `ucb-e`"),
+        (right, {"budget": Budget(usd=1)}, "usd_per_call"),
+        (right, {"in_flight": 0}, "in_flight"),
+        (right, {"overrides": {"stop.within": 3}}, "within"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    evaluate: Callable[..., Any], changes: dict[str, Any], said: str
+) -> None:
+    given = {"candidates": [0, 1, 2], "examples": QUESTIONS, **changes}
+    with pytest.raises(ConfigError, match=said):
+        find_best(evaluate, **given)
+
+
+def test_a_study_file(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    standing = select(path, budget=Budget(pulls=30), overrides={"selector.seed": 4}, show=False)
+    assert standing.asked == 30
+    assert standing.winner is not None
+    assert list(tmp_path.rglob("runs.sqlite"))
+    with pytest.raises(ConfigError, match=r"missing\.yaml"):
+        select(tmp_path / "missing.yaml")
+
+
+def test_the_names_of_rules_are_those_that_exist() -> None:
+    assert set(get_args(SelectorName)) == set(SELECTORS.built_in)
+
+
+@pytest.mark.parametrize("asked", [{}, {"stop_when_separated": False}])
+def test_asking_and_telling_stops_as_a_run_does(asked: dict[str, Any]) -> None:
+    selector = make_selector("auto", Problem(n_candidates=3, n_examples=300, seed=1, **asked))
+    n = 0
+    while asks := selector.ask(4):
+        n += len(asks)
+        selector.tell([Tell(ask.seq, State.DONE, float(RIGHT[ask.pair])) for ask in asks])
+    assert selector.best().best == 0
+    assert n == RIGHT.size if asked else n < 0.3 * RIGHT.size
