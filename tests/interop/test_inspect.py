@@ -218,8 +218,7 @@ def test_epochs_are_repeats_of_a_pair_whose_score_is_their_mean(
         assert sorted((s.id, s.epoch) for s in log.samples) == sorted(
             (id, epoch) for id in order for epoch in (1, 2)
         )
-    assert race.lanes is not None
-    told = race.lanes.record.state.told["score"].tolist()
+    told = race.record.state.told["score"].tolist()
     assert set(told) == {0.0, 0.5, 1.0}
 
 

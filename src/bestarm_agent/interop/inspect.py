@@ -2,40 +2,66 @@
 
 Inspect's protocol for early stopping cannot reorder samples: a sample that has its slot can run,
 wait or be skipped. So the order is Inspect's own, shuffled once and the same for all candidates,
-and the selection rule decides how far along it each candidate gets (``inspect_race``). Inspect
-begins a second epoch after all samples of the first; only where every sample and epoch has a slot
-can a pair's epochs run together.
+and the selection rule decides how far along it each candidate gets. Inspect begins a second epoch
+after all samples of the first; only where every sample and epoch has a slot can a pair's epochs
+run together.
 
-A ``Race`` has a ``RacedTask`` for each candidate, which is the early stopping of one task with one
-model. Hooks pass on errors and retries, which that protocol leaves out.
+A ``Race`` has a ``RacedTask`` for each candidate: the early stopping of one task with one model.
+Each of its samples, known by its place in the common order, is in one of five states::
+
+                  the rule asks
+    OUTSIDE ------------------------> ASKED <----------+
+       |                                |              |
+       | it takes a slot                | a slot       | it is tried again
+       v          the rule asks         v              |
+    WAITING -----------------------> RUNNING ----------+
+                                        |
+                                        | its outcome
+                                        v
+                                      TOLD
+
+A sample that waits holds one of its task's slots; with few slots, one that the rule has asked for
+may still stand behind others. The end of the race lets those that wait go without running. An
+outcome ends every state: Inspect may reuse that of a sample that nobody asked for. Hooks pass on
+errors and retries, which the protocol leaves out.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from itertools import product
+from operator import itemgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from bestarm_agent._version import __version__
-from bestarm_agent.domain.events import Started
-from bestarm_agent.domain.spend import Spend, nanos
+from bestarm_agent.domain.events import (
+    Asked,
+    BudgetSet,
+    CandidatesAdded,
+    ExamplesAdded,
+    Started,
+    Told,
+)
+from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.domain.values import Candidate, Failure, Outcome, PromptTemplate, Score
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.record import RunRecord
+from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in
-from bestarm_agent.interop.inspect_race import Lanes
 from bestarm_agent.report.words import first_line, shortened
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.selectors.types import Problem
-from bestarm_agent.store.run_state import RunState
+from bestarm_agent.selectors.types import Ask, Pair, Problem
 
 if TYPE_CHECKING:
     from anyio import Event
@@ -85,27 +111,24 @@ def void(message: str, spend: Spend = Spend(pulls=1)) -> Outcome:  # noqa: B008 
     return Outcome(failure=Failure(FailureKind.INTERNAL, Blame.HARNESS, message), spend=spend)
 
 
-def spend_of(sample: EvalSample) -> Spend:
-    """Return a sample's tokens, and its dollars where Inspect knows the prices of all models."""
-    used = usage_in([usage.model_dump() for usage in sample.model_usage.values()])
-    tokens = used["input_tokens"] + used["output_tokens"]
-    return Spend(pulls=1, tokens=tokens, usd_nanos=nanos(used["usd"] or 0))
-
-
 def reduce_epochs(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the outcome of a pair: the mean of its epochs, or void if one of them is."""
     spend = replace(sum((one.spend for one in outcomes), Spend()), pulls=1)
-    for one in outcomes:
-        if one.score is None:
-            return replace(one, spend=spend)
-    mean = fmean(one.score.value for one in outcomes if one.score is not None)
-    return replace(outcomes[0], score=Score(mean), spend=spend)
+    scores = [one.score.value for one in outcomes if one.score is not None]
+    if len(scores) < len(outcomes):
+        return replace(next(one for one in outcomes if one.score is None), spend=spend)
+    return replace(outcomes[0], score=Score(fmean(scores)), spend=spend)
+
+
+def likeness(spec: EvalSpec) -> tuple[object, ...]:
+    """Return what the logs of one candidate have in common."""
+    return (spec.task, spec.model, spec.task_args, spec.solver, spec.solver_args)
 
 
 async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSample]:
     """Yield the scored samples that logs of the same task and model hold, the oldest log first.
 
-    Raises ConfigError if a log has other samples, or the same in another order.
+    Raises ConfigError if a log has other samples, the same in another order, or no times.
     """
     from inspect_ai.log import list_eval_logs_async, read_eval_log_async
 
@@ -123,47 +146,49 @@ async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSamp
             )
         for sample in log.samples or ():
             if sample.error is None and sample.scores:
+                if sample.started_at is None or sample.completed_at is None:
+                    raise ConfigError(
+                        f"{info.name} does not say when samples began and ended; write it again "
+                        "with a current version of inspect-ai"
+                    )
                 yield sample
 
 
-def lifetime(sample: EvalSample) -> tuple[datetime, datetime]:
-    """Return when a sample began and ended; raises ConfigError if its log does not say."""
-    if sample.started_at is None or sample.completed_at is None:
-        raise ConfigError(
-            "its log does not say when samples began and ended; write it again with a current "
-            "version of inspect-ai"
-        )
-    return datetime.fromisoformat(sample.started_at), datetime.fromisoformat(sample.completed_at)
-
-
-def likeness(spec: EvalSpec) -> tuple[object, ...]:
-    """Return what the logs of one candidate have in common."""
-    return (spec.task, spec.model, spec.task_args, spec.solver, spec.solver_args)
-
-
 class RacedTask:
-    """One candidate's early stopping, as Inspect's protocol has it; made by ``Race.task``."""
+    """One candidate's early stopping, as Inspect's protocol has it; made by ``Race.task``.
+
+    Its samples' places are in a set for each state.
+    """
 
     def __init__(self, race: Race, row: int, label: str) -> None:
-        self.label, self.is_started = label, False
-        self._race, self._row = race, row
-        self._lanes: Lanes
-        self._places: dict[str, int] = {}  # of samples, in the common order
+        self.row, self.label = row, label
+        self.outside: set[int] = set()
+        self.asked: set[int] = set()
+        self.waiting: set[int] = set()
+        self.running: set[int] = set()
+        self.told: set[int] = set()
+        self.is_started = False
+        self.has_begun = self.is_over = False  # a sample of it has come; it will run none any more
+        self.is_lost = False  # over before the race was
+        self._race = race
+        self._free_slots = 0  # given back, and not taken again yet
+        self._places: dict[str, int] = {}  # of samples, by id
         self._fails_on_error = True
         self._epochs = 1
-        self._waiting: dict[int, list[Event]] = defaultdict(list)  # by place, one for each epoch
-        self._outcomes: dict[int, dict[int, Outcome]] = defaultdict(dict)  # of a place, by epoch
+        # of a place: how to let its epochs go that have a slot, and outcomes by epoch
+        self._arrived: dict[int, list[Event]] = defaultdict(list)
+        self._outcomes: dict[int, dict[int, Outcome]] = defaultdict(dict)
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
         """Join the race; raises ConfigError if the task cannot be raced."""
         ids = [str(sample.id) for sample in samples]
-        self._lanes = self._race.join(self, task, ids, epochs)
+        self._race.join(self, task, ids, epochs)
         config = task.config
         self._fails_on_error = config.fail_on_error is not False and not (
             config.continue_on_fail or config.score_on_error
         )
         self._places = {name: place for place, name in enumerate(ids)}
-        self._epochs, self.is_started = epochs, True
+        self.outside, self._epochs, self.is_started = set(range(len(ids))), epochs, True
         RACED[task.eval_id] = self
         if self._race.resume is not None:
             await self._remember(self._race.resume, task)
@@ -181,14 +206,14 @@ class RacedTask:
         try:
             with move_on_after(_START_SECONDS):
                 await go.wait()
-            self._lanes.start_without_the_missing(void("the task did not begin in time"))
+            self._race.start_without_the_missing()
             await go.wait()
         except get_cancelled_exc_class():
-            self._lanes.leave(self._row, void("the task was cancelled"))
+            self.leave("the task was cancelled")
             raise
-        if self._lanes.is_running(self._row, place):
+        if place in self.running:
             return None
-        return EarlyStop(id=id, epoch=epoch, reason=f"the race has ended: {self._lanes.end}")
+        return EarlyStop(id=id, epoch=epoch, reason=f"the race has ended: {self._race.end}")
 
     async def complete_sample(
         self, id: str | int, epoch: int, scores: dict[str, SampleScore]
@@ -200,7 +225,7 @@ class RacedTask:
 
     async def complete_task(self) -> dict[str, Any]:
         """Leave the race; return what Inspect's log says of it; raises ConfigError if it failed."""
-        self._lanes.leave(self._row, void("the sample was cancelled before it ran"))
+        self.leave("the sample was cancelled before it ran")
         if self._race.failure is not None:
             raise self._race.failure
         return {"candidate": self.label, "verdict": self._race.verdict()}
@@ -209,30 +234,78 @@ class RacedTask:
         """Note the score of a sample; one with an error is void."""
         self._note(str(sample.id), sample.epoch, self._outcome_of(sample))
         if sample.error is not None and self._fails_on_error:
-            self._lanes.leave(self._row, void("its task failed"))
+            self.leave("its task failed")
 
     def sample_put_back(self, id: str | int) -> None:
         """Note that Inspect tries a sample again, behind those that wait."""
         if self._epochs == 1:  # else its slot is not needed by others
-            self._lanes.put_back(self._row, self._places[str(id)])
+            self.move(self._places[str(id)], self.asked)
+            self._free_slots += 1
+            self._race.go_on()
+
+    def leave(self, why: str) -> None:
+        """Note that the task is over; what it was asked and never ran becomes void."""
+        self.is_lost = self.is_lost or (self._race.end is None and not self.is_over)
+        self.is_over = self.has_begun = True
+        self.let_go()
+        for place in sorted(self.asked | self.running):
+            self._race.record_outcome(self, place, void(why))
+        self._race.go_on()
+
+    def move(self, place: int, to: set[int]) -> None:
+        """Bring a sample into another state; if it waited, let it go."""
+        self._free_slots += place in self.running and to is self.told
+        for places in (self.outside, self.asked, self.waiting, self.running, self.told):
+            places.discard(place)
+        to.add(place)
+        for go in self._arrived.pop(place, ()):
+            go.set()
+
+    def ask(self, place: int) -> None:
+        """Let a sample run, at once if it has a slot."""
+        self.move(place, self.running if place in self.waiting else self.asked)
+
+    def let_go(self) -> None:
+        """Let the samples that wait go, without running them."""
+        for place in [*self.waiting]:
+            self.move(place, self.outside)
+
+    @property
+    def coming(self) -> int:
+        """Number of samples that are about to take a slot."""
+        return min(self._free_slots, len(self.outside) + len(self.asked))
+
+    @property
+    def can_run(self) -> bool:
+        """Return whether a sample that is asked for now would run soon."""
+        if self.is_over or len(self.running) >= self._race.at_once:
+            return False
+        return bool(self.waiting) or self.coming > len(self.asked)
 
     def _arrive(self, place: int, go: Event) -> None:
         """Note that one of a pair's epochs has a slot; the pair has, once all of them do."""
-        if self._lanes.is_running(self._row, place):  # an epoch that is tried again
+        if place in self.running:  # an epoch that is tried again
             go.set()
             return
-        self._waiting[place].append(go)
-        if len(self._waiting[place]) == self._epochs - len(self._outcomes[place]):
-            every = self._waiting.pop(place)
-            self._lanes.arrive(self._row, place, lambda: _set(every))
+        self._arrived[place].append(go)
+        if len(self._arrived[place]) < self._epochs - len(self._outcomes[place]):
+            return
+        self.has_begun, self._free_slots = True, max(0, self._free_slots - 1)
+        if place in self.asked:
+            self.move(place, self.running)
+        else:
+            self.outside.discard(place)
+            self.waiting.add(place)
+        self._race.go_on()
 
     def _note(self, id: str, epoch: int, outcome: Outcome) -> None:
-        """Tell a pair's outcome once all its epochs have theirs."""
+        """Tell a pair's outcome once all its epochs have theirs; only the first counts."""
         place = self._places[id]
         known = self._outcomes[place]
         known.setdefault(epoch, outcome)
         if len(known) == self._epochs:
-            self._lanes.tell(self._row, place, reduce_epochs([*known.values()]))
+            self._race.record_outcome(self, place, reduce_epochs([*known.values()]))
+            self._race.go_on()
 
     async def _remember(self, folder: str, spec: EvalSpec) -> None:
         """Hand over what earlier logs hold; epochs that they lack run."""
@@ -242,21 +315,27 @@ class RacedTask:
                 if sample.epoch <= self._epochs:
                     place = self._places[str(sample.id)]
                     self._outcomes[place][sample.epoch] = self._outcome_of(sample)
-                    times[place] += lifetime(sample)
+                    ends = sample.started_at, sample.completed_at
+                    times[place] += map(datetime.fromisoformat, ends)
         except ConfigError as error:
             raise self._race.fail(f"{self.label!r} cannot go on: {error}") from None
         for place, known in self._outcomes.items():
             if len(known) == self._epochs:
                 outcome, when = reduce_epochs([*known.values()]), times[place]
-                self._lanes.remember(self._row, place, outcome, min(when), max(when))
+                self._race.earlier += [
+                    (min(when), self, place, None),
+                    (max(when), self, place, outcome),
+                ]
 
     def _outcome_of(self, sample: EvalSample) -> Outcome:
+        """Return an outcome with its tokens, and dollars where all prices are known to Inspect."""
+        used = usage_in([usage.model_dump() for usage in sample.model_usage.values()])
+        tokens = used["input_tokens"] + used["output_tokens"]
+        spend = Spend(pulls=1, tokens=tokens, usd_nanos=nanos(used["usd"] or 0))
         if sample.error is not None or not sample.scores:
-            message = "no score" if sample.error is None else sample.error.message
-            return void(message, spend_of(sample))
+            return void("no score" if sample.error is None else sample.error.message, spend)
         values = scores_in({name: one.model_dump() for name, one in sample.scores.items()})
-        seconds = sample.working_time or sample.total_time or 0.0
-        return self._outcome(values, spend_of(sample), seconds)
+        return self._outcome(values, spend, sample.working_time or sample.total_time or 0.0)
 
     def _outcome(self, values: Mapping[str, float], spend: Spend, seconds: float = 0.0) -> Outcome:
         metric = self._race.metric
@@ -270,11 +349,6 @@ class RacedTask:
             self._race.fail(f"{self.label!r} has {known}; name a metric with scores in [0, 1]")
             return void("no such score", spend)
         return Outcome(Score(score), spend=spend, seconds=seconds)
-
-
-def _set(events: Iterable[Event]) -> None:
-    for event in events:
-        event.set()
 
 
 class Race:
@@ -291,9 +365,16 @@ class Race:
             rule, and do not run again.
         params: the rule's own parameters.
 
+    Attributes:
+        end: why nothing more is asked, as in ``Stopped``; None while the race goes on.
+        record: what the race amounts to, as that of a run, once a task has begun.
+
     Raises:
         ConfigError: inspect-ai is not installed.
     """
+
+    record: RunRecord
+    _rule: Pairs
 
     def __init__(
         self,
@@ -310,11 +391,14 @@ class Race:
         self._selector, self._budget, self._params = selector, budget, params
         self.metric, self.resume = metric, resume
         self._confidence, self._seed = confidence, seed
-        self._at_once = _SAMPLES_AT_ONCE
+        self.at_once = _SAMPLES_AT_ONCE  # the most samples of a task that run
         self._tasks: list[RacedTask] = []
-        self._ids: list[str] = []  # of the samples, in their order
+        self._ids: list[str] = []  # of the samples, in their order, once the race has begun
         self._raced: list[tuple[object, ...]] = []  # what is known of the tasks in their logs
-        self.lanes: Lanes | None = None
+        self._seqs: dict[Pair, int] = {}
+        # when, candidate and place of an earlier race's asks (None) and outcomes
+        self.earlier: list[tuple[datetime, RacedTask, int, Outcome | None]] = []
+        self.end: str | None = None
         self.failure: ConfigError | None = None
         self._began = 0.0
 
@@ -359,61 +443,47 @@ class Race:
             racing.append(task_with(copy(task), early_stopping=stopping, **chosen))
         usual = {"sample_shuffle": self._seed + 1, "fail_on_error": False, "log_buffer": 1}
         usual["max_tasks"] = len(self._tasks)
-        logs = inspect_eval(racing, **{**usual, **options, **self._slots(racing, options)})
+        given = options.get("epochs") or 0
+        epochs = max(getattr(given, "epochs", given) or task.epochs or 1 for task in racing)
+        if epochs > 1:  # a slot for each sample and epoch
+            self.at_once = options.pop("max_samples", None) or _SAMPLES_AT_ONCE
+            usual["max_samples"] = epochs * max(len(task.dataset) for task in racing)
+        logs = inspect_eval(racing, **{**usual, **options})
         if self.failure is not None:
             raise self.failure
         return list(logs)
 
-    def _slots(self, tasks: Sequence[Task], options: Mapping[str, Any]) -> dict[str, int]:
-        """Return a slot for each sample and epoch, if there are several epochs."""
-        given = options.get("epochs") or 0
-        epochs = max(getattr(given, "epochs", given) or task.epochs or 1 for task in tasks)
-        if epochs == 1:
-            return {}
-        self._at_once = options.get("max_samples") or _SAMPLES_AT_ONCE
-        return {"max_samples": epochs * max(len(task.dataset) for task in tasks)}
-
     def standing(self) -> Standing:
         """Return the standing, as of a study; raises ConfigError before any task has begun."""
-        if self.lanes is None:
+        if not self._ids:
             raise ConfigError("the race has not begun: give its tasks to inspect_ai.eval first")
-        return self.lanes.standing(time.monotonic() - self._began)
+        state, unseen = self.record.state, self._rule.table.n_unseen
+        lost = [task.label for task in self._tasks if task.is_lost and unseen[task.row]]
+        return build_standing(
+            state,
+            self._rule,
+            state.name,
+            spent=state.spend,
+            seconds=time.monotonic() - self._began,
+            broken=dict.fromkeys(lost, "its task ended before the race did"),
+            in_flight=sum(len(task.running) for task in self._tasks),
+        )
 
     def verdict(self) -> str:
         """Say in words who leads and how sure that is, or why no sample has a score.
 
         Raises ConfigError as ``standing`` does.
         """
-        standing = self.standing()
-        if standing.winner is None:
-            return "; ".join([first_line(standing), *self._why_void()])
-        return first_line(standing)
-
-    def _why_void(self) -> list[str]:
-        state = RunState() if self.lanes is None else self.lanes.record.state
+        standing, state = self.standing(), self.record.state
+        if standing.winner is not None:
+            return first_line(standing)
         numbers = state.told["failure"][state.failed()].tolist()
         messages = Counter(state.failures[number].message for number in numbers)
-        return [f"{count} void: {shortened(said, 200)}" for said, count in messages.most_common(1)]
+        void = [f"{count} void: {shortened(said, 200)}" for said, count in messages.most_common(1)]
+        return "; ".join([first_line(standing), *void])
 
-    def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> Lanes:
-        """Check a task that starts, and return its lanes; raises ConfigError."""
-        self._check(task, spec, ids, epochs)
-        if self.lanes is None:
-            self.lanes, self._ids = self._begin(spec, ids, epochs), ids
-            self._began = time.monotonic()
-        return self.lanes
-
-    def fail(self, problem: str) -> ConfigError:
-        """End the race, and return its error, which each task of it raises once.
-
-        Inspect renders every error with its traceback, which takes about a second each.
-        """
-        self.failure = self.failure or ConfigError(problem)
-        if self.lanes is not None:
-            self.lanes.stop("error")
-        return self.failure
-
-    def _check(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
+    def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
+        """Check a task that starts, and begin with the first; raises ConfigError."""
         config, count = spec.config, len(self._tasks)
         together = min(config.max_tasks or 1, TASKS_OF_RUN.get(spec.run_id, count))
         problems = {
@@ -443,10 +513,13 @@ class Race:
             if applies:
                 raise self.fail(f"{task.label!r} cannot be raced: {problem}")
         self._raced.append(likeness(spec))
+        if not self._ids:
+            self._begin(spec, ids, epochs)
 
-    def _begin(self, spec: EvalSpec, ids: list[str], epochs: int) -> Lanes:
+    def _begin(self, spec: EvalSpec, ids: list[str], epochs: int) -> None:
+        """Make the rule, and write what a run's log begins with."""
         budget = None if self._budget is None else self._budget // epochs
-        at_once = None if epochs == 1 else max(1, self._at_once // epochs)
+        self.at_once = len(ids) if epochs == 1 else max(1, self.at_once // epochs)
         problem = Problem(
             n_candidates=len(self._tasks),
             n_examples=len(ids),
@@ -454,13 +527,117 @@ class Race:
             confidence=self._confidence,
             budget=budget,
         )
+        try:
+            rule = make_selector(self._selector, problem, **self._params)
+        except ValueError as error:
+            raise self.fail(str(error)) from None
+        if not rule.rule.common_examples:
+            raise self.fail(f"rule {rule.name!r} does not take common examples in one order")
+        order = rule.rule.order.examples
+        self._order: list[int] = order.tolist()  # place -> example
+        self._place_of: list[int] = order.argsort().tolist()  # example -> place
         candidates = [
             Candidate("inspect", task.label, PromptTemplate(spec.task, text=""), label=task.label)
             for task in self._tasks
         ]
-        try:
-            rule = make_selector(self._selector, problem, **self._params)
-            started = Started(spec.task, spec.created, __version__, {}, ".")
-            return Lanes(started, rule, candidates, ids, at_once)
-        except ValueError as error:
-            raise self.fail(str(error)) from None
+        by_example = tuple(ids[place] for place in self._place_of)
+        self._ids, self._rule, self._began = ids, rule, time.monotonic()
+        self.record = RunRecord(lambda *_: rule)
+        for event in (
+            Started(spec.task, spec.created, __version__, {}, "."),
+            CandidatesAdded(tuple(candidates)),
+            ExamplesAdded(by_example, by_example),
+            BudgetSet(Budget(pulls=budget)),
+        ):
+            self.record.record(event)
+
+    def fail(self, problem: str) -> ConfigError:
+        """End the race, and return its error, which each task of it raises once.
+
+        Inspect renders every error with its traceback, which takes about a second each.
+        """
+        self.failure = self.failure or ConfigError(problem)
+        if self._ids:
+            self.end = self.end or "error"
+            self.go_on()
+        return self.failure
+
+    def start_without_the_missing(self) -> None:
+        """Begin; candidates none of whose samples has come yet take no part."""
+        for task in self._tasks:
+            if not task.has_begun:
+                task.leave("the task did not begin in time")
+
+    def go_on(self) -> None:
+        """Ask the rule for as many pairs as can run now; at the end, let all go.
+
+        Nothing is asked before every candidate has begun. Asks and outcomes of an earlier race come
+        back in the order of time: who leads at a place must be known before a score at that place.
+        """
+        if self.end is None and not all(task.has_begun for task in self._tasks):
+            return
+        earlier, self.earlier = sorted(self.earlier, key=itemgetter(0)), []
+        for _, task, place, outcome in earlier:
+            if outcome is None:
+                self._ask_up_to(task, place, "resumed")
+            else:
+                self.record_outcome(task, place, outcome)
+        while self.end is None and self._ask_rule():
+            pass
+        if self.end is None and self._is_stuck():
+            self._pass_over()
+        if self.end is not None:
+            for task in self._tasks:
+                task.let_go()
+
+    def record_outcome(self, task: RacedTask, place: int, outcome: Outcome) -> None:
+        """Record a sample's outcome; only the first counts."""
+        if place in task.told:
+            return
+        self._ask_up_to(task, place, "resumed")
+        task.move(place, task.told)
+        seq = self._seqs[Pair(task.row, self._order[place])]
+        score = outcome.score.value if outcome.score else None
+        self.record.record(Told(seq, outcome, score))
+
+    def _ask_rule(self) -> bool:
+        """Ask for one more pair; return False if there is none now, or never again."""
+        stop, budget = self._rule.stopped(), self._rule.problem.budget
+        if stop is not None or (budget is not None and self._rule.table.n_asked >= budget):
+            self.end = "budget" if stop is None else stop.value
+            return False
+        can_run = np.array([task.can_run for task in self._tasks])
+        runs = [bool(task.running) for task in self._tasks]
+        is_busy = ~can_run & runs  # it can run soon
+        asks = self._rule.ask(allowed=can_run | is_busy, busy=is_busy)
+        for ask in asks:
+            self._note(ask, is_known=True)
+        return bool(asks)
+
+    def _ask_up_to(self, task: RacedTask, place: int, reason: str) -> None:
+        """Ask for a candidate's samples up to a place, without the rule."""
+        for example in self._order[: place + 1]:
+            if (pair := Pair(task.row, example)) not in self._seqs:
+                self._note(Ask(self._rule.table.n_asked, pair, reason), is_known=False)
+
+    def _note(self, ask: Ask, *, is_known: bool) -> None:
+        self._seqs[ask.pair] = ask.seq
+        self.record.record(Asked(ask.seq, *ask.pair, ask.reason), is_known=is_known)
+        self._tasks[ask.pair.candidate].ask(self._place_of[ask.pair.example])
+
+    def _is_stuck(self) -> bool:
+        """Return whether samples wait, and nothing will happen that lets the rule go on."""
+        going = [task for task in self._tasks if not task.is_over]
+        moves = any(task.running or task.coming for task in going)
+        return not moves and any(task.waiting for task in going)
+
+    def _pass_over(self) -> None:
+        """Run a sample that the rule does not want yet, where one that it wants stands behind it.
+
+        The order stays the common one, so the evidence stays valid; it may cost a sample more.
+        """
+        for task in self._tasks:
+            if task.waiting and task.asked:
+                self._ask_up_to(task, min(task.waiting), "in the way")
+                return
+        self.end = "exhausted"

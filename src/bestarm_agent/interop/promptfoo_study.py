@@ -90,11 +90,7 @@ def write_study(config: Path, study: Path) -> tuple[Path, Path]:
     Raises:
         ConfigError: the config cannot be read, has no test, or a file exists already.
     """
-    check_file(config, "promptfoo config")
-    try:
-        data = parse_yaml(read_text(config))[0]
-    except YamlProblem as problem:
-        raise ConfigError(f"{config}: malformed YAML: {problem}") from None
+    data = _parsed(config)
     if not isinstance(data, dict) or not ({"providers", "targets"} & data.keys()):
         raise ConfigError(f"{config}: not a promptfoo config: it has no `providers`")
     dataset = study.with_name(f"{study.stem}.jsonl")
@@ -116,7 +112,7 @@ class _Translation:
 
     folder: Path
     data: Mapping[str, Found]
-    notes: dict[str, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def study(self, dataset: str) -> tuple[str, list[dict[str, Any]]]:
         """Return the study as YAML, and the rows of its dataset."""
@@ -143,7 +139,7 @@ class _Translation:
         head = ["# Written from a promptfoo config; check it with `bestarm-agent plan`."]
         if self.notes:
             head += ["# Not taken over, since it has no counterpart here:"]
-            head += [f"# - {' '.join(note.split())}" for note in self.notes]
+            head += [f"# - {' '.join(note.split())}" for note in dict.fromkeys(self.notes)]
         body = yaml.safe_dump(study, sort_keys=False, allow_unicode=True, width=100)
         return "\n".join(head) + "\n\n" + body, rows
 
@@ -151,10 +147,7 @@ class _Translation:
         """Note the keys that nothing is made of."""
         for key in found:
             if key not in known and key not in _HARMLESS.split():
-                self._note(f"`{where}{key}`")
-
-    def _note(self, text: str) -> None:
-        self.notes[text] = None
+                self.notes.append(f"`{where}{key}`")
 
     def _content(self, value: Found) -> Found:
         """Return what a `file://` holds, parsed if it is data; any other value as it is."""
@@ -162,11 +155,9 @@ class _Translation:
             return value
         path = self.folder / value.removeprefix(_FILE)
         if path.suffix not in _TEXTS + _DATA:
-            self._note(f"{value}: code is not run")
+            self.notes.append(f"{value}: code is not run")
             return None
-        check_file(path, "file")
-        text = read_text(path)
-        return text.strip() if path.suffix in _TEXTS else _parsed(text, path)
+        return _text(path).strip() if path.suffix in _TEXTS else _parsed(path)
 
     def _files(self, name: str) -> Sequence[Path]:
         """Return the files of a name, which may be a pattern."""
@@ -180,10 +171,10 @@ class _Translation:
                 ((name, rest),) = one.items()
                 one = {"id": name, **(rest or {})}
             if not isinstance(one, dict):
-                self._note(f"the provider {one!r}")
+                self.notes.append(f"the provider {one!r}")
                 continue
             if (model := self._model(str(one.get("id")), one.get("config") or {})) is None:
-                self._note(
+                self.notes.append(
                     f"the provider {one.get('id')}: write it as `python/module:function` or "
                     "`command/...`, or with `base_url` (docs/providers.md)"
                 )
@@ -213,7 +204,7 @@ class _Translation:
             elif key == "apiKeyEnvar":
                 options["api_key"] = f"${{{value}}}"
             elif key not in ("apiKey", "generationConfig", *_HARMLESS.split()):
-                self._note(f"{name}: `config.{key}`")
+                self.notes.append(f"{name}: `config.{key}`")
         entry = {"model": f"{_PROVIDERS[provider]}/{model}"}
         return entry | {k: v for k, v in (("params", params), ("options", options)) if v}
 
@@ -242,13 +233,11 @@ class _Translation:
             yield "", _body(text)
             return
         if not name.endswith(_TEXTS + _DATA):
-            self._note(f"the prompt {text}: code is not run")
+            self.notes.append(f"the prompt {text}: code is not run")
             return
         for path in self._files(name):
-            check_file(path, "prompt")
-            content = read_text(path)
-            if path.suffix in (".yaml", ".yml"):
-                content = json.dumps(_parsed(content, path))
+            is_yaml = path.suffix in (".yaml", ".yml")
+            content = json.dumps(_parsed(path)) if is_yaml else _text(path)
             parts = _DELIMITER.split(content) if path.suffix == ".txt" else [content]
             yield from ((path.stem, _body(part.strip())) for part in parts if part.strip())
 
@@ -286,11 +275,10 @@ class _Translation:
     def _from_files(self, name: str) -> Iterator[Found]:
         for path in self._files(name.removeprefix(_FILE)):
             if path.suffix in (".yaml", ".yml"):
-                check_file(path, "file")
-                yield from _each(_parsed(read_text(path), path))
+                yield from _each(_parsed(path))
                 continue
+            is_table = path.suffix == ".csv"
             for row in load_rows(path):
-                is_table = path.suffix == ".csv"
                 yield self._from_cells(row.values) if is_table else dict(row.values)
 
     def _from_cells(self, cells: Mapping[str, Found]) -> dict[str, Any]:
@@ -303,7 +291,7 @@ class _Translation:
             elif name.startswith("__expected"):
                 test["assert"] += [_from_cell(text.strip())] if text.strip() else []
             elif name != "__description" and not name.startswith("__metadata"):
-                self._note(f"the column {name} of the tests")
+                self.notes.append(f"the column {name} of the tests")
         return test
 
     def _commonest(self, tests: list[dict[str, Any]]) -> str:
@@ -318,16 +306,18 @@ class _Translation:
         chosen = max(usable, key=lambda kind: kinds[kind], default="")
         for kind, count in kinds.items():
             if kind in ("latency", "cost"):
-                self._note(f"`{kind}` as an assertion: limit its mean with `objective` instead")
+                self.notes.append(
+                    f"`{kind}` as an assertion: limit its mean with `objective` instead"
+                )
             elif kind != chosen:
-                self._note(f"assertions of type `{kind}` (in {count} of {len(tests)} tests)")
+                self.notes.append(f"assertions of type `{kind}` (in {count} of {len(tests)} tests)")
         return chosen
 
     def _rows(self, test: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
         """Yield a row for each combination of the test's variables that are lists of texts."""
         values = [self._content(a.get("value")) for a in test["assert"] if a.get("type") == kind]
         if kind and not values:
-            self._note(f"tests without an assertion of type `{kind}`")
+            self.notes.append(f"tests without an assertion of type `{kind}`")
             return
         choices = [v if isinstance(v, list) and v else [v] for v in test["vars"].values()]
         for combination in product(*choices):
@@ -339,24 +329,21 @@ class _Translation:
     def _scorer(self, kind: str, tests: list[dict[str, Any]]) -> dict[str, Any]:
         scorer = _SCORERS.get(kind, {"name": "rubric"})
         if not kind:
-            self._note(
+            self.notes.append(
                 "any assertion: a model judges answers by the judge `rubric` (docs/judges.md)"
             )
         if scorer["name"] in ("exact", "contains"):
             return scorer
-        named = [
-            found
+        named = (
+            one.get("provider", test["provider"])
             for test in tests
             for one in test["assert"] or [{}]
             if not kind or one.get("type") == kind
-            if (found := one.get("provider", test["provider"])) is not None
-        ]
-        grader = named[0] if named else None
-        if isinstance(grader, dict):
+        )
+        grader = next((found for found in named if found is not None), None)
+        while isinstance(grader, dict):
             grader = grader.get("text", grader.get("id"))
-        if isinstance(grader, dict):
-            grader = grader.get("id")
-        model = self._model(str(grader), {}) if grader else None
+        model = self._model(str(grader), {})
         return {**scorer, "model": model["model"] if model else _GRADER}
 
 
@@ -366,9 +353,14 @@ def _each(found: Found) -> list[Found]:
     return found if isinstance(found, list) else [found]
 
 
-def _parsed(text: str, path: Path) -> Found:
+def _text(path: Path) -> str:
+    check_file(path, "file")
+    return read_text(path)
+
+
+def _parsed(path: Path) -> Found:
     try:
-        return parse_yaml(text)[0]
+        return parse_yaml(_text(path))[0]
     except YamlProblem as problem:
         raise ConfigError(f"{path}: malformed YAML: {problem}") from None
 
