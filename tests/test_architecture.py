@@ -51,7 +51,7 @@ FLOORS = tuple(
     engine.mode
     engine.setup
     engine.run
-    engine.confirm engine.proposer
+    engine.confirm engine.single_calls
     report
     preselection gate certification interop
     study

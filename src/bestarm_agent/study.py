@@ -23,7 +23,6 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, Example, Json
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
-from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, texts_of
@@ -46,6 +45,7 @@ from bestarm_agent.engine.setup.parts import (
     recorded_parts,
 )
 from bestarm_agent.engine.setup.selection import Selection, find_rule, open_selection
+from bestarm_agent.engine.single_calls import Proposer
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.types import Stop

@@ -77,11 +77,10 @@ def test_one_call_is_not_one_calls() -> None:
 )
 def test_a_terminal_is_told_what_takes_a_while(terminal: bool, wanted: bool, said: bool) -> None:
     console = Console(file=StringIO(), force_terminal=terminal)
-    with busy(console, "reading the study", wanted=wanted) as waiting:
-        waiting([Wait("openai/a", "has not answered yet, for 7 s", 0, None)])
+    with busy(console, "reading the study", wanted=wanted):
+        pass
     assert isinstance(console.file, StringIO)
-    words = "reading the study; openai/a has not answered yet, for 7 s"
-    assert (words in console.file.getvalue()) == said
+    assert ("reading the study" in console.file.getvalue()) == said
 
 
 def test_what_waits_for_the_same_is_told_together() -> None:

@@ -21,8 +21,8 @@ from bestarm_agent.engine.results.judge_check import (
     check_judge,
     compare_stored,
 )
-from bestarm_agent.engine.setup.calls_outside_runs import compare_answers
 from bestarm_agent.engine.setup.parts import assemble
+from bestarm_agent.engine.single_calls import compare_answers
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.words import measure, safe
 from bestarm_agent.study import open_mode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
-from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.words import (
     LEAST_LABEL,
@@ -55,27 +54,22 @@ _PATIENCE_SECONDS = 1.0  # until something is said elsewhere than on a terminal
 
 
 @contextmanager
-def busy(
-    console: Console, words: str, *, wanted: bool = True
-) -> Iterator[Callable[[Sequence[Wait]], None]]:
-    """Say what takes a while, such as reading a study; elsewhere than on a terminal, once.
-
-    Yield a function that adds what calls wait for.
-    """
+def busy(console: Console, words: str, *, wanted: bool = True) -> Iterator[None]:
+    """Say what takes a while, such as reading a study; elsewhere than on a terminal, once."""
     if not wanted:
-        yield lambda _waits: None
+        yield
         return
     if not console.is_terminal:
         said = Timer(_PATIENCE_SECONDS, print_line, (console, f"{words} ..."))
         said.daemon = True
         said.start()
         try:
-            yield lambda _waits: None
+            yield
         finally:
             said.cancel()
         return
-    with console.status(words) as status:
-        yield lambda waits: status.update(f"{words}; {waits_line(waits)}" if waits else words)
+    with console.status(words):
+        yield
 
 
 class LiveTable:

@@ -26,7 +26,6 @@ from bestarm_agent.cli.run import EXIT_FAILURES, EXIT_OK, print_notices, run_stu
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Json, Request
-from bestarm_agent.engine.setup.calls_outside_runs import FirstCall, make_first_calls
 from bestarm_agent.engine.setup.history import learn_from_history
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.plan import (
@@ -36,6 +35,7 @@ from bestarm_agent.engine.setup.plan import (
     make_plan,
     resolution_of,
 )
+from bestarm_agent.engine.single_calls import FirstCall, make_first_calls
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.report.words import cost_text, money, resolution_line, safe, seconds_text
 from bestarm_agent.store.export import verdicts
@@ -173,8 +173,8 @@ def try_(given: Given) -> int:
     """Make one call to each model, and show prompt, reply and score."""
     parts, console = _parts(given), stderr_console()
     print_notices(console, parts.notices)
-    with busy(console, "calling each model once", wanted=not given.as_json) as waiting:
-        calls = asyncio.run(make_first_calls(parts, given.options(), waiting))
+    with busy(console, "calling each model once", wanted=not given.as_json):
+        calls = asyncio.run(make_first_calls(parts, given.options()))
     if given.as_json:
         print_json([_as_json(call) for call in calls])
     else:

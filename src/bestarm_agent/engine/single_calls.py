@@ -1,0 +1,240 @@
+"""Calls outside the pairs of a run: of ``try``, of labelled answers, of proposers of prompts.
+
+They go the way of all calls, within the budget, the limits and the reply cache. Those of a proposer
+belong to a run, and to its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from bestarm_agent.config.datasets import Label
+from bestarm_agent.domain.concurrent import together
+from bestarm_agent.domain.events import Proposed, ProposerCalled
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Candidate, Example, Message, Reply, Request, Score
+from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, ReplyCache
+from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
+from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError, fitted
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
+from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
+from bestarm_agent.engine.run import Run
+from bestarm_agent.engine.setup.candidates import ReadyCandidates
+from bestarm_agent.engine.setup.parts import Options, StudyParts
+from bestarm_agent.errors import Blame, ConfigError, JudgeError, nearest
+from bestarm_agent.judges.base import JudgeModel
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.store.store import Store, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCall:
+    """One call to a model, as far as it came."""
+
+    candidate: Candidate
+    example: Example
+    request: Request  # with the rendered prompt
+    reply: Reply | None  # None if there was none
+    cached: bool  # whether the reply was bought before
+    score: Score | None  # None if there is no reply, or it could not be scored
+    problem: str  # why there is no score, or ""
+    spend: Spend  # retries and judging included
+
+
+async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCall]:
+    """Ask each model the first example by its first candidate, and let the judge score the reply.
+
+    Raises:
+        ConfigError: a model cannot be used, or a price that is needed is not known.
+        StoreError: the store cannot be used.
+    """
+    prepared = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
+    first = {one.model: one for one in reversed(prepared.ready)}
+    local = asyncio.Lock()  # models that run on this machine take turns: they may share its memory
+    gate = Gate(parts.config.limits.in_flight)
+    async with _opened(parts, options, prepared.ledger, parts.providers.in_use) as (store, replies):
+        evaluator = Evaluator(replies, prepared.judge_client)
+
+        async def called(candidate: ReadyCandidate) -> FirstCall:
+            pair, outcome = Evaluation(candidate, parts.examples[0]), None
+            call = pair.call
+            call.is_first, call.slot = True, Slot.outside(*candidate.model.gates, gate)
+            async with nullcontext() if candidate.model.able.rate_limited else local:
+                if pair.reserve(call.bound(), evaluator.judge_client.bound(pair.example)):
+                    outcome = await evaluator.evaluate(pair)
+            is_answered = call.found or (call.tries.n and call.tries.failure is None)
+            reply = await store.get_reply(call.key) if is_answered else None
+            problem = str(
+                pair.obstacle or "the study's budget does not pay the call and its judging"
+            )
+            if outcome is not None:
+                problem = "" if outcome.failure is None else outcome.failure.message
+            return FirstCall(
+                candidate.candidate,
+                pair.example,
+                call.request,
+                reply,
+                call.found,
+                None if outcome is None else outcome.score,
+                problem,
+                pair.spend,
+            )
+
+        return await together(map(called, reversed([*first.values()])))
+
+
+async def compare_answers(
+    parts: StudyParts, options: Options, labels: Sequence[Label]
+) -> JudgedLabels:
+    """Let a study's judge score labelled answers, within its budget and from its reply cache.
+
+    Raises:
+        ConfigError: a label lacks the answer's text, or its example is not in the dataset.
+        ProviderError: the judge's model cannot be called.
+    """
+    examples = {example.id: example for example in parts.examples}
+    for label in labels:
+        if label.answer is None:
+            raise ConfigError(
+                f"the label of example `{label.example}` holds no `answer` to be judged; add the "
+                f"text, or check a stored run instead"
+            )
+        if label.example not in examples:
+            known = nearest(label.example, examples)
+            raise ConfigError(f"the dataset has no example `{label.example}`; {known}")
+    prepared = ReadyCandidates(parts, options.clock, candidates=())
+    judge_client, ledger = prepared.judge_client, prepared.ledger
+    gate = asyncio.Semaphore(parts.config.limits.in_flight)
+    void: list[str] = []  # why answers got no score by the judge's doing
+    async with _opened(parts, options, ledger, judge_client.providers) as (_, replies):
+
+        async def judged(label: Label) -> JudgedAnswer | None:
+            calls = JudgeCalls(judge_client, replies, label.candidate or "labelled")
+            answer = label.answer or ""
+            async with gate:
+                try:
+                    score = await calls.score(examples[label.example], Reply(answer))
+                except BudgetEndedError:
+                    void.append("the study's budget ended")
+                    return None
+                except JudgeError as error:
+                    if error.blame is Blame.JUDGE:
+                        void.append(str(error))
+                    return None
+            spend, votes = calls.spent, score.votes
+            return JudgedAnswer(None, score.value, label.score, len(answer), spend, votes)
+
+        try:
+            found = await together(map(judged, labels))
+        except JudgeUnavailableError as unavailable:
+            raise unavailable.error from unavailable
+    scored = tuple(one for one in found if one is not None)
+    why = void[-1] if void else ""
+    return JudgedLabels(scored, len(labels), len(void), why, parts.judge_priced)
+
+
+@asynccontextmanager
+async def _opened(
+    parts: StudyParts, options: Options, ledger: Ledger, providers: Iterable[Provider]
+) -> AsyncIterator[tuple[Store, ReplyCache]]:
+    """Open a study's store and providers for calls that ``ledger`` pays."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(options.store_of(parts.study)))
+        for provider in providers:
+            await stack.enter_async_context(provider)
+        yield store, ReplyCache(store, ledger, use_cache=options.use_cache)
+
+
+class Proposer:
+    """Asks models for prompts, on the account of a run, and counts the rounds of that."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._n_asking = 0  # calls of ``ask`` under way
+        self._held = run.ledger.budget  # the caps that hold again after them
+
+    async def ask(self, model: str, prompt: str, *, attempt: int = 0) -> str:
+        """Ask a model within the run's budget, limits and retries, through its cache; recorded.
+
+        Between calls of ``Study.run``.
+
+        Args:
+            model: `provider/model`.
+            prompt: what it is told, as one message.
+            attempt: number of equal prompts before this one; those of equal number share a reply.
+
+        Raises:
+            ConfigError: there is no such model, or dollars are capped and its price is not known.
+            ProviderError: the call failed for good.
+            BudgetEndedError: the budget cannot pay for it.
+        """
+        judge_model = _parsed(model)
+        asked = self._run.candidates.model(judge_model)
+        await self._run.start_providers()
+        messages = (Message("user", prompt),)
+        request = Request(
+            judge_model.name, messages=messages, candidate="proposer", attempt=attempt
+        )
+        with self._own_caps():
+            return (await self._asked(request, asked)).text
+
+    async def _asked(self, request: Request, model: Model) -> Reply:
+        """Ask; what an earlier process of the run asked is taken from the cache."""
+        run, priced = self._run, model.able.priced
+        call = Call(model, fitted(request, model.able))
+        known = run.record.state.proposer_calls.get(call.key)
+        before = Spend() if known is None else known.cost
+
+        def note(more: Spend, *, at_most: bool) -> None:
+            cost = before + call.spend + more
+            run.record.record(ProposerCalled(call.key, cost, at_most, priced))
+
+        async def attempted(_key: str, cost: Spend, _is_judges: bool) -> None:
+            note(cost, at_most=True)
+            await run.record.flush()
+
+        call.log = AttemptLog(attempted, resent=known is not None)
+        if known is not None and known.at_most:
+            call.log.charged[call.key] = known.cost
+        try:
+            async with call.in_turn():
+                return await run.replies.obtain(call)
+        finally:
+            note(Spend(), at_most=False)
+
+    def check(self, model: str) -> None:
+        """Raise ConfigError if ``ask`` could not ask a model."""
+        self._run.candidates.model(_parsed(model))
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of proposals that are over."""
+        return self._run.record.state.rounds
+
+    async def end_rounds(self, rounds: int) -> None:
+        """Record that so many rounds of proposals are over; a resumed run goes on from there."""
+        self._run.record.record(Proposed(rounds))
+        await self._run.record.flush()
+
+    @contextmanager
+    def _own_caps(self) -> Iterator[None]:
+        """Let the run's own caps hold, not those of the last call of ``run``; may be nested."""
+        ledger = self._run.ledger
+        if not self._n_asking:
+            self._held, ledger.budget = ledger.budget, self._run.loop.own_budget
+        self._n_asking += 1
+        try:
+            yield
+        finally:
+            self._n_asking -= 1
+            if not self._n_asking:
+                ledger.budget = self._held
+
+
+def _parsed(model: str) -> JudgeModel:
+    provider, _, name = model.partition("/")
+    return JudgeModel(provider, name)
