@@ -37,11 +37,11 @@ from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.selectors.types import FloatArray, State
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import bet_grid, bounds_on_new
+from bestarm_agent.stats.new_examples import OF_WINNER
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import CONFIRMS as SUFFIX
 from bestarm_agent.store.store import Store
 
-_FIRST = 0.8  # of what is left of alpha, for each further winner
 _CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage
 _MOST_KEPT = 2  # a half of each cap is kept back at most, so that a choice can be made
 _ASKS_ALL: Mapping[str, Json] = {
@@ -155,7 +155,7 @@ def confirmation(second: RunState, winner: str, confidence: float) -> Confirmati
     if not len(told):
         return None
     low, high = (np.nan_to_num(told["score"], nan=end) for end in (0.0, 1.0))  # of void pairs
-    mean = mean_of_new(low, high, size, _FIRST * (1.0 - _FIRST) ** row * (1.0 - confidence))
+    mean = mean_of_new(low, high, size, OF_WINNER * (1.0 - OF_WINNER) ** row * (1.0 - confidence))
     void = int((told["state"] == State.VOID).sum())
     return Confirmation(winner, len(told) - void, void, mean, size, confidence)
 
@@ -168,13 +168,6 @@ def mean_of_new(low: FloatArray, high: FloatArray, n_planned: int, alpha: float)
     known = low[low == high]
     value = float(known.mean()) if len(known) else float("nan")
     return Measure(value, *bounds_on_new(low, high, alpha, bet_grid(n_planned, alpha / 2)))
-
-
-def widest(n_held: int, confidence: float) -> float:
-    """Return half the width of the first winner's interval if half of its answers are right."""
-    halves = np.arange(n_held, dtype=np.float64) % 2.0
-    found = mean_of_new(halves, halves, n_held, _FIRST * (1.0 - confidence))
-    return (found.upper - found.lower) / 2
 
 
 async def second_run(store: Store, run_id: str) -> RunState | None:

@@ -25,6 +25,7 @@ USUAL_DIFFERING = 0.15  # share of differing answers that is taken for granted b
 # Of the error probability; the rest is for the intervals of leads. A half, since either of two
 # candidates that are exactly equal may be shown to be behind.
 SHARE_OF_TEST = 0.5
+OF_WINNER = 0.8  # of what is left of the error probability, for each winner that is confirmed
 FEWEST_EXAMPLES = 30  # to choose by
 _PRIOR_WEIGHT = 10  # of that share, in examples
 _POWER = 0.8416  # normal quantile of the probability .8

@@ -9,13 +9,14 @@ import numpy as np
 
 from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.engine.clock import Clock
-from bestarm_agent.engine.confirm import widest
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, longest_of
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.selectors.rule import pull_weights
+from bestarm_agent.stats.betting import bet_grid, bounds_on_new
 from bestarm_agent.stats.new_examples import (
+    OF_WINNER,
     SHARE_OF_TEST,
     USUAL_DIFFERING,
     examples_needed,
@@ -146,5 +147,9 @@ class KeptBack:
 
 def kept_back(parts: StudyParts) -> KeptBack | None:
     """Say what is kept back for the winner; None where nothing is."""
-    count = len(parts.kept_back)
-    return KeptBack(count, widest(count, parts.config.selector.level)) if count else None
+    if not (count := len(parts.kept_back)):
+        return None
+    halves = np.arange(count, dtype=np.float64) % 2.0
+    alpha = OF_WINNER * (1.0 - parts.config.selector.level)
+    lower, upper = bounds_on_new(halves, halves, alpha, bet_grid(count, alpha / 2))
+    return KeptBack(count, (upper - lower) / 2)
