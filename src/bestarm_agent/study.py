@@ -33,7 +33,6 @@ from bestarm_agent.engine.results.standing import (
     failures_of,
     followed_by_cell,
 )
-from bestarm_agent.engine.results.trajectory import Trajectory, follow
 from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.parts import (
@@ -322,10 +321,7 @@ class Study:
         await run.flush()
         texts = RunTexts(self._run.store, self.run_id, run.state, self.parts.examples)
         record = StoredRun(self.standing(), (), self._check, self.result())
-        target = path or report_path(self.store, self.run_id)
-        anew = record_of(self.parts.mode, recorded_history(run.state, self.store))
-        pages = self._run.store.lines_of(self.run_id)
-        return await _report(record, texts, await follow(anew, pages, run.state.n_told), target)
+        return await _report(record, texts, path or report_path(self.store, self.run_id))
 
     async def outcomes(self, *, only: PairFilter | None = None) -> AsyncIterator[PairOutcome]:
         """Iterate over the pairs asked so far, with their texts, by ``async for``.
@@ -366,10 +362,7 @@ class Archive:
     async def record(self, run: str) -> StoredRun:
         """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
         async with open_store(self._where, create=False) as store:
-            found = (await store.find(run)).id
-            mode, replay = await recorded_replay(store, found, self._where)
-            await replay.take_all(store.lines_of(found))
-            return await self._stored(store, found, mode, replay)
+            return (await self._stored(store, run))[0]
 
     async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
         """Write a run's report as HTML, by default next to the store, and return its path.
@@ -379,15 +372,16 @@ class Archive:
             StoreError: the file cannot be written.
         """
         async with open_store(self._where, create=False) as store:
-            found = await store.find(run)
-            mode, replay = await recorded_replay(store, found.id, self._where)
-            course = await follow(replay, store.lines_of(found.id), found.n_told)
-            record = await self._stored(store, found.id, mode, replay)
-            texts = await texts_of(store, found.id, replay.state, folder_of(self._where))
-            return await _report(record, texts, course, path or report_path(self._where, found.id))
+            record, state = await self._stored(store, run)
+            run_id = record.standing.run_id
+            texts = await texts_of(store, run_id, state, folder_of(self._where))
+            return await _report(record, texts, path or report_path(self._where, run_id))
 
-    async def _stored(self, store: Store, run_id: str, mode: Mode, replay: RunRecord) -> StoredRun:
-        """Work out where a run stands whose log was replayed."""
+    async def _stored(self, store: Store, run: str) -> tuple[StoredRun, RunState]:
+        """Replay a run's log, and work out where it stands."""
+        run_id = (await store.find(run)).id
+        mode, replay = await recorded_replay(store, run_id, self._where)
+        await replay.take_all(store.lines_of(run_id))
         state, pairs = replay.state, replay.pairs
         standing = build_standing(state, pairs, run_id, replay.objective)
         if state.started is not None and state.started.kept_back:
@@ -397,7 +391,7 @@ class Archive:
         if labels:
             check = await check_run(store, run_id, state, labels, standing.confidence)
         result = mode.result(pairs, standing)
-        return StoredRun(standing, tuple(failures_of(state)), check, result)
+        return StoredRun(standing, tuple(failures_of(state)), check, result), state
 
     async def compared(
         self,
@@ -525,11 +519,11 @@ def _section(config: Json, key: str) -> Json:
     return config.get(key, {})
 
 
-async def _report(record: StoredRun, texts: RunTexts, course: Trajectory, path: Path) -> Path:
+async def _report(record: StoredRun, texts: RunTexts, path: Path) -> Path:
     """Write the report of a run, live or stored."""
     from bestarm_agent.report.html_page import report_of
 
-    page = await report_of(texts, course, record.standing, record.check, record.result)
+    page = await report_of(texts, record.standing, record.check, record.result)
     write_page(page, path)
     return path
 

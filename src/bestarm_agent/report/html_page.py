@@ -25,6 +25,7 @@ from bestarm_agent.domain.values import Json, PromptTemplate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.judge_check import CorrectedRow, JudgeCheck, corrected_rows
+from bestarm_agent.engine.results.means import course, places
 from bestarm_agent.engine.results.pairs import RunTexts, scores_of
 from bestarm_agent.engine.results.standing import (
     FailureLine,
@@ -33,7 +34,6 @@ from bestarm_agent.engine.results.standing import (
     Status,
     failures_of,
 )
-from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.report.words import (
     LOOKED_AT,
     VerdictLine,
@@ -68,7 +68,7 @@ from bestarm_agent.report.words import (
     slice_text,
     state,
 )
-from bestarm_agent.selectors.types import State
+from bestarm_agent.selectors.types import Guarantee, State
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState
 
@@ -254,7 +254,6 @@ class Details:
     """Contents of the report beyond the standing."""
 
     state: RunState
-    trajectory: Trajectory
     matrix: Matrix
     sample: PairSample
     rates: tuple[list[float], list[float]]  # seconds, and outcomes per second there
@@ -276,7 +275,7 @@ def page_data(standing: Standing, details: Details) -> str:
             "cells": matrix.cells,
         },
         "budget": _budget(standing, details.state),
-        "race": _race(standing, details.trajectory),
+        "race": _race(standing, details.state),
         "rates": {"seconds": _rounded(details.rates[0]), "rates": _rounded(details.rates[1])},
         **_pairs(details),
     }
@@ -317,24 +316,21 @@ def _budget(standing: Standing, state: RunState) -> dict[str, object]:
     }
 
 
-def _race(standing: Standing, trajectory: Trajectory) -> dict[str, object]:
-    racers = [row.index for row in standing.rows if row.estimate is not None][:_RACERS]
-    columns = {
-        name: [
-            [_at(getattr(moment, name), i) for moment in trajectory.moments] for i in racers
-        ]
-        for name in ("mean", "lower", "upper")
-    }  # fmt: skip
+def _race(standing: Standing, state: RunState) -> dict[str, object]:
+    racers = [row.index for row in standing.rows if row.n][:_RACERS]
+    is_valid = standing.guarantee is not Guarantee.HEURISTIC
+    alpha = (1.0 - standing.confidence) / (2 * len(standing.rows)) if is_valid else 0.0
+    found = [course(state, row, alpha) for row in racers]
+    left = [at for at, _ in departures(standing, state).values() if at is not None]
     return {
-        "asked": [moment.asked for moment in trajectory.moments],
+        "told": found[0][0] if found else [],
         "rows": racers,
-        **columns,
-        "left": sorted(trajectory.left.values()),
+        **{
+            key: [[_number(mean[k]) for mean in means] for _, means in found]
+            for k, key in enumerate(("mean", "lower", "upper"))
+        },
+        "left": sorted(left),
     }
-
-
-def _at(values: np.ndarray[tuple[int], np.dtype[np.float64]], i: int) -> float | None:
-    return _number(float(values[i])) if i < len(values) else None
 
 
 def _number(value: float | None) -> float | None:
@@ -421,15 +417,12 @@ def short(text: str) -> str:
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 4]} ..."
 
 
-def departure(row: Row, details: Details, labels: dict[int, str]) -> tuple[int | None, str]:
-    """Return after how many pairs a candidate left, and why; nothing if it did not."""
-    at = details.trajectory.left.get(row.index)
-    if row.problem is not None:
-        return at, row.problem
-    if row.status is Status.BEATEN:
-        rival = labels.get(details.trajectory.beaten_by.get(row.index, -1), "")
-        return at, f"beaten by {rival}" if rival else "shown to be worse"
-    return None, ""
+def departures(standing: Standing, state: RunState) -> dict[int, tuple[int | None, str]]:
+    """Return after how many outcomes candidates were asked no more, and why, by row."""
+    last = np.zeros(len(state.candidates), int)
+    np.maximum.at(last, state.asks["candidate"], places(state) + 1)
+    gone = [row for row in standing.rows if row.problem or row.status is Status.BEATEN]
+    return {row.index: (int(last[row.index]), row.problem or "shown to be worse") for row in gone}
 
 
 _SHOWN_ROWS = 500
@@ -474,7 +467,7 @@ def render_report(
         judge: how the judge fares on gold scores, if there are any.
         result: the answer of a mode that has one of its own.
         remarks: what the replies showed that users should know, such as what servers ignored.
-        details: the trajectory of the run and its pairs; None leaves charts and answers out.
+        details: the run and its pairs; None leaves charts and answers out.
     """
     style = _asset("uplot/uPlot.min.css") + _asset("report.css")
     charts = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}"
@@ -500,7 +493,7 @@ def render_report(
         details=details,
         differing=[] if details is None else list(differences(details)),
         prompts=_prompts(standing),
-        departures=_departures(standing, details),
+        departures=departures(standing, details.state) if details else {},
     )
 
 
@@ -535,13 +528,6 @@ def _seed(config: Json) -> Json:
 def _prompts(standing: Standing) -> list[PromptTemplate]:
     """Return the prompts in the order of their best candidates."""
     return list(dict.fromkeys(row.candidate.prompt for row in standing.rows))
-
-
-def _departures(standing: Standing, details: Details | None) -> dict[int, tuple[int | None, str]]:
-    if details is None:
-        return {}
-    labels = {row.index: row.candidate.label for row in standing.rows}
-    return {row.index: departure(row, details, labels) for row in standing.rows}
 
 
 @cache
@@ -648,7 +634,6 @@ def _full_grid(standing: Standing) -> str:
 
 async def report_of(
     texts: RunTexts,
-    trajectory: Trajectory,
     standing: Standing,
     check: JudgeCheck | None = None,
     result: ModeResult | None = None,
@@ -670,7 +655,7 @@ async def report_of(
         judge=None if check is None else JudgeSection(check, corrected_rows(standing, check)),
         result=result,
         remarks=_remarks(state),
-        details=Details(state, trajectory, matrix, sample, outcomes_over_time(state), verdicts),
+        details=Details(state, matrix, sample, outcomes_over_time(state), verdicts),
     )
 
 

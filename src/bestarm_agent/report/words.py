@@ -23,8 +23,8 @@ from bestarm_agent.domain.values import Candidate, Vote
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
+from bestarm_agent.engine.results.means import SliceMean
 from bestarm_agent.engine.results.new_examples import NewExamples
-from bestarm_agent.engine.results.slices import SliceMean
 from bestarm_agent.engine.results.standing import (
     LimitState,
     Row,

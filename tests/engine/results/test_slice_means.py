@@ -7,7 +7,7 @@ import pytest
 
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Started, Told
 from bestarm_agent.domain.values import Candidate, Outcome, Score, Slice
-from bestarm_agent.engine.results.slices import SliceMeans, slice_means
+from bestarm_agent.engine.results.means import SliceMeans, slice_means
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import FloatArray, Problem
 from bestarm_agent.store.run_state import RunState, fold

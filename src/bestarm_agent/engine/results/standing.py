@@ -21,9 +21,9 @@ from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.results.means import SliceMeans, slice_means
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
-from bestarm_agent.engine.results.slices import SliceMeans, slice_means
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Guarantee, State
 from bestarm_agent.stats.agreement import Measure

@@ -207,7 +207,7 @@ function drawBudget(place, { budget, states }) {
 
 function drawRace(place, { race }, candidates) {
   const labels = race.rows.map((row) => candidates.get(row).label);
-  const data = [race.asked, ...race.mean, ...race.upper, ...race.lower];
+  const data = [race.told, ...race.mean, ...race.upper, ...race.lower];
   const n = race.rows.length, means = race.mean.flat().filter((value) => value !== null);
   const lowest = Math.min(...means), highest = Math.max(...means);
   const faint = (name) => `color-mix(in srgb, ${colour(name)} 10%, transparent)`;
@@ -220,7 +220,7 @@ function drawRace(place, { race }, candidates) {
     ],
     bands: race.rows.map((_, k) => ({ series: [1 + n + k, 1 + 2 * n + k], fill: faint(LINES[k]) })),
     scales: { x: { time: false }, y: { range: [Math.max(0, lowest - 0.1), Math.min(1, highest + 0.1)] } },
-    x: axis("pairs asked", (u, at) => at.map(count)),
+    x: axis("pairs done", (u, at) => at.map(count)),
     y: axis("", (u, at) => at.map(share)),
     legend: labels.map((label, k) => [LINES[k], label]),
     hooks: { draw: [(u) => {
@@ -232,9 +232,9 @@ function drawRace(place, { race }, candidates) {
     tell: (u) => {
       const at = u.cursor.idx;
       if (at === null || at === undefined) return null;
-      const gone = race.left.filter((left) => left <= race.asked[at]).length;
+      const gone = race.left.filter((left) => left <= race.told[at]).length;
       const now = labels.map((label, k) => `${label} ${share(race.mean[k][at])}`);
-      return `after ${count(race.asked[at])} pairs: ${now.join(", ")}; ${gone} ruled out`;
+      return `after ${count(race.told[at])} pairs: ${now.join(", ")}; ${gone} asked no more`;
     },
   });
 }
