@@ -122,7 +122,7 @@ class RunLoop:
         self._news = asyncio.Event()  # set when there may be an outcome, or a free place
         self._first = FirstPairs(pool, evaluator.judge_client, record.state)
         self._pairs: dict[int, Evaluation] = {}  # that are pending, by number of the ask
-        self._tasks: dict[asyncio.Task[None], tuple[int, Evaluation]] = {}
+        self._tasks: dict[asyncio.Task[None], Evaluation] = {}
         self._finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
         # Spend and caps when pairs that could not be paid were sent again last.
         self._tried_with: tuple[Spend, Budget] | None = None
@@ -232,7 +232,7 @@ class RunLoop:
                 for one in asked:
                     self._send(tasks, one)
             elif not self.in_flight and (end or not self._is_throttled(opens_in)):
-                if end is None and (self._catch_up() or self._send_unpaid(tasks)):
+                if end is None and (self._review(now=True) or self._send_unpaid(tasks)):
                     continue
                 return end or self._end_of_silence()
             if not self._finished:
@@ -359,28 +359,23 @@ class RunLoop:
                 task.cancel()
             self._tasks.clear()  # a second cancellation would cut off their cleaning up
         elif end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED:
-            for task, (_, pair) in list(self._tasks.items()):
+            for task, pair in list(self._tasks.items()):
                 if pair.call.tries.failure is not None and not pair.call.slot.inside:
                     del self._tasks[task]  # it waits to be repeated, and holds no place
                     task.cancel()
 
-    def _review(self, *, now: bool = False) -> None:
+    def _review(self, *, now: bool = False) -> bool:
         """Bar candidates that are shown to break a limit of the objective.
 
-        ``now``: look even if little was told since the last time.
+        ``now``: look even if little was told since the last time; return False if nothing was.
         """
         objective = self.record.objective
-        while objective is not None and (gone := objective.review(now=now)):
+        if objective is None or (now and not objective.is_behind()):
+            return False
+        while gone := objective.review(now=now):
             for reason in dict.fromkeys(gone.values()):
                 rows = tuple(row for row in gone if gone[row] == reason)
                 self.record.record(CandidatesBarred(rows, reason))
-
-    def _catch_up(self) -> bool:
-        """Review the objective if results came since the last time; return whether it was done."""
-        objective = self.record.objective
-        if objective is None or not objective.is_behind():
-            return False
-        self._review(now=True)
         return True
 
     # The pairs between ask and outcome.
@@ -444,7 +439,7 @@ class RunLoop:
         self.in_flight += 1
         pair = self._pairs[asked.seq]
         task = tasks.create_task(self._evaluate(asked, pair))
-        self._tasks[task] = asked.seq, pair
+        self._tasks[task] = pair
         task.add_done_callback(self._note_end)
 
     async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:

@@ -40,18 +40,17 @@ class _Block:
 
     def __init__(self, provider: Provider, gate: Gate) -> None:
         self.models: dict[Model, int] = {}  # with the number of their candidates
-        self.model: Model | None = None  # that may be asked; None before the first ask
+        self.model: Model | None = None  # that may be asked; None between two blocks
         self._provider, self._gate = provider, gate
         self._n_asked = 0  # in all blocks
         self._n_in_block = 0
-        self._is_ended = False
 
     @property
     def left(self) -> float:
         """The asks until any model may be asked, >= 0; infinite if any may always be."""
         if not self._provider.loads_one_at_a_time or len(self.models) < 2:
             return math.inf
-        if self._is_ended or self.model is None:
+        if self.model is None:
             return 0
         length = max(self.models[self.model], self._n_asked // len(self.models))
         paying = self._provider.asks_per_load(self.model.name)
@@ -66,7 +65,7 @@ class _Block:
     def note(self, model: Model) -> None:
         """Note that a model was asked."""
         if model is not self.model or not self.left:
-            self.model, self._n_in_block, self._is_ended = model, 0, False
+            self.model, self._n_in_block = model, 0
         self._n_asked += 1
         self._n_in_block += 1
 
@@ -74,7 +73,7 @@ class _Block:
         """End the block; return False if that changes nothing, or calls are under way."""
         if self._gate.inside or not self.binds:
             return False
-        self._is_ended = True
+        self.model = None
         return True
 
 

@@ -7,8 +7,8 @@ belong to a run, and to its log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 from bestarm_agent.config.datasets import Label
@@ -62,7 +62,7 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
         async def called(candidate: ReadyCandidate) -> FirstCall:
             pair, outcome = Evaluation(candidate, parts.examples[0]), None
             call = pair.call
-            call.is_first, call.slot = True, Slot.outside(*candidate.model.gates, gate)
+            call.is_first, call.slot = True, Slot.outside(candidate.model.client.gate, gate)
             async with nullcontext() if candidate.model.able.rate_limited else local:
                 if pair.reserve(call.bound(), evaluator.judge_client.bound(pair.example)):
                     outcome = await evaluator.evaluate(pair)
@@ -154,8 +154,6 @@ class Proposer:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._n_asking = 0  # calls of ``ask`` under way
-        self._held = run.ledger.budget  # the caps that hold again after them
 
     async def ask(self, model: str, prompt: str, *, attempt: int = 0) -> str:
         """Ask a model within the run's budget, limits and retries, through its cache; recorded.
@@ -179,8 +177,8 @@ class Proposer:
         request = Request(
             judge_model.name, messages=messages, candidate="proposer", attempt=attempt
         )
-        with self._own_caps():
-            return (await self._asked(request, asked)).text
+        self._run.loop.allow(self._run.loop.own_budget)  # not the caps of the last call of ``run``
+        return (await self._asked(request, asked)).text
 
     async def _asked(self, request: Request, model: Model) -> Reply:
         """Ask; what an earlier process of the run asked is taken from the cache."""
@@ -219,20 +217,6 @@ class Proposer:
         """Record that so many rounds of proposals are over; a resumed run goes on from there."""
         self._run.record.record(Proposed(rounds))
         await self._run.record.flush()
-
-    @contextmanager
-    def _own_caps(self) -> Iterator[None]:
-        """Let the run's own caps hold, not those of the last call of ``run``; may be nested."""
-        ledger = self._run.ledger
-        if not self._n_asking:
-            self._held, ledger.budget = ledger.budget, self._run.loop.own_budget
-        self._n_asking += 1
-        try:
-            yield
-        finally:
-            self._n_asking -= 1
-            if not self._n_asking:
-                ledger.budget = self._held
 
 
 def _parsed(model: str) -> JudgeModel:
