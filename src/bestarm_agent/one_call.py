@@ -22,7 +22,7 @@ from traceback import extract_tb
 from typing import Any, TypeAlias
 
 from bestarm_agent.cli.output import stderr_console
-from bestarm_agent.cli.progress import LiveTable, Silence
+from bestarm_agent.cli.progress import LiveTable, Progress
 from bestarm_agent.cli.run import frames, print_notices
 from bestarm_agent.config.datasets import FileRow, examples_of
 from bestarm_agent.config.functions import is_async
@@ -232,7 +232,7 @@ def _run(
 
     async def run() -> Standing:
         console = stderr_console()
-        progress = LiveTable(console) if show and console.is_terminal else Silence()
+        progress = LiveTable(console) if show and console.is_terminal else Progress()
         async with opening as study:
             running.append((get_running_loop(), study))
             if show:

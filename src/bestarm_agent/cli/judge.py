@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from bestarm_agent.engine.results.judge_check import (
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.single_calls import compare_answers
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.report.words import measure, safe
+from bestarm_agent.report.words import measure, plain, safe
 from bestarm_agent.study import open_mode
 
 _CONFIDENCE = 0.95  # of each interval
@@ -78,12 +77,5 @@ def _as_json(check: JudgeCheck) -> Json:
         "judge_failed": comparison.n_void,
         "confidence": check.confidence,
         "usd_per_1000": check.usd_per_1000,
-        "measures": {
-            name: {
-                "value": None if math.isnan(found.value) else found.value,
-                "lower": found.lower,
-                "upper": found.upper,
-            }
-            for name, found, _ in check.lines()
-        },
+        "measures": {name: plain(found) for name, found, _ in check.lines()},
     }

@@ -72,7 +72,20 @@ def busy(console: Console, words: str, *, wanted: bool = True) -> Iterator[None]
         yield
 
 
-class LiveTable:
+class Progress:
+    """Shows nothing of a run; the base of what does."""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+    def show(self, standing: Standing) -> None:
+        """Show where a run stands."""
+
+
+class LiveTable(Progress):
     """Redraws one table in place, as many rows as the terminal is high."""
 
     def __init__(self, console: Console) -> None:
@@ -92,19 +105,13 @@ class LiveTable:
         self._live.update(screen_of(standing, height), refresh=True)
 
 
-class PlainLines:
+class PlainLines(Progress):
     """Prints one line every few seconds."""
 
     def __init__(self, console: Console, every_seconds: float = 5.0) -> None:
         self._console = console
         self._every = every_seconds
         self._next = 0.0
-
-    def __enter__(self) -> PlainLines:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        return None
 
     def show(self, standing: Standing) -> None:
         """Print the standing if the last line is old enough."""
@@ -116,19 +123,6 @@ class PlainLines:
         if standing.waits:
             parts.append(waits_line(standing.waits))
         self._console.print(" | ".join(parts), markup=False, highlight=False, soft_wrap=True)
-
-
-class Silence:
-    """Shows nothing."""
-
-    def __enter__(self) -> Silence:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        return None
-
-    def show(self, standing: Standing) -> None:
-        """Show nothing."""
 
 
 def screen_of(standing: Standing, max_rows: int) -> RenderableType:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import print_line, stderr_console
-from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy
+from bestarm_agent.cli.progress import LiveTable, PlainLines, Progress, busy
 from bestarm_agent.cli.result_output import print_mode_result, print_result
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.config.settings import more_budget
@@ -182,10 +182,10 @@ def print_notices(console: Console, notices: Iterable[str]) -> None:
         print_line(console, f"notice: {safe(notice)}", indent=len("notice: "))
 
 
-def progress_on(console: Console, display: str) -> LiveTable | PlainLines | Silence:
+def progress_on(console: Console, display: str) -> Progress:
     """Choose how progress is shown: a live table on a terminal, plain lines elsewhere."""
     if display == "none":
-        return Silence()
+        return Progress()
     if display == "full" or (display == "auto" and console.is_terminal):
         return LiveTable(console)
     return PlainLines(console)
@@ -194,7 +194,7 @@ def progress_on(console: Console, display: str) -> LiveTable | PlainLines | Sile
 async def run_shown(
     study: Study,
     more: BudgetSpec | None,
-    progress: LiveTable | PlainLines | Silence,
+    progress: Progress,
     drive: Drive = Study.run,
 ) -> Standing:
     """Run a study and show its standing; the first Ctrl-C drains and saves, the second aborts."""
@@ -231,7 +231,7 @@ def mode_exit_code(found: ModeResult, standing: Standing) -> int:
 
 
 @asynccontextmanager
-async def frames(study: Study, progress: LiveTable | PlainLines | Silence) -> AsyncIterator[None]:
+async def frames(study: Study, progress: Progress) -> AsyncIterator[None]:
     """Draw the standing several times a second, or less often where that takes long."""
 
     async def draw() -> None:
@@ -241,7 +241,7 @@ async def frames(study: Study, progress: LiveTable | PlainLines | Silence) -> As
             took = time.perf_counter() - began  # long with very many candidates
             await asyncio.sleep(max(_FRAME_SECONDS, _PAUSE * took))
 
-    if isinstance(progress, Silence):
+    if type(progress) is Progress:
         yield
         return
     drawing = asyncio.create_task(draw())

@@ -6,10 +6,8 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -71,25 +69,6 @@ def _show_logs(logs: Logs) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """Curves of the rules on a matrix, by label."""
-
-    matrix: ScoreMatrix
-    seeds: int
-    highest: float  # share of all calls, the last budget
-    curves: Mapping[str, Curve]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all curves."""
-        return {
-            "version": __version__,
-            "matrix": describe(self.matrix),
-            "seeds": self.seeds,
-            "selectors": {label: curve.as_dict() for label, curve in self.curves.items()},
-        }
-
-
 def simulate(
     given: Given,
     matrix: Sequence[str],
@@ -119,13 +98,24 @@ def simulate(
     except ValueError as error:  # a rule refuses its options or the problem
         raise ConfigError(str(error)) from None
     curves = {label: summarise(known, runs) for label, runs in replays.items()}
-    results = Results(known, seeds, shares[-1], curves)
     if plot is not None:
         draw_study(plot, curves, title=_title(known))
     if given.as_json:
-        print_json(results.as_json())
-    else:
-        _show(results, notes)
+        found = {label: curve.as_dict() for label, curve in curves.items()}
+        head = {"version": __version__, "matrix": describe(known), "seeds": seeds}
+        print_json({**head, "selectors": found})
+        return
+    say(_title(known), *notes)
+    titles = "95% from", "(5-95%)", "eps .01", "top-1", "NDCG", "regret", "us/pair"
+    print_table(
+        [Column("selector", "middle"), *numbers(*titles)],
+        [_cells(label, curve) for label, curve in curves.items()],
+    )
+    say(
+        "95% from: the share of all calls from which top-1 precision is 95 %, by its rising fit; "
+        f"top-1 and what follows: at {100 * shares[-1]:.3g} % of them; {seeds} seeds",
+        _conclusion(curves, known.scores.size),
+    )
 
 
 def known_scores(
@@ -196,20 +186,6 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _show(results: Results, notes: Sequence[str]) -> None:
-    say(_title(results.matrix), *notes)
-    titles = "95% from", "(5-95%)", "eps .01", "top-1", "NDCG", "regret", "us/pair"
-    print_table(
-        [Column("selector", "middle"), *numbers(*titles)],
-        [_cells(label, curve) for label, curve in results.curves.items()],
-    )
-    say(
-        "95% from: the share of all calls from which top-1 precision is 95 %, by its rising fit; "
-        f"top-1 and what follows: at {100 * results.highest:.3g} % of them; {results.seeds} seeds",
-        _conclusion(results),
-    )
-
-
 def _cells(label: str, curve: Curve) -> list[str]:
     """Return the cells of a rule: the share from which it is right, its scores at the end."""
     ends = curve.budget_to_95_range["top1"]
@@ -241,14 +217,14 @@ def _missing_lines(matrix: ScoreMatrix) -> list[str]:
     ]
 
 
-def _conclusion(results: Results) -> str:
-    reached = {label: curve.budget_to_95["top1"] for label, curve in results.curves.items()}
+def _conclusion(curves: Mapping[str, Curve], n_calls: int) -> str:
+    reached = {label: curve.budget_to_95["top1"] for label, curve in curves.items()}
     found = {label: share for label, share in reached.items() if share is not None}
     if not found:
         return "No rule names the best candidate in 95 % of the runs within this budget."
     label = min(found, key=lambda name: found[name])
-    share, n_calls = found[label], results.matrix.scores.size
-    first = share <= results.curves[label].budget_fraction[0]
+    share = found[label]
+    first = share <= curves[label].budget_fraction[0]
     return (
         f"{label} names the best candidate in 95 % of the runs from {_percent(share)} of all calls"
         f" on{', if not from fewer' if first else ''}: it would have saved {_percent(1 - share)} of"

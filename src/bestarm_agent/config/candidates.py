@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import product
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from bestarm_agent.config.fields import StudyModel, shown
+from bestarm_agent.config.fields import shown
 from bestarm_agent.config.study import (
     CandidateSpec,
     ModelSpec,
@@ -20,7 +20,7 @@ from bestarm_agent.config.study import (
     axis,
     template_of,
 )
-from bestarm_agent.config.yaml import KeyPath, Places, config_error
+from bestarm_agent.config.yaml import KeyPath, Places, parse_row
 from bestarm_agent.domain.values import Candidate, Json, PromptTemplate, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest
 
@@ -201,9 +201,6 @@ def _short(value: JsonValue) -> str:
     return digest(value, length=6)
 
 
-_Spec = TypeVar("_Spec", bound=StudyModel)
-
-
 def explicit_candidate(
     config: StudyConfig, content: Mapping[str, Json], prompts: Mapping[str, PromptTemplate]
 ) -> Candidate:
@@ -218,7 +215,7 @@ def explicit_candidate(
         template = _inline_prompt(prompt, places)
         prompts = {**prompts, template.name: template}
         content = {**content, "prompt": template.name}
-    spec = _validated(CandidateSpec, content, places)
+    spec = parse_row(CandidateSpec, content, places.subject)
     found = _explicit(config, _by_label(config), spec, places)
     label = found.label or _label(found, {"model", "prompt", *_leaves(found.params)})
     return make_candidate(found, label, prompts, places)
@@ -273,21 +270,14 @@ def _model_of(
         return named[0]
     short = spec.model.rstrip("/").rpartition("/")[2]
     label = spec.model if short in models else short
-    return _validated(ModelSpec, {"model": spec.model}, places), label
+    return parse_row(ModelSpec, {"model": spec.model}, places.subject), label
 
 
 def _inline_prompt(prompt: Mapping[str, Json], places: Places) -> PromptTemplate:
-    spec = _validated(PromptSpec, prompt, places)
+    spec = parse_row(PromptSpec, prompt, places.subject)
     if spec.name is None or (spec.text is None and spec.messages is None):
         raise places.error("`prompt` must hold a `name`, and a `text` or `messages`")
     return template_of(spec.name, spec.text, spec.messages)
-
-
-def _validated(model: type[_Spec], content: Mapping[str, Json], places: Places) -> _Spec:
-    try:
-        return model.model_validate(dict(content))
-    except ValidationError as error:
-        raise config_error(error, model, places) from None
 
 
 Capabilities: TypeAlias = Callable[[str, str], frozenset[str] | None]

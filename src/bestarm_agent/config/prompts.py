@@ -27,7 +27,7 @@ from bestarm_agent.domain.values import Example, Json, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from jinja2 import Template, nodes
+    from jinja2 import Template
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Rendered: TypeAlias = str | tuple[Message, ...]
@@ -70,7 +70,7 @@ class CompiledPrompt:
             Message(role, self._rendered(content, inputs)) for role, content in self._messages
         )
 
-    def _compiled(self, source: str, fields: set[str]) -> Template | str:
+    def _compiled(self, source: str, fields: set[str]) -> Template:
         from jinja2 import TemplateSyntaxError  # takes a tenth of a second to import
 
         try:
@@ -84,9 +84,7 @@ class CompiledPrompt:
         fields |= used
         return template
 
-    def _rendered(self, template: Template | str, inputs: Mapping[str, Json]) -> str:
-        if isinstance(template, str):
-            return template
+    def _rendered(self, template: Template, inputs: Mapping[str, Json]) -> str:
         pieces: list[str] = []
         room = MAX_CHARS
         try:
@@ -153,8 +151,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
-def _compile(source: str) -> tuple[Template | str, frozenset[str]]:
-    """Return a compiled template, or the text that it always is, and the names it looks up."""
+def _compile(source: str) -> tuple[Template, frozenset[str]]:
+    """Return a compiled template, and the names that it looks up."""
     from jinja2 import TemplateSyntaxError, meta, nodes
 
     tree = _environment().parse(source)
@@ -162,22 +160,9 @@ def _compile(source: str) -> tuple[Template | str, frozenset[str]]:
     for node in tree.find_all(other_files):
         raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
     used = frozenset(meta.find_undeclared_variables(tree))
-    if (fixed := _fixed_text(tree)) is not None:
-        return fixed, used
     template = _environment().from_string(tree)
     template.globals = dict(template.globals)  # a chain of mappings, copied in each render
     return template, used
-
-
-def _fixed_text(tree: nodes.Template) -> str | None:
-    from jinja2 import nodes
-
-    pieces = [node for output in tree.body for node in output.iter_child_nodes()]
-    if not all(isinstance(output, nodes.Output) for output in tree.body):
-        return None
-    if not all(isinstance(piece, nodes.TemplateData) for piece in pieces):
-        return None
-    return "".join(piece.data for piece in pieces if isinstance(piece, nodes.TemplateData))
 
 
 def _template_line(traceback: TracebackType | None) -> int | None:

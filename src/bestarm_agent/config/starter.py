@@ -69,8 +69,8 @@ def write_new(contents: Mapping[Path, str]) -> tuple[Path, ...]:
     """
     written: list[Path] = []
     path = next(iter(contents))
-    _make_folder(path.parent)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         for target, content in contents.items():
             with target.open("x", encoding="utf-8", newline="\n") as file:
                 written.append(target)
@@ -80,15 +80,6 @@ def write_new(contents: Mapping[Path, str]) -> tuple[Path, ...]:
             target.unlink()
         raise _refusal(error, path) from error
     return tuple(contents)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot make the folder {shown_path(folder)}: {error.strerror or error}"
-        ) from error
 
 
 def _refusal(error: OSError, path: Path) -> ConfigError:

@@ -587,7 +587,7 @@ class StopSpec(StudyModel):
     within: Inside | None = Field(
         None,
         description="Stop once the leading candidate is shown to be at most this far below the "
-        "best, in (0, 1), at the confidence of `selector`. Left out: stop once those that are open "
+        "best, at the confidence of `selector`. Left out: stop once those that are open "
         "are nearer to the leading one than the examples can tell apart.",
     )
     for_: Literal["seen", "new"] = Field(
@@ -614,7 +614,7 @@ class SelectorSpec(StudyModel):
         "`auto` and `pulse`. Examples are recognised by content in runs, by id in files.",
     )
     seed: Annotated[int, Strict(), Field(ge=0)] = Field(
-        0, description="Seed of all random choices, >= 0."
+        0, description="Seed of all random choices."
     )
     per: Literal["call", "dollar"] = Field(
         "call",
@@ -623,7 +623,7 @@ class SelectorSpec(StudyModel):
     )
     confidence: Inside | None = Field(
         None,
-        description="Confidence in (0, 1) that the answer must have; a run whose budget ends "
+        description="Confidence that the answer must have; a run whose budget ends "
         "before exits with code 3. Left out: none is asked for, intervals are stated at 0.95.",
     )
     stop_when_separated: Flag = Field(
@@ -662,7 +662,7 @@ class LimitsSpec(StudyModel):
         "nothing to read in it, too long).",
     )
     max_failed_share: Share = Field(
-        0.5, description="Share in [0, 1] of pairs not measurable above which the run stops."
+        0.5, description="Share of pairs not measurable above which the run stops."
     )
     providers: dict[str, ProviderLimits] = Field(
         default_factory=dict, description="Limits by name of provider."
@@ -740,8 +740,7 @@ class ObjectiveSpec(StudyModel):
     )
     epsilon: Inside = Field(
         0.02,
-        description="How far below the highest mean is good enough, in (0, 1); for "
-        "`cheapest-within-epsilon`.",
+        description="How far below the highest mean is good enough; for `cheapest-within-epsilon`.",
     )
     usd_per_1k_calls: Dollars | None = Field(
         None, description="Dollars that 1,000 calls may cost; for `best-under-usd`, which needs it."
@@ -865,10 +864,8 @@ class CertifySpec(StudyModel):
     one minus a score.
     """
 
-    risk: Inside = Field(description="Largest mean loss in (0, 1) that is good enough.")
-    confidence: Inside = Field(
-        0.9, description="Probability in (0, 1) that no bad candidate is certified."
-    )
+    risk: Inside = Field(description="Largest mean loss that is good enough.")
+    confidence: Inside = Field(0.9, description="Probability that no bad candidate is certified.")
     judge: ScorerSpec = Field(
         description="The autoevaluator, which scores every reply, or just its name."
     )
@@ -930,7 +927,7 @@ class GateSpec(StudyModel):
     )
     improve: bool = Field(False, description="Ask for challengers that are better.")
     confidence: Inside = Field(
-        0.95, description="Probability in (0, 1) that all verdicts together are right."
+        0.95, description="Probability that all verdicts together are right."
     )
 
     @property
@@ -988,7 +985,7 @@ class StudyConfig(StudyModel):
     )
     repeats: Annotated[int, Strict(), Field(ge=1, le=100)] = Field(
         1,
-        description="Draws of every example, where replies vary, 1 to 100: each is an example of "
+        description="Draws of every example, where replies vary: each is an example of "
         "its own, and a mean is over all draws.",
     )
     labels: Expandable | None = Field(

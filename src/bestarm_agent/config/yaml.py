@@ -271,25 +271,21 @@ class Places:
     # source of the values that do not come from the file, by key path ("--seed")
     origins: Mapping[KeyPath, str] = field(default_factory=dict)
 
-    def origin(self, key_path: KeyPath) -> str | None:
-        """Return the source of the value at ``key_path`` if it is not the file."""
-        return _of_longest_prefix(self.origins, key_path)
-
     def line(self, key_path: KeyPath) -> int | None:
         """Return the line of ``key_path``, or else of the nearest mapping or list around it."""
         return _of_longest_prefix(self.lines, key_path)
 
     def where(self, *key_path: str | int) -> str:
         """Return the position of ``key_path`` for a message: "study.yaml, line 7"."""
-        if (origin := self.origin(key_path)) is not None:
+        if (origin := _of_longest_prefix(self.origins, key_path)) is not None:
             return origin
         line = self.line(key_path)
         return self.subject if line is None else f"{self.subject}, line {line}"
 
     def located(self, key_path: KeyPath, error: ConfigError) -> ConfigError:
         """Return an error with the position of ``key_path``, if known and not in it already."""
-        known = self.origin(key_path) or self.line(key_path)
-        if not known or type(error) is not ConfigError or self.subject in str(error):
+        is_known = self.where(*key_path) != self.subject
+        if not is_known or type(error) is not ConfigError or self.subject in str(error):
             return error
         return self.error(str(error), *key_path)
 

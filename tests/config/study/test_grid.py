@@ -267,7 +267,7 @@ def test_a_candidate_may_join_with_a_prompt_of_its_own() -> None:
         ({"model": "hf/", "prompt": "plain"}, "`model` must be `provider/model`, such as openai/"),
         ({"model": "big", "prompt": {"text": "x"}}, "the study needs a name"),
         ({"model": "big", "prompt": {"file": "x"}}, "`prompt` must hold a `name`, and a `text`"),
-        ({"model": "big", "promt": "plain"}, "unknown key `promt`; did you mean `prompt`?"),
+        ({"model": "big", "promt": "plain"}, "unknown field `promt`; did you mean `prompt`?"),
     ],
 )
 def test_a_wrong_newcomer_is_refused(content: dict[str, Json], message: str) -> None:

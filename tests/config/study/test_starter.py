@@ -79,7 +79,7 @@ def test_nothing_is_overwritten_and_nothing_left_behind(tmp_path: Path, name: st
 
 def test_unwritable_places_and_other_formats_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"cannot make the folder .*file: "):
+    with pytest.raises(ConfigError, match=r"file exists already and is not overwritten"):
         write_starter(tmp_path / "file" / "study.yaml")
     with pytest.raises(ConfigError, match=r"a study to start from is YAML; name it study\.yaml"):
         write_starter(tmp_path / "study.json")
