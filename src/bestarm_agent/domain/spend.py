@@ -146,7 +146,6 @@ class Allowance:
     resource: Resource
     limit: float | None = None  # > 0, per window
     remaining: float | None = None  # >= 0, now
-    reset_seconds: float | None = None  # >= 0, until the whole limit is back
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ def allowances(
         >>> allowances({
         ...     "x-ratelimit-limit-requests": "500",
         ...     "x-ratelimit-remaining-requests": "499",
-        ...     "x-ratelimit-reset-requests": "120ms",
         ...     "x-ratelimit-limit-tokens": "-1",
         ... })[0].remaining
         499.0
@@ -37,21 +36,17 @@ def allowances(
     limits = {name.lower(): text for name, text in headers.items() if "ratelimit" in name.lower()}
     if not limits:
         return ()
-    now = _now(headers)
     found = (
-        next(filter(None, (_allowance(resource, limits, form, now) for form in _FORMS)), None)
+        next(filter(None, (_allowance(resource, limits, form) for form in _FORMS)), None)
         for resource in Resource
         if resource not in ignore
     )
     return tuple(filter(None, found))
 
 
-def _allowance(
-    resource: Resource, headers: Mapping[str, str], form: str, now: datetime
-) -> Allowance | None:
-    stated, left, reset = (
-        headers.get(form.format(resource=resource, field=field))
-        for field in ("limit", "remaining", "reset")
+def _allowance(resource: Resource, headers: Mapping[str, str], form: str) -> Allowance | None:
+    stated, left = (
+        headers.get(form.format(resource=resource, field=field)) for field in ("limit", "remaining")
     )
     limit, remaining = _number(stated), _number(left)
     if stated is not None and not limit:  # some servers write -1 or 0 for "none": ignore all
@@ -60,10 +55,7 @@ def _allowance(
         remaining = None
     if limit is None and remaining is None:
         return None
-    seconds = None if reset is None else duration(reset)
-    if seconds is None and reset is not None:
-        seconds = _until(reset, now)
-    return Allowance(resource, limit, remaining, seconds)
+    return Allowance(resource, limit, remaining)
 
 
 def duration(text: str) -> float | None:
@@ -128,16 +120,6 @@ def shutdown_notice(headers: Mapping[str, str]) -> Iterator[str]:
     """
     if (date := _http_date(headers.get("sunset", ""))) is not None:
         yield f"is to be shut down on {date.date()}, as its server says"
-
-
-def _until(text: str, now: datetime) -> float | None:
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        return None
-    return _plausible(max(0.0, (moment - now).total_seconds()))
 
 
 def _now(headers: Mapping[str, str]) -> datetime:
