@@ -194,11 +194,11 @@ def test_damage_in_a_log_is_named_by_its_event(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE events SET payload = '{' WHERE n = 2")
         connection.commit()
-    asyncio.run(read("event 2 of run .* is damaged"))
+    asyncio.run(read("event 2 of the log: .* is damaged"))
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM events WHERE n = 2")
         connection.commit()
-    asyncio.run(read("event 2 of run .* is missing"))
+    asyncio.run(read("has a gap after event 0"))
 
 
 def test_a_slow_checkpoint_does_not_hold_up_commits(

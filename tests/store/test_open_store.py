@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.store import Store, StorePlace, closing, open_store
+from bestarm_agent.store.store import Store, StorePlace, open_store
 from tests.support.store_runs import begin, reply
 
 
@@ -30,7 +30,7 @@ def test_an_open_store_stays_open() -> None:
 
 def test_an_error_inside_comes_before_that_of_closing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        async with Store.in_memory() as store, closing(await begin(store)) as log:
+        async with Store.in_memory() as store, await begin(store) as log:
 
             async def close() -> None:
                 raise StoreError("the disk is full")

@@ -61,7 +61,7 @@ def test_which_run_is_meant(
 def test_a_long_list_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [(f"run-{i:02d}", "study") for i in range(12)]
     with pytest.raises(
-        RunNotFoundError, match=r"is run-11 \(study\), .*run-04 \(study\) and 4 old"
+        RunNotFoundError, match=r"is run-11 \(study\), .*run-04 \(study\), older ones"
     ):
         found("nope", runs, monkeypatch)
 

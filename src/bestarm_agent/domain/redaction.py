@@ -108,18 +108,18 @@ def _redacted(value: Json, at: _Path, found: dict[_Path, Json], *, named: bool =
     return value
 
 
+def _is_properties(name: str, value: Json) -> bool:
+    if name != "properties" or not isinstance(value, Mapping):
+        return False
+    return all(isinstance(one, Mapping) for one in value.values())
+
+
 def _holds_text(value: Json) -> bool:
     if isinstance(value, str):
         return not _REFERENCE.fullmatch(value) and not _SPECIAL_TOKEN.fullmatch(value)
     if isinstance(value, Mapping):
         return any(map(_holds_text, value.values()))
     return isinstance(value, list | tuple) and any(map(_holds_text, value))
-
-
-def _is_properties(name: str, value: Json) -> bool:
-    if name != "properties" or not isinstance(value, Mapping):
-        return False
-    return all(isinstance(one, Mapping) for one in value.values())
 
 
 def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
@@ -174,20 +174,17 @@ def without_traces(text: str, secrets: Iterable[str]) -> str:
 @lru_cache(maxsize=64)
 def _forms_of(secret: str) -> tuple[str, ...]:
     """Return the texts that betray a secret, the longest first."""
-    words = {secret, secret.partition(" ")[2]}
-    forms = {form for word in words if len(word) >= SHORTEST_SECRET for form in _forms(word)}
+    forms: set[str] = set()
+    for word in {secret, secret.partition(" ")[2]}:
+        if len(word) >= SHORTEST_SECRET:
+            content = word.encode()
+            percents = "".join(f"%{byte:02x}" for byte in content)
+            forms |= {word, quote(word, safe=""), percents, percents.upper()}
+            for shift in range(3):  # base64 depends on the bytes before it, in groups of three
+                encoded = b64encode(bytes(shift) + content).decode().rstrip("=")
+                inner = encoded[-(-shift * 4 // 3) : -1]  # the last depends on what follows
+                forms |= {inner, inner.replace("+", "-").replace("/", "_")}
     return tuple(sorted(forms, key=len, reverse=True))
-
-
-def _forms(secret: str) -> set[str]:
-    content = secret.encode()
-    percents = "".join(f"%{byte:02x}" for byte in content)
-    forms = {secret, quote(secret, safe=""), percents, percents.upper()}
-    for shift in range(3):  # base64 depends on the bytes before it, in groups of three
-        encoded = b64encode(bytes(shift) + content).decode().rstrip("=")
-        inner = encoded[-(-shift * 4 // 3) : -1]  # the last character depends on what follows
-        forms |= {inner, inner.replace("+", "-").replace("/", "_")}
-    return forms
 
 
 def url_secrets_in(value: Json, *at: str | int) -> Iterator[_Path]:

@@ -29,7 +29,7 @@ from bestarm_agent.engine.setup.parts import Options, StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.store.run_state import RunState, fold
-from bestarm_agent.store.store import RunLog, Store, closing, folder_of, open_store
+from bestarm_agent.store.store import RunLog, Store, folder_of, open_store
 
 
 class Run:
@@ -176,7 +176,7 @@ async def new_run(
     record.feed(events)
     said = () if history is None else history.notices
     notices = (*parts.mode.notices(record.pairs, size_of(record.state)), *said)
-    async with open_store(where) as store, closing(await store.create(parts.config.name)) as log:
+    async with open_store(where) as store, await store.create(parts.config.name) as log:
         for event in events:
             log.append(event)
         await log.flush()
@@ -218,7 +218,7 @@ async def resumed_run(
         raise ValueError("options.store must say where the run is stored")
     async with (
         open_store(where, create=False) as store,
-        closing(await store.open(run)) as log,
+        await store.open(run) as log,
     ):
         known = fold(await store.outline_of(log.run_id))
         parts = await asyncio.to_thread(parts_of, known)

@@ -8,6 +8,7 @@ the version of its layout.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, TypeAlias
@@ -67,6 +68,17 @@ def event_of(line: Line) -> Event:
         )
     event: Event = _load(text, tag, "event")
     return event
+
+
+def events_in(lines: Iterable[Line], first: int = 0) -> list[Event]:
+    """Read events, of which the first has this number; raises as ``event_of``, with the number."""
+    events: list[Event] = []
+    for line in lines:
+        try:
+            events.append(event_of(line))
+        except StoreError as error:
+            raise type(error)(f"event {first + len(events)} of the log: {error}") from error
+    return events
 
 
 def dump_reply(reply: Reply) -> str:

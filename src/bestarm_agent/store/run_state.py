@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
 from bestarm_agent.selectors.types import IntArray, State
-from bestarm_agent.store.codec import Line, event_of, line_of
+from bestarm_agent.store.codec import Line, events_in, line_of
 from bestarm_agent.store.store import Store
 
 ASKED = np.dtype(
@@ -75,7 +75,24 @@ def told_type(n_measures: int = 0) -> np.dtype[np.void]:
 _PENDING, _DONE, _FAILED, _VOID = map(int, (State.PENDING, State.DONE, State.FAILED, State.VOID))
 _FIRST = 64  # pairs that there is room for at first
 _SUMMED = ("judge_spend", "lost_spend")
+_FAILURE = ("kind", "blame", "message")
 _Record: TypeAlias = dict[str, Any]  # an event as JSON has it
+_T = TypeVar("_T")
+
+
+class _Numbered(list[_T]):
+    """Values that differ, in the order of their first coming."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[_T, int] = {}
+
+    def number_of(self, value: _T) -> int:
+        """Return the place of a value, which is added if it is new."""
+        number = self._numbers.setdefault(value, len(self))
+        if number == len(self):
+            self.append(value)
+        return number
 
 
 @dataclass(slots=True)
@@ -85,8 +102,7 @@ class CandidateTotals:
     spend: Spend = field(default_factory=Spend)
     judge_spend: Spend = field(default_factory=Spend)  # its part for judging
     lost_spend: Spend = field(default_factory=Spend)  # its part without an answer
-    seconds: float = 0.0  # of answered calls, summed
-    latencies: list[float] = field(default_factory=list)  # the same, sorted
+    latencies: list[float] = field(default_factory=list)  # seconds of answered calls, sorted
     replies: int = 0  # that were scored
     output_tokens: int = 0  # of these replies
     measures: list[float] = field(default_factory=list)  # their sum by each further scorer
@@ -135,11 +151,11 @@ class RunState:
         self.example_ids: list[str] = []  # (N,)
         self.example_digests: list[str] = []  # (N,)
         self.slices: tuple[Slice, ...] = ()  # groups of examples that are looked at by themselves
-        self.reasons: list[str] = []  # the rule's words for why it asked
-        self.failures: list[Failure] = []  # those that differ
+        self.reasons = _Numbered[str]()  # the rule's words for why it asked
+        self.failures = _Numbered[Failure]()
         self.pending: dict[int, None] = {}  # asks without an outcome, in the order of asking
         self.pending_costs: dict[int, PendingCost] = {}  # where events tell them
-        self.budgets: list[Budget] = []  # in order; the last one holds
+        self.budget = Budget()  # the present caps
         # the run's own caps; None before they differed from others
         self.configured: Budget | None = None
         self.proposer_calls: dict[str, ProposerCalled] = {}  # by key of the reply
@@ -152,13 +168,10 @@ class RunState:
         self._told = _pending(_FIRST, told_type())
         self._n_measures = 0
         self._order = np.empty(_FIRST, np.int64)  # ask numbers in the order of telling
-        self._numbers: dict[str, int] = {}  # of the reasons
-        self._failure_numbers: dict[tuple[str, str, str], int] = {}
         self._excluded: dict[int, Rows] = {}  # by ask number; alike ones are one object
-        self._alike: dict[tuple[tuple[int, ...], ...], Rows] = {}
+        self._alike = _Numbered[Rows]()
         self._totals: list[CandidateTotals] = []
         self._summed = 0  # outcomes in the totals
-        self._asked_cells: list[bytearray] = []  # (K,) a bit for each example
 
     @property
     def asks(self) -> NDArray[np.void]:
@@ -223,27 +236,18 @@ class RunState:
                         told.append((record, self.n_events, at))
                     steps.append(move)
                 else:
-                    event = self._event(line)
+                    [event] = events_in([line], self.n_events)
                     self._rare(event)
                     moves.append(event)
                 self.n_events += 1
             self._put_asks(asked)
             self._put_outcomes(told)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-            raise self._damage(lines, first, error) from error
+            events_in(lines, first)  # which is raised of the first that cannot be read
+            raise StoreError(
+                f"the log is damaged ({error!r}); restore the store from a copy"
+            ) from error
         return [np.array(one) if isinstance(one, list) else one for one in moves]
-
-    def _damage(self, lines: Sequence[Line], first: int, error: Exception) -> StoreError:
-        """Return the error of the first line that cannot be read; the others are in order."""
-        for self.n_events, line in enumerate(lines, first):
-            self._event(line)
-        return StoreError(f"the log is damaged ({error!r}); restore the store from a copy")
-
-    def _event(self, line: Line) -> Event:
-        try:
-            return event_of(line)
-        except StoreError as error:
-            raise type(error)(f"event {self.n_events} of the log: {error}") from error
 
     def __repr__(self) -> str:  # asyncio.run shows its result to itself, which must not take long
         size = f"{len(self.candidates)} x {len(self.example_ids)}"
@@ -262,11 +266,6 @@ class RunState:
     def spend(self) -> Spend:
         """The cost of all outcomes, and of proposers' calls."""
         return sum((one.spend for one in self.totals), self.proposer_spend)
-
-    @property
-    def budget(self) -> Budget:
-        """The present caps; none before the first ``BudgetSet``."""
-        return self.budgets[-1] if self.budgets else Budget()
 
     @property
     def name(self) -> str:
@@ -308,12 +307,6 @@ class RunState:
         if not (0 <= row < len(self.candidates) and 0 <= column < len(self.example_ids)):
             grid = f"{len(self.candidates)} x {len(self.example_ids)}"
             raise self._impossible(f"ask {seq} is for pair {(row, column)} of a grid of {grid}")
-        cells, byte, bit = self._asked_cells[row], column >> 3, 1 << (column & 7)
-        if byte >= len(cells):
-            cells.extend(bytes(byte + 1 - len(cells)))
-        if cells[byte] & bit:
-            raise self._impossible(f"ask {seq} is for pair {(row, column)}, which was asked before")
-        cells[byte] |= bit
         self.pending[seq] = None
         return number
 
@@ -322,31 +315,22 @@ class RunState:
         if n > len(self._asked):
             self._asked = _grown(self._asked, np.empty(max(n, 2 * len(self._asked)), ASKED))
             self._told = _grown(self._told, _pending(len(self._asked), self._told.dtype))
+        number_of = self.reasons.number_of
         self._asked[self.n_asked : n] = [
-            (one["candidate"], one["example"], self._number_of(one["reason"])) for one in records
+            (one["candidate"], one["example"], number_of(one["reason"])) for one in records
         ]
         for one in records:
             if "excluded" in one:
-                ranges = tuple(map(tuple, one["excluded"]["ranges"]))
-                if ranges not in self._alike:
-                    self._alike[ranges] = Rows(ranges)
-                self._excluded[one["seq"]] = self._alike[ranges]
+                rows = Rows(tuple(map(tuple, one["excluded"]["ranges"])))
+                self._excluded[one["seq"]] = self._alike[self._alike.number_of(rows)]
         self.n_asked = n
-
-    def _number_of(self, reason: str) -> int:
-        number = self._numbers.setdefault(reason, len(self.reasons))
-        if number == len(self.reasons):
-            self.reasons.append(reason)
-        return number
 
     def _tell(self, record: _Record, n_asked: int) -> int:
         """Note an outcome, if it can come here; return the number of its ask."""
-        seq, score = record["seq"], record["score"]
+        seq = record["seq"]
         if seq not in self.pending:
             problem = "for the second time" if seq in range(n_asked) else "which was never asked"
             raise self._impossible(f"there is an outcome of ask {seq}, {problem}")
-        if score is not None and not 0 <= score <= 1:
-            raise self._impossible(f"ask {seq} scores {score}, outside [0, 1]")
         del self.pending[seq]
         self.pending_costs.pop(seq, None)
         self.elapsed = max(self.elapsed, record.get("elapsed", 0.0))
@@ -377,7 +361,9 @@ class RunState:
         judged, price = outcome.get("score"), outcome.get("usd_nanos")
         state, failure = _DONE, -1
         if judged is None:
-            state, failure = _FAILED, self._failure_number(**outcome["failure"])
+            kind, blame, message = map(outcome["failure"].__getitem__, _FAILURE)
+            found = Failure(FailureKind(kind), Blame(blame), message)
+            state, failure = _FAILED, self.failures.number_of(found)
         return (
             _VOID if score is None else state,
             math.nan if score is None else score,
@@ -401,13 +387,6 @@ class RunState:
         known = judged.get("measures") or [None] * self._n_measures
         return tuple([math.nan if one is None else one for one in known[: self._n_measures]])
 
-    def _failure_number(self, kind: str, blame: str, message: str) -> int:
-        failure = kind, blame, message
-        number = self._failure_numbers.setdefault(failure, len(self.failures))
-        if number == len(self.failures):
-            self.failures.append(Failure(FailureKind(kind), Blame(blame), message))
-        return number
-
     def _sum_up(self, rows: NDArray[np.int32], told: NDArray[np.void]) -> None:
         """Add outcomes of pairs in these rows to their totals."""
         n, scored = len(self._totals), told["output"] >= 0
@@ -429,7 +408,6 @@ class RunState:
             one.measured = [a + int(of[row]) for a, of in zip(one.measured, measured, strict=True)]
             times = told["seconds"][order[ends[row - 1] if row else 0 : ends[row]]]
             answered = times[times > 0].tolist()
-            one.seconds += math.fsum(answered)
             one.latencies = sorted(one.latencies + answered)
 
     def _rare(self, event: Event) -> None:
@@ -444,18 +422,18 @@ class RunState:
             case CandidatesAdded():
                 self._add_candidates(event)
             case CandidatesBarred():
-                self._bar(event)
+                self.barred |= dict.fromkeys(event.candidates, event.reason)
             case ExamplesAdded():
-                self._add_examples(event)
+                self.example_ids += event.ids
+                self.example_digests += event.digests
+                self.slices += event.slices
             case BudgetSet():
-                self.budgets.append(event.budget)
+                self.budget = event.budget
                 self.configured = event.configured or self.configured
             case Resumed():
                 self.sessions.append(Session(event.at, event.version))
                 self._end_session(self.elapsed)  # 0 unless the session before was killed
             case Stopped():
-                if self.sessions[-1].stopped is not None:
-                    raise self._impossible("the run stops, and nothing was going on")
                 self.sessions[-1] = replace(self.sessions[-1], stopped=event)
                 self._end_session(event.seconds)
             case Attempted() | Charged():
@@ -466,8 +444,6 @@ class RunState:
                 self.rounds = event.rounds
 
     def _set_cost(self, event: Attempted | Charged) -> None:
-        if event.seq not in self.pending:
-            raise self._impossible(f"ask {event.seq} costs something, and is not pending")
         if isinstance(event, Charged):
             cost = PendingCost(event.spend, event.judge_spend, first_sent=False)
         else:
@@ -484,21 +460,6 @@ class RunState:
         self._totals += [
             CandidateTotals(measures=[0.0] * n, measured=[0] * n) for _ in event.candidates
         ]
-        self._asked_cells += [bytearray() for _ in event.candidates]
-
-    def _bar(self, event: CandidatesBarred) -> None:
-        for candidate in event.candidates:
-            if not 0 <= candidate < len(self.candidates):
-                raise self._impossible(f"candidate {candidate} is barred, and there is none")
-            self.barred[candidate] = event.reason
-
-    def _add_examples(self, event: ExamplesAdded) -> None:
-        if len(event.ids) != len(event.digests):
-            counts = f"{len(event.ids)} ids and {len(event.digests)} digests"
-            raise self._impossible(f"examples join with {counts}")
-        self.example_ids += event.ids
-        self.example_digests += event.digests
-        self.slices += event.slices
 
     def _end_session(self, seconds: float) -> None:
         self.seconds += seconds

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from bestarm_agent.domain.events import Asked, Event, Resumed, Started, Stopped, Told
 from bestarm_agent.domain.values import Reply
 from bestarm_agent.errors import RunNotFoundError, StoreError
-from bestarm_agent.store.codec import OF_PAIRS, Line, dump_reply, event_of, line_of, load_reply
+from bestarm_agent.store.codec import (
+    OF_PAIRS,
+    Line,
+    dump_reply,
+    event_of,
+    events_in,
+    line_of,
+    load_reply,
+)
 
 if TYPE_CHECKING:
     from bestarm_agent.store.database import Database
@@ -70,10 +78,6 @@ class RunInfo:
             )
         match event:
             case Started():
-                if event.name != self.name:
-                    raise ValueError(
-                        f"run {self.id} was created as {self.name!r}, Started says {event.name!r}"
-                    )
                 self.at = event.at
             case Asked():
                 self.n_asked += 1
@@ -88,72 +92,18 @@ class RunInfo:
         self.n_events += 1
 
 
-def utc_now() -> datetime:
-    """Return the time in UTC."""
-    return datetime.now(UTC)
-
-
 def new_run_id(now: datetime) -> str:
     """Make a unique id that sorts by time (in UTC): "20261121-093015-k3f9"."""
     suffix = "".join(secrets.choice(_ALPHABET) for _ in range(4))
     return f"{now:%Y%m%d-%H%M%S}-{suffix}"
 
 
-class Store:
-    """Runs, the reply cache that they share, and named states with versions.
+class _Closing:
+    """Closes itself at the end of ``async with``."""
 
-    A run is referred to by its id, its name (the latest run of that name), a unique prefix of its
-    id, or "latest". Reading works while other processes write. Texts in configurations and
-    sampling parameters under a secret's name are stored as "[redacted]", except for "${VARIABLE}".
-
-    Example:
-        >>> async def demo(path):
-        ...     async with await Store.connect(path) as store:
-        ...         await store.put_reply("key", Reply("42"))
-        ...         return (await store.get_reply("key")).text
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     asyncio.run(demo(f"{folder}/runs.db"))
-        '42'
-    """
-
-    def __init__(self, database: Database, now: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._writer = _Writer(database)
-        self._now = now
-        self._closed = False
-        self._locks: set[str] = set()  # names of those that are held, or asked for
-
-    @classmethod
-    async def connect(
-        cls,
-        place: str | Path,
-        *,
-        create: bool = True,
-        now: Callable[[], datetime] = utc_now,
-    ) -> Self:
-        """Open a store, or make an empty one (a file for the user alone, mode 0600).
-
-        Args:
-            place: path of an SQLite file, or ``postgresql://user@host/database``.
-            create: make the file if there is none.
-            now: returns the time in UTC, for run ids.
-
-        Raises:
-            ConfigError: the URL is not understood, or its driver is not installed.
-            StoreVersionError: a version of the package with another layout wrote it.
-            StoreError: it cannot be opened or is not a store; it is absent and not to be created.
-        """
-        from bestarm_agent.store.database import Database
-
-        return cls(await asyncio.to_thread(Database.of, place, create=create), now)
-
-    @classmethod
-    def in_memory(cls, *, now: Callable[[], datetime] = utc_now) -> Self:
-        """Make an empty store that ends with the process, for tests and throw-away studies."""
-        from bestarm_agent.store.database import Database
-
-        return cls(Database.of_memory(), now)
+    async def close(self) -> None:
+        """Close; raise StoreError if something was not written."""
+        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         return self
@@ -173,6 +123,55 @@ class Store:
             if failure is not exc:
                 exc.add_note(str(failure))
 
+
+class Store(_Closing):
+    """Runs, the reply cache that they share, and named states with versions.
+
+    A run is referred to by its id, its name (the latest run of that name), a unique prefix of its
+    id, or "latest". Reading works while other processes write. Texts in configurations and
+    sampling parameters under a secret's name are stored as "[redacted]", except for "${VARIABLE}".
+
+    Example:
+        >>> async def demo(path):
+        ...     async with await Store.connect(path) as store:
+        ...         await store.put_reply("key", Reply("42"))
+        ...         return (await store.get_reply("key")).text
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     asyncio.run(demo(f"{folder}/runs.db"))
+        '42'
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writer = _Writer(database)
+        self._closed = False
+        self._locks: set[str] = set()  # names of those that are held, or asked for
+
+    @classmethod
+    async def connect(cls, place: str | Path, *, create: bool = True) -> Self:
+        """Open a store, or make an empty one (a file for the user alone, mode 0600).
+
+        Args:
+            place: path of an SQLite file, or ``postgresql://user@host/database``.
+            create: make the file if there is none.
+
+        Raises:
+            ConfigError: the URL is not understood, or its driver is not installed.
+            StoreVersionError: a version of the package with another layout wrote it.
+            StoreError: it cannot be opened or is not a store; it is absent and not to be created.
+        """
+        from bestarm_agent.store.database import Database
+
+        return cls(await asyncio.to_thread(Database.of, place, create=create))
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """Make an empty store that ends with the process, for tests and throw-away studies."""
+        from bestarm_agent.store.database import Database
+
+        return cls(Database.of_memory())
+
     async def close(self) -> None:
         """Write what is queued and close; raise StoreError if something was not written."""
         if self._closed:
@@ -190,7 +189,7 @@ class Store:
     async def create(self, name: str) -> RunLog:
         """Begin a run with a fresh id; it is listed once its ``Started`` event is durable."""
         while True:
-            run_id = new_run_id(self._now())
+            run_id = new_run_id(datetime.now(UTC))
             if not await self._database.rows(f"{_RUNS} WHERE id = :run", {"run": run_id}):
                 break
         await self._lock_run(run_id)
@@ -221,26 +220,20 @@ class Store:
             query = f"{_RUNS} WHERE {where} ORDER BY ordinal DESC LIMIT {_NAMED + 1}"
             return [RunInfo(*row) for row in await self._database.rows(query, values)]
 
-        async def listing(runs: Sequence[RunInfo], where: str) -> str:
-            query = f"SELECT count(*) FROM runs WHERE {where}"
-            [(count,)] = await self._database.rows(query, values)
-            shown = ", ".join(f"{run.id} ({run.name})" for run in runs[:_NAMED])
-            return f"{shown} and {count - _NAMED} older" if count > _NAMED else shown
-
         wheres = ["name NOT LIKE :confirms", "1 = 1"] if run == "latest" else []
         for where in (*wheres, "id = :run", "name = :run"):
             if rows := await latest(where):
                 return rows[0]
-        begins = "substr(id, 1, :length) = :run"
-        found = await latest(begins) if run else []
+        found = await latest("substr(id, 1, :length) = :run") if run else []
         if len(found) == 1:
             return found[0]
+        there = found or await latest("1 = 1")
+        names = [f"{one.id} ({one.name})" for one in there[:_NAMED]]
+        shown = ", ".join([*names, *(["older ones"] if len(there) > _NAMED else [])])
         if found:
-            named = await listing(found, begins)
-            raise RunNotFoundError(f"{run!r} could be any of {named}; write more of the id")
-        if there := await latest("1 = 1"):
-            named = await listing(there, "1 = 1")
-            raise RunNotFoundError(f'there is no run {run!r}; there is {named}, or "latest"')
+            raise RunNotFoundError(f"{run!r} could be any of {shown}; write more of the id")
+        if there:
+            raise RunNotFoundError(f'there is no run {run!r}; there is {shown}, or "latest"')
         raise RunNotFoundError(f"there is no run {run!r}: {self._database.emptiness()}")
 
     async def events_of(self, run: str, *, since: int = 0) -> list[Event]:
@@ -250,19 +243,10 @@ class Store:
             RunNotFoundError: as ``open`` does.
             StoreError: the log is damaged.
         """
-        run_id = (await self.find(run)).id
         events: list[Event] = []
-
-        def read(page: Sequence[Line]) -> None:
-            for line in page:
-                try:
-                    events.append(event_of(line))
-                except StoreError as error:
-                    where = f"event {since + len(events)} of run {run_id} in {self._database.where}"
-                    raise type(error)(f"{where}: {error}") from error
-
-        async for page in self.lines_of(run_id, since=since):
-            await self._database.in_thread(partial(read, page))
+        async for page in self.lines_of(run, since=since):
+            first = since + len(events)
+            events += await self._database.in_thread(partial(events_in, page, first))
         return events
 
     async def lines_of(self, run: str, *, since: int = 0) -> AsyncIterator[list[Line]]:
@@ -274,10 +258,9 @@ class Store:
         )
         while rows := await self._database.rows(query, {"run": run_id, "since": since}):
             if rows[-1][0] != since + len(rows) - 1:
-                missing = next(n for n, row in enumerate(rows, since) if row[0] != n)
                 raise StoreError(
-                    f"event {missing} of run {run_id} in {self._database.where} is missing; "
-                    f"restore the store from a copy"
+                    f"the log of run {run_id} in {self._database.where} has a gap after event "
+                    f"{since}; restore the store from a copy"
                 )
             yield [(kind, payload) for _, kind, payload in rows]
             since += len(rows)
@@ -290,7 +273,7 @@ class Store:
             "ORDER BY n"
         )
         rows = await self._database.rows(query, {"run": run_id})
-        return [event_of((kind, payload)) for kind, payload in rows]
+        return events_in(rows)
 
     async def told(self, run_id: str, events: Sequence[int]) -> list[Told]:
         """Read outcomes of a run back, by the numbers of their events; raises as ``events_of``.
@@ -305,9 +288,8 @@ class Store:
                 event = event_of(("told", text))
                 assert isinstance(event, Told)  # by its tag
                 found[n] = event
-        if missing := [n for n in events if n not in found]:
-            where = f"event {missing[0]} of run {run_id} in {self._database.where}"
-            raise StoreError(f"{where} is missing; restore the store from a copy")
+        if not found.keys() >= set(events):
+            raise StoreError(f"the log of run {run_id} has a gap; restore the store from a copy")
         return [found[n] for n in events]
 
     # replies
@@ -418,7 +400,7 @@ class Store:
         return after + 1
 
 
-class RunLog:
+class RunLog(_Closing):
     """One run's event log, written by one process at a time.
 
     Events become durable in the order of appending, at the latest when flushed: if one survives a
@@ -643,21 +625,6 @@ async def open_store(place: StorePlace, *, create: bool = True) -> AsyncIterator
         return
     async with await Store.connect(place, create=create) as store:
         yield store
-
-
-@asynccontextmanager
-async def closing(log: RunLog) -> AsyncIterator[RunLog]:
-    """Close a log at the end; note on an earlier error what could not be written."""
-    try:
-        yield log
-    except BaseException as error:
-        try:
-            await log.close()
-        except StoreError as failure:
-            if failure is not error:
-                error.add_note(str(failure))
-        raise
-    await log.close()
 
 
 def folder_of(place: StorePlace) -> Path:
