@@ -74,25 +74,23 @@ class Registry(Generic[T]):
         Raises:
             ConfigError: there is no such name; the nearest names are given.
             PluginError: importing it fails, two distributions claim the name, or the object is of
-                another kind; names the distribution and its version.
+                another kind; names the distribution of an entry point and its version.
         """
         if name in self.built_in:
             return import_path(self.built_in[name])  # type: ignore[return-value] # tested by name
         entry = None if is_path(name) else self._entry(name)
+        shown = f"`{name}`" if entry is None else f"`{name}` ({entry.value}) of {_owner(entry)}"
         try:
             found = imported(name) if entry is None else import_path(entry.value)
         except ConfigError as error:  # it names the path and the way out
             raise PluginError(f"{self.kind} {error}") from error
         except (Exception, SystemExit) as error:  # a module may raise anything when imported
             raise PluginError(
-                f"{self.kind} {_subject(name, entry)} cannot be used: importing it raised "
-                f"{type(error).__name__}: {error}; repair, update or uninstall it, or choose "
-                "another"
+                f"{self.kind} {shown} cannot be used: importing it raised {type(error).__name__}: "
+                f"{error}; repair, update or uninstall it, or choose another"
             ) from error
         if not self.fits(found):
-            raise PluginError(
-                f"{self.kind} {_subject(name, entry)} is {found!r:.60}, not {self.expected}"
-            )
+            raise PluginError(f"{self.kind} {shown} is {found!r:.60}, not {self.expected}")
         return found  # type: ignore[return-value] # `fits` has said so
 
     def _entry(self, name: str) -> EntryPoint:
@@ -112,13 +110,3 @@ def _owner(entry: EntryPoint) -> str:
     """Return the distribution of an entry point with its version."""
     dist = entry.dist
     return "an unknown distribution" if dist is None else f"{dist.name} {dist.version}"
-
-
-def _subject(name: str, entry: EntryPoint | None) -> str:
-    """Return the name of an entry point or a dotted path with its distribution, if it is known."""
-    from importlib.metadata import packages_distributions, version
-
-    if entry is not None:
-        return f"`{name}` ({entry.value}) of {_owner(entry)}"
-    owners = packages_distributions().get(name.partition(":")[0].partition(".")[0], [])
-    return f"`{name}` of {owners[0]} {version(owners[0])}" if owners else f"`{name}`"

@@ -94,17 +94,6 @@ def test_an_entry_point_that_leads_to_something_else_is_refused(
     monkeypatch.delitem(sys.modules, "odd", raising=False)
 
 
-@pytest.mark.slow
-def test_the_distribution_of_a_dotted_path_is_named_too(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(site, monkeypatch, "odd", entry_points={}, files={"odd_path.py": "raise SystemExit(3)"})
-    with pytest.raises(PluginError, match=r"number `odd_path:X` of odd 1\.2 cannot be used: .*3"):
-        numbers().load("odd_path:X")
-    with pytest.raises(PluginError, match="number `nowhere:X` cannot be used"):
-        numbers().load("nowhere:X")
-
-
 def test_a_built_in_name_means_the_built_in_thing(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

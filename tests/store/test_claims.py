@@ -77,7 +77,7 @@ def test_the_claim_of_a_killed_process_is_free(place: str) -> None:
 def test_the_claim_of_a_stopped_process_ends_and_stays_lost_to_it(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
 
     async def main() -> None:
         async with await Store.connect(place) as store:
@@ -118,7 +118,7 @@ def test_a_run_that_another_process_took_is_not_written_any_more(
         async with await Store.connect(place) as other:
             store = await Store.connect(place)
             log = await begin(store)
-            monkeypatch.setattr(database, "LEASE_SECONDS", -1.0)  # as after a long stop
+            monkeypatch.setattr(database, "PATIENCE_SECONDS", -1.0)  # as after a long stop
             taken = await other.open("latest")
             log.append(asked(0))
             for attempt in (log.flush, log.close, store.close):

@@ -5,7 +5,7 @@ was committed; a power cut may lose the last moments, but never leaves a gap. On
 knows SQLAlchemy, which takes a second to import, so it is imported when a store is opened.
 
 Who may write a run, or buy a reply, is a row of ``locks`` with its owner's last sign of life. It is
-free once that is older than ``LEASE_SECONDS``, or its process of this machine has ended; whoever
+free once that is older than a minute, or its process of this machine has ended; whoever
 lost a run finds that out in the transaction that would write to it.
 """
 
@@ -23,7 +23,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from threading import RLock, Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -47,9 +47,7 @@ from sqlalchemy.exc import (
 )
 
 from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
-
-if TYPE_CHECKING:
-    from bestarm_agent.store.store import Row, Transaction
+from bestarm_agent.store.store import SIGN_OF_LIFE_SECONDS, Row, Transaction
 
 _T = TypeVar("_T")
 
@@ -99,7 +97,7 @@ _FIND_REPLIES = "SELECT key, payload FROM replies WHERE key IN :names"
 _TAKE = "INSERT INTO locks (name, owner, seen) VALUES (:name, :owner, {now})" + _IF_NEW
 _HOLDERS = "SELECT name, owner FROM locks WHERE name IN :names"
 _END = (
-    "DELETE FROM locks WHERE name IN :names AND (owner IN :ended OR seen < {now} - :lease)"
+    "DELETE FROM locks WHERE name IN :names AND (owner IN :ended OR seen < {now} - :patience)"
     " AND owner <> :owner"
 )
 _RENEW = "UPDATE locks SET seen = {now} WHERE owner = :owner"
@@ -107,11 +105,8 @@ _FREE = "DELETE FROM locks WHERE owner = :owner"
 _LOOKUPS = 500  # names in one SELECT; SQLite takes 32,766 parameters, PostgreSQL 65,535
 _NONE: Row = {}
 
-LEASE_SECONDS = 30.0
-"""How long a holder of locks may give no sign of life."""
-SIGN_OF_LIFE_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
-"""How long a server may be away."""
+"""How long a server may be away, and a holder of locks without a sign of life."""
 _PAUSE_SECONDS = 0.25  # between two tries to reach it
 BUSY_SECONDS = 30.0  # that a writer waits for another process's transaction
 _BUSY_PAUSE = 0.01  # seconds between two tries of what SQLite does not wait for
@@ -298,7 +293,7 @@ class Database:
                     "names": list(others),
                     "ended": ["", *filter(_has_ended, set(others.values()))],  # not empty
                     "owner": self._owner,
-                    "lease": LEASE_SECONDS,
+                    "patience": PATIENCE_SECONDS,
                 }
                 if connection.execute(sql(_END, dialect), values).rowcount:
                     continue

@@ -117,26 +117,19 @@ def pairs_of(
 ) -> Iterator[PairOutcome]:
     """Yield the pairs of some asks by their numbers; ``texts`` holds further fields of each."""
     names = labels(state)
-    asks, outcomes = state.asks[seqs], state.told[seqs][[*_TOLD]].tolist()
-    for seq, ask, told, more in zip(seqs, asks.tolist(), outcomes, texts, strict=False):
-        row, column, reason = ask
-        status, score, usd_nanos, tokens, calls, gpu_seconds, seconds, cached, number = told
-        candidate = state.candidates[row]
-        known: dict[str, Any] = {}
+    asks, outcomes = state.asks[seqs].tolist(), state.told[seqs][_TOLD].tolist()
+    for seq, (row, column, reason), told, more in zip(seqs, asks, outcomes, texts, strict=False):
+        status, score, nanos, tokens, calls, gpu_seconds, seconds, cached, number = told
+        candidate, known = state.candidates[row], dict[str, Any]()
         if status != State.PENDING:
-            priced = state.costs[row] is not None or usd_nanos > 0
-            known = {
-                "usd": usd(usd_nanos) if priced else None,
-                "tokens": tokens,
-                "calls": calls,
-                "gpu_seconds": gpu_seconds,
-                "seconds": seconds,
-            }
-            if number < 0:
-                known["cached"] = cached
-            else:
-                failure = state.failures[number]
-                known |= {"failure": failure.kind.value, "message": failure.message}
+            priced = state.costs[row] is not None or nanos > 0
+            known |= {"usd": usd(nanos) if priced else None, "tokens": tokens, "calls": calls}
+            known |= {"gpu_seconds": gpu_seconds, "seconds": seconds}
+        if number >= 0:
+            failure = state.failures[number]
+            known |= {"failure": failure.kind.value, "message": failure.message}
+        elif known:
+            known["cached"] = cached
         yield PairOutcome(
             names[row],
             state.example_ids[column],
@@ -152,7 +145,7 @@ def pairs_of(
         )
 
 
-_TOLD = (
+_TOLD = [
     "state",
     "score",
     "usd_nanos",
@@ -162,7 +155,7 @@ _TOLD = (
     "seconds",
     "cached",
     "failure",
-)
+]
 
 
 def matrix(state: RunState) -> NDArray[np.float64]:

@@ -43,7 +43,7 @@ _SHOWN_CHARACTERS = 200
 _EVENTS_PAGE = 2000  # read at a time
 _REPLIES_PAGE = 500
 _LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
-_SIGN_OF_LIFE_SECONDS = 5.0
+SIGN_OF_LIFE_SECONDS = 5.0
 RUN = "run "  # begins the name of the lock of a run's writer
 _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs"
 _OUTCOMES = "SELECT n, payload FROM events WHERE run_id = :run AND n IN :numbers"
@@ -565,7 +565,7 @@ class _Writer:
         while not closed:
             batches: list[_Batch] = []
             try:
-                latest = self._inbox.get(timeout=_SIGN_OF_LIFE_SECONDS)
+                latest = self._inbox.get(timeout=SIGN_OF_LIFE_SECONDS)
             except Empty:
                 with suppress(StoreError):  # the next write meets it, too
                     self._database.give_sign_of_life()
