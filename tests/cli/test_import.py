@@ -1,4 +1,4 @@
-"""``import``, and other tools' logs in ``simulate``, ``--history`` and ``replay``."""
+"""``import``, and other tools' logs in ``simulate``, ``replay`` and, once run, ``--history``."""
 
 from __future__ import annotations
 
@@ -84,15 +84,18 @@ def test_imported_logs_become_a_stored_run_and_history(
 ) -> None:
     logs = [inspect_log(tmp_path / f"{n[-1]}.json", n, s) for n, s in (("lab/a", 0.9), ("b", 0.2))]
     imported = invoke(capsys, "import", *logs, "--study", tmp_path / "old")
-    invoke(capsys, "import", logs[1], "--out", tmp_path / "answers.jsonl")
-    options = ("--json", "--history", tmp_path / "answers.jsonl", "--seed", "1")
+    path = tmp_path / "old" / "study.json"
+    all_pairs = {"selector": {"stop_when_separated": False}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | all_pairs))
+    invoke(capsys, "select", "study.json", "--quiet", folder=tmp_path / "old")
+    options = ("--json", "--history", "latest", "--seed", "1")
     done = invoke(capsys, "select", "study.json", *options, folder=tmp_path / "old")
     compared = invoke(capsys, "compare", "--between", "a", "b", folder=tmp_path / "old")
 
     assert imported.code == 0, imported.err
     assert done.code == 0, done.err
     assert json.loads(done.out)["best"]["candidate"]["label"] == "a"
-    assert "history: 1 candidates on 60 of the 60 examples" in " ".join(done.err.split())
+    assert "history: 2 candidates on 60 of the 60 examples" in " ".join(done.err.split())
     assert compared.code == 0, compared.err
 
 
@@ -120,7 +123,7 @@ def test_logs_whose_pairs_have_different_numbers_of_results_are_drawn_once(tmp_p
     assert read_logs(INSPECT, metric="match").n_repeats == 2, "a void pair counts for nothing"
 
 
-def test_the_recording_is_history_and_a_matrix_too(
+def test_the_recording_is_a_matrix_too(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "answers.jsonl"

@@ -141,7 +141,7 @@ app = _group(
             "paths metric out study_folder",
             """Read logs of Inspect, lm-eval and promptfoo, and plain tables.
 
-            `simulate`, `--history` and `replay` read what --out FILE.jsonl writes; `select` runs
+            `simulate` and `replay` read what --out FILE.jsonl writes; `select` runs
             the study.""",
         ),
         _command(

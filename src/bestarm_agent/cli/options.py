@@ -90,9 +90,7 @@ OPTIONS: Mapping[str, Option] = {
     "selector": Option(
         "Selection rule, such as ucb-e.", key="selector.name", forms="--selector -s"
     ),
-    "history": Option(
-        "Earlier run or score file to learn from; repeatable.", key="selector.history", many=True
-    ),
+    "history": Option("Earlier run to learn from; repeatable.", key="selector.history", many=True),
     "confidence": Option(
         "Confidence of all that is shown; if it is not shown, the exit code is 3.",
         float,

@@ -610,8 +610,8 @@ class SelectorSpec(StudyModel):
     )
     history: tuple[Text, ...] = Field(
         (),
-        description="Earlier runs (id or name) and score files to learn from, for rules that can: "
-        "`auto` and `pulse`. Examples are recognised by content in runs, by id in files.",
+        description="Earlier runs (id or name) to learn from, for rules that can: `auto` and "
+        "`pulse`. Examples are recognised by content.",
     )
     seed: Annotated[int, Strict(), Field(ge=0)] = Field(
         0, description="Seed of all random choices."

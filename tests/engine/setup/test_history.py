@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-import csv
-import json
 from pathlib import Path
 
 import numpy as np
@@ -54,14 +51,8 @@ def run_of(scores: FloatArray, examples: list[Example], prefix: str = "m") -> Ru
     return fold(events)
 
 
-def load(
-    runs: dict[str, RunState], examples: list[Example] | None = None, *files: Path
-) -> FloatArray:
-    async def read(name: str) -> RunState:
-        return runs[name]
-
-    locations = [*runs, *map(str, files)]
-    return asyncio.run(past_scores(locations, examples or EXAMPLES, read))[0]
+def load(runs: dict[str, RunState], examples: list[Example] | None = None) -> FloatArray:
+    return past_scores(runs, examples or EXAMPLES)[0]
 
 
 def test_a_runs_examples_are_recognised_by_content() -> None:
@@ -72,27 +63,6 @@ def test_a_runs_examples_are_recognised_by_content() -> None:
     np.testing.assert_array_equal(load({"run": run_of(scores, EXAMPLES)}), scores)
     np.testing.assert_array_equal(load({"run": run_of(scores[:, order], renamed)}), scores)
     assert learn_once(scores, None)[0].validation.is_useful
-
-
-def test_recorded_answers_teach_like_a_run(tmp_path: Path) -> None:
-    """Of a pair with several answers, the mean score counts."""
-    scores = by_ease(12)
-    scores[0, 0] = np.nan  # void
-    answers = [
-        {"candidate": f"m{i}", "example": example.id, "text": "", "score": score}
-        for i, row in enumerate(scores.tolist())
-        for example, score in zip(EXAMPLES, row, strict=True)
-        if score == score
-    ]
-    path = tmp_path / "answers.jsonl"
-    path.write_text("\n".join(map(json.dumps, [*answers, *answers])))
-    np.testing.assert_array_equal(load({}, None, path), scores)
-    path.write_text('{"score": 1.0}')
-    with pytest.raises(ConfigError, match=r"import LOG --out answers.jsonl"):
-        load({}, None, path)
-    path.write_text("")
-    with pytest.raises(ConfigError, match="has 20 scores on this study's examples"):
-        load({}, None, path)
 
 
 def test_examples_that_history_does_not_know_are_average() -> None:
@@ -108,10 +78,7 @@ def test_candidates_with_too_few_scores_are_dropped() -> None:
     scores = by_ease(12)
     scores[3, 5:] = np.nan
 
-    async def read(_name: str) -> RunState:
-        return run_of(scores, EXAMPLES)
-
-    found, n_dropped = asyncio.run(past_scores(["run"], EXAMPLES, read))
+    found, n_dropped = past_scores({"run": run_of(scores, EXAMPLES)}, EXAMPLES)
     assert (len(found), n_dropped) == (11, 1)
     model, _ = learn_once(found, None)
     assert "1 more had too few scores" in described(model.validation, found, n_dropped)
@@ -123,28 +90,6 @@ def test_a_candidate_of_two_runs_is_one() -> None:
     first[:, 20:], second[:, :20] = np.nan, np.nan
     found = load({"a": run_of(first, EXAMPLES), "b": run_of(second, EXAMPLES)})
     np.testing.assert_array_equal(found, scores)
-
-
-def test_a_file_is_read_by_example_ids(tmp_path: Path) -> None:
-    scores = by_ease(10)
-    path = tmp_path / "past.csv"
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["candidate", "example", "score"])
-        for i, j in np.argwhere(scores >= 0)[::-1]:
-            table.writerow([f"m{i}", EXAMPLES[j].id, scores[i, j]])
-    np.testing.assert_array_equal(load({}, None, path), scores[::-1])  # in the file's order
-
-
-def test_an_array_file_is_read_by_ids_or_else_by_position(tmp_path: Path) -> None:
-    scores = by_ease(10).astype(np.float32)
-    np.savez(tmp_path / "plain.npz", scores=scores)
-    ids = np.array([example.id for example in EXAMPLES[::-1]])
-    np.savez(tmp_path / "named.npz", scores=scores[:, ::-1], examples=ids)
-    for name in ("plain", "named"):
-        np.testing.assert_array_equal(load({}, None, tmp_path / f"{name}.npz"), scores)
-    with pytest.raises(ConfigError, match="40 columns, the study has 39"):
-        load({}, EXAMPLES[1:], tmp_path / "plain.npz")
 
 
 def test_history_on_other_examples_is_refused() -> None:

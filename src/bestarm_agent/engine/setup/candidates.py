@@ -111,7 +111,8 @@ class ReadyCandidates:
     def _model(self, provider: Provider, name: str) -> Model:
         key = (id(provider), name)
         if key not in self._models:
-            fingerprint = self._parts.providers.fingerprint(provider, name)
+            with self._parts.providers.locating(provider.name, name):
+                fingerprint = provider.fingerprint(name)
             self._models[key] = Model(self._client(provider, name), name, fingerprint)
         return self._models[key]
 
@@ -120,7 +121,9 @@ class ReadyCandidates:
         budget, unpriced = self.ledger.budget, []
         counts = budget.tokens is not None or budget.gpu_seconds is not None
         for provider, model in {(id(p), m): (p, m) for p, m in models}.values():
-            self._parts.providers.check(provider, model)
+            with self._parts.providers.locating(provider.name, model):
+                provider.check(model)
+                provider.check_machine(model)
             able, name = provider.capabilities(model), f"{provider.name}/{model}"
             if budget.usd_nanos is not None and not able.priced:
                 unpriced.append(name)

@@ -1,15 +1,14 @@
-"""Past scores on the same examples, and what is learned from them for rules that can use it.
+"""Scores of earlier runs on the same examples, and what is learned from them for rules that can.
 
-History comes from earlier runs in the store, whose examples are recognised by their content, or
-from score tables, whose examples are recognised by their ids. What is learned takes a minute on a
-thousand candidates, so it is kept beside the store, under the digest of the scores.
+Examples are recognised by their content. What is learned takes a minute on a thousand candidates,
+so it is kept beside the store, under the digest of the scores.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -21,14 +20,12 @@ from numpy.typing import NDArray
 from bestarm_agent.domain.values import Example
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError
-from bestarm_agent.simulation.score_matrices import is_score_file, load_matrix
 from bestarm_agent.stats.history import STRONG, Factors, HistoryModel, Validation, learn
 from bestarm_agent.store.export import matrix as scores_of
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import StorePlace, folder_of, open_store
 
 Scores: TypeAlias = NDArray[np.float64]
-ReadRun: TypeAlias = Callable[[str], Awaitable[RunState]]
 
 _FEWEST = 32  # scores that say something of a past candidate
 _FOLDER = "history"  # of the models, beside the store
@@ -47,36 +44,31 @@ class History:
 async def learn_from_history(
     parts: StudyParts, where: StorePlace, *, keeps: bool = True
 ) -> History | None:
-    """Learn from the earlier runs and score tables that a study names; None if it names none.
+    """Learn from the earlier runs that a study names; None if it names none.
 
     With ``keeps`` the model is written next to the store, for the run.
 
     Raises:
-        ConfigError: a table or run is gone, or nothing in them is of use.
+        ConfigError: a run is gone, or nothing in them is of use.
     """
-    sources, base = parts.config.selector.history, parts.study.base_dir
-    if not sources:
+    if not (names := parts.config.selector.history):
         return None
-    notices = []
-
-    async def read_run(run: str) -> RunState:
+    with parts.study.places.locating("selector", "history"):
         try:
             async with open_store(where, create=keeps) as store:
-                state = await folded(store, run)
+                runs = {name: await folded(store, name) for name in names}
         except StoreError as error:
             raise ConfigError(f"selector.history: {error}") from error
-        if state.started is not None and state.started.judge not in (None, parts.judge.digest):
-            notices.append(
-                f"history run {run} was scored by another judge (digest {state.started.judge}, "
-                f"now {parts.judge.digest}): what it teaches may not hold for this one"
-            )
-        return state
-
-    with parts.study.places.locating("selector", "history"):
-        found = [str(base / source) if _is_file(source) else source for source in sources]
-        scores, n_dropped = await past_scores(found, parts.examples, read_run)
-        model, name = learn_once(scores, folder_of(where) / _FOLDER if keeps else None)
-    return History(model, name, (described(model.validation, scores, n_dropped), *notices))
+        scores, n_dropped = past_scores(runs, parts.examples)
+        model, file = learn_once(scores, folder_of(where) / _FOLDER if keeps else None)
+    judges = {name: run.started.judge for name, run in runs.items() if run.started is not None}
+    notices = (
+        f"history run {name} was scored by another judge (digest {judge}, now "
+        f"{parts.judge.digest}): what it teaches may not hold for this one"
+        for name, judge in judges.items()
+        if judge not in (None, parts.judge.digest)
+    )
+    return History(model, file, (described(model.validation, scores, n_dropped), *notices))
 
 
 def recorded_history(state: RunState, store: StorePlace) -> HistoryModel | None:
@@ -94,45 +86,29 @@ def recorded_history(state: RunState, store: StorePlace) -> HistoryModel | None:
     return model
 
 
-async def past_scores(
-    sources: Sequence[str], examples: Sequence[Example], read_run: ReadRun
-) -> tuple[Scores, int]:
+def past_scores(runs: Mapping[str, RunState], examples: Sequence[Example]) -> tuple[Scores, int]:
     """Gather (H, N) past scores on a study's examples, NaN where there is none.
 
     A past candidate needs 32 scores on these examples, or on half of them if that is fewer. Also
-    return how many had too few.
-
-    Args:
-        sources: runs and score tables (``.npz``, ``.csv``, ``.parquet``, and the ``.jsonl`` that
-            ``import --out`` writes). A table's examples are matched by id; without ids (a
-            ``.npz`` that has no ``examples``) there must be as many as the study has, in its order.
-        examples: the study's, in its order.
-        read_run: reads and folds a run.
-
-    Raises:
-        ConfigError: there is no such file, it holds no scores, or no past candidate has enough
-            scores on these examples.
-        RunNotFoundError: there is no such run.
+    return how many had too few. Raises ConfigError if all had.
     """
     rows: dict[str, Scores] = {}
-    for source in sources:
-        if _is_file(source):
-            wanted = [example.id for example in examples]
-            past, ids = _read_file(source, wanted)
-            names = [f"{source} {i}" for i in range(len(past))]
-        else:
-            state, wanted = await read_run(source), [example.digest for example in examples]
-            past, ids = scores_of(state), state.example_digests
-            names = [candidate.id for candidate in state.candidates]
-        for name, row in zip(names, _aligned(past, ids, wanted), strict=True):
-            rows[name] = np.where(np.isnan(row), rows.get(name, row), row)  # the later one wins
+    columns = {example.digest: column for column, example in enumerate(examples)}
+    for run in runs.values():
+        at = [columns.get(digest, -1) for digest in run.example_digests]
+        known = [column for column in at if column >= 0]
+        for candidate, past in zip(run.candidates, scores_of(run), strict=True):
+            row = np.full(len(examples), np.nan)
+            row[known] = past[np.array(at, dtype=np.intp) >= 0]
+            before = rows.get(candidate.id, row)
+            rows[candidate.id] = np.where(np.isnan(row), before, row)  # the later one wins
     scores = np.array(list(rows.values())).reshape(len(rows), -1 if rows else 0)
     fewest = max(2, min(_FEWEST, len(examples) // 2))
     enough = (~np.isnan(scores)).sum(axis=1) >= fewest
     if not enough.any():
         raise ConfigError(
-            f"no candidate in {', '.join(sources)} has {fewest} scores on this study's examples; "
-            f"name a run or file on the same examples, or leave the history out"
+            f"no candidate in {', '.join(runs)} has {fewest} scores on this study's examples; "
+            f"name a run on the same examples, or leave the history out"
         )
     return scores[enough], int((~enough).sum())
 
@@ -196,50 +172,3 @@ def _keep(path: Path, model: HistoryModel) -> None:
         foresight=np.array(json.dumps(asdict(model.validation))),
     )
     fresh.replace(path)
-
-
-def _is_file(source: str) -> bool:
-    return is_score_file(source) or source.endswith(".jsonl")
-
-
-def _read_file(location: str, wanted: Sequence[str]) -> tuple[Scores, Sequence[str]]:
-    """Return a table's scores and the ids of its examples."""
-    if location.endswith(".jsonl"):
-        return _read_answers(Path(location))
-    table = load_matrix(location)
-    if not table.examples and table.scores.shape[1] != len(wanted):
-        raise ConfigError(
-            f"{location} has no example ids and {table.scores.shape[1]} columns, the study has"
-            f" {len(wanted)} examples; add an array `examples` of ids to the file"
-        )
-    return table.scores.astype(float), table.examples or wanted
-
-
-def _read_answers(path: Path) -> tuple[Scores, Sequence[str]]:
-    """Return the mean scores of recorded answers, and the ids of their examples."""
-    found: dict[str, dict[str, list[float]]] = {}  # by candidate and example
-    try:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            if row.get("score") is not None:
-                scores = found.setdefault(row["candidate"], {}).setdefault(row["example"], [])
-                scores.append(row["score"])
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ConfigError(
-            f"{path}: a line is no JSON object with `candidate`, `example` and `score`; write the "
-            f"file by `bestarm-agent import LOG --out {path.name}`"
-        ) from error
-    ids = list(dict.fromkeys(example for of in found.values() for example in of))
-    rows = [[np.mean(of[id_]) if id_ in of else np.nan for id_ in ids] for of in found.values()]
-    return np.array(rows).reshape(len(found), len(ids)), ids
-
-
-def _aligned(scores: Scores, keys: Iterable[str], wanted: Sequence[str]) -> Scores:
-    """Return (H, N) the columns named ``wanted``; NaN where there is none of that name."""
-    place = {key: column for column, key in enumerate(keys)}
-    known = [column for column, key in enumerate(wanted) if key in place]
-    grid = np.full((len(scores), len(wanted)), np.nan)
-    grid[:, known] = scores[:, [place[wanted[column]] for column in known]]
-    return grid

@@ -25,7 +25,13 @@ from bestarm_agent.config.load import (
     read_prompts,
     study_from,
 )
-from bestarm_agent.config.study import ProviderLimits, StudyConfig, rate_limits
+from bestarm_agent.config.study import (
+    CandidateSpec,
+    ModelSpec,
+    ProviderLimits,
+    StudyConfig,
+    rate_limits,
+)
 from bestarm_agent.config.yaml import KeyPath, parse_options, placing, shown_path
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import (
@@ -136,9 +142,7 @@ class ProviderSet:
     """The providers of a study: models that share a provider's options share the provider."""
 
     def __init__(self, study: LoadedStudy, catalog: Catalog) -> None:
-        self._study = study
-        self._config = study.config
-        self._catalog = catalog
+        self._study, self._config, self._catalog = study, study.config, catalog
         self._entries: dict[str, ProviderEntry] = {}
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
@@ -146,30 +150,52 @@ class ProviderSet:
         self.started: set[int] = set()  # identities of the providers that were entered
         self._check_names()
         for (provider, model), options in self._config.model_options().items():
-            with self._locating(provider, model):
+            with self.locating(provider, model):
                 self._by_model[provider, model] = self._provider(provider, model, options)
         self._set_providers()
 
-    def check(self, provider: Provider, model: str) -> None:
-        """Check that a model can be used; raises ConfigError with its position in the study."""
-        with self._locating(provider.name, model):
-            provider.check(model)
-            provider.check_machine(model)
-
-    def fingerprint(self, provider: Provider, model: str) -> str:
-        """Return what decides a model's replies, downloading it if necessary; as ``check``."""
-        with self._locating(provider.name, model):
-            return provider.fingerprint(model)
-
     @contextmanager
-    def _locating(self, provider: str, model: str) -> Iterator[None]:
+    def locating(self, provider: str, model: str) -> Iterator[None]:
         """Add to errors where the study names a model, and its options."""
-        own = _OptionPlaces(self._study, self._catalog, provider, model)
+        places, study = self._study.places, self._config.providers.get(provider, {})
+
+        def where(*path: str | int) -> str:
+            """Return the position of an option, or of the mapping that lacks it; or the model's."""
+            (at, own), shared = self._named(provider, model), ("providers", provider)
+            if not path:
+                return places.where(*at)
+            if len(path) > 2 and path[0] == "models" and path[2] in study:
+                path = path[2:]  # an option of all models counts in every pattern of the catalogue
+            if path[0] in own:
+                return places.where(*at, "options", *path)
+            if path[0] in study:
+                return places.where(*shared, *path)
+            entry = self._catalog.get("providers", provider)
+            keys = (key for key in (("options", *path), path) if key in entry.lines)
+            if (key := next(keys, None)) is not None:
+                return f"{shown_path(entry.path)}, line {entry.lines[key]}"
+            return places.where(*(shared if study else at))
+
         try:
-            with placing(own.where):
+            with placing(where):
                 yield
         except ConfigError as error:
-            raise self._study.places.located(own.entry, error) from error
+            at, _ = self._named(provider, model)
+            is_judges = at[0] == "providers" and provider not in self._config.providers
+            raise places.located(("scorer",) if is_judges else at, error) from error
+
+    def _named(self, provider: str, model: str) -> tuple[KeyPath, Mapping[str, object]]:
+        """Return key path and options of the first entry of the study that names a model."""
+        config, name = self._config, f"{provider}/{model}"
+        entries: list[tuple[str, Sequence[ModelSpec | CandidateSpec]]] = [
+            ("models", config.models),
+            ("candidates", config.candidates),
+        ]
+        for key, specs in entries:
+            for i, spec in enumerate(specs):
+                if spec.model == name:
+                    return (key, i), spec.options
+        return ("providers", provider), {}
 
     def _check_names(self) -> None:
         limits = self._config.limits
@@ -184,14 +210,13 @@ class ProviderSet:
 
     def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
         """Return the provider of a model, with default options if the study does not name it."""
-        if options:
-            found = self._provider(provider, model, options)
+        found = None if options else self._by_model.get((provider, model))
+        if found is None:
+            found = self._provider(provider, model, options or {})
+            if not options:
+                self._by_model[provider, model] = found
             self._set_providers()
-            return found
-        if (provider, model) not in self._by_model:
-            self._by_model[provider, model] = self._provider(provider, model, {})
-            self._set_providers()
-        return self._by_model[provider, model]
+        return found
 
     @property
     def in_use(self) -> tuple[Provider, ...]:
@@ -200,7 +225,7 @@ class ProviderSet:
 
     def params(self, provider: str, model: str) -> frozenset[str]:
         """Names of the sampling parameters that a model honours."""
-        with self._locating(provider, model):
+        with self.locating(provider, model):
             return self.of(provider, model).capabilities(model).params
 
     def able(self, model: JudgeModel) -> Capabilities:
@@ -283,57 +308,6 @@ class ProviderSet:
         while self._without_providers:
             provider = self._without_providers.pop()
             provider.set_providers(self.of)
-
-
-@dataclass(frozen=True, slots=True)
-class _OptionPlaces:
-    """Finds the options that a model of a study is called with."""
-
-    study: LoadedStudy
-    catalog: Catalog
-    provider: str
-    model: str
-
-    def where(self, *path: str | int) -> str:
-        """Return the position of an option, or of the mapping that lacks it; else the model's."""
-        (own, options), places = self._own(), self.study.places
-        if not path:
-            return places.where(*own)
-        study = self.study.config.providers.get(self.provider, {})
-        if len(path) > 2 and path[0] == "models" and path[2] in study:
-            path = path[2:]  # an option of all models counts in every pattern of the catalogue
-        if path[0] in options:
-            return places.where(*own, "options", *path)
-        if path[0] in study:
-            return places.where("providers", self.provider, *path)
-        return self._in_catalog(path) or places.where(
-            *(("providers", self.provider) if study else own)
-        )
-
-    @property
-    def entry(self) -> KeyPath:
-        """Return the key path of the entry that names the model; of the scorer for a judge's."""
-        own, _ = self._own()
-        is_judge = own[0] == "providers" and self.provider not in self.study.config.providers
-        return ("scorer",) if is_judge else own
-
-    def _own(self) -> tuple[KeyPath, dict[str, object]]:
-        """Return key path and options of the first entry of the study that names the model."""
-        name = f"{self.provider}/{self.model}"
-        config = self.study.config
-        for i, model in enumerate(config.models):
-            if model.model == name:
-                return ("models", i), dict(model.options)
-        for i, candidate in enumerate(config.candidates):
-            if candidate.model == name:
-                return ("candidates", i), dict(candidate.options)
-        return ("providers", self.provider), {}
-
-    def _in_catalog(self, path: KeyPath) -> str | None:
-        entry = self.catalog.get("providers", self.provider)
-        paths = (("options", *path), path)
-        line = next((entry.lines[at] for at in paths if at in entry.lines), None)
-        return None if line is None else f"{shown_path(entry.path)}, line {line}"
 
 
 @dataclass(frozen=True, slots=True)
