@@ -123,9 +123,7 @@ def test_logs_whose_pairs_have_different_numbers_of_results_are_drawn_once(tmp_p
     assert read_logs(INSPECT, metric="match").n_repeats == 2, "a void pair counts for nothing"
 
 
-def test_the_recording_is_a_matrix_too(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_recording_is_a_matrix_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     assert invoke(capsys, "import", *PROMPTFOO, "--out", out).code == 0
     assert read_logs([str(out)]).matrix().names == read_logs(PROMPTFOO).matrix().names
