@@ -32,7 +32,7 @@ def test_one_pair_enters_few_files(tmp_path: Path) -> None:
     asyncio.run(scene())
     files = found[0]
     assert {"selectors/pairs.py", "providers/replay.py", "store/run_state.py"} <= files
-    assert len(files) <= 32, sorted(files)
+    assert len(files) <= 30, sorted(files)
 
 
 def test_one_pair_and_the_end_of_its_session_enter_few_files(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_one_pair_and_the_end_of_its_session_enter_few_files(tmp_path: Path) -> 
         return files
 
     files = asyncio.run(second_pair())  # the standing is in it too
-    assert len(files) <= 40, sorted(files)
+    assert len(files) <= 38, sorted(files)
 
 
 def test_opening_a_study_enters_few_files(tmp_path: Path) -> None:
@@ -63,4 +63,4 @@ def test_opening_a_study_enters_few_files(tmp_path: Path) -> None:
 
     files = asyncio.run(second_opening())
     assert {"config/load.py", "engine/setup/parts.py", "engine/run.py"} <= files
-    assert len(files) <= 40, sorted(files)
+    assert len(files) <= 32, sorted(files)

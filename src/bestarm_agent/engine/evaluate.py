@@ -115,11 +115,6 @@ class Evaluation:
         self._before = spend  # by earlier calls
 
     @property
-    def resent(self) -> bool:
-        """Return whether attempts were made before this time: its replies may be stored."""
-        return self.log is not None and self.log.resent
-
-    @property
     def candidate_spend(self) -> Spend:
         """Cost of the candidate's calls so far."""
         return self._before + self.call.spend
@@ -237,7 +232,7 @@ def _outcome(
     return replace(
         outcome,
         reply_key=pair.call.key,
-        cached=pair.call.found and not pair.resent,
+        cached=pair.call.found and not pair.call.resent,
         usage=reply.usage,
         seconds=round(reply.seconds, 6),
         usd_nanos=reply.usd_nanos,
@@ -250,6 +245,6 @@ def lost_spend(pair: Evaluation, reply: Reply | None) -> Spend:
     A reply from the cache was paid for if the pair may have bought it before.
     """
     spend = pair.candidate_spend
-    is_paid = reply is not None and (pair.resent or not pair.call.found)
+    is_paid = reply is not None and (pair.call.resent or not pair.call.found)
     answered = replied_spend(reply, pulls=0) if reply is not None and is_paid else _NOTHING
     return spend - (answered + Spend(pulls=spend.pulls)).capped(spend)

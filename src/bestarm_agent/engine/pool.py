@@ -266,19 +266,19 @@ class FirstPairs:
     def sent(self, pair: Evaluation) -> None:
         """Note that a pair is on its way."""
         self._in_flight.add(pair)
-        pair.call.is_first = not pair.resent and self._is_untried(pair.call.model)
+        pair.call.is_first = not pair.call.resent and self._is_untried(pair.call.model)
 
     def ended(self, pair: Evaluation, outcome: Outcome | None) -> None:
         """Note how a pair ended; one that ends the run gets an obstacle and stays pending."""
-        model = pair.call.model
+        model, failure = pair.call.model, None if outcome is None else outcome.failure
         self._in_flight.discard(pair)
         if outcome is None:
             self.failed |= pair.obstacle is not None and self._is_untried(model)
-        elif outcome.failure is None or pair.resent or not self._is_fatal(model, outcome.failure):
-            self._note(model, outcome.failure)
+        elif failure is None or pair.call.resent or not self._is_fatal(model, failure):
+            self._note(model, failure)
         else:
-            pair.obstacle = _as_first(outcome.failure)
-            if _hangs(outcome.failure):
+            pair.obstacle = _as_first(failure)
+            if _hangs(failure):
                 self._tried.add(model)
             else:
                 self.failed = True

@@ -55,7 +55,7 @@ def test_a_pair_that_was_put_off_begins_anew_and_keeps_its_history(
     first = pair.call
     first.spend, first.tries.n_failures, pair.obstacle = spend, 2, obstacle
     pair.begin_again()
-    assert (pair.resent, pair.spend, pair.obstacle) == (resent, spend, None)
+    assert (pair.call.resent, pair.spend, pair.obstacle) == (resent, spend, None)
     assert pair.call is not first
     assert (pair.call.tries.n_failures, pair.call.spend) == (0, Spend())
     assert pair.log is not None
