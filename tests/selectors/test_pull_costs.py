@@ -12,8 +12,8 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rule import Rule, expected_costs, pull_weights
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Stop, Tell
-from tests.support.selector_suite import TIGHT, K, N, SelectorSuite, World, WorldRun
+from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
+from tests.support.selector_suite import K, N, SelectorSuite, World, WorldRun
 
 
 def per_cost(problem: Problem) -> Problem:
@@ -29,18 +29,6 @@ class PerCostSuite(SelectorSuite):
     def make(self, problem: Problem) -> Rule:
         return make_selector(self.rule, per_cost(problem)).rule
 
-    @pytest.mark.parametrize("in_flight", [1, 5, 32])
-    def test_a_plan_for_a_budget_keeps_to_it(self, in_flight: int) -> None:
-        for seed in range(5):
-            selector = self.open(seed=seed, budget=TIGHT)
-            if type(selector.rule).anytime:
-                pytest.skip("the rule does not plan for a budget")
-            world = World.with_failures((K, N), seed)
-            WorldRun(selector, world, in_flight, seed).finish()
-            # 40 pulls of 0.3 pay for all 72 of 0.1; the plan notices once pulls have cost less
-            assert TIGHT < selector.table.n_asked <= K * N
-            assert selector.stopped() in (Stop.BUDGET, Stop.EXHAUSTED)
-
 
 class TestUcbEPerCost(PerCostSuite):
     rule = "ucb-e"
@@ -48,14 +36,6 @@ class TestUcbEPerCost(PerCostSuite):
 
 class TestAutoPerCost(PerCostSuite):
     rule = "auto"
-
-
-class TestSuccessiveRejectsPerCost(PerCostSuite):
-    rule = "sysrs"
-
-
-class TestOptMaiPerCost(PerCostSuite):
-    rule = "opt-mai"
 
 
 def told(table: ScoreTable, candidate: int, cost: float) -> None:
@@ -159,33 +139,6 @@ def test_auto_spends_less_on_a_dear_half_that_is_as_good() -> None:
             pulls[told] += int(selector.table.n_trials[dear].sum())
             assert selector.table.n_trials.min() >= 3  # nobody is forgotten
     assert pulls[costs] < 0.6 * pulls[None]
-
-
-@pytest.mark.parametrize("rule", ["sequential-halving", "sysrs"])
-def test_rounds_spend_the_money_and_no_more(rule: str) -> None:
-    rng = np.random.default_rng(5)
-    for seed in range(4):
-        costs = tuple((10 ** rng.uniform(-3, -1, 8)).tolist())
-        world = World.bernoulli(rng.uniform(0.2, 0.8, 8), 400, seed)
-        budget = 300
-        selector = make_selector(
-            rule, Problem(8, 400, seed=seed, budget=budget, costs=costs, stop_when_separated=False)
-        )
-        while asks := selector.ask():
-            cost = costs[asks[0].pair.candidate]
-            selector.tell([replace(world.outcome(asks[0]), cost=cost)])
-        money = budget * float(np.mean(costs))
-        assert selector.table.spent.sum() <= money + max(costs)
-        assert selector.table.spent.sum() >= 0.8 * money
-
-
-def test_a_plan_follows_what_pulls_turn_out_to_cost() -> None:
-    """Bounds ten times too high: the money lasts for ten times as many pulls, and they are made."""
-    selector = make_selector("sysrs", Problem(6, 1000, budget=120, costs=(1.0,) * 6))
-    world = World.bernoulli(np.linspace(0.3, 0.8, 6), 1000, 1)
-    while asks := selector.ask():
-        selector.tell([replace(world.outcome(asks[0]), cost=0.1)])
-    assert 1000 <= selector.table.n_asked <= 1200
 
 
 def test_candidates_that_join_bring_their_costs() -> None:

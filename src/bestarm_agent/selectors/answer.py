@@ -49,7 +49,7 @@ from bestarm_agent.selectors.types import (
     Stop,
     Verdict,
 )
-from bestarm_agent.stats.betting import MeanInterval, bounds_on_new, early_bets
+from bestarm_agent.stats.betting import MeanIntervals, bounds_on_new, early_bets
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.new_examples import (
     FEWEST_EXAMPLES,
@@ -62,7 +62,6 @@ from bestarm_agent.stats.new_examples import (
 )
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
-_PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _SHARE_NEW = 0.02  # of the scores, between two looks at whether the best is near enough
 _SLACK = 1e-9  # of means that are equal but for rounding
 _MORE = 1.6  # so many times the examples are worth asking to show for new ones what is beaten here
@@ -125,9 +124,9 @@ class Answer:
         alpha = 1.0 - problem.confidence if problem.track_intervals and self._exogenous else None
         self._pairs = None
         if alpha is None or not self._paired:
-            self._intervals = RowIntervals(table, alpha)  # (B)
+            self._intervals = MeanIntervals(n_rows, table.n_examples, alpha)  # (B)
         else:
-            self._intervals = RowIntervals(table, alpha / 2)  # (B)
+            self._intervals = MeanIntervals(n_rows, table.n_examples, alpha / 2)  # (B)
             self._pairs = PairedSequences(  # (A) at alpha, (B) at pair_alpha
                 n_rows, table.n_examples, alpha, pair_alpha=alpha / 2, leaders=leaders
             )
@@ -212,7 +211,7 @@ class Answer:
         the one without whose next score nothing more can be shown, if there is one.
         """
         field = np.full(self._table.n_candidates, False)
-        for one, rivals in self._undecided(order, top_k, self._intervals.bounds()):
+        for one, rivals in self._undecided(order, top_k, self._means_within()):
             field |= rivals
             field[one] |= rivals.any()
         if field.any() and self._pairs is not None and self._pairs.awaited is not None:
@@ -326,7 +325,10 @@ class Answer:
         """Bound a candidate's mean on new examples; the bounds of all hold together."""
         table = self._table
         alpha = (1.0 - self._problem.confidence) / table.n_candidates
-        _, low, high = told_prefix(table, candidate, 0)
+        known = table.told_since(
+            np.zeros(table.n_candidates, dtype=np.int64), np.array([candidate])
+        )
+        low, high = next(((low, high) for _, _, low, high in known), (np.empty(0), np.empty(0)))
         return bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
 
     def _are_level(self, order: Sequence[int]) -> bool:
@@ -358,25 +360,12 @@ class Answer:
             return False
         presumed = self.presumed_order
         if presumed is not None and self._may_change(
-            presumed.tolist(), top_k, self._intervals.bounds()
+            presumed.tolist(), top_k, self._means_within()
         ):
             return False
         if self._guarantee() is Guarantee.HEURISTIC:
             return False
-        order = self.ranking()
-        if self._pairs is None and self._overlap(order[top_k - 1 : top_k + 1]):
-            return False
-        return not self._may_change(order, top_k, self._bounds())
-
-    def _overlap(self, two: list[int]) -> bool:
-        """Tell whether more scores may part the last of the best and the next, by intervals.
-
-        These two are looked at before all others: to bring an interval up to date is expensive.
-        """
-        if len(two) < 2 or self.barred[two[1]] or not self._is_growing[two].any():
-            return False
-        lower, upper = self._intervals.bounds(two)
-        return bool(upper[two[1]] >= lower[two[0]])
+        return not self._may_change(self.ranking(), top_k, self._bounds())
 
     def _may_change(self, order: list[int], top_k: int, bounds: Bounds) -> bool:
         """Tell whether more scores may part one of the first ``top_k`` from a rival.
@@ -439,7 +428,7 @@ class Answer:
         if self._pairs is None:
             return reach
         self._feed()
-        own_lower, own_upper = self._intervals.bounds()
+        own_lower, own_upper = self._means_within()
         return reach & ~self._pairs.beaten_by(one, reach & (own_lower < own_upper[one]))
 
     def _gap_of_leader(self, leader: int, bounds: Bounds, enough: float = 0.0) -> float:
@@ -478,7 +467,13 @@ class Answer:
         return self._belief
 
     def _bounds(self) -> Bounds:
-        return self._now().bounds or self._intervals.bounds()
+        return self._now().bounds or self._means_within()
+
+    def _means_within(self) -> Bounds:
+        """(K,) ends of the intervals (B), brought up to date; not to be written."""
+        for row, _, low, high in self._table.told_since(self._intervals.length):
+            self._intervals.extend(row, low, high)
+        return self._intervals.lower, self._intervals.upper
 
     @property
     def _is_growing(self) -> BoolArray:
@@ -498,77 +493,13 @@ class Answer:
 
     def _feed(self, rows: IntArray | None = None) -> None:
         """Let the paired sequences have what is told of some rows, by default of all."""
-        if self._pairs is None:
-            return
-        n_told = self._table.n_trials - self._table.count(State.PENDING)
-        behind = np.flatnonzero(n_told > self._pairs.length) if rows is None else rows
-        for row in behind.tolist():
-            start = int(self._pairs.length[row])
-            if n_told[row] > start:
-                self._pairs.extend(row, *told_prefix(self._table, row, start))
+        if self._pairs is not None:
+            for row, examples, low, high in self._table.told_since(self._pairs.length, rows):
+                self._pairs.extend(row, examples, low, high)
 
     def _check_any(self) -> None:
         if not self._table.n_candidates:
             raise ValueError("there is no candidate to choose from; add one first")
-
-
-class RowIntervals:
-    """Intervals of the means of a table's rows, jointly valid at every time (union bound).
-
-    A row's scores enter in the order of asking, as far as all of them are told: in order of
-    completion they would be biased whenever wrong answers take longer. A void trial is unknown for
-    good and enters as anything in [0, 1].
-
-    Args:
-        table: whose rows; one more row needs new intervals.
-        alpha: joint error probability, in (0, 1); None leaves every interval at [0, 1], at no cost.
-    """
-
-    def __init__(self, table: ScoreTable, alpha: float | None) -> None:
-        n_rows = table.n_candidates
-        self._table = table
-        self._alpha = None if alpha is None else alpha / max(1, n_rows)
-        self._rows: list[MeanInterval | None] = [None] * n_rows  # most of many are never used
-        self._n_told: IntArray = np.zeros(n_rows, dtype=np.int64)  # when looked at last
-        self._lower, self._upper = np.zeros(n_rows), np.ones(n_rows)
-
-    def bounds(self, rows: Sequence[int] | None = None) -> Bounds:
-        """(K,) lower and (K,) upper ends, in [0, 1]; views, not to be written.
-
-        With ``rows``, only the ends of these are brought up to date.
-        """
-        if self._alpha is None:
-            return self._lower, self._upper
-        n_told = self._table.n_trials - self._table.count(State.PENDING)
-        behind = np.flatnonzero(n_told > self._n_told) if rows is None else np.array(rows)
-        for row in behind.tolist():
-            if n_told[row] > self._n_told[row]:
-                self._advance(row, self._alpha)
-        self._n_told[behind] = n_told[behind]
-        return self._lower, self._upper
-
-    def _advance(self, row: int, alpha: float) -> None:
-        interval = self._rows[row]
-        if interval is None:
-            interval = self._rows[row] = MeanInterval(self._table.n_examples, alpha)
-        _, low, high = told_prefix(self._table, row, interval.n)
-        if len(low):
-            interval.extend(low, high)
-            self._lower[row], self._upper[row] = interval.lower, interval.upper
-
-
-def told_prefix(table: ScoreTable, row: int, start: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return a row's trials from the ``start``-th up to the first that is pending.
-
-    (n,) examples in the order of asking, (n,) lower and (n,) upper ends of their scores.
-    """
-    seqs = np.frombuffer(table.row(row), dtype=np.intc)[start:]
-    state = table.state[seqs]
-    pending = np.flatnonzero(state == _PENDING)
-    seqs = seqs[: pending[0]] if len(pending) else seqs
-    low = table.score[seqs]
-    high = np.where(state[: len(seqs)] == _VOID, 1.0, low)
-    return table.example[seqs].astype(np.int64), low, high
 
 
 def _largest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -213,6 +214,26 @@ class ScoreTable:
     def row(self, candidate: int) -> array[int]:
         """The ask numbers of one candidate's trials, in ask order; not to be changed."""
         return self._rows[candidate]
+
+    def told_since(
+        self, length: IntArray, rows: IntArray | None = None
+    ) -> Iterator[tuple[int, IntArray, FloatArray, FloatArray]]:
+        """Yield rows of which more is told than the first ``length`` (K,) trials, and these trials.
+
+        They are in the order of asking, as far as all before them are told: in order of completion
+        scores would be biased whenever wrong answers take longer. Each row comes with the (n,)
+        examples, (n,) lower and (n,) upper ends of the scores: a void trial may be anything in
+        [0, 1] for good. ``rows``, by default all, are those looked at.
+        """
+        behind = self.n_trials - self.count(State.PENDING) > length
+        for row in (np.flatnonzero(behind) if rows is None else rows[behind[rows]]).tolist():
+            seqs = np.frombuffer(self._rows[row], dtype=np.intc)[length[row] :]
+            state = self.state[seqs]
+            pending = np.flatnonzero(state == _PENDING)
+            seqs = seqs[: pending[0]] if len(pending) else seqs
+            low = self.score[seqs]
+            high = np.where(state[: len(seqs)] == _VOID, 1.0, low)
+            yield row, self.example[seqs].astype(np.int64), low, high
 
     def unseen(self, candidate: int) -> IntArray:
         """The examples that were never asked of a candidate, ascending."""

@@ -417,6 +417,35 @@ class MeanInterval:
         self.lower, self.upper = lower, upper
 
 
+class MeanIntervals:
+    """Intervals of the means of K rows of N values, jointly valid at every time (union bound).
+
+    Args:
+        alpha: joint error probability, in (0, 1); None leaves every interval at [0, 1], at no cost.
+
+    Attributes:
+        lower, upper: (K,) ends of the intervals, in [0, 1]; not to be written.
+        length: (K,) values seen.
+    """
+
+    def __init__(self, n_rows: int, size: int, alpha: float | None) -> None:
+        self._size = size
+        self._alpha = None if alpha is None else alpha / max(1, n_rows)
+        self._rows: dict[int, MeanInterval] = {}  # most of many are never used
+        self.lower, self.upper = np.zeros(n_rows), np.ones(n_rows)
+        self.length: IntArray = np.zeros(n_rows, dtype=np.int64)
+
+    def extend(self, row: int, low: FloatArray, high: FloatArray) -> None:
+        """Take a row's next values, known to lie in [low, high]; see ``MeanInterval``."""
+        self.length[row] += len(low)
+        if self._alpha is None or not len(low):
+            return
+        if row not in self._rows:
+            self._rows[row] = MeanInterval(self._size, self._alpha)
+        self._rows[row].extend(low, high)
+        self.lower[row], self.upper[row] = self._rows[row].lower, self._rows[row].upper
+
+
 def check_ranges(low: FloatArray, high: FloatArray) -> None:
     """Raise ValueError unless 0 <= low <= high <= 1 everywhere."""
     bad = ~((low >= 0.0) & (low <= high) & (high <= 1.0))  # NaN fails this too

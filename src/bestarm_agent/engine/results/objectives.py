@@ -9,8 +9,8 @@ candidate's mean is over all N examples, like that of its score: calls differ in
 waits and judging belong to the study and not to the candidate, and a reply from the cache counts
 with what the call that bought it cost and took.
 
-The intervals of these means are those of scores (``RowIntervals``), of value over bound: a quantity
-enters in the order of asking, since slow or expensive calls often come back late.
+The intervals of these means are those of scores, of value over bound: a quantity enters in
+the order of asking, since slow or expensive calls often come back late.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from bestarm_agent.config.study import (
 )
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.domain.values import Candidate, Json
-from bestarm_agent.selectors.answer import RowIntervals
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import expected_costs
 from bestarm_agent.selectors.score_table import ScoreTable
@@ -48,6 +47,7 @@ from bestarm_agent.selectors.types import (
     Tell,
 )
 from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.stats.betting import MeanIntervals
 from bestarm_agent.store.run_state import RunState
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
@@ -95,7 +95,7 @@ class MeanTracker:
         self._bounds = np.empty(0)  # by row
         self._loose = np.empty(0, dtype=np.bool_)  # by row: values may be above the bound
         self._n_told = 0  # outcomes that are in the table
-        self._intervals = RowIntervals(self._table, self._alpha)
+        self._intervals = MeanIntervals(0, len(state.example_ids), self._alpha)
 
     def means(self) -> Means:
         """Estimate the means from what was told so far."""
@@ -103,7 +103,11 @@ class MeanTracker:
         table = self._table
         mean = np.full(table.n_candidates, np.nan)
         np.divide(table.spent, table.n_scored, out=mean, where=table.n_scored > 0)
-        lower, upper = (end * self._bounds for end in self._intervals.bounds())
+        for row, _, low, high in table.told_since(self._intervals.length):
+            self._intervals.extend(row, low, high)
+        lower, upper = (
+            end * self._bounds for end in (self._intervals.lower, self._intervals.upper)
+        )
         upper[self._loose] = np.inf
         return Means(mean, lower, upper)
 
@@ -128,7 +132,7 @@ class MeanTracker:
             self._bounds = np.append(self._bounds, bounds)
             self._loose = np.append(self._loose, loose)
             table.add_candidates(joined)
-            self._intervals = RowIntervals(table, self._alpha)
+            self._intervals = MeanIntervals(table.n_candidates, table.n_examples, self._alpha)
         asks = state.asks[table.n_asked :]
         for pair in zip(asks["candidate"].tolist(), asks["example"].tolist(), strict=True):
             table.ask(Ask(table.n_asked, Pair(*pair), ""))

@@ -97,8 +97,8 @@ def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
         )
     if chosen.per == "dollar" and not rule.heeds_costs:
         yield (
-            f"selector.per: dollar changes nothing for {chosen.name}: it compares candidates on "
-            f"common examples, and does not look at what they cost; auto and sysrs do"
+            f"selector.per: dollar changes nothing for {chosen.name}: it asks for pairs whatever "
+            f"they cost; auto, ucb-e and uniform look at costs"
         )
     pulls = rule.problem.budget
     if isinstance(rule, UcbE) and pulls is not None:

@@ -30,6 +30,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, floor, log, log2
 from typing import ClassVar
 
@@ -67,13 +68,10 @@ class RoundRule(Rule):
     then free slots go to the next round as it would be if this one ended on the scores told so far
     (a candidate that has none yet counts as 1), then to the one after it, and so on. Such pulls are
     lost if their candidate leaves after all; the hard budget then cuts the last round short.
-
-    With costs, the budget is what ``problem.budget`` pulls cost at the mean of ``problem.costs``. A
-    round wants 1 / weight as many pulls of an expensive candidate (of all the same on common
-    examples), and the rest of the money is planned anew after each round.
     """
 
     anytime: bool = False
+    heeds_costs: bool = False
     common_examples: bool = True
 
     def __init__(self, problem: Problem) -> None:
@@ -111,15 +109,14 @@ class RoundRule(Rule):
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | Stop | None:
         """Pick who is furthest behind what the round wants; see above on rounds to come."""
-        if self._stage >= len(self._plan) or self._left() <= 0:
+        if self._stage >= len(self._plan) or not self._left:
             return Stop.BUDGET
         n_trials = self.table.n_trials
         for field, targets in self._outlook():
             active = field.active
             owed = allowed[active] & (n_trials[active] < targets[active])
             if owed.any():
-                done = np.where(owed, n_trials[active] / self._shares[active], np.inf)
-                equals = active[done == done.min()]
+                equals = active[owed & (n_trials[active] == n_trials[active][owed].min())]
                 candidate = int(equals[rng.integers(len(equals))])
                 example = self.draw_unseen(candidate, rng)
                 return Choice(Pair(candidate, example), self.name)
@@ -140,10 +137,7 @@ class RoundRule(Rule):
     def told(self, tell: Tell) -> None:
         """Close the round if this was the last outcome that it waits for."""
         self._ahead.clear()
-        candidate = int(self.table.candidate[tell.seq])
-        if self._stage < len(self._plan) and self._is_active[candidate]:
-            self._n_owed -= int(self.table.position[tell.seq] < self._wanted[candidate])
-            self._close_rounds()
+        self._close_rounds()
 
     def changed(self) -> None:
         """Plan the rest anew, for those in the race that did not leave and those that joined."""
@@ -157,54 +151,40 @@ class RoundRule(Rule):
             self._reached = np.zeros(self.table.n_candidates, dtype=np.int64)
         self._plan_rest()
 
-    def _left(self) -> float:
-        """Return the rest of the budget: pulls, or money for so many at the first mean cost."""
-        costs, budget = self.expected_costs(), self.problem.budget or 0
-        if costs is None or not self.problem.costs:
-            return budget - self.table.n_asked
-        pending = float(self.table.count(State.PENDING) @ costs)
-        total = budget * float(np.mean(self.problem.costs))
-        return total - float(self.table.spent.sum()) - pending
+    @property
+    def _left(self) -> int:
+        """The rest of the budget, in pulls."""
+        return max(0, (self.problem.budget or 0) - self.table.n_asked)
 
     def _plan_rest(self) -> None:
         """Plan rounds of the active candidates for the rest of the budget and what they have."""
-        active, table, costs = self._field.active, self.table, self.expected_costs()
-        self._shares = 1 / self.weights  # of the most pulled active candidate's pulls
-        most, budget = table.n_examples, max(0.0, self._left())
-        if len(active):
-            self._shares /= self._shares[active].max()
-            most = ceil(most / self._shares[active].min())
-            if costs is not None:
-                budget /= (costs[active] * self._shares[active]).mean()
-        budget = int(budget) + int((table.n_trials[active] / self._shares[active]).sum())
+        active, table = self._field.active, self.table
+        budget = self._left + int(table.n_trials[active].sum())
         self._plan = Schedule(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
         if len(active) > 1:
             self._plan = fit_schedule(
-                lambda nominal: self._schedule(len(active), nominal), len(active), most, budget
+                partial(self._schedule, len(active)), len(active), table.n_examples, budget
             )
         self._stage = 0
         self._begin_round()
         self._close_rounds()
 
     def _begin_round(self) -> None:
-        """Count the outcomes that the round waits for."""
-        self._ahead: list[Field] = []
-        self._is_active = np.zeros(self.table.n_candidates, dtype=bool)
-        self._is_active[self._field.active] = True
+        self._ahead: list[Field] = []  # the rounds to come if this one ended on what is told
+        self._wanted: IntArray = np.zeros(self.table.n_candidates, dtype=np.int64)
         if self._stage < len(self._plan):
-            self._wanted = self._targets(self._stage)
-            n_wanted = int(self._wanted[self._field.active].sum())
-            self._n_owed = n_wanted - int(self._round_trials().sum())
+            self._wanted[self._field.active] = self._targets(self._stage)[self._field.active]
 
     def _close_rounds(self) -> None:
-        while self._stage < len(self._plan) and self._n_owed == 0:
+        """Close the round, and those after it, while all outcomes that it waits for are told."""
+        while self._stage < len(self._plan):
+            n_told = self.table.n_trials - self.table.count(State.PENDING)
+            if (n_told < self._wanted).any() or self._round_trials().sum() < self._wanted.sum():
+                return
             self._reached = np.maximum(self._reached, self._wanted)
             self._field = self._closed(self._field, self._stage, self._round_means(), 0)
             self._n_closed += 1
             self._stage += 1
-            if self.problem.costs is not None and len(self._field.active) > 1:
-                self._plan_rest()  # by what pulls have cost, and by who is left to be paid for
-                return
             if len(self._field.active) < 2:  # nothing is left to decide
                 self._stage = len(self._plan)
             self._begin_round()
@@ -215,14 +195,13 @@ class RoundRule(Rule):
 
     def _targets(self, stage: int) -> IntArray:
         """(K,) pulls that each candidate has in all when the round ends."""
-        planned = np.ceil(self._plan.targets[stage] * self._shares - 1e-9).astype(np.int64)
-        targets: IntArray = np.minimum(np.maximum(planned, self._reached), self.table.n_examples)
-        return targets
+        targets: IntArray = np.maximum(self._plan.targets[stage], self._reached)
+        return np.minimum(targets, self.table.n_examples, out=targets)
 
     def _round_trials(self) -> BoolArray:
         """(asked,) mask of the told pulls that a round's decision rests on."""
         table = self.table
-        within = (table.position < self._wanted[table.candidate]) & self._is_active[table.candidate]
+        within = table.position < self._wanted[table.candidate]
         told: BoolArray = within & (table.state != _PENDING)
         return told
 

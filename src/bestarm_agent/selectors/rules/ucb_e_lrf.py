@@ -248,6 +248,7 @@ class UcbELrf(Rule):
     """
 
     name: ClassVar[str] = "ucb-e-lrf"
+    heeds_costs: bool = False
     exogenous: ClassVar[bool] = False
 
     def __init__(
@@ -328,12 +329,11 @@ class UcbELrf(Rule):
         return left_of_batch(self.table, self.batch, self._fitted_at)
 
     def _index(self) -> FloatArray:
-        """(K,) B_i (line 2), pulls weighed by cost; infinite for candidates never pulled."""
+        """(K,) B_i (line 2); infinite for candidates never pulled."""
         table = self.table
         never_worked = (table.n_scored == 0) & (table.count(State.VOID) > 0)
         means = np.where(never_worked, 0.0, self._ensemble.means(self._seen_cells()))
-        bonus = self._bonus() / np.sqrt(self.weights)
-        return np.where(table.n_trials > 0, means + bonus, np.inf)
+        return np.where(table.n_trials > 0, means + self._bonus(), np.inf)
 
     def _bonus(self) -> FloatArray:
         """(K,) eta / m sum_j R_ij (line 2), less pairs asked since the fit."""
@@ -383,16 +383,8 @@ class UcbELrf(Rule):
 
 
 def random_pair(rule: Rule, allowed: BoolArray, rng: np.random.Generator) -> Choice:
-    """Draw one of the unseen pairs of the ``allowed`` (K,) candidates uniformly.
-
-    With costs, candidate i's pairs come up 1 / weight_i times as often.
-    """
-    n_unseen = np.where(allowed, rule.table.n_unseen, 0)
-    if rule.problem.costs is None:
-        cells = np.cumsum(n_unseen)
-        candidate = int(np.searchsorted(cells, rng.integers(cells[-1]), side="right"))
-    else:
-        shares = n_unseen / rule.weights
-        candidate = int(rng.choice(len(shares), p=shares / shares.sum()))
+    """Draw one of the unseen pairs of the ``allowed`` (K,) candidates uniformly."""
+    cells = np.cumsum(np.where(allowed, rule.table.n_unseen, 0))
+    candidate = int(np.searchsorted(cells, rng.integers(cells[-1]), side="right"))
     example = rule.draw_unseen(candidate, rng)
     return Choice(Pair(candidate, example), "random")
