@@ -51,7 +51,7 @@ def test_an_inspect_log_that_was_cut_off_has_its_finished_samples(tmp_path: Path
         (
             "a.json",
             {"results": {"version": 4, "results": []}},
-            "promptfoo results of version 4; versions 2 and 3",
+            "promptfoo results of version 4; version 3 is read",
         ),
         ("a.json", {"version": 3, "eval": {"task": "t", "model": "m"}}, "schema 3; schema 2 is"),
         (

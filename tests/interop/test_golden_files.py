@@ -1,6 +1,6 @@
 """Files that the real tools wrote; `benchmarks/interop/` of commit e83ff81 says how.
 
-inspect-ai 0.3.285, lm-eval 0.4.13, promptfoo 0.91.3 and 0.123.1.
+inspect-ai 0.3.285, lm-eval 0.4.13, promptfoo 0.123.1.
 """
 
 from __future__ import annotations
@@ -117,19 +117,3 @@ def test_promptfoo_joins_repeats_and_leaves_provider_errors_void() -> None:
 def test_promptfoo_has_named_scores_and_passes() -> None:
     for metric in ("right", "success"):
         assert scores(read_logs(PROMPTFOO, metric=metric))["weak,prompt=a_+_b_="] == [0, 1]
-
-
-def test_promptfoo_2_has_no_columns_so_provider_and_prompt_tell_candidates_apart() -> None:
-    assert scores(read_logs([str(GOLDEN / "promptfoo_v2.json")])) == {
-        "good,prompt=a_+_b_=": [1, None],
-        "good,prompt=What_is_a_+_b": [1, None],
-        "weak,prompt=a_+_b_=": [0.5, 1],
-        "weak,prompt=What_is_a_+_b": [0.5, 1],
-    }
-
-
-def test_promptfoo_2_is_refused_where_two_of_its_candidates_look_the_same(tmp_path: Path) -> None:
-    text = (GOLDEN / "promptfoo_v2.json").read_text()
-    (tmp_path / "out.json").write_text(text.replace('"label":"weak"', '"label":"good"'))
-    with pytest.raises(ConfigError, match="4 columns, but only 2 pairs of provider and prompt"):
-        read_logs([str(tmp_path / "out.json")])

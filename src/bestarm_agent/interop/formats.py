@@ -2,7 +2,7 @@
 
 Inspect's logs, schema 2 (`.eval`, a zip whose members may be zstd, and `.json`); lm-eval 0.4's
 samples, whose metrics are `METRIC,FILTER`, documents joined on their hash, model and settings in
-`results_DATE.json` beside them; promptfoo's results, versions 2 and 3, where a candidate is a
+`results_DATE.json` beside them; promptfoo's results, version 3, where a candidate is a
 provider with a prompt, an example a test's variables and assertions; plain score tables, and
 recorded answers, which `import` writes.
 """
@@ -13,7 +13,7 @@ import json
 import re
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -376,19 +376,19 @@ def _lm_eval_answer(row: Object) -> str | None:
 
 def _promptfoo(document: Object, where: str) -> Iterator[Result]:
     summary = document["results"]
-    if summary["version"] not in (2, 3):
+    if summary["version"] != 3:
         raise ConfigError(
-            f"{where}: promptfoo results of version {summary['version']!r}; versions 2 and 3 are "
-            "read"
+            f"{where}: promptfoo results of version {summary['version']!r}; version 3 is read: "
+            "write them again with a current promptfoo"
         )
-    names = _promptfoo_candidates(summary, where)
-    seen: Counter[tuple[Hashable, str]] = Counter()
+    names = _promptfoo_candidates(summary["results"])
+    seen: Counter[tuple[int, str]] = Counter()
     for row in summary["results"]:
         # a test is known by its variables and assertions: its index counts repeats too
         variables = json.dumps(row.get("vars") or {}, sort_keys=True, ensure_ascii=False)
         asserted = json.dumps((row.get("testCase") or {}).get("assert"), sort_keys=True)
         start = " ".join(variables.split())[:_LONGEST]
-        column, example = _column(row), f"{start} {digest([variables, asserted], length=8)}"
+        column, example = row["promptIdx"], f"{start} {digest([variables, asserted], length=8)}"
         seen[column, example] += 1
         failed = _provider_failed(row)
         named = {name: float(value) for name, value in (row.get("namedScores") or {}).items()}
@@ -410,35 +410,19 @@ def _promptfoo(document: Object, where: str) -> Iterator[Result]:
         )
 
 
-def _promptfoo_candidates(summary: Object, where: str) -> dict[Hashable, dict[str, str]]:
-    """Return the traits of each column; two columns alike are told apart by their number.
-
-    Columns of version 2 whose rows look the same would become one candidate: they are refused.
-    """
-    traits = {_column(row): _traits(row) for row in summary["results"]}
-    columns = ((summary.get("table") or {}).get("head") or {}).get("prompts") or ()
-    if len(columns) > len(traits):
-        raise ConfigError(
-            f"{where}: {len(columns)} columns, but only {len(traits)} pairs of provider and prompt "
-            "in its rows; write it with promptfoo 0.57 or newer and a `label` for each provider"
-        )
+def _promptfoo_candidates(rows: Iterable[Object]) -> dict[int, dict[str, str]]:
+    """Return the traits of each column; two columns alike are told apart by their number."""
+    traits = {}
+    for row in rows:
+        provider, prompt = row.get("provider") or {}, row.get("prompt") or {}
+        one = provider if isinstance(provider, str) else provider.get("label") or provider.get("id")
+        shown = prompt.get("label") or prompt.get("display") or prompt.get("raw") or ""
+        traits[row["promptIdx"]] = {"model": str(one), "prompt": str(shown).strip()}
     alike = Counter(tuple(found.values()) for found in traits.values())
     return {
         column: found if alike[tuple(found.values())] == 1 else {**found, "column": str(column)}
         for column, found in traits.items()
     }
-
-
-def _column(row: Object) -> Hashable:
-    """Return what is the same in a candidate's rows: their column, which version 2 leaves out."""
-    return row["promptIdx"] if "promptIdx" in row else tuple(_traits(row).values())
-
-
-def _traits(row: Object) -> dict[str, str]:
-    provider, prompt = row.get("provider") or {}, row.get("prompt") or {}
-    name = provider if isinstance(provider, str) else provider.get("label") or provider.get("id")
-    shown = prompt.get("label") or prompt.get("display") or prompt.get("raw") or ""
-    return {"model": str(name), "prompt": str(shown).strip()}
 
 
 def _provider_failed(row: Object) -> bool:

@@ -21,7 +21,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import is_loopback
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.catalog_entry import ProviderEntry
-from bestarm_agent.providers.prices import proxy_prices
+from bestarm_agent.providers.prices import PriceOverride, proxy_prices
 from bestarm_agent.providers.registry import create_provider
 from bestarm_agent.study import Study
 from tests.support.api_cases import reply
@@ -228,10 +228,12 @@ def test_a_budget_in_dollars_holds_at_a_proxy_that_is_asked_off_the_event_loop(
     proxy: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_in: list[int] = []
-    monkeypatch.setattr(
-        "bestarm_agent.providers.api.provider.proxy_prices",
-        lambda *given: (asked_in.append(threading.get_ident()), proxy_prices(*given))[1],
-    )
+
+    def noted(url: str, headers: Mapping[str, str]) -> dict[str, PriceOverride]:
+        asked_in.append(threading.get_ident())
+        return proxy_prices(url, headers)
+
+    monkeypatch.setattr("bestarm_agent.providers.api.provider.proxy_prices", noted)
     rows = [{"q": f"{k}+1", "answer": str(k + 1)} for k in range(30)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
     config: dict[str, Any] = {
