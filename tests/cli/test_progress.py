@@ -18,7 +18,7 @@ from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run import print_notices
 from bestarm_agent.config.study import ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
+from bestarm_agent.engine.limits.waiting import Wait, WaitBoard, loading_wait
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import (
     FailureLine,

@@ -23,9 +23,8 @@ from bestarm_agent.engine.call import Model, ProviderClient, ReplyCache, RetryPo
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.model_limits import LimiterRules
-from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.engine.limits.waiting import Gate, WaitBoard
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import RunRecord, Size, examples_added

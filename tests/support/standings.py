@@ -7,7 +7,7 @@ import numpy as np
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Started
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, PromptTemplate
-from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector

@@ -24,9 +24,8 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, digest
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger, Reservation
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
-from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.engine.limits.waiting import Gate, Slot, WaitBoard
 from bestarm_agent.errors import BestarmError, Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failed_spend

@@ -11,7 +11,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Example, Reply, Request, Score
 from bestarm_agent.engine.call import AttemptLog, Call, Model, ReplyCache
 from bestarm_agent.engine.ledger import Reservation
-from bestarm_agent.engine.limits.concurrency_gates import Slot
+from bestarm_agent.engine.limits.waiting import Slot
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
 from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider

@@ -28,7 +28,7 @@ from bestarm_agent.engine.call import WHOLE_PROVIDER, Model
 from bestarm_agent.engine.evaluate import Evaluation, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
+from bestarm_agent.engine.limits.waiting import Gate, Slot
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.types import BoolArray, both

@@ -17,7 +17,7 @@ from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pool import CandidatePool, candidates_added

@@ -20,7 +20,7 @@ from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model,
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError, fitted
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
+from bestarm_agent.engine.limits.waiting import Gate, Slot
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
 from bestarm_agent.engine.run import Run
 from bestarm_agent.engine.setup.candidates import ReadyCandidates

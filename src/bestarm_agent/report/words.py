@@ -20,7 +20,7 @@ from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Constraint, Objec
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.domain.values import Candidate, Vote
-from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.means import SliceMean

@@ -19,8 +19,7 @@ from bestarm_agent.engine.call import (
     reply_key,
 )
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate
-from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.engine.limits.waiting import Gate, WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.store.store import Store

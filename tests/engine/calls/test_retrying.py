@@ -20,9 +20,8 @@ from bestarm_agent.engine.call import (
     RetryPolicy,
 )
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import LimiterRules
-from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.engine.limits.waiting import Gate, Slot, WaitBoard
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
 from tests.support.runs import Actor

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bestarm_agent.domain.spend import Allowance, RateLimits, Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
+from bestarm_agent.engine.limits.waiting import Gate, Slot
 from bestarm_agent.errors import FailureKind, ProviderError
 from tests.support.runs import Actor
 from tests.support.virtual_time import LoopClock, run_virtual

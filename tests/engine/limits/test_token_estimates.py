@@ -48,7 +48,7 @@ def test_no_reply_is_expected_to_pass_its_maximum() -> None:
     expected = TokenEstimate()
     expected.observe(PROMPT, Usage(input=30, output=900))
     short = Request("m", text="?", params={"max_tokens": 7}, candidate="a")
-    assert expected.need(short, bound=0)[Resource.OUTPUT_TOKENS] == 7.0
+    assert expected.need(short, bound=8)[Resource.OUTPUT_TOKENS] == 7.0
 
 
 def test_cached_prompt_tokens_are_no_input_tokens() -> None:

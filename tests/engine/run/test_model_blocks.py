@@ -17,8 +17,7 @@ from bestarm_agent.engine.call import Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate
-from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.engine.limits.waiting import Gate, WaitBoard
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.providers.local import LocalModel, ModelMemory

@@ -17,16 +17,14 @@ from datetime import datetime, timedelta
 from bestarm_agent.domain.spend import RateLimits, Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.clock import Clock, sleep_unless
-from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.rates import Hold, SearchedRate, TokenBucket
-from bestarm_agent.engine.limits.wait_reasons import Wait, loading_wait
+from bestarm_agent.engine.limits.waiting import Slot, Wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError, counted
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed
 
-_MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens")
 _TOKENS_PER_CHARACTER = 0.3  # of English prose, before anything was seen
-_FIRST_OUTPUT = 500.0  # before anything was seen, where the request sets no maximum
+_FIRST_OUTPUT = 500.0  # before anything was seen, where the bound is no lower
 _MEMORY = 0.1
 _PER_CHARACTER = "tokens of a prompt by its characters"
 _SEARCHED = "searched"  # calls, under the rate that nobody states
@@ -53,9 +51,6 @@ class TokenEstimate:
         share = self._mean(_PER_CHARACTER, _TOKENS_PER_CHARACTER)
         prompt = min(max(1.0, _characters(request) * share), at_most)
         output = self._mean(request.candidate, self._mean(None, _FIRST_OUTPUT))
-        asked = next((request.params[p] for p in _MOST_TOKENS if p in request.params), None)
-        if isinstance(asked, int | float):
-            output = min(output, asked)
         return _amounts(prompt, min(output, at_most - prompt))
 
     def observe(self, request: Request, usage: Usage) -> None:
@@ -226,12 +221,6 @@ class Pause:
 
 _TRIAL_CALLS = 4
 _LONG_SILENCE = 5.0  # seconds
-_UNITS = {
-    Resource.REQUESTS: "request",
-    Resource.TOKENS: "token",
-    Resource.INPUT_TOKENS: "input token",
-    Resource.OUTPUT_TOKENS: "output token",
-}
 _DOWN = (
     *(FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT),
     *(FailureKind.CONNECTION, FailureKind.UNREACHABLE, FailureKind.MALFORMED_REPLY),
@@ -479,7 +468,7 @@ class ModelLimits:
         if self._pause.outage is not None:
             return Wait(self.name, "failing; tried again with one call at a time", 0, None)
         silence = 0.0 if self._pause.has_answered else self._clock.now() - self._silent_since
-        if silence >= _LONG_SILENCE and not loading_wait(self._provider):
+        if silence >= _LONG_SILENCE and not self._provider.loading:
             return Wait(self.name, f"has not answered yet, for {silence:.0f} s", 0, None)
         paused, queued = self.paused, len(self._queue)
         if paused:
@@ -504,8 +493,8 @@ class ModelLimits:
                 if name == _SEARCHED:
                     found = counted(round(60 * bucket.rate(now)), "request")
                     return f"at {found} a minute, the rate found so far"
-                limit = counted(round(bucket.per_minute), _UNITS[Resource(name)])
-                return f"at its limit of {limit} a minute"
+                unit = name.replace("-", " ").removesuffix("s")
+                return f"at its limit of {counted(round(bucket.per_minute), unit)} a minute"
         return "until one call has shown that the pause is over"
 
     def _next_need(self) -> Mapping[str, float]:

@@ -20,7 +20,7 @@ import numpy as np
 from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate
-from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.means import SliceMeans, slice_means
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names

@@ -15,8 +15,7 @@ from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.evaluate import ReadyCandidate, request_of
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.concurrency_gates import Gate
-from bestarm_agent.engine.limits.wait_reasons import WaitBoard, endpoint_wait, loading_wait
+from bestarm_agent.engine.limits.waiting import Gate, WaitBoard, endpoint_wait, loading_wait
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
