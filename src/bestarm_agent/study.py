@@ -340,7 +340,12 @@ class Study:
 
     def remarks(self) -> tuple[str, ...]:
         """Return what users should know about the replies since opening, a sentence each."""
-        return self._run.replies.remarks()
+        return self._run.loop.evaluator.remarks()
+
+    @property
+    def suspicions(self) -> Sequence[str]:
+        """Signs so far that replies are scored wrongly; ``remarks`` holds them too."""
+        return self._run.loop.evaluator.suspicion.remarks
 
 
 class Archive:

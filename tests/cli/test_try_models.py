@@ -67,12 +67,13 @@ def test_prompt_reply_verdict_and_score_are_shown(
     write_study(tmp_path, api, "a b")
     done = invoke(capsys, "try", folder=tmp_path)
     assert done.code == 0, done.err
-    assert asked(api) == {"a": 1, "b": 1, "judge": 1}, "one judgement of equal replies"
+    assert asked(api) == {"a": 2, "b": 2, "judge": 2}, "one judgement of equal replies"
+    assert "prompt  Now: What is 0 + 1?" in done.out
     assert "openai/a (a/p) on example e0: score 0.67" in done.out
     assert "prompt  What is 0 + 1?" in done.out
     assert "reply   It is \N{REPLACEMENT CHARACTER}[31mWhat is 0 + 1?" in done.out
     assert "openai/judge: 7 (0.666667): so it is" in done.out
-    assert "2 of 2 models answered and scored: 3 calls" in done.out
+    assert "4 of 4 first calls answered and scored: 6 calls" in done.out
 
 
 def test_select_takes_what_was_tried_from_the_reply_cache(
@@ -90,7 +91,8 @@ def test_a_model_that_fails_is_shown_with_the_reason_and_exit_code_4(
 ) -> None:
     write_study(tmp_path, api, "a bad", scorer="numeric")
     done = invoke(capsys, "try", "--json", folder=tmp_path)
-    good, bad = json.loads(done.out)
+    good, also_good, bad, _ = json.loads(done.out)
+    assert (good["candidate"], also_good["candidate"]) == ("a/p", "a/other")
     assert done.code == 4
     assert (good["target"], good["parsed"], good["score"], good["calls"]) == ("1", "1", 1.0, 1)
     assert (bad["reply"], bad["score"]) == (None, None)
@@ -117,5 +119,36 @@ def test_what_a_server_says_of_a_model_is_told(
     told = invoke(capsys, "try", folder=tmp_path).out
     assert "notice  openai/a was answered by b, which is not the name asked for" in told
     assert "notice  openai/a is to be shut down on 2026-11-11, as its server says" in told
-    (call,) = json.loads(invoke(capsys, "try", "--json", folder=tmp_path).out)
+    (call, _) = json.loads(invoke(capsys, "try", "--json", folder=tmp_path).out)
     assert (call["cached"], len(call["notices"])) == (True, 2), "the cache holds them too"
+
+
+@pytest.mark.parametrize(
+    ("scorer", "said"),
+    [
+        (
+            "exact",
+            "notice: the target stands in 4 of 4 replies that scored 0: scorer `contains` or",
+        ),
+        ("numeric", ""),
+    ],
+)
+def test_what_would_have_scored_is_said(
+    tmp_path: Path, capsys: Capsys, api: FakeApi, scorer: str, said: str
+) -> None:
+    write_study(tmp_path, api, "a b", scorer=scorer)
+    done = invoke(capsys, "try", folder=tmp_path)
+    assert said in done.out
+    assert ("notice:" in done.out) == bool(said)
+
+
+def test_of_many_models_and_prompts_each_is_tried(
+    tmp_path: Path, capsys: Capsys, api: FakeApi
+) -> None:
+    prompts = [{f"p{i}": f"{i}: {{{{ q }}}}"} for i in range(9)]
+    models = [f"m{i}" for i in range(7)]
+    write_study(tmp_path, api, " ".join(models), prompts=prompts, scorer="numeric")
+    tried = json.loads(invoke(capsys, "try", "--json", folder=tmp_path).out)
+    assert {one["model"] for one in tried} == {f"openai/{name}" for name in models}
+    assert {one["prompt"].partition(":")[0] for one in tried} == set("012345678")
+    assert len(tried) <= len(models) + len(prompts)

@@ -31,7 +31,7 @@ _NONE = "none"
 _STUDY = Template("""\
 # Which model and prompt is best on $dataset? What it would cost, without a call:
 #     bestarm-agent plan $file
-# One call to each model: bestarm-agent try $file. All of it: bestarm-agent select $file
+# Each prompt with each model, once: bestarm-agent try $file. All of it: bestarm-agent select $file
 name: $name
 
 models:

@@ -86,7 +86,7 @@ app = _group(
         _command(
             "start:try_",
             f"{_STUDY} {_CALLS}",
-            """Make one call to each model, and let it be judged.
+            """Make one call to each model with each prompt, and let it be judged.
 
             Shows prompt, reply, score and seconds.""",
         ),

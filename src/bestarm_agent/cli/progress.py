@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 
@@ -81,8 +81,8 @@ class Progress:
     def __exit__(self, *exc_info: object) -> None:
         return None
 
-    def show(self, standing: Standing) -> None:
-        """Show where a run stands."""
+    def show(self, standing: Standing, suspicions: Sequence[str] = ()) -> None:
+        """Show where a run stands, and what is suspicious so far."""
 
 
 class LiveTable(Progress):
@@ -99,10 +99,11 @@ class LiveTable(Progress):
     def __exit__(self, *exc_info: object) -> None:
         self._live.stop()
 
-    def show(self, standing: Standing) -> None:
+    def show(self, standing: Standing, suspicions: Sequence[str] = ()) -> None:
         """Draw the standing."""
-        height = max(3, self._console.size.height - _LINES_AROUND_TABLE)
-        self._live.update(screen_of(standing, height), refresh=True)
+        height = max(3, self._console.size.height - _LINES_AROUND_TABLE - len(suspicions))
+        notices = [Text(f"notice: {safe(one)}", "yellow") for one in suspicions]
+        self._live.update(Group(screen_of(standing, height), *notices), refresh=True)
 
 
 class PlainLines(Progress):
@@ -112,9 +113,13 @@ class PlainLines(Progress):
         self._console = console
         self._every = every_seconds
         self._next = 0.0
+        self._said = 0  # suspicions
 
-    def show(self, standing: Standing) -> None:
-        """Print the standing if the last line is old enough."""
+    def show(self, standing: Standing, suspicions: Sequence[str] = ()) -> None:
+        """Print the standing if the last line is old enough; what is suspicious at once."""
+        for one in suspicions[self._said :]:
+            print_line(self._console, f"notice: {safe(one)}")
+        self._said = max(self._said, len(suspicions))
         if standing.seconds < self._next:
             return
         self._next = standing.seconds + self._every

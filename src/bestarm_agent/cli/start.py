@@ -36,7 +36,9 @@ from bestarm_agent.engine.setup.plan import (
     resolution_of,
 )
 from bestarm_agent.engine.single_calls import FirstCall, make_first_calls
+from bestarm_agent.engine.suspicion import Seen, finding
 from bestarm_agent.errors import ConfigError, counted
+from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.words import cost_text, money, resolution_line, safe, seconds_text
 from bestarm_agent.store.export import verdicts
 from bestarm_agent.study import Study, open_mode
@@ -170,18 +172,31 @@ def _cells(spend: Spend, plan: Plan) -> list[str]:
 
 
 def try_(given: Given) -> int:
-    """Make one call to each model, and show prompt, reply and score."""
+    """Make one call to each model with each prompt, and show prompt, reply and score."""
     parts, console = _parts(given), stderr_console()
     print_notices(console, parts.notices)
-    with busy(console, "calling each model once", wanted=not given.as_json):
+    with busy(console, "calling each model with each prompt", wanted=not given.as_json):
         calls = asyncio.run(make_first_calls(parts, given.options()))
     if given.as_json:
         print_json([_as_json(call) for call in calls])
     else:
         for line in _lines(calls):
             click.echo(line)
+        for said in _suspicion(calls, parts.judge):
+            say(f"notice: {safe(said)}")
         say(resolution_line(len(parts.examples), resolution_of(parts)))
     return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
+
+
+def _suspicion(calls: Sequence[FirstCall], judge: Judge) -> Iterator[str]:
+    """Say what is the matter with the replies that did not score."""
+    wrong = [
+        Seen(call.example, call.reply, None, call.failure)
+        for call in calls
+        if call.reply is not None and not (call.score and call.score.value)
+    ]
+    if wrong and (said := finding(wrong, judge)):
+        yield said
 
 
 def _as_json(call: FirstCall) -> Json:
@@ -212,7 +227,7 @@ def _lines(calls: Sequence[FirstCall]) -> Iterator[str]:
     scored = sum(call.score is not None for call in calls)
     priced = all(call.reply is None or call.reply.usd_nanos is not None for call in calls)
     yield (
-        f"{scored} of {counted(len(calls), 'model')} answered and scored: "
+        f"{scored} of {counted(len(calls), 'first call')} answered and scored: "
         f"{counted(spent.calls, 'call')}, {spent.tokens:,} tokens, "
         f"cost {cost_text(spent.usd_nanos, priced=priced)}"
     )

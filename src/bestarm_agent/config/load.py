@@ -72,7 +72,11 @@ def _templates(spec: PromptSpec, base_dir: Path, catalog: Catalog) -> Iterator[P
 def check_fields(
     prompts: Mapping[str, PromptTemplate], spec: DatasetSpec, examples: Sequence[Example]
 ) -> list[str]:
-    """Return the names of prompts that use no field; raise ConfigError if one uses the target."""
+    """Return the names of prompts that use no field.
+
+    Raises:
+        ConfigError: a prompt uses the target, or a field's name stands in single braces.
+    """
     fields = {name: CompiledPrompt(template).fields for name, template in prompts.items()}
     known = {field for example in examples for field in example.inputs}
     for name, used in fields.items():
@@ -82,7 +86,19 @@ def check_fields(
                 "the expected answer is not shown to candidates; use another field, or list it in "
                 "`dataset.fields` if it may be shown"
             )
+    for name, template in prompts.items():
+        texts = (template.text, *(message.content for message in template.messages))
+        for one in _SINGLE_BRACES.findall("\n".join(text for text in texts if text)):
+            if one in known:
+                raise ConfigError(
+                    f"prompt `{name}` holds `{{{one}}}`, which is sent as it stands; a field has "
+                    f"double braces: `{{{{ {one} }}}}` (if the braces are meant: "
+                    f"`{{{{ '{{' }}}}{one}}}`)"
+                )
     return [name for name, used in fields.items() if not used & known]
+
+
+_SINGLE_BRACES = re.compile(r"(?<!\{)\{\s*([A-Za-z_]\w*)\s*\}(?!\})")
 
 
 ENV_FILE = ".env"

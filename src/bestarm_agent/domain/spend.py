@@ -103,7 +103,8 @@ class Budget:
     tokens: int | None = None
     gpu_seconds: float | None = None
     seconds: float | None = None  # wall-clock, over all sessions of the run
-    usd: InitVar[float | Decimal | None] = None
+
+    usd: InitVar[float | Decimal | None] = None  # not kept
 
     def __post_init__(self, usd: float | Decimal | None) -> None:
         if usd is not None:

@@ -25,7 +25,8 @@ from bestarm_agent.engine.call import (
 )
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Reservation
-from bestarm_agent.errors import FailureKind, JudgeError, ProviderError
+from bestarm_agent.engine.suspicion import Seen, Suspicion
+from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 
 _NOTHING = Spend()
 _SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
@@ -160,7 +161,12 @@ class Evaluator:
     def __init__(self, replies: ReplyCache, judge_client: JudgeClient) -> None:
         self.judge_client = judge_client
         self.replies = replies
+        self.suspicion = Suspicion(judge_client.judge)
         self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what users should know about the replies, a sentence each."""
+        return (*self.suspicion.remarks, *self.replies.remarks())
 
     async def evaluate(self, pair: Evaluation) -> Outcome | None:
         """Evaluate a pair that is reserved, once it has its places; give up all that it holds.
@@ -210,8 +216,15 @@ class Evaluator:
             finally:
                 pair.judge_spend += calls.spent
         except JudgeError as error:
+            if error.blame is Blame.CANDIDATE:
+                self._look_at(pair, Seen(pair.example, reply, None, error.kind))
             return _outcome(pair, reply, failure=_failure(error))
+        self._look_at(pair, Seen(pair.example, reply, score.value))
         return _outcome(pair, reply, score=score)
+
+    def _look_at(self, pair: Evaluation, seen: Seen) -> None:
+        if seen.reply.score is None:  # else it was scored elsewhere, whatever its text
+            self.suspicion.saw(pair.candidate.candidate.prompt.name, seen)
 
 
 def _failure(error: ProviderError | JudgeError) -> Failure:

@@ -115,7 +115,7 @@ class RunLoop:
         self.record, self.pool, self.ledger = record, pool, ledger
         self.in_flight = 0  # pairs that were sent, and whose end was not noted yet
         self.is_running = False  # True while ``run`` is running
-        self._examples, self._evaluator = examples, evaluator
+        self._examples, self.evaluator = examples, evaluator
         self._clock, self._rules = clock, rules
         self._began = clock.now()
         self._stop_asked = False
@@ -201,7 +201,7 @@ class RunLoop:
         finally:
             self.is_running = self._stop_asked = False
             self._let_go()
-            told = (self._elapsed(), self._evaluator.replies.remarks())
+            told = (self._elapsed(), self.evaluator.remarks())
             stopped = Stopped(self._clock.utc(), end.value, *told, self.pool.broken())
             self.record.record(stopped)
             await self.record.flush()
@@ -424,7 +424,7 @@ class RunLoop:
             pair = self._pairs[asked.seq] = Evaluation(candidate, example, log)
         else:
             pair.begin_again()
-        bound, judging = pair.call.bound(), self._evaluator.judge_client.bound(example)
+        bound, judging = pair.call.bound(), self.evaluator.judge_client.bound(example)
         self.pool.raise_bound(candidate, bound + judging)
         if not pair.reserve(bound, judging):
             self._log_cost(asked.seq, pair)
@@ -443,7 +443,7 @@ class RunLoop:
         task.add_done_callback(self._note_end)
 
     async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:
-        outcome = await self._evaluator.evaluate(pair)
+        outcome = await self.evaluator.evaluate(pair)
         self._finished.append((asked, pair, outcome))
         self._news.set()
 

@@ -25,10 +25,12 @@ from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
 from bestarm_agent.engine.run import Run
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.parts import Options, StudyParts
-from bestarm_agent.errors import Blame, ConfigError, JudgeError, nearest
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, nearest
 from bestarm_agent.judges.base import JudgeModel
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.store.store import Store, open_store
+
+_MOST_CALLS = 60  # first calls; where there are more models and prompts, each of them once
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,21 @@ class FirstCall:
     reply: Reply | None  # None if there was none
     cached: bool  # whether the reply was bought before
     score: Score | None  # None if there is no reply, or it could not be scored
+    failure: FailureKind | None  # why it could not
     problem: str  # why there is no score, or ""
     spend: Spend  # retries and judging included
 
 
 async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCall]:
-    """Ask each model the first example by its first candidate, and let the judge score the reply.
+    """Ask each model the first example with each prompt, and let the judge score the replies.
+
+    Where these are more than ``_MOST_CALLS``, each model and each prompt at least once.
 
     Raises:
         ConfigError: a model cannot be used, or a price that is needed is not known.
         StoreError: the store cannot be used.
     """
     prepared = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
-    first = {one.model: one for one in reversed(prepared.ready)}
     local = asyncio.Lock()  # models that run on this machine take turns: they may share its memory
     gate = Gate(parts.config.limits.in_flight)
     async with _opened(parts, options, prepared.ledger, parts.providers.in_use) as (store, replies):
@@ -80,11 +84,27 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
                 reply,
                 call.found,
                 None if outcome is None else outcome.score,
+                None if outcome is None or not outcome.failure else outcome.failure.kind,
                 problem,
                 pair.spend,
             )
 
-        return await together(map(called, reversed([*first.values()])))
+        return await together(map(called, _each_once(prepared.ready)))
+
+
+def _each_once(ready: Sequence[ReadyCandidate]) -> list[ReadyCandidate]:
+    """Return the first candidate of each model and prompt; of too many, those with a new one."""
+    first = {(one.model, one.candidate.prompt): one for one in reversed(ready)}
+    chosen = list(reversed(first.values()))
+    if len(chosen) <= _MOST_CALLS:
+        return chosen
+    seen: set[object] = set()
+    news = []
+    for one in chosen:
+        if not seen >= {one.model, one.candidate.prompt}:
+            news.append(one)
+        seen |= {one.model, one.candidate.prompt}
+    return news
 
 
 async def compare_answers(

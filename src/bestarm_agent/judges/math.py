@@ -39,7 +39,7 @@ class MathJudge(WholeTextJudge[MathOptions]):
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply as all rules do, but in a thread: the comparison may take seconds."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(THREADS, self._scored, example, reply)
+        return await loop.run_in_executor(THREADS, self.scored, example, reply)
 
     def _agrees(self, answer: str, example: Example) -> bool:
         try:

@@ -167,9 +167,10 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         Raises JudgeError with blame CANDIDATE if the reply was refused or holds no answer, with
         blame JUDGE if the example cannot be scored by this rule.
         """
-        return self._scored(example, reply)
+        return self.scored(example, reply)
 
-    def _scored(self, example: Example, reply: Reply) -> Score:
+    def scored(self, example: Example, reply: Reply) -> Score:
+        """Score one reply, as ``score``; by a rule that calls nobody it takes no waiting."""
         refuse_declined(reply)
         if self.needs_reference and example.reference is None:
             raise judge_failed(

@@ -149,13 +149,36 @@ def test_a_mistake_is_said_with_its_line_and_the_way_out(
     assert str(caught.value).count("study.yaml") == 1
 
 
-def test_a_prompt_that_uses_no_field_is_noticed(folder: Path) -> None:
-    fixed = ("{{ question }}", "Say hi.")
-    notice = "prompt `q` uses no field of the dataset: it is the same for all examples"
-    model = ("replay/a, replay/b", "openai/first, openai/second")
-    assert notice in checked(folder, fixed, model, OPENAI)
-    assert notice not in checked(folder, model, OPENAI)
-    assert notice not in checked(folder, fixed), "recorded answers need no prompt"
+MODELS = ("replay/a, replay/b", "openai/first, openai/second")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("Say hi.", "prompt `q` uses no field of the dataset"),
+        ("Say {question}.", "prompt `q` holds `{question}`, which is sent as it stands"),
+        ("{{ question }} or {question}", "double braces: `{{ question }}`"),
+    ],
+)
+def test_a_prompt_that_does_not_show_its_example_is_refused(
+    folder: Path, prompt: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(folder, ("{{ question }}", prompt), MODELS, OPENAI)
+    assert said in str(caught.value)
+    assert "`{{ question }}`" in str(caught.value)
+    assert str(caught.value).startswith("study.yaml, line ")
+
+
+@pytest.mark.parametrize(
+    "prompt", ["{{ '{' }}question} {{ question }}", '{\\"question\\": {{ question }}}']
+)
+def test_braces_may_be_meant(folder: Path, prompt: str) -> None:
+    checked(folder, ("{{ question }}", prompt), MODELS, OPENAI)
+
+
+def test_recorded_answers_need_no_prompt(folder: Path) -> None:
+    checked(folder, ("{{ question }}", "Say hi."))
 
 
 def test_a_single_candidate_is_noticed(folder: Path) -> None:

@@ -364,7 +364,10 @@ def assemble(
     providers = ProviderSet(study, catalog)
     dropped = left_out(judge, found, providers.able) if judge.models else []
     candidates, merged = expand(config, prompts, providers.params, places)
-    grid_notices = _grid_notices(candidates, providers, fixed, config.repeats)
+    sent = _sent(candidates, providers)
+    with places.locating("prompts"):
+        _refuse_fixed(sent, fixed, found)
+    grid_notices = _grid_notices(sent, config.repeats)
     with places.locating("labels"):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
@@ -383,22 +386,32 @@ def assemble(
     )
 
 
-def _grid_notices(
-    candidates: Sequence[Candidate], providers: ProviderSet, fixed: Sequence[str], repeats: int
-) -> Iterator[str]:
-    """Warn of prompts that use no field, ``fixed``, and of draws that are alike.
-
-    Records and programs answer by the example, whatever is sent to them.
-    """
-    sent = []
+def _sent(candidates: Sequence[Candidate], providers: ProviderSet) -> list[Candidate]:
+    """Return those whose prompt is sent; records and programs answer by the example."""
+    found = []
     for one in candidates:
         able = providers.of(one.provider, one.model).capabilities(one.model)
         if not (able.by_example or able.by_inputs):
-            sent.append(one)
-    used = {one.prompt.name for one in sent}
+            found.append(one)
+    return found
+
+
+def _refuse_fixed(
+    sent: Sequence[Candidate], fixed: Sequence[str], examples: Sequence[Example]
+) -> None:
+    """Raise ConfigError for a prompt that is sent and uses no field."""
+    fields = sorted({field for example in examples for field in example.inputs})
     for name in fixed:
-        if name in used:
-            yield f"prompt `{name}` uses no field of the dataset: it is the same for all examples"
+        if any(one.prompt.name == name for one in sent):
+            raise ConfigError(
+                f"prompt `{name}` uses no field of the dataset, so that it is the same for all "
+                f"examples; write what differs in double braces: "
+                f"{', '.join(f'`{{{{ {field} }}}}`' for field in fields[:5])}"
+            )
+
+
+def _grid_notices(sent: Sequence[Candidate], repeats: int) -> Iterator[str]:
+    """Warn of draws that are alike."""
     alike = sum(one.params.get("temperature") == 0 for one in sent)
     if repeats > 1 and alike:
         yield (
