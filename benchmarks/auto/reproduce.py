@@ -1,121 +1,68 @@
 """Measure ``auto`` beside its rivals on every matrix, and without its parts.
 
-    pip install -e '.[bench]'
-    python -m benchmarks.auto.reproduce --data ../shared/data
+    python -m benchmarks.auto.reproduce --data ../shared/data --scale .05
 
-``auto`` and UCB-E are written a second time here, compiled (``light_auto.py``,
-``light_rivals.py``): the package itself would take weeks.
+The rules are those of the package, replayed: with all seeds it takes most of a day on two cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from benchmarks.auto import light_auto, light_rivals
 from benchmarks.auto.found import GAPS, Found, hit_rates, plain_form, ratio, shares_of
 from benchmarks.auto.matrices import MATRICES, Place, scores_of
 from benchmarks.report import Bench, markdown, run
-from numpy.typing import NDArray
 
-from bestarm_agent.selectors.rules.opt_mai import RoundRule, SequentialHalving, SuccessiveRejects
-from bestarm_agent.selectors.types import Problem
+from bestarm_agent.selectors.auto import rule as auto
+from bestarm_agent.simulation.replay import SimulatedCalls, replay
+from bestarm_agent.simulation.rule_specs import parse_contenders
 
-Scores: TypeAlias = NDArray[np.float32]
-Budgets: TypeAlias = NDArray[np.int64]
-Rule: TypeAlias = Callable[[Scores, Budgets, int], Sequence[int]]
 ENOUGH = 0.99  # precision after which larger budgets are taken to be as good
-
-
-def ucb_e(
-    scores: Scores, budgets: Budgets, seed: int, *, batch: int = 1, common: bool = False
-) -> Sequence[int]:
-    """UCB-E; its own examples for every candidate, or common ones."""
-    ones, money = np.ones(len(scores)), budgets.astype(np.float64)
-    rng = np.random.default_rng(seed)
-    return list(light_rivals.run_ucb_e(scores, ones, money, batch, rng, common))
-
-
-def auto(scores: Scores, budgets: Budgets, seed: int, variant: light_auto.Variant) -> Sequence[int]:
-    """The selector ``auto``, compiled; told its budget unless the variant does not narrow."""
-    rng = np.random.default_rng(seed)
-    return light_auto.answers(scores, budgets, variant, rng)
-
-
-def in_rounds(
-    scores: Scores, budgets: Budgets, seed: int, make: Callable[[Problem], RoundRule]
-) -> Sequence[int]:
-    """A rule in rounds on common examples, from cumulative sums and the package's schedule."""
-    n, m = scores.shape
-    [budget] = budgets.tolist()
-    plan = make(Problem(n, m, budget=budget, track_intervals=False))._plan
-    ties = 1e-9 * np.random.default_rng([seed, 2]).random((n,))
-    alive, total, seen, left = np.arange(n), np.zeros(n), 0, budget
-    for target, leaving in zip(plan.targets.tolist(), plan.leaving.tolist(), strict=True):
-        further = min(min(target, m) - seen, left // len(alive))
-        total[alive] += scores[alive, seen : seen + further].sum(axis=1, dtype=np.float64)
-        seen, left = seen + further, left - further * len(alive)
-        if seen < min(target, m):  # cut short by the budget
-            break
-        order = np.argsort(total[alive] / max(seen, 1) + ties[alive])
-        alive = alive[order[leaving:]]
-    return [int(alive[np.argmax(total[alive] + ties[alive])])]
-
-
-SYSRS = partial(in_rounds, make=SuccessiveRejects)
-HALVING = partial(in_rounds, make=SequentialHalving)
-RULES: Mapping[str, Rule] = {
-    "auto": partial(auto, variant=light_auto.Variant()),
-    "ucb-e": ucb_e,
-    "ucb-e, batch 16": partial(ucb_e, batch=16),
-    "ucb-e, common": partial(ucb_e, common=True),
-    "sysrs": SYSRS,
-    "halving, common": HALVING,
+RULES = {
+    "auto": "auto",
+    "ucb-e": "ucb-e",
+    "ucb-e, batch 16": "ucb-e[batch=16]",
+    "ucb-e, common": "ucb-e[common_examples=true]",
+    "sysrs": "sysrs",
+    "halving, common": "sequential-halving",
 }
 RIVALS = tuple(RULES)[1:]
-ANYTIME = (
-    "ucb-e",
-    "ucb-e, batch 16",
-    "ucb-e, common",
-    "budget unknown",
-)  # one run for all budgets
-VARIANTS: Mapping[str, light_auto.Variant] = {
-    "as it is": light_auto.Variant(),
-    "budget unknown": light_auto.Variant(narrow=False),
-    "no rank floor": light_auto.Variant(floor=0.0),
-    "half the pulls by rank": light_auto.Variant(floor=0.5),
-    "all pulls by rank": light_auto.Variant(floor=1.0),
-    "chance squared": light_auto.Variant(sharpness=2.0),
-    "variances inflated": light_auto.Variant(inflation=1.25),
-    "no factor of examples": light_auto.Variant(factor=False),
-    "floor narrowed": light_auto.Variant(sight=2.0),
-    "noise of the leaders only": light_auto.Variant(leaders_noise=20.0, all_noise=0.0),
-    "own noise only": light_auto.Variant(leaders_noise=1.0, all_noise=0.0),
-    "warm-up of 6 examples": light_auto.Variant(warm_up=6),
+# Constants of ``auto`` that an ablation changes.
+VARIANTS: Mapping[str, Mapping[str, float]] = {
+    "as it is": {},
+    "no rank floor": {"_FLOOR": 0.0},
+    "half the pulls by rank": {"_FLOOR": 0.5},
+    "all pulls by rank": {"_FLOOR": 1.0},
+    "model fitted half as often": {"_SHARE_NEW": 0.04},
 }
 ABLATED = ("LiveCodeBench", "SAT12", "AlpacaEval, real, no annotator", "formal")
 
 
-def measure(data: Path, place: Place, rule: Rule, seeds: int, *, anytime: bool) -> dict[str, Any]:
-    """Run one rule with every seed at every share; afresh for each unless it is anytime."""
+def measure(
+    data: Path, place: Place, rule: str, seeds: int, constants: Mapping[str, float]
+) -> dict[str, Any]:
+    """Run one rule with every seed at every share; afresh for each, if it plans for its budget."""
     scores = scores_of(data, place)
     means = scores.mean(axis=1, dtype=np.float64)
     shares = shares_of(len(scores), scores.size, place.most)
-    budgets = np.array([round(share * scores.size) for share in shares])
+    budgets = [round(share * scores.size) for share in shares]
+    [contender] = parse_contenders(rule)
     regrets: list[list[float]] = []
-    for chunk in [budgets] if anytime else np.split(budgets, len(budgets)):
-        found = []
-        for seed in range(seeds):
-            draws = np.random.default_rng([seed, 1])
-            rows, columns = (draws.permutation(size) for size in scores.shape)
-            world = np.ascontiguousarray(scores[rows][:, columns], dtype=np.float32)
-            found.append(means.max() - means[rows[rule(world, chunk, seed)]])
-        regrets += np.array(found).T.tolist()
-        if hit_rates(regrets[-1:], 0.0)[0] >= ENOUGH:
-            break
+    with patch.dict(vars(auto), constants):
+        for chunk in [budgets] if rule.startswith("ucb-e") else [[one] for one in budgets]:
+            found = [
+                [float(means.max() - means[answer.best]) for answer in one.answers]
+                for seed in range(seeds)
+                for one in [replay(contender.make, SimulatedCalls(scores, seed), chunk, seed=seed)]
+            ]
+            regrets += np.array(found).T.tolist()
+            if hit_rates(regrets[-1:], 0.0)[0] >= ENOUGH:
+                break
     regrets += [regrets[-1]] * (len(shares) - len(regrets))
     return plain_form(shares, regrets)
 
@@ -125,7 +72,8 @@ def run_matrices(bench: Bench) -> dict[str, str]:
     order = {title: (place.half, -place.seeds) for title, place in MATRICES.items()}
     titles = sorted(MATRICES, key=order.__getitem__)  # confirmation and small ones first
     tasks = [(title, rule) for title in titles for rule in RULES]
-    found = {key: Found.of(value) for key, value in _run(bench, "auto", tasks, RULES).items()}
+    rules = {name: (spec, {}) for name, spec in RULES.items()}
+    found = _run(bench, "auto", tasks, rules)
     tables = {"ratios-all": _ratios(found, list(MATRICES))}
     for half in ("development", "confirmation"):
         its = [title for title, place in MATRICES.items() if place.half == half]
@@ -136,9 +84,9 @@ def run_matrices(bench: Bench) -> dict[str, str]:
 
 def run_ablation(bench: Bench) -> dict[str, str]:
     """Each ingredient left out, on some development matrices."""
-    rules: dict[str, Rule] = {n: partial(auto, variant=v) for n, v in VARIANTS.items()}
+    rules = {name: ("auto", constants) for name, constants in VARIANTS.items()}
     tasks = [(title, name) for title in ABLATED for name in rules]
-    found = {k: Found.of(v) for k, v in _run(bench, "ablation", tasks, rules).items()}
+    found = _run(bench, "ablation", tasks, rules)
     rows = []
     for name in rules:
         cells = [found[title, name].cell() for title in ABLATED]
@@ -151,17 +99,16 @@ def _run(
     bench: Bench,
     part: str,
     tasks: Sequence[tuple[str, str]],
-    rules: Mapping[str, Rule],
-) -> dict[tuple[str, str], Any]:
+    rules: Mapping[str, tuple[str, Mapping[str, float]]],
+) -> dict[tuple[str, str], Found]:
     """Measure what was not measured before, in parallel."""
     wanted = {}
-    for title, rule in tasks:
-        place, anytime = MATRICES[title], rule in ANYTIME
+    for title, name in tasks:
+        place, (rule, constants) = MATRICES[title], rules[name]
         seeds = bench.seeds(place.seeds)
-        key = {"part": part, "matrix": title, "rule": rule, "seeds": seeds}
-        make = partial(measure, bench.data, place, rules[rule], seeds, anytime=anytime)
-        wanted[title, rule] = (key, make)
-    return bench.all_found(wanted)
+        key = {"part": part, "matrix": title, "rule": name, "seeds": seeds}
+        wanted[title, name] = key, partial(measure, bench.data, place, rule, seeds, constants)
+    return {name: Found.of(value) for name, value in bench.all_found(wanted).items()}
 
 
 def _crossings(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:
