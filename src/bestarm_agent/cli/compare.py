@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
@@ -22,7 +22,6 @@ from bestarm_agent.cli.output import (
 )
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.engine.results.compare import Flip, PairedComparison
-from bestarm_agent.engine.results.pairs import PairFilter
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.report.words import comparison_line, marked, question_of, safe
 from bestarm_agent.store.export import PairOutcome
@@ -47,24 +46,17 @@ def compare(
         return
     _print(found)
     flips = found.flips if everything else found.flips[:SHOWN]
-    names = [flip.example for flip in flips]
-    pairs_a = asyncio.run(_pairs(archive, one, found.a, names))
-    pairs_b = asyncio.run(_pairs(archive, other or one, found.b, names))
-    for flip in flips:
-        _print_flip(flip, pairs_a[flip.example], pairs_b[flip.example])
+    pairs_a = asyncio.run(_pairs(archive, one, [flip.seq_a for flip in flips]))
+    pairs_b = asyncio.run(_pairs(archive, other or one, [flip.seq_b for flip in flips]))
+    for both in zip(flips, pairs_a, pairs_b, strict=True):
+        _print_flip(*both)
     if (more := len(found.flips) - len(flips)) > 0:
         click.echo(f"... and {more:,} more: --all shows them")
 
 
-async def _pairs(
-    archive: Archive, run: str, candidate: str, examples: Sequence[str]
-) -> Mapping[str, PairOutcome]:
-    """Return a candidate's pairs on some examples, by example."""
+async def _pairs(archive: Archive, run: str, seqs: Sequence[int]) -> list[PairOutcome]:
     async with archive.texts(run) as texts:
-        ids, columns = texts.state.example_ids, texts.state.asks["example"]
-        seqs = PairFilter(candidate=candidate).chosen(texts.state)
-        wanted = [seq for seq in seqs if ids[columns[seq]] in examples]
-        return {pair.example: pair async for page in texts.pages(wanted) for pair in page}
+        return [pair async for page in texts.pages(seqs) for pair in page]
 
 
 def _print_flip(flip: Flip, a: PairOutcome, b: PairOutcome) -> None:
@@ -93,7 +85,7 @@ def _marked(before: str, differs: str, after: str, width: int) -> Text:
 
 
 def _print(found: PairedComparison) -> None:
-    say(f"A = {found.a}", f"B = {found.b}", *(f"    {line}" for line in found.changed))
+    say(f"A = {found.a}", f"B = {found.b}")
     common = f"{found.n:,} of {found.n_examples:,} examples were scored for both"
     say("", f"{common}; only they count here")
     for name, label, scored in (("A", found.a, found.scored_a), ("B", found.b, found.scored_b)):

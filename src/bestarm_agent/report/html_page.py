@@ -180,7 +180,7 @@ def _differing(state: RunState, standing: Standing) -> list[tuple[int, int]]:
     if other.index == standing.winner.index:
         other = standing.rows[0]
     one, two = scores_of(state, standing.winner.index), scores_of(state, other.index)
-    common = [(one[j], two[j]) for j in one if j in two and one[j][1] != two[j][1]]
+    common = [(one[j], two[j]) for j in one if j in two and abs(one[j][1] - two[j][1]) > 0]
     common.sort(key=lambda both: (both[0][1] - both[1][1], both[0][0]))  # where it loses, first
     return [(a[0], b[0]) for a, b in common]
 

@@ -20,7 +20,6 @@ from bestarm_agent.store.export import labels as names
 from bestarm_agent.store.store import Store, StorePlace
 from bestarm_agent.view.documents import (
     Labels,
-    Object,
     comparison_page,
     neighbours,
     pair_document,
@@ -119,11 +118,9 @@ class Endpoints:
         async with run.refreshed() as state:
             found = compare_candidates(state, a, b)
             texts = await run.texts()
-            flips: list[list[Object]] = []
-            async for pair in texts.differing(a, b):
-                flips.append([pair_document(one, {}) for one in pair])
-                if len(flips) == _FLIPS:
-                    break
+            seqs = [seq for flip in found.flips[:_FLIPS] for seq in (flip.seq_a, flip.seq_b)]
+            pairs = [pair_document(one, {}) for one in await _outcomes(texts, seqs)]
+            flips = list(zip(pairs[::2], pairs[1::2], strict=True))
         page = comparison_page(found, len(state.example_ids))
         return web.json_response({**page, "flips": flips, "note": texts.note})
 

@@ -236,19 +236,6 @@ def test_five_thousand_pairs_are_read_page_by_page() -> None:
     assert asyncio.run(read()) == PAGE
 
 
-def test_differing_pairs_come_together() -> None:
-    asks = [asked(2 * j + i, i, j) for j in range(3) for i in range(2)]
-    scores = [told(0, 1.0), told(1, 0.0), told(2, 1.0), told(3, 1.0), told(4, 0.0), failed(5)]
-
-    async def read() -> list[tuple[PairOutcome, PairOutcome]]:
-        texts = await texts_in(Store.in_memory(), [started(), *grid(2, 3), *asks, *scores])
-        return [pair async for pair in texts.differing("model 0", "model 1")]
-
-    [(a, b)] = asyncio.run(read())
-    assert (a.candidate, a.example, a.score) == ("model 0", "example-0", 1.0)
-    assert (b.candidate, b.example, b.score) == ("model 1", "example-0", 0.0)
-
-
 def test_rows_of_tables_hold_texts(tmp_path: Path) -> None:
     run(write_study(tmp_path))
     rows = [pair.flat() for pair in stored(tmp_path)]

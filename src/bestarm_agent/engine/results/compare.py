@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 
-from bestarm_agent.domain.values import RIGHT, Candidate
-from bestarm_agent.engine.results.pairs import row_of
+from bestarm_agent.domain.values import RIGHT
+from bestarm_agent.engine.results.pairs import row_of, scores_of
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.types import State
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.new_examples import examples_needed, lead_of, resolution
 from bestarm_agent.stats.paired_sequences import PairedSequences
@@ -26,6 +24,8 @@ class Flip:
     example: str  # its id
     score_a: float
     score_b: float
+    seq_a: int  # numbers of the asks
+    seq_b: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,6 @@ class PairedComparison:
     examples_needed: int | None  # that would show the difference seen; None if it is shown, or none
     graded: bool  # whether a score lies strictly between 0 and 1
     confidence: float  # of the interval
-    changed: tuple[str, ...]  # in what the two differ, for people
     flips: tuple[Flip, ...]  # in the order in which a was asked
 
     @property
@@ -89,68 +88,52 @@ def compare_candidates(
             "different judges scored the two runs, so their scores cannot be compared; run one of "
             "the studies again with the other's scorer: its answers come from the reply cache"
         )
-    one, two = _scores(state, row_a), _scores(other_state, row_b)
-    digests = dict(zip(other_state.example_ids, other_state.example_digests, strict=True))
+    one, two = scores_of(state, row_a), scores_of(other_state, row_b)
+    theirs = zip(other_state.example_ids, other_state.example_digests, strict=True)
+    there = {example: column for column, example in enumerate(theirs)}
     own = zip(state.example_ids, state.example_digests, strict=True)
-    shared = [id_ for id_, digest in own if digests.get(id_) == digest]
-    places = {id_: place for place, id_ in enumerate(shared)}
-    asked = {id_: (x, two[id_]) for id_, x in one.items() if id_ in two and id_ in places}
-    common = {id_: (x, y) for id_, (x, y) in asked.items() if x is not None and y is not None}
-    if not common:
+    shared = [(column, there[key]) for column, key in enumerate(own) if key in there]
+    asked = sorted(  # as a was: ask and score of each, and the place among the shared examples
+        (one[i], two[j], place) for place, (i, j) in enumerate(shared) if i in one and j in two
+    )
+    scores = np.array([(x, y) for (_, x), (_, y), _ in asked]).reshape(-1, 2)
+    known = ~np.isnan(scores).any(axis=1)
+    if not known.any():
         raise ConfigError(
             f"no example was scored for both {a!r} and {b!r}, so they cannot be compared; choose "
             f"others, or resume the run with a larger budget"
         )
-    alpha, pairs = 1.0 - confidence, list(common.values())
+    alpha = 1.0 - confidence
     sequences = PairedSequences(2, len(shared), alpha)
-    columns = np.array([places[id_] for id_ in asked], dtype=np.int64)
+    columns = np.array([place for *_, place in asked], dtype=np.int64)
     for side in (0, 1):  # a void pair may hide any score in [0, 1]
-        scores = np.array([pair[side] for pair in asked.values()], dtype=float)
-        sequences.extend(side, columns, np.nan_to_num(scores), np.nan_to_num(scores, nan=1.0))
-    n, lead = len(pairs), lead_of(*sequences.common(0, 1))
-    value = sum(x - y for x, y in pairs) / n
+        low, high = (np.nan_to_num(scores[:, side], nan=end) for end in (0.0, 1.0))
+        sequences.extend(side, columns, low, high)
+    lead = lead_of(*sequences.common(0, 1))
+    x, y = scores[known].T
+    a_right, b_right, value = x >= RIGHT, y >= RIGHT, float((x - y).mean())
     lower, upper = sequences.difference(0, 1, alpha, on_new=True)
     is_open = lower <= 0.0 <= upper and value != 0.0
-    mean_a, mean_b = (sum(pair[side] for pair in pairs) / n for side in (0, 1))
+    differ = (asked[k] for k in np.flatnonzero(known & (scores[:, 0] != scores[:, 1])))
     return PairedComparison(
         a=labels(state)[row_a],
         b=labels(other_state)[row_b],
         n_examples=len(shared),
-        scored_a=sum(score is not None for score in one.values()),
-        scored_b=sum(score is not None for score in two.values()),
-        both=sum(x >= RIGHT and y >= RIGHT for x, y in pairs),
-        only_a=sum(x >= RIGHT > y for x, y in pairs),
-        only_b=sum(y >= RIGHT > x for x, y in pairs),
-        neither=sum(x < RIGHT and y < RIGHT for x, y in pairs),
+        scored_a=sum(not isnan(score) for _, score in one.values()),
+        scored_b=sum(not isnan(score) for _, score in two.values()),
+        both=int((a_right & b_right).sum()),
+        only_a=int((a_right & ~b_right).sum()),
+        only_b=int((b_right & ~a_right).sum()),
+        neither=int((~a_right & ~b_right).sum()),
         difference=Measure(value, min(lower, value), max(upper, value)),
-        mean_a=mean_a,
-        mean_b=mean_b,
+        mean_a=float(x.mean()),
+        mean_b=float(y.mean()),
         resolution=resolution(lead.differing, len(shared), alpha / 2),
         examples_needed=examples_needed(abs(value), lead.differing, alpha / 2) if is_open else None,
-        graded=any(score not in (0.0, 1.0) for pair in pairs for score in pair),
+        graded=bool(((scores[known] > 0.0) & (scores[known] < 1.0)).any()),
         confidence=confidence,
-        changed=tuple(_changes(state.candidates[row_a], other_state.candidates[row_b])),
-        flips=tuple(Flip(id_, x, y) for id_, (x, y) in common.items() if x != y),
+        flips=tuple(
+            Flip(state.example_ids[shared[place][0]], score_a, score_b, seq_a, seq_b)
+            for (seq_a, score_a), (seq_b, score_b), place in differ
+        ),
     )
-
-
-def _scores(state: RunState, row: int) -> dict[str, float | None]:
-    """Return a candidate's scores by example, in the order of asking; None where void."""
-    seqs = (state.asks["candidate"] == row) & (state.told["state"] != State.PENDING)
-    columns, scores = state.asks["example"][seqs].tolist(), state.told["score"][seqs].tolist()
-    return {
-        state.example_ids[column]: None if math.isnan(score) else score
-        for column, score in zip(columns, scores, strict=True)
-    }
-
-
-def _changes(a: Candidate, b: Candidate) -> Iterator[str]:
-    """List in what two candidates differ, for people."""
-    if (a.provider, a.model) != (b.provider, b.model):
-        yield f"model: {a.provider}/{a.model} -> {b.provider}/{b.model}"
-    if a.prompt != b.prompt:
-        same = a.prompt.name == b.prompt.name
-        yield f"prompt: {a.prompt.name} " + ("with another text" if same else f"-> {b.prompt.name}")
-    for name in sorted(a.params.keys() | b.params.keys()):
-        if a.params.get(name) != b.params.get(name):
-            yield f"{name}: {a.params.get(name, '(unset)')} -> {b.params.get(name, '(unset)')}"

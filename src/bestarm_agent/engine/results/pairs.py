@@ -20,6 +20,7 @@ from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.domain.values import RIGHT, Example, PromptTemplate, Reply
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
+from bestarm_agent.selectors.types import State
 from bestarm_agent.store.export import PairOutcome, labels, pairs_of
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store
@@ -69,12 +70,12 @@ def row_of(state: RunState, name: str) -> int:
 
 
 def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:
-    """Return ask number and score of every scored example of a candidate, by column."""
-    seqs = np.flatnonzero((state.asks["candidate"] == row) & ~np.isnan(state.told["score"]))
-    columns, scores = state.asks["example"][seqs], state.told["score"][seqs]
-    return dict(
-        zip(columns.tolist(), zip(seqs.tolist(), scores.tolist(), strict=True), strict=True)
-    )
+    """Return ask number and score of every told pair of a candidate, by column; NaN where void."""
+    is_told = state.told["state"] != State.PENDING
+    seqs = np.flatnonzero((state.asks["candidate"] == row) & is_told)
+    found = seqs.tolist(), state.told["score"][seqs].tolist()
+    columns = state.asks["example"][seqs].tolist()
+    return dict(zip(columns, zip(*found, strict=True), strict=True))
 
 
 PAGE = 100  # replies read at a time
@@ -140,23 +141,6 @@ class RunTexts:
         ended = [(seq, n) for seq, n in zip(seqs, events.tolist(), strict=True) if n >= 0]
         found = await self.store.told(self.run_id, [n for _, n in ended])
         return {told.seq: told for told in found}
-
-    async def differing(self, a: str, b: str) -> AsyncIterator[tuple[PairOutcome, PairOutcome]]:
-        """Iterate over the examples that two candidates were both scored on, and not alike.
-
-        Raises:
-            ConfigError: there is no such candidate.
-        """
-        one, two = (scores_of(self.state, row_of(self.state, name)) for name in (a, b))
-        seqs = [
-            seq
-            for example, (first, score) in one.items()
-            if example in two and two[example][1] != score
-            for seq in (first, two[example][0])
-        ]
-        async for page in self.pages(seqs):  # a page holds whole pairs: its size is even
-            for pair in zip(page[::2], page[1::2], strict=True):
-                yield pair
 
     async def _reply(self, told: Told | None) -> Reply | None:
         if told is None or told.outcome.reply_key is None:
