@@ -391,7 +391,7 @@ class Archive:
         standing = build_standing(state, pairs, run_id, replay.objective)
         if state.started is not None and state.started.kept_back:
             standing = confirmed(standing, await second_run(store, run_id))
-        labels = () if state.started is None else run_labels(state.started, self._where, run_id)
+        labels = run_labels(state.started, self._where, run_id)
         check = None
         if labels:
             check = await check_run(store, run_id, state, labels, standing.confidence)

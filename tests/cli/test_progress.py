@@ -18,6 +18,7 @@ from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run import print_notices
 from bestarm_agent.config.study import ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.limits.waiting import Wait, WaitBoard, loading_wait
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import (
@@ -26,6 +27,7 @@ from bestarm_agent.engine.results.standing import (
     Standing,
     Status,
 )
+from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.report.words import (
     budget_line,
     estimate,
@@ -316,9 +318,9 @@ def test_a_reason_that_several_cannot_be_called_for_is_one_line(
 
 def test_failures_are_counted_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     failures = [
-        FailureLine("a", "server", "provider", 5, "HTTP 500"),
-        FailureLine("b", "refused", "candidate", 4, "I cannot"),
-        FailureLine("c", "server", "provider", 2, "HTTP 500"),
+        FailureLine("a", 5, Failure(FailureKind.SERVER, Blame.PROVIDER, "HTTP 500")),
+        FailureLine("b", 4, Failure(FailureKind.REFUSED, Blame.CANDIDATE, "I cannot")),
+        FailureLine("c", 2, Failure(FailureKind.SERVER, Blame.PROVIDER, "HTTP 500")),
     ]
     print_result(standing_with(["a"], [[1.0]]), as_json=False, failures=failures)
     counts = "7 x server (provider), 4 x refused (candidate) of 3 candidates; mostly: HTTP 500"

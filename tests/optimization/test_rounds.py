@@ -132,7 +132,7 @@ def test_the_winner_is_confirmed_once_on_examples_that_no_proposer_saw(tmp_path:
     late = asyncio.run(Archive(store_of(path)).state(f"{standing.run_id}.confirm"))
     found = standing.confirmation
     assert found is not None
-    assert found.is_complete
+    assert found.n + found.void == found.held_back
     assert found.label.startswith("round")
     assert len(late.example_ids) == 9
     assert late.n_told == 9
@@ -223,7 +223,7 @@ def test_a_resumed_run_spends_the_whole_budget_and_confirms(tmp_path: Path) -> N
     assert standing.spent.pulls > cut
     assert "round1-1" in [row.candidate.label for row in standing.rows]
     assert standing.confirmation is not None
-    assert standing.confirmation.is_complete
+    assert standing.confirmation.n == standing.confirmation.held_back
 
 
 def test_a_stop_ends_the_rounds(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.results.standing import FailureLine
+from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.report.html_page import SessionLine, render_report
 from tests.support.standings import standing_with
 
@@ -40,7 +42,7 @@ def page() -> str:
     return render_report(
         standing,
         config={"name": HOSTILE, "models": ["hf/x"]},
-        failures=[FailureLine(HOSTILE, "server", "provider", 3, HOSTILE)],
+        failures=[FailureLine(HOSTILE, 3, Failure(FailureKind.SERVER, Blame.PROVIDER, HOSTILE))],
         sessions=[SessionLine("2026-01-01T00:00:00+00:00", "0.1.0", None)],
     )
 

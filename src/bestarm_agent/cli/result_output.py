@@ -120,11 +120,11 @@ def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
         return []
     kinds: Counter[str] = Counter()
     for one in failures:
-        kinds[f"{one.kind} ({one.blame})"] += one.count
+        kinds[f"{one.last.kind} ({one.last.blame})"] += one.count
     counts = ", ".join(f"{count:,} x {kind}" for kind, count in kinds.most_common(_SHOWN_FAILURES))
     labels = sorted({one.label for one in failures})
     whom = safe(labels[0]) if len(labels) == 1 else counted(len(labels), "candidate")
-    most = max(failures, key=lambda one: one.count).message
+    most = max(failures, key=lambda one: one.count).last.message
     return [f"Failed:    {counts} of {whom}; mostly: {shortened(safe(most), _MESSAGE)}"]
 
 

@@ -15,7 +15,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from bestarm_agent.domain.values import Example, Reply, Score, Vote
+from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions, shortened
 from bestarm_agent.judges.verdicts import LabelScale, VerdictForm, weighted_worth
@@ -102,9 +102,3 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
             value, said, why = verdict.values["winner"], verdict.said["winner"], verdict.why
         own = value if position == "first" else 1.0 - value
         return Score(own, votes=(self._vote(own, said, why, about=_POSITION_NOTE[position]),))
-
-
-def position_of(vote: Vote) -> str | None:
-    """Return the position of the candidate's answer, "first" or "second"; None for other votes."""
-    notes = _POSITION_NOTE.items()
-    return next((position for position, note in notes if vote.by.endswith(f"({note})")), None)

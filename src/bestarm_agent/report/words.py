@@ -621,10 +621,9 @@ def _on_new(standing: Standing, found: NewExamples) -> str:
     width = found.upper - found.lower
     low, mean, high = (share(x, width) for x in (found.lower, found.mean, found.upper))
     said = f"For new examples like them: {mean} [{low}, {high}]; "
-    level = f"{found.confidence:.0%}"
     if found.shown:
         reach = f", or within {standing.within:g} of them" if standing.within else ""
-        return f"{said}ahead of all others{reach}: shown ({level})."
+        return f"{said}ahead of all others{reach}: shown ({standing.confidence:.0%})."
     if not found.leads:
         return f"{said}nothing is shown about others."
     nearest = min(found.leads, key=lambda one: one.mean)
@@ -663,7 +662,7 @@ def comparison_line(found: PairedComparison) -> str:
         names, ends = "B is ahead of A", (-gap.upper, -gap.value, -gap.lower)
     low, value, high = map(_signed_share, ends)
     said = f"for new examples like them: {names} by {value} [{low}, {high}]: "
-    if found.is_shown:
+    if gap.lower > 0.0 or gap.upper < 0.0:
         return f"{said}shown ({level})"
     said += f"not shown; {found.n_examples:,} examples can tell apart about "
     said += near(found.resolution)
@@ -763,7 +762,8 @@ def number_lines(standing: Standing) -> list[tuple[str, str]]:
     found = standing.confirmation
     if found is None:
         return []
-    asked = f"{found.n:,} of {found.held_back:,}" if not found.is_complete else f"{found.n:,}"
+    is_whole = found.n + found.void == found.held_back
+    asked = f"{found.n:,}" if is_whole else f"{found.n:,} of {found.held_back:,}"
     void = f", {found.void:,} void" if found.void else ""
     whose = f"{asked} examples kept back{void}; {found.confidence:.0%} sure for examples like these"
     return [("Confirmed", f"{safe(found.label)}: {_mean(found.mean)} on {whose}")]

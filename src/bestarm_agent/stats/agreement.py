@@ -147,30 +147,6 @@ def difference(one: ArrayLike, other: ArrayLike, low: float, high: float, alpha:
     return Measure(a.value - b.value, a.lower - b.upper, a.upper - b.lower)
 
 
-def corrected(observed: Measure, sensitivity: Measure, specificity: Measure) -> Measure:
-    """Return the true share of good answers, given the share that a judge calls good.
-
-    If the judge's errors are the same for all answers of a kind, observed = true * sensitivity + (1
-    - true) * (1 - specificity), solved for true. It falls in the sensitivity and rises in the two
-    others, so the ends come from the ends of the three intervals, and hold when all three do. NaN
-    with [0, 1] where the judge may be no better than chance.
-
-    References:
-        Rogan and Gladen (1978), American Journal of Epidemiology 107, equation 1.
-    """
-    if sensitivity.lower + specificity.lower <= 1.0:
-        return Measure(float("nan"), 0.0, 1.0)
-
-    def solved(share: float, right: float, true_negative: float) -> float:
-        return min(1.0, max(0.0, (share + true_negative - 1.0) / (right + true_negative - 1.0)))
-
-    return Measure(
-        solved(observed.value, sensitivity.value, specificity.value),
-        solved(observed.lower, sensitivity.upper, specificity.lower),
-        solved(observed.upper, sensitivity.lower, specificity.upper),
-    )
-
-
 def shifted(observed: Measure, bias: Measure) -> Measure:
     """Return a mean in [0, 1] less a bias; it holds when both intervals do."""
 

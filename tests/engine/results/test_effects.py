@@ -48,7 +48,6 @@ def test_effects_of_a_full_grid_are_differences_of_means() -> None:
     assert [one.level for one in model.levels] == ["m0", "m1"]
     assert model.levels[0].effect.value == pytest.approx(0.8 / 3)
     assert prompt.levels[0].effect.value == pytest.approx(0.6 - 2.6 / 6)
-    assert model.levels[0].candidates == 3
     assert model.levels[0].effect == pytest.approx([0.8 / 3] * 3), "all was seen"
 
 

@@ -48,14 +48,8 @@ class PairedComparison:
     mean_b: float
     resolution: float  # difference that all N examples show with probability .8
     examples_needed: int | None  # that would show the difference seen; None if it is shown, or none
-    graded: bool  # whether a score lies strictly between 0 and 1
     confidence: float  # of the interval
     flips: tuple[Flip, ...]  # in the order in which a was asked
-
-    @property
-    def is_shown(self) -> bool:
-        """Return whether one is shown to be better than the other on new examples."""
-        return self.difference.lower > 0.0 or self.difference.upper < 0.0
 
     @property
     def n(self) -> int:
@@ -130,7 +124,6 @@ def compare_candidates(
         mean_b=float(y.mean()),
         resolution=resolution(lead.differing, len(shared), alpha / 2),
         examples_needed=examples_needed(abs(value), lead.differing, alpha / 2) if is_open else None,
-        graded=bool(((scores[known] > 0.0) & (scores[known] < 1.0)).any()),
         confidence=confidence,
         flips=tuple(
             Flip(state.example_ids[shared[place][0]], score_a, score_b, seq_a, seq_b)

@@ -32,7 +32,6 @@ class LevelEffect:
     """One level of an axis, compared with the mean over the levels."""
 
     level: str
-    candidates: int  # with that level and a score
     effect: Measure  # in [-1, 1]
 
 
@@ -56,8 +55,8 @@ def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
     """
     rows = [row for row in standing.rows if row.n]
     axes = _axes([row.candidate for row in rows])
-    coded = [np.unique(v, return_inverse=True, return_counts=True) for v in axes.values()]
-    starts = np.cumsum([0, *(len(levels) for levels, _, _ in coded)])
+    coded = [np.unique(v, return_inverse=True) for v in axes.values()]
+    starts = np.cumsum([0, *(len(levels) for levels, _ in coded)])
     n = int(starts[-1])
     if not 0 < n <= _MOST_LEVELS:
         return ()
@@ -66,7 +65,7 @@ def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
     means = np.array([row.total / row.n for row in rows])
     variances = np.array([_variance(row, standing.n_examples) for row in rows])
     gram, noise, total = np.zeros((n, n)), np.zeros((n, n)), np.zeros(n)
-    at = [start + places for start, (_, places, _) in zip(starts, coded, strict=False)]
+    at = [start + places for start, (_, places) in zip(starts, coded, strict=False)]
     for one in at:  # (K,) numbers of the candidates' levels on an axis
         np.add.at(total, one, means)
         for other in at:
@@ -75,19 +74,15 @@ def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
     inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
     z = -float(ndtri((1 - standing.confidence) / (2 * n)))
     found = []
-    for axis, (levels, _, counts), start in zip(axes, coded, starts, strict=False):
+    for axis, (levels, _), start in zip(axes, coded, starts, strict=False):
         contrasts = np.zeros((len(levels), n))  # each level less the mean over all of the axis
         contrasts[:, start : start + len(levels)] = np.eye(len(levels)) - 1 / len(levels)
         weights = contrasts @ inverse
         if not np.allclose(weights @ gram, contrasts, atol=1e-8):
             continue  # other axes move together with it
         halves = z * np.sqrt(np.maximum(0.0, ((weights @ noise) * weights).sum(axis=1)))
-        effects = [
-            LevelEffect(str(level), int(count), Measure(e, e - half, e + half))
-            for level, count, e, half in zip(
-                levels, counts, (weights @ total).tolist(), halves.tolist(), strict=True
-            )
-        ]
+        means_of = zip(levels, (weights @ total).tolist(), halves.tolist(), strict=True)
+        effects = [LevelEffect(str(one), Measure(e, e - h, e + h)) for one, e, h in means_of]
         ordered = sorted(effects, key=lambda one: -one.effect.value)
         found.append(AxisEffects(axis, tuple(ordered)))
     return tuple(sorted(found, key=lambda one: -one.spread))

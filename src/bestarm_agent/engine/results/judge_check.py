@@ -17,16 +17,13 @@ import numpy as np
 from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_labels
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.domain.values import Vote
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import Blame, ConfigError, StoreError
 from bestarm_agent.stats.agreement import (
     Measure,
     agreement,
-    corrected,
     difference,
     mean,
-    share,
     shifted,
 )
 from bestarm_agent.store.export import whole_file
@@ -54,17 +51,16 @@ def put_label(
         StoreError: the file cannot be written.
     """
     digest = answer_digest(answer)
-    others = [
-        label
-        for label in human_labels(where, run_id)
-        if (label.example, label.answer_digest) != (example, digest)
-    ]
-    fresh = (
-        []
-        if score is None
-        else [Label(example=example, score=score, answer=answer, answer_digest=digest)]
+    path, labels = (
+        labels_path(where, run_id),
+        [
+            label
+            for label in human_labels(where, run_id)
+            if (label.example, label.answer_digest) != (example, digest)
+        ],
     )
-    path, labels = labels_path(where, run_id), [*others, *fresh]
+    if score is not None:
+        labels.append(Label(example=example, score=score, answer=answer, answer_digest=digest))
     try:
         if labels:
             with whole_file(path) as stream:
@@ -90,9 +86,6 @@ MEANINGS = {
     "sensitivity": "share of good answers judged good",
     "specificity": "share of bad answers judged bad",
     "length bias": "bias on longer answers minus that on shorter ones",  # in [-2, 2]
-    # of answers compared in both orders: wins in the first place beyond one half
-    "place bias": "how far the first place is favoured",
-    "flips": "share of verdicts that turn with the order",
 }
 
 
@@ -105,7 +98,6 @@ class JudgedAnswer:
     gold: float  # the gold score, in [0, 1]
     n_chars: int  # length of the answer
     spend: Spend  # what judging it cost
-    votes: tuple[Vote, ...] = ()  # the judgements that the score is made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +116,7 @@ class JudgeCheck:
     """The accuracy of a judge, measured on gold scores."""
 
     comparison: JudgedLabels  # what was compared
-    measures: Mapping[str, Measure]  # by name, as in ``MEANINGS``; the last two for comparisons
+    measures: Mapping[str, Measure]  # by name, as in ``MEANINGS``
     usd_per_1000: float | None  # dollars for a thousand judgements; None: not known
     confidence: float  # of each interval by itself, in (0, 1)
 
@@ -135,12 +127,11 @@ class JudgeCheck:
 
 @dataclass(frozen=True, slots=True)
 class CorrectedRow:
-    """A candidate's mean, corrected for the judge's measured errors."""
+    """A candidate's mean, corrected by the judge's bias on its own labelled answers."""
 
     row: Row  # the candidate as the run has it
-    alike: Measure  # its mean if the judge errs alike on all candidates' answers
-    own: Measure  # its mean corrected by the judge's bias on its own labelled answers
-    n_own: int  # how many of those there are
+    mean: Measure
+    n_labels: int  # how many of its answers are labelled
 
 
 def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
@@ -155,11 +146,6 @@ def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
     measures["length bias"] = difference(
         (judged - gold)[longer], (judged - gold)[~longer], -1.0, 1.0, alpha
     )
-    if places := [place for pair in pairs if (place := _places(pair.votes)) is not None]:
-        firsts = np.array([(first - second) / 2 for first, second in places])
-        swings = sum(abs(first - second) > 0.5 for first, second in places)
-        measures["place bias"] = mean(firsts, -0.5, 0.5, alpha)
-        measures["flips"] = share(swings, len(places), alpha)
     paid = usd(sum(p.spend.usd_nanos for p in pairs))
     per_1000 = 1000 * paid / len(pairs) if comparison.priced else None
     return JudgeCheck(comparison, measures, per_1000, confidence)
@@ -177,35 +163,19 @@ def _nothing_compared(comparison: JudgedLabels) -> str:
     )
 
 
-def _places(votes: Sequence[Vote]) -> tuple[float, float] | None:
-    """Return the mean values in first and in second place of an answer judged in both orders."""
-    from bestarm_agent.judges.pairwise import position_of
-
-    first = [vote.value for vote in votes if position_of(vote) == "first"]
-    second = [vote.value for vote in votes if position_of(vote) == "second"]
-    return (float(np.mean(first)), float(np.mean(second))) if first and second else None
-
-
 def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
-    """Correct the candidates' means by the judge's measured errors.
+    """Correct the candidates' means by the judge's measured bias.
 
-    Scores of 0 and 1 are corrected by sensitivity and specificity, others by the bias. Every
-    interval takes the run's and the check's error probabilities together.
+    Every interval takes the run's and the check's error probabilities together.
     """
-    pairs = check.comparison.pairs
-    binary = all(value in (0.0, 1.0) for pair in pairs for value in (pair.judged, pair.gold))
     found = []
     for row in standing.rows:
-        if row.estimate is None:
-            continue
-        observed = Measure(row.estimate, row.lower, row.upper)
-        errors = [p.judged - p.gold for p in pairs if p.candidate == row.index]
-        own = shifted(observed, mean(errors, -1.0, 1.0, 1.0 - check.confidence))
-        alike = shifted(observed, check.measures["bias"])
-        if binary:
-            errors_known = check.measures["sensitivity"], check.measures["specificity"]
-            alike = corrected(observed, *errors_known)
-        found.append(CorrectedRow(row, alike, own, len(errors)))
+        if row.estimate is not None:
+            labelled = [one for one in check.comparison.pairs if one.candidate == row.index]
+            errors = [one.judged - one.gold for one in labelled]
+            bias = mean(errors, -1.0, 1.0, 1.0 - check.confidence)
+            observed = Measure(row.estimate, row.lower, row.upper)
+            found.append(CorrectedRow(row, shifted(observed, bias), len(errors)))
     return found
 
 
@@ -234,8 +204,7 @@ async def compare_run(
             continue
         cost, score, failure = outcome.judge_spend, outcome.score, outcome.failure
         if score is not None:
-            one = JudgedAnswer(row, score.value, label.score, len(text), cost, score.votes)
-            pairs.append(one)
+            pairs.append(JudgedAnswer(row, score.value, label.score, len(text), cost))
         if failure is not None and failure.blame is Blame.JUDGE:
             void.append(failure.message)
     why, priced = void[-1] if void else "", state.started is None or state.started.judge_priced
@@ -250,8 +219,10 @@ async def check_run(
     return check_judge(comparison, confidence) if comparison.pairs else None
 
 
-def run_labels(started: Started, where: StorePlace, run_id: str) -> tuple[Label, ...]:
+def run_labels(started: Started | None, where: StorePlace, run_id: str) -> tuple[Label, ...]:
     """Read a stored run's gold scores: its study's, if they are still there, and ``view``'s."""
+    if started is None:
+        return ()
     name = started.config.get("labels") if isinstance(started.config, Mapping) else None
     path = folder_of(where) / started.base / name if isinstance(name, str) else None
     own = load_labels(path) if path is not None and path.is_file() else ()
@@ -269,7 +240,7 @@ async def compare_stored(
     async with open_store(where, create=False) as store:
         run_id = (await store.find(run)).id
         state = await folded(store, run_id)
-        if labels is None and state.started is not None:
+        if labels is None:
             labels = run_labels(state.started, where, run_id)
         if not labels:
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bestarm_agent.selectors.pairs import Pairs
@@ -31,7 +31,7 @@ class LeadOnNew:
 class NewExamples:
     """Statements about the winner on new examples.
 
-    That it is ahead, and the leads, hold together with probability ``confidence``, at all times,
+    That it is ahead, and the leads, hold together with the run's confidence, at all times,
     in spite of the choice; so does, by itself, the interval of its mean.
     """
 
@@ -45,13 +45,11 @@ class NewExamples:
     examples_needed: int | None  # that would show the leads; None if they are, or are too small
     # that it is ahead of all that may be better; None where missing scores could change who leads
     probability: float | None
-    confidence: float
 
 
 def new_examples(
     pairs: Pairs,
     winner: int,
-    order: Sequence[int],
     labels: Mapping[int, str],
     estimate: float,
     *,
@@ -62,15 +60,14 @@ def new_examples(
     Args:
         pairs: the source of pairs.
         winner: its row.
-        order: all rows, best first.
-        labels: of the rows.
+        labels: of all rows, best first.
         estimate: of the winner's mean.
         within: how far below the best it may be.
     """
     answer, n, level = pairs.answer, pairs.table.n_examples, pairs.answer.level_of_new
     if not (pairs.rule.seeks_best and answer.speaks_of_new) or pairs.barred[winner]:
         return None
-    others = [row for row in order if row != winner and not pairs.barred[row]]
+    others = [row for row in labels if row != winner and not pairs.barred[row]]
     seen = {row: answer.compared(winner, row) for row in others}
     may_be_better, behind = answer.open_on_new(winner), answer.behind_on_new(winner)
     is_open = [row for row in others if row in may_be_better]
@@ -102,5 +99,4 @@ def new_examples(
         resolution=resolution(differing, n, level),
         examples_needed=max(needed) if can_be_shown else None,
         probability=chance_of_all(seen[row] for row in is_open) if others else None,
-        confidence=pairs.problem.confidence,
     )

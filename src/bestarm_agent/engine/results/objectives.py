@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +56,7 @@ _CALLS = 1000  # whose price is told
 _LONG = 2**20  # tokens of a reply without a limit, which its mean is counted by
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(NamedTuple):
     """One quantity of K candidates."""
 
     mean: FloatArray  # (K,) of what was seen; NaN where nothing was
@@ -65,7 +65,7 @@ class Means:
 
     def of(self, row: int) -> Measure:
         """Return that of one candidate."""
-        return Measure(float(self.mean[row]), float(self.lower[row]), float(self.upper[row]))
+        return Measure(*(float(values[row]) for values in self))
 
 
 class MeanTracker:
@@ -84,12 +84,11 @@ class MeanTracker:
     """
 
     def __init__(self, state: RunState, name: str, confidence: float | None) -> None:
-        config = _config(state)
-        measures = measure_names(config)
+        measures = measure_names(state)
         self._state = state
         self._name = name
         self._index = measures.index(name) if name in measures else None
-        self._timeout = LimitsSpec.model_validate(config.get("limits", {})).timeout_seconds
+        self._timeout = LimitsSpec.model_validate(_section(state, "limits")).timeout_seconds
         self._alpha = None if confidence is None else 1.0 - confidence
         self._table = ScoreTable(0, len(state.example_ids))  # a score is a value over its bound
         self._bounds = np.empty(0)  # by row
@@ -365,20 +364,19 @@ class ObjectiveTracker:
 
 def track_objective(state: RunState, pairs: Pairs) -> ObjectiveTracker | None:
     """Return the objective that a run's configuration records; None if it is simply the best."""
-    config = _config(state)
-    spec = ObjectiveSpec.model_validate(config.get("objective", {}))
+    spec = ObjectiveSpec.model_validate(_section(state, "objective"))
     if spec.is_plain or not pairs.rule.seeks_best:
         return None
-    chosen = SelectorSpec.model_validate(config.get("selector", {}))
+    chosen = SelectorSpec.model_validate(_section(state, "selector"))
     return ObjectiveTracker(spec, chosen.level, state, pairs, stops=chosen.stop_when_separated)
 
 
-def measure_names(config: Json) -> Sequence[str]:
+def measure_names(state: RunState) -> Sequence[str]:
     """Return the names of a recorded study's further scorers, in the order of their scores."""
-    found = config.get("measures") if isinstance(config, Mapping) else None
+    found = _section(state, "measures")
     return sorted(found) if isinstance(found, Mapping) else []
 
 
-def _config(state: RunState) -> Mapping[str, Json]:
+def _section(state: RunState, key: str) -> Json:
     config = None if state.started is None else state.started.config
-    return config if isinstance(config, Mapping) else {}
+    return config.get(key, {}) if isinstance(config, Mapping) else {}

@@ -53,8 +53,7 @@ class PairFilter:
             is_chosen &= state.told["score"] < RIGHT
         if self.failed:
             is_chosen &= state.told["failure"] >= 0
-        found: list[int] = np.flatnonzero(is_chosen).tolist()
-        return found
+        return [*np.flatnonzero(is_chosen).tolist()]
 
 
 def row_of(state: RunState, name: str) -> int:

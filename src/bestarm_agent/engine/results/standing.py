@@ -19,7 +19,7 @@ import numpy as np
 
 from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.domain.values import Candidate
+from bestarm_agent.domain.values import Candidate, Failure
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.means import SliceMeans, slice_means
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
@@ -61,11 +61,6 @@ class Confirmation:
     mean: Measure  # for new examples of the same kind
     held_back: int  # examples
     confidence: float  # of this, and of what was stated of earlier winners, together
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether every example kept back was asked and answered."""
-        return self.n + self.void == self.held_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +300,6 @@ async def followed_by_cell(current: Callable[[], object]) -> AsyncIterator[None]
         handle.update(current())
 
 
-_NOT_BEST = (Status.BEATEN, Status.BARRED)
-
-
 def build_standing(
     state: RunState,
     pairs: Pairs,
@@ -341,7 +333,7 @@ def build_standing(
     order = pairs.ranking() if state.candidates else []
     statuses = _statuses(state, pairs, order, broken)
     seen = bool(order) and estimates.n[order[0]] > 0
-    separated = seen and all(statuses[i] in _NOT_BEST for i in order[1:])
+    separated = seen and all(statuses[i] in (Status.BEATEN, Status.BARRED) for i in order[1:])
     margin = None
     if order and estimates.guarantee is not Guarantee.HEURISTIC:
         # before a score, one that has no rival is not shown to be good for anything either
@@ -381,17 +373,17 @@ def build_standing(
         costs=cost_breakdown(state, spent),
         slices=() if in_flight else slice_means(state, pairs, order, estimates.confidence),
     )
-    return replace(standing, new_examples=_on_new(standing, pairs, order))
+    return replace(standing, new_examples=_on_new(standing, pairs))
 
 
-def _on_new(standing: Standing, pairs: Pairs, order: Sequence[int]) -> NewExamples | None:
+def _on_new(standing: Standing, pairs: Pairs) -> NewExamples | None:
     winner, objective = standing.winner, standing.objective
     if winner is None or winner.estimate is None or not winner.n:
         return None
     is_cheapest = objective is not None and objective.spec.name is Objective.CHEAPEST
     within = objective.spec.epsilon if objective and is_cheapest else standing.within
     labels = {row.index: row.candidate.label for row in standing.rows}
-    found = new_examples(pairs, winner.index, order, labels, winner.estimate, within=within)
+    found = new_examples(pairs, winner.index, labels, winner.estimate, within=within)
     # missing scores could make another one the best
     is_known = not standing.is_provisional and objective is None
     return found if found is None or is_known else replace(found, probability=None)
@@ -430,7 +422,7 @@ def _rows(
     failed, void = table.count(State.FAILED), table.count(State.VOID)
     prices = None if objective is None else objective.prices()
     judge_priced = state.started is None or state.started.judge_priced
-    names = measure_names(None if state.started is None else state.started.config)
+    names = measure_names(state)
     any_score = bool(estimates.n.any())  # else there are mere priors
     found = []
     for i, status in statuses.items():
@@ -510,23 +502,19 @@ class FailureLine:
     """The count of one kind of failure of one candidate."""
 
     label: str  # the candidate's label
-    kind: str  # what went wrong
-    blame: str  # whose doing it was
     count: int  # how often
-    message: str  # the last message
+    last: Failure
 
 
 def failures_of(state: RunState) -> list[FailureLine]:
     """Count failures by candidate and kind, most frequent first."""
-    count, last = Counter[tuple[int, str, str]](), {}
+    count, last = Counter[tuple[int, str, str]](), dict[tuple[int, str, str], Failure]()
     seqs = state.failed()
     rows, numbers = state.asks["candidate"][seqs].tolist(), state.told["failure"][seqs].tolist()
     for row, number in zip(rows, numbers, strict=True):
         failure = state.failures[number]
         key = row, failure.kind.value, failure.blame.value
         count[key] += 1
-        last[key] = failure.message
-    return [
-        FailureLine(state.candidates[key[0]].label, *key[1:], n, last[key])
-        for key, n in count.most_common()
-    ]
+        last[key] = failure
+    label = [candidate.label for candidate in state.candidates]
+    return [FailureLine(label[key[0]], n, last[key]) for key, n in count.most_common()]
