@@ -56,7 +56,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("tests/engine/setup", "tests/plugins/test_studies.py", "tests/test_study.py"),
     ),
     "store": (
-        "codec locks run_state store",
+        "codec database run_state store",
         ("tests/store",),
     ),
     "stats": (

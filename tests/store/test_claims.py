@@ -139,12 +139,13 @@ def test_the_claim_of_another_machine_lasts_until_its_lease_ends(place: str) -> 
                 ("reply silent", "999999999:x@elsewhere", 0.0),
                 ("reply ended", f"999999999:x@{socket.gethostname()}", 1e12),
                 ("reply other's", f"1:x@{socket.gethostname()}", 1e12),
+                ("reply earlier", f"{os.getpid()}:x@{socket.gethostname()}", 1e12),
             ):
                 values = {"name": name, "owner": owner, "seen": seen}
                 await store._database.rows(put, values, writes=True)
-            keys = ("lives", "silent", "ended", "other's")
+            keys = ("lives", "silent", "ended", "other's", "earlier")
             claimed = [await store.claim_reply(key) for key in keys]
-            assert claimed == [False, True, True, False]
+            assert claimed == [False, True, True, False, True]
 
     asyncio.run(main())
 

@@ -104,6 +104,7 @@ _RENEW = "UPDATE locks SET seen = {now} WHERE owner = :owner"
 _FREE = "DELETE FROM locks WHERE owner = :owner"
 _LOOKUPS = 500  # names in one SELECT; SQLite takes 32,766 parameters, PostgreSQL 65,535
 _NONE: Row = {}
+_OWNERS: set[str] = set()  # of locks, in this process
 
 PATIENCE_SECONDS = 60.0
 """How long a server may be away, and a holder of locks without a sign of life."""
@@ -150,6 +151,7 @@ class Database:
         self.engine = engine
         self.read_only = read_only
         self._owner = f"{os.getpid()}:{secrets.token_hex(4)}@{socket.gethostname()}"
+        _OWNERS.add(self._owner)
         self._held: set[str] = set()  # locks
         self._renewed = time.monotonic()
         self._file = file
@@ -325,9 +327,11 @@ class Database:
         """Give the locks back and close all connections."""
         if self._checkpoint is not None:
             self._checkpoint.join()
-        if self._held:
-            with suppress(StoreError):  # they end by themselves
-                self.run(lambda own: own.execute(sql(_FREE), {"owner": self._owner}), writes=True)
+        _OWNERS.discard(self._owner)
+        if self._held and (self._file is None or _identity(self._file) == self._identity):
+            # if that fails, they end by themselves
+            with suppress(SQLAlchemyError), self._connection(writes=True) as own, own.begin():
+                own.execute(sql(_FREE), {"owner": self._owner})
         if not self.in_memory:  # else it stays readable
             self.engine.dispose()
 
@@ -411,7 +415,7 @@ def _in_use(run_id: str, owner: str) -> StoreError:
     process, _, host = owner.partition("@")
     holder = f"process {process.partition(':')[0]}" if process else "another process"
     if host not in ("", socket.gethostname()):
-        holder += f" of {host}"
+        holder += f" of {host} (if that was killed, for another minute)"
     return StoreError(
         f"run {run_id} is being written by {holder}; wait until it ends or stop it, then try "
         f"again (reading the run works meanwhile)"
@@ -421,10 +425,13 @@ def _in_use(run_id: str, owner: str) -> StoreError:
 def _has_ended(owner: str) -> bool:
     """Tell whether an owner of locks was a process of this machine that has ended."""
     process, _, host = owner.partition("@")
+    pid = int(process.partition(":")[0])
     if host != socket.gethostname():
         return False
+    if pid == os.getpid():  # an earlier one may have had our number, as in a container
+        return owner not in _OWNERS
     try:
-        os.kill(int(process.partition(":")[0]), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except PermissionError:  # another user's

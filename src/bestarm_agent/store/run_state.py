@@ -169,7 +169,7 @@ class RunState:
         self._n_measures = 0
         self._order = np.empty(_FIRST, np.int64)  # ask numbers in the order of telling
         self._excluded: dict[int, Rows] = {}  # by ask number; alike ones are one object
-        self._alike = _Numbered[Rows]()
+        self._alike: dict[tuple[tuple[int, ...], ...], Rows] = {}
         self._totals: list[CandidateTotals] = []
         self._summed = 0  # outcomes in the totals
 
@@ -321,8 +321,10 @@ class RunState:
         ]
         for one in records:
             if "excluded" in one:
-                rows = Rows(tuple(map(tuple, one["excluded"]["ranges"])))
-                self._excluded[one["seq"]] = self._alike[self._alike.number_of(rows)]
+                ranges = tuple(map(tuple, one["excluded"]["ranges"]))
+                if ranges not in self._alike:
+                    self._alike[ranges] = Rows(ranges)
+                self._excluded[one["seq"]] = self._alike[ranges]
         self.n_asked = n
 
     def _tell(self, record: _Record, n_asked: int) -> int:

@@ -236,21 +236,20 @@ class Store(_Closing):
             raise RunNotFoundError(f'there is no run {run!r}; there is {shown}, or "latest"')
         raise RunNotFoundError(f"there is no run {run!r}: {self._database.emptiness()}")
 
-    async def events_of(self, run: str, *, since: int = 0) -> list[Event]:
-        """Return a run's durable events from number ``since`` >= 0 on, oldest first.
+    async def events_of(self, run: str) -> list[Event]:
+        """Return a run's durable events, oldest first.
 
         Raises:
             RunNotFoundError: as ``open`` does.
             StoreError: the log is damaged.
         """
         events: list[Event] = []
-        async for page in self.lines_of(run, since=since):
-            first = since + len(events)
-            events += await self._database.in_thread(partial(events_in, page, first))
+        async for page in self.lines_of(run):
+            events += await self._database.in_thread(partial(events_in, page, len(events)))
         return events
 
     async def lines_of(self, run: str, *, since: int = 0) -> AsyncIterator[list[Line]]:
-        """Iterate over the same events as they are stored, some at a time; raises as it does."""
+        """Iterate over its events from a number on as they are stored, some at a time."""
         run_id = (await self.find(run)).id
         query = (
             "SELECT n, kind, payload FROM events WHERE run_id = :run AND n >= :since "
