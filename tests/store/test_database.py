@@ -61,12 +61,6 @@ def columns(path: Path, table: str) -> list[str]:
         return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
-def schema_version(path: Path) -> str:
-    with closing(sqlite3.connect(path)) as connection:
-        [value] = connection.execute("SELECT value FROM meta").fetchone()
-        return str(value)
-
-
 @contextmanager
 def unprivileged() -> Iterator[None]:
     """Let file permissions bind even root."""
@@ -237,7 +231,6 @@ def test_an_empty_file_gets_the_tables(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     path.touch()
     fill(path)
-    assert schema_version(path) == str(SCHEMA)
     check(path)
 
 
@@ -368,4 +361,4 @@ def test_a_copy_of_all_parts_is_read_where_nothing_may_be_written(open_folder: P
 def test_a_log_that_cannot_be_read_without_writing_is_explained(open_folder: Path) -> None:
     copy = copied_while_in_use(open_folder, "-wal")
     with read_only(copy.parent):
-        refuse(copy, StoreError, "copy it with the file ending in -wal", create=False)
+        refuse(copy, StoreError, "make it and its folder writable, or copy it", create=False)

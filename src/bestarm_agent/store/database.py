@@ -120,7 +120,8 @@ _SQLITE_ADVICE = {
     "too, else restore it from a copy, or move it away and start afresh",
     "SQLITE_FULL": "the disk is full; free some space, then resume: what was saved before is safe",
     "SQLITE_READONLY": "it may not be written; make it and its folder writable, or copy it",
-    "SQLITE_CANTOPEN": "it cannot be opened; make it and its folder writable",
+    "SQLITE_CANTOPEN": "it cannot be opened; make it and its folder writable, or copy it with any "
+    "file ending in -wal",
     "SQLITE_BUSY": "another process has been writing it for more than 30 s; stop that process",
     "SQLITE_IOERR": "the disk reports an error; check its space, quota and health, then resume",
 }
@@ -431,11 +432,10 @@ def _has_ended(owner: str) -> bool:
     if pid == os.getpid():  # an earlier one may have had our number, as in a container
         return owner not in _OWNERS
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):  # another user's
+            os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except PermissionError:  # another user's
-        return False
     return False
 
 
@@ -451,10 +451,8 @@ def _url(place: str | Path) -> URL:
         raise ConfigError("the store's URL is not understood; write postgresql://...") from error
     if url.drivername in ("postgres", "postgresql"):
         return url.set(drivername="postgresql+psycopg")
-    if url.drivername in ("sqlite", "postgresql+psycopg") and url.database not in (
-        None,
-        ":memory:",
-    ):
+    is_named = url.database not in (None, ":memory:")
+    if url.drivername in ("sqlite", "postgresql+psycopg") and is_named:
         return url
     raise ConfigError(
         f"a store is the path of an SQLite file or postgresql://user@host/database, "
@@ -465,8 +463,7 @@ def _url(place: str | Path) -> URL:
 def _opened(path: Path, where: str, *, create: bool) -> Database:
     """Open a store's file, or make an empty one and its folder for the user alone.
 
-    SQLite gives the files next to it the same mode. Raises StoreError if it is no SQLite database,
-    or was not closed and cannot be written here.
+    SQLite gives the files next to it the same mode. Raises StoreError if it is no SQLite database.
     """
     if path.is_dir():
         raise StoreError(
@@ -490,11 +487,6 @@ def _opened(path: Path, where: str, *, create: bool) -> Database:
     log, path = _next_to(path, "-wal"), path.absolute()
     has_log = log.exists() and log.stat().st_size > 0
     url = URL.create("sqlite", database=str(path))
-    if read_only and has_log and not _next_to(path, "-shm").exists():
-        raise StoreError(
-            f"{where} was not closed, and reading it here would need to write: "
-            f"copy it with the file ending in -wal into a writable folder and read it there"
-        )
     if read_only:
         # without a log: immutable, else SQLite wants to make files next to it
         mode = {"uri": "true", "mode": "ro"} | ({} if has_log else {"immutable": "1"})

@@ -41,7 +41,6 @@ CONFIRMS = ".confirm"  # ends the name of a run that confirms the winner of anot
 _FREQUENT = ("asked", "told")  # logged at debug level
 _SHOWN_CHARACTERS = 200
 _EVENTS_PAGE = 2000  # read at a time
-_REPLIES_PAGE = 500
 _LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
 SIGN_OF_LIFE_SECONDS = 5.0
 RUN = "run "  # begins the name of the lock of a run's writer
@@ -87,8 +86,6 @@ class RunInfo:
                 self.stopped = event.reason
             case Resumed():
                 self.stopped = None
-            case _:
-                pass
         self.n_events += 1
 
 
@@ -315,12 +312,8 @@ class Store(_Closing):
 
     async def replies(self) -> AsyncIterator[tuple[str, Reply]]:
         """Iterate over all stored replies, by key."""
-        last = ""
-        query = "SELECT key, payload FROM replies WHERE key > :last ORDER BY key LIMIT :most"
-        while page := await self._database.rows(query, {"last": last, "most": _REPLIES_PAGE}):
-            for key, payload in page:
-                yield key, load_reply(payload)
-            last = page[-1][0]
+        for key, payload in await self._database.rows("SELECT * FROM replies ORDER BY key"):
+            yield key, load_reply(payload)
 
     async def claim_reply(self, key: str) -> bool:
         """Claim the right to buy the reply of a key; return False if it is held.
