@@ -116,11 +116,10 @@ class Budget:
 
     def within(self, other: Budget) -> Budget:
         """Return the tighter of two caps for each amount."""
-        caps = {}
-        for cap in fields(self):
-            pair = (getattr(self, cap.name), getattr(other, cap.name))
-            caps[cap.name] = min((one for one in pair if one is not None), default=None)
-        return Budget(**caps)
+        pairs = ((getattr(self, cap.name), getattr(other, cap.name)) for cap in fields(self))
+        return Budget(
+            *(min((one for one in pair if one is not None), default=None) for pair in pairs)
+        )
 
     def with_room(self, spent: Spend, seconds: float, more: Budget) -> Budget:
         """Return caps that allow ``more`` beyond ``spent``; caps open in ``more`` stay."""

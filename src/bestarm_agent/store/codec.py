@@ -1,17 +1,18 @@
 """Events and replies as JSON text, and back.
 
-A line of a log is an event's tag and the fields of its dataclass as JSON, but for those that hold
-their default. Tags, field names and defaults are the store's format: whoever changes one raises
-the version of its layout.
+A line of a log is an event's tag, which is its class's name, and the fields of its dataclass as
+JSON, but for those that hold their default. Names of classes and fields, and defaults, are the
+store's format: whoever changes one raises the version of its layout.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -23,20 +24,9 @@ from bestarm_agent.errors import StoreError, StoreVersionError
 
 Line: TypeAlias = tuple[str, str]  # an event: its tag and its JSON
 
+# "candidates-added" for ``CandidatesAdded``
 _CLASSES: dict[str, type[Event]] = {
-    "started": events.Started,
-    "candidates-added": events.CandidatesAdded,
-    "candidates-barred": events.CandidatesBarred,
-    "examples-added": events.ExamplesAdded,
-    "asked": events.Asked,
-    "attempted": events.Attempted,
-    "charged": events.Charged,
-    "told": events.Told,
-    "proposer-called": events.ProposerCalled,
-    "proposed": events.Proposed,
-    "budget-set": events.BudgetSet,
-    "stopped": events.Stopped,
-    "resumed": events.Resumed,
+    re.sub("(?<!^)(?=[A-Z])", "-", cls.__name__).lower(): cls for cls in get_args(Event)
 }
 _TAGS = {cls: tag for tag, cls in _CLASSES.items()}
 OF_PAIRS = ("asked", "attempted", "charged", "told")
