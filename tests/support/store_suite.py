@@ -203,15 +203,6 @@ class StoreSuite(ReplySuite):
 
         self.run(tmp_path, test)
 
-    @pytest.mark.parametrize("base", ["/home/me/study", r"C:\study"])
-    def test_an_absolute_path_is_refused(self, tmp_path: Path, base: str) -> None:
-        async def test(store: Store) -> None:
-            log = await store.create("study")
-            with pytest.raises(ValueError, match="relative"):
-                log.append(Started("study", AT, "0.1.0", {}, base))
-
-        self.run(tmp_path, test)
-
     # the list of runs
 
     def test_a_run_is_listed_once_it_has_durably_started(self, tmp_path: Path) -> None:

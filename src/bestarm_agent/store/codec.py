@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable
 from functools import cache
-from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, TypeAlias, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -36,14 +35,12 @@ _to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def line_of(event: Event) -> Line:
-    """Write an event, secrets redacted; raise ValueError for NaN or an absolute ``base``.
+    """Write an event, secrets redacted; raise ValueError if it holds NaN or an infinity.
 
     Example:
         >>> line_of(events.Resumed(at="2026-11-21T09:30:15Z", version="0.1.0"))
         ('resumed', '{"at":"2026-11-21T09:30:15Z","version":"0.1.0"}')
     """
-    if isinstance(event, events.Started):
-        _check_base(event.base)
     tag = _TAGS[type(event)]
     return tag, _dump(event, tag, f"event {tag!r}")
 
@@ -121,8 +118,3 @@ def _load(text: str, tag: str, what: str) -> Any:  # noqa: ANN401 - an event or 
         f"restore the store from a copy, go on with a new one, or pip install --upgrade "
         f"bestarm-agent"
     )
-
-
-def _check_base(base: str) -> None:
-    if PurePosixPath(base).is_absolute() or PureWindowsPath(base).is_absolute():
-        raise ValueError(f"`base` must be relative to the store's directory, got {base!r}")

@@ -41,7 +41,6 @@ from sqlalchemy import (
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
-    IntegrityError,
     InvalidRequestError,
     SQLAlchemyError,
 )
@@ -586,11 +585,6 @@ def _explaining(where: str) -> Iterator[None]:
 def _explanation(error: Exception, where: str) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
     said = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-    if isinstance(error, IntegrityError):
-        return (
-            f"{where} refused a record that is already there ({said}): another "
-            f"process wrote the same run; see that only one does, then resume"
-        )
     code = getattr(cause, "sqlite_errorname", "")
     for prefix, advice in _SQLITE_ADVICE.items():
         if code.startswith(prefix):

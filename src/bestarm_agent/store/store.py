@@ -412,8 +412,7 @@ class RunLog(_Closing):
         ``line`` is the event as it is stored, if it was written already.
 
         Raises:
-            ValueError: JSON cannot hold it, its ``base`` is an absolute path, or the first event
-                is not ``Started`` under the run's name.
+            ValueError: JSON cannot hold it, or the first event, and no other, is not ``Started``.
             StoreError: an earlier write failed, or the log is closed.
         """
         if self._closed:
