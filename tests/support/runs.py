@@ -92,6 +92,10 @@ def scored(value: float) -> Reply:
     return Reply("", usage=Usage(input=3, output=2), usd_nanos=60, score=value)
 
 
+async def logged_nowhere(_key: str, _cost: Spend, _judges: bool) -> None:
+    """Log an attempt nowhere."""
+
+
 class OwnScore(Judge):
     """Takes the score that the reply carries."""
 

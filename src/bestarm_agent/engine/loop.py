@@ -250,9 +250,9 @@ class RunLoop:
             asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)
             if not asks and not self.pool.end_blocks():
                 break
-            rest = () if allowed is None else np.flatnonzero(~allowed).tolist()
+            excluded = Rows.of(() if allowed is None else np.flatnonzero(~allowed).tolist())
             for ask in asks:
-                asked = Asked(ask.seq, *ask.pair, ask.reason, Rows.of(rest))
+                asked = Asked(ask.seq, *ask.pair, ask.reason, excluded)
                 self.record.record(asked)
                 self.pool.note_asked(asked.candidate)
                 if self._prepare(asked):

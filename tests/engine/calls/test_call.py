@@ -8,20 +8,16 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Evaluation
 from bestarm_agent.engine.ledger import Ledger
-from tests.support.runs import Actor, Scene, scored
+from tests.support.runs import Actor, Scene, logged_nowhere, scored
 
 BOUND = Spend(calls=1, tokens=10, usd_nanos=100)
-
-
-async def nothing(_key: str, _cost: Spend, _judges: bool) -> None:
-    """Log an attempt nowhere."""
 
 
 def unsent(ledger: Ledger, *, resent: bool = False) -> Evaluation:
     scene = Scene({"a": Actor("p", lambda *_: scored(1.0))}, n_examples=1)
     (candidate,) = scene.candidates(scene.clients(ledger), Spend())
     return Evaluation(
-        candidate, scene.examples[0], AttemptLog(nothing, resent=resent, is_asked=True)
+        candidate, scene.examples[0], AttemptLog(logged_nowhere, resent=resent, is_asked=True)
     )
 
 

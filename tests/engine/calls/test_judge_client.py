@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import AttemptLog, Model, ReplyCache
 from bestarm_agent.engine.judging import (
@@ -16,7 +16,7 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities
-from tests.support.runs import Actor, OwnScore, Scene, scored
+from tests.support.runs import Actor, OwnScore, Scene, logged_nowhere, scored
 from tests.support.virtual_time import run_virtual
 
 
@@ -62,10 +62,7 @@ def test_a_time_out_is_not_repeated_at_a_server_that_never_answered(
     if answered:
         judge.answered(to)
 
-    async def record(_key: str, _cost: Spend, _judges: bool) -> None:
-        """Log an attempt nowhere."""
-
-    log = AttemptLog(record, resent=resent)
+    log = AttemptLog(logged_nowhere, resent=resent)
     assert judge.call(JudgeCall(to, Request(model)), "a", log).is_first is is_first
 
 

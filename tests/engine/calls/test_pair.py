@@ -15,7 +15,7 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import score_of
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.store.store import Store
-from tests.support.runs import Actor, Answer, Scene, scored
+from tests.support.runs import Actor, Answer, Scene, logged_nowhere, scored
 from tests.support.virtual_time import run_virtual
 
 CALL = Spend(calls=1, tokens=10, usd_nanos=100)  # the most that the candidate's call costs
@@ -57,10 +57,6 @@ def test_a_pull_is_paid_once() -> None:
     assert reserved(Budget(pulls=0), paid_before=True) == CALL + JUDGING
 
 
-async def nothing(_key: str, _cost: Spend, _judges: bool) -> None:
-    """Log an attempt nowhere."""
-
-
 def evaluated(
     answer: Answer, *, resent: bool = False, store: Store | None = None
 ) -> tuple[Outcome | None, Call]:
@@ -72,7 +68,7 @@ def evaluated(
     evaluator = Evaluator(replies, scene.judge_client(clients))
     (candidate,) = scene.candidates(clients, Spend())
     (example,) = scene.examples
-    pair = Evaluation(candidate, example, AttemptLog(nothing, resent=resent))
+    pair = Evaluation(candidate, example, AttemptLog(logged_nowhere, resent=resent))
     assert pair.reserve(pair.call.bound(), evaluator.judge_client.bound(example))
     outcome = run_virtual(evaluator.evaluate(pair))
     assert ledger.spent == pair.spend

@@ -13,18 +13,16 @@ from bestarm_agent.engine.call import (
     AttemptLog,
     Call,
     Model,
-    ProviderClient,
     ReplyCache,
-    RetryPolicy,
     reply_key,
 )
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Gate, WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.store.store import Store
-from tests.support.runs import Actor, scored
-from tests.support.virtual_time import LoopClock, run_virtual
+from tests.support import runs
+from tests.support.runs import Actor, logged_nowhere, scored
+from tests.support.virtual_time import run_virtual
 
 REQUEST = Request(
     "m", text="?", params={"temperature": 0.5}, example="e0", candidate="c", inputs={"q": "1"}
@@ -83,10 +81,6 @@ def test_example_and_fields_count_where_replies_depend_on_them(
     assert reply_key(depends, "v1", REQUEST) != reply_key(depends, "v1", other)
 
 
-async def nothing(_key: str, _cost: Spend, _judges: bool) -> None:
-    """Log an attempt nowhere."""
-
-
 class Scene:
     """A reply cache over a store, one provider, and a budget."""
 
@@ -95,15 +89,13 @@ class Scene:
         self.ledger = Ledger(Budget())
         self.store = Store.in_memory()
         self.replies = ReplyCache(self.store, self.ledger, use_cache=use_cache)
-        self.client = ProviderClient(
-            self.provider, self.ledger, RetryPolicy(), LoopClock(), WaitBoard(), Gate(4)
-        )
+        self.client = runs.Scene({}).client(self.provider, self.ledger)
 
     def call(self, *, resent: bool = False, fingerprint: str = "v1") -> Call:
         call = Call(
             Model(self.client, REQUEST.model, fingerprint),
             REQUEST,
-            AttemptLog(nothing, resent=resent),
+            AttemptLog(logged_nowhere, resent=resent),
         )
         call.reservation = self.ledger.reserve(self.provider.bound(REQUEST) + Spend(pulls=1))
         return call
@@ -137,7 +129,7 @@ def test_what_a_found_reply_cost_takes_the_place_of_the_bound_that_was_charged()
     bound = scene.provider.bound(REQUEST)
     scene.ledger.charge(bound)  # as for an attempt that a kill cut off
     again = scene.call()
-    again.log = log = AttemptLog(nothing, resent=True, charged={first.key: bound})
+    again.log = log = AttemptLog(logged_nowhere, resent=True, charged={first.key: bound})
     scene.obtain(again)
     assert (again.found, log.charged) == (True, {})
     assert first.spend != bound + Spend(pulls=1)

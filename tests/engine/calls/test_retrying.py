@@ -16,16 +16,15 @@ from bestarm_agent.engine.call import (
     BudgetEndedError,
     Call,
     Model,
-    ProviderClient,
-    RetryPolicy,
 )
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.model_limits import LimiterRules
-from bestarm_agent.engine.limits.waiting import Gate, Slot, WaitBoard
+from bestarm_agent.engine.limits.waiting import Slot
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
+from tests.support import runs
 from tests.support.runs import Actor
-from tests.support.virtual_time import LoopClock, run_virtual
+from tests.support.virtual_time import run_virtual
 
 BOUND = Spend(calls=1, tokens=100, usd_nanos=1000)
 ANSWER = Reply("42", usage=Usage(input=7, output=3), usd_nanos=50)
@@ -65,18 +64,9 @@ class Scene:
     ) -> None:
         self.provider = scripted(script)
         self.ledger = Ledger(budget or Budget())
-        self.board = WaitBoard()
-        self.gate = Gate(4)
-        policy = RetryPolicy(max_attempts=3)
-        self.client = ProviderClient(
-            self.provider,
-            self.ledger,
-            policy,
-            LoopClock(),
-            self.board,
-            self.gate,
-            rules=lambda _: LimiterRules(trial=trial),
-        )
+        run = runs.Scene({}, provider_in_flight=4, limiters={"m": LimiterRules(trial=trial)})
+        self.client = run.client(self.provider, self.ledger)
+        self.board, self.gate = self.client.board, self.client.gate
         reservation = self.ledger.reserve(BOUND + Spend(pulls=1))
         request = Request("m", text="?")
         self.sent = Call(Model(self.client, request.model), request, reservation=reservation)
