@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bestarm_agent.engine.clock import Clock
+from bestarm_agent.engine.limits.waiting import Clock
 from tests.support.fake_api import FakeApi
 
 KEYS = {"OPENAI_API_KEY": "key-of-openai-5d81c2", "ANTHROPIC_API_KEY": "key-of-anthropic-77ab0e"}

@@ -25,7 +25,7 @@ from bestarm_agent.cli.main import main
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Outcome
-from bestarm_agent.engine.clock import Clock
+from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store
 from tests.support.api_studies import (

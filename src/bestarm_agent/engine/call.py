@@ -22,10 +22,9 @@ from tenacity.wait import wait_exponential_jitter
 from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, digest
-from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger, Reservation
 from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
-from bestarm_agent.engine.limits.waiting import Gate, Slot, WaitBoard
+from bestarm_agent.engine.limits.waiting import Clock, Gate, Slot, WaitBoard
 from bestarm_agent.errors import BestarmError, Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failed_spend

@@ -14,10 +14,9 @@ from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Reply, Request
 from bestarm_agent.engine.call import Model, ProviderClient, RetryPolicy
-from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Gate, WaitBoard
+from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.providers.local import LocalModel, ModelMemory

@@ -16,9 +16,8 @@ from datetime import datetime, timedelta
 
 from bestarm_agent.domain.spend import RateLimits, Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.limits.rates import Hold, SearchedRate, TokenBucket
-from bestarm_agent.engine.limits.waiting import Slot, Wait
+from bestarm_agent.engine.limits.waiting import Clock, Slot, Wait, sleep_unless
 from bestarm_agent.errors import Blame, FailureKind, ProviderError, counted
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed

@@ -11,11 +11,10 @@ from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
-from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.evaluate import ReadyCandidate, request_of
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Gate, WaitBoard, endpoint_wait, loading_wait
+from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard, endpoint_wait, loading_wait
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel

@@ -43,9 +43,9 @@ from bestarm_agent.domain.values import (
     canonical,
     each_drawn,
 )
-from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.judging import left_out
 from bestarm_agent.engine.limits.model_limits import LimiterRules
+from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError, StoreError, counted

@@ -8,8 +8,8 @@ from functools import reduce
 import numpy as np
 
 from bestarm_agent.domain.spend import Budget, Spend, nanos
-from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, longest_of
 from bestarm_agent.engine.setup.parts import StudyParts
