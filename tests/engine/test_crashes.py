@@ -78,6 +78,8 @@ class SlowStore(Store):
         here, there = (one.driver_connection for one in contents)
         assert here is not None
         here.backup(there)
+        there.execute("DELETE FROM locks")  # of a process that is gone
+        there.commit()
         return copy
 
 
