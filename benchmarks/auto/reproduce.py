@@ -29,7 +29,7 @@ RULES = {
     "ucb-e, batch 16": "ucb-e[batch=16]",
     "ucb-e, common": "ucb-e[common_examples=true]",
     "sysrs": "sysrs",
-    "halving, common": "sequential-halving",
+    "halving, common": "benchmarks.baselines.halving:SequentialHalving",
 }
 RIVALS = tuple(RULES)[1:]
 # Constants of ``auto`` that an ablation changes.

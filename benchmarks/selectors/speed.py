@@ -37,7 +37,6 @@ RULES = [
     "uniform",
     "filled-subset",
     "sysrs",
-    "sequential-halving",
     "opt-mai",
 ]
 

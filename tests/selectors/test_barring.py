@@ -10,7 +10,7 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
 from tests.support.selector_suite import World, WorldRun
 
-RULES = ("ucb-e", "racing", "auto", "sysrs", "sequential-halving", "opt-mai")
+RULES = ("ucb-e", "racing", "auto", "sysrs", "opt-mai")
 K, N = 5, 20
 MEANS = [0.1, 0.3, 0.5, 0.7, 0.95]
 

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.selectors.rule import Rule, expected_costs, pull_weights
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
+from bestarm_agent.stats import costs
+from bestarm_agent.stats.costs import pull_weights
 from tests.support.selector_suite import K, N, SelectorSuite, World, WorldRun
 
 
@@ -42,6 +45,11 @@ def told(table: ScoreTable, candidate: int, cost: float) -> None:
     seq, example = table.n_asked, int(table.unseen(candidate)[0])
     table.ask(Ask(seq, Pair(candidate, example), ""))
     table.tell(Tell(seq, State.DONE, 1.0, cost))
+
+
+def expected_costs(prior: NDArray[np.float64], table: ScoreTable) -> NDArray[np.float64]:
+    n_told = table.n_trials - table.count(State.PENDING)
+    return costs.expected_costs(prior, n_told, table.spent)
 
 
 def test_expected_costs_by_hand() -> None:

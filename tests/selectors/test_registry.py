@@ -89,7 +89,7 @@ def test_what_does_not_exist_is_refused_with_the_way_out(
         make_selector(name, PROBLEM, **params)
 
 
-@pytest.mark.parametrize("name", ["opt-mai", "sequential-halving", "sysrs"])
+@pytest.mark.parametrize("name", ["opt-mai", "sysrs"])
 def test_a_rule_that_plans_names_the_way_out_without_a_budget(name: str) -> None:
     with pytest.raises(ValueError, match=rf"'{name}'.*`budget` is not given; set it"):
         make_selector(name, Problem(4, 10))

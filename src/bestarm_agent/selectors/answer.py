@@ -177,16 +177,8 @@ class Answer:
         Raises ValueError if there is no candidate.
         """
         self._check_any()
-        order = self.ranking()
-        tied = self.tied(order[0])
-        return Verdict(
-            best=order[0],
-            tied=tied,
-            runner_up=order[1] if len(order) > 1 else None,
-            separated=not tied,
-            confidence=self._problem.confidence,
-            guarantee=self._guarantee(),
-        )
+        best = self.ranking()[0]
+        return Verdict(best, self.tied(best), self._guarantee())
 
     def tied(self, best: int) -> tuple[int, ...]:
         """Return the candidates that the leading one, ``best``, is not shown to beat."""

@@ -88,7 +88,7 @@ class Pairs:
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
         rows = self._open if allowed is None else self._open & allowed
-        if not rows.any() or self._is_done():
+        if not rows.any() or self._ending() is not None:
             return None
         if allowed is not None and self.problem.seeks_proof and not self._may_decide(rows):
             return None
@@ -138,8 +138,6 @@ class Pairs:
         self.table.add_candidates(count)
         self.answer.restart()
         self._open = self.rule.open
-        if self.rule.common_examples:
-            self.rule.order.grow()
         self.rule.changed()
         self.answer.forget()
 
@@ -180,18 +178,10 @@ class Pairs:
         """Return why nothing will be asked any more, or None while that may still happen."""
         if not self.rule.seeks_best:
             return self._rules_stop()
-        established = self.answer.established(self.rule.top_k)
-        if established is Stop.SEPARATED:
-            return established
-        if self.answer.is_within:
-            return Stop.WITHIN
-        if self.answer.is_level:
-            return Stop.LEVEL
-        if not self._open.any() and not self.table.count(State.PENDING).any():
-            return Stop.EXHAUSTED
-        if established is not None:
-            return established
-        return self._rules_stop() if self._open.any() else None
+        ending, is_over = self._ending(), not self._open.any()
+        if is_over and ending in (None, Stop.INDIFFERENT):
+            return ending if self.table.count(State.PENDING).any() else Stop.EXHAUSTED
+        return ending or self._rules_stop()
 
     @property
     def barred(self) -> BoolArray:
@@ -222,12 +212,16 @@ class Pairs:
         choice = self.rule.choose(self._open, self._random.at(self.table.n_asked))
         return choice if isinstance(choice, Stop) else None
 
-    def _is_done(self) -> bool:
-        """Return whether the best is known well enough to end the run."""
+    def _ending(self) -> Stop | None:
+        """Return why the best is known well enough to end the run; None if it is not."""
         if not self.rule.seeks_best:
-            return False
-        is_near = self.answer.is_within or self.answer.is_level
-        return is_near or self.answer.established(self.rule.top_k) is not None
+            return None
+        established = self.answer.established(self.rule.top_k)
+        if established is Stop.SEPARATED:
+            return established
+        if self.answer.is_within:
+            return Stop.WITHIN
+        return Stop.LEVEL if self.answer.is_level else established
 
     def _may_decide(self, rows: BoolArray) -> bool:
         """Return whether scores of any of these rows can still help to establish the best."""

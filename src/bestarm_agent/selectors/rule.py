@@ -1,11 +1,4 @@
-"""The base of selection rules: one looks at the table and says which pair comes next.
-
-Costs. For a given sum of c_i n_i, the difference of two means is estimated best with n_i
-proportional to sigma_i / sqrt(c_i) (Cochran 1977, "Sampling Techniques", section 5.5). Kanarios,
-Zhang & Ying 2024, "Cost Aware Best Arm Identification" (arXiv 2402.16710), prove that square-root
-rule optimal for two Gaussian candidates. So a rule that spreads pulls counts a pull of i as
-w_i = sqrt(c_i / c) pulls.
-"""
+"""The base of selection rules: one looks at the table and says which pair comes next."""
 
 from __future__ import annotations
 
@@ -27,10 +20,10 @@ from bestarm_agent.selectors.types import (
     Stop,
     Tell,
 )
+from bestarm_agent.stats.costs import expected_costs, pull_weights
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _UNSEEN = int(State.UNSEEN)
-_MOST_SPREAD = 1e4  # of costs: a pull never counts as more than 100 of another
 
 
 class Rule(ABC):
@@ -115,7 +108,10 @@ class Rule(ABC):
     def expected_costs(self) -> FloatArray | None:
         """(K,) expected cost of one more pull, by what pulls have cost; None if none were given."""
         costs = self.problem.costs
-        return None if costs is None else expected_costs(np.array(costs), self.table)
+        if costs is None:
+            return None
+        n_told = self.table.n_trials - self.table.count(State.PENDING)
+        return expected_costs(np.array(costs), n_told, self.table.spent)
 
     @property
     def weights(self) -> FloatArray:
@@ -146,39 +142,14 @@ class SharedOrder:
         random = KeyedRandom(seed, "shared-order").at(0)
         self.examples: IntArray = np.argsort(random.random(table.n_examples), kind="stable")
         self.places: IntArray = np.argsort(self.examples)
-        self._at = [0] * table.n_candidates  # all before it are seen, per candidate
-
-    def grow(self) -> None:
-        """Add the candidates that joined the table."""
-        self._at += [0] * (self._table.n_candidates - len(self._at))
+        self._at: dict[int, int] = {}  # by candidate: all before it are seen
 
     def next_of(self, candidate: int) -> int:
         """Return the candidate's next example; raise ValueError if none is left."""
-        row, at = self._table.cells[candidate], self._at[candidate]
+        row, at = self._table.cells[candidate], self._at.get(candidate, 0)
         while at < len(row) and row[self.examples[at]] != _UNSEEN:
             at += 1
         self._at[candidate] = at
         if at == len(row):
             raise ValueError(f"candidate {candidate} has no unseen example left")
         return int(self.examples[at])
-
-
-def expected_costs(prior: FloatArray, table: ScoreTable) -> FloatArray:
-    """(K,) expected cost of one more pull, > 0, given the ``prior`` (K,) costs, > 0.
-
-    A candidate's own mean cost, in which the prior counts as one pull. Priors made from upper
-    bounds are all too high, so they are scaled by the cost of the pulls so far, all candidates
-    together, over what the prior expected of the same pulls.
-    """
-    n_told = table.n_trials - table.count(State.PENDING)
-    foreseen, spent = float(n_told @ prior), float(table.spent.sum())
-    scale = spent / foreseen if foreseen > 0 and spent > 0 else 1.0
-    expected = (scale * prior + table.spent) / (1 + n_told)
-    floored: FloatArray = np.maximum(expected, expected.max(initial=0.0) / _MOST_SPREAD)
-    return floored
-
-
-def pull_weights(expected: FloatArray) -> FloatArray:
-    """(K,) weights sqrt(c_i / c) of one pull of each candidate, c being the geometric mean."""
-    weights: FloatArray = np.sqrt(expected / np.exp(np.log(expected).mean()))
-    return weights

@@ -114,18 +114,17 @@ class Verdict:
     Attributes:
         best: index of the candidate with the highest estimate.
         tied: the other candidates that ``best`` is not shown to beat.
-        runner_up: index of the second highest estimate, or None if there is only one candidate.
-        separated: whether ``best`` is shown to beat all others.
-        confidence: level of the comparison, in (0, 1).
-        guarantee: grounds of that level.
+        guarantee: grounds on which it is shown.
     """
 
     best: int
     tied: tuple[int, ...]
-    runner_up: int | None
-    separated: bool
-    confidence: float
     guarantee: Guarantee
+
+    @property
+    def separated(self) -> bool:
+        """Return whether ``best`` is shown to beat all others."""
+        return not self.tied
 
 
 class Stop(StrEnum):

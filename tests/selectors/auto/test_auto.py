@@ -12,7 +12,7 @@ from bestarm_agent.selectors.auto.duels import (
     effective_prices,
     narrowed,
 )
-from bestarm_agent.selectors.auto.factor_model import Posterior
+from bestarm_agent.selectors.auto.factor_model import JointPosterior, Posterior
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Guarantee, Problem, State, Stop, Tell
@@ -26,7 +26,7 @@ class TestAuto(SelectorSuite):
 
 def posterior_of(mean: list[float], sd: float = 0.1) -> Posterior:
     n = len(mean)
-    return Posterior(np.array(mean), np.full(n, sd), np.arange(n), sd**2 * np.eye(n))
+    return JointPosterior(np.array(mean), np.full(n, sd), np.arange(n), sd**2 * np.eye(n))
 
 
 def duels_of(posterior: Posterior, ties: FloatArray, **given: object) -> Duels:

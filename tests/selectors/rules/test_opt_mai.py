@@ -1,4 +1,4 @@
-"""Rules that spend a budget in rounds: ``opt-mai``, ``sequential-halving`` and ``sysrs``."""
+"""Rules that spend a budget in rounds: ``opt-mai``, ``sysrs`` and halving."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from benchmarks.baselines.halving import SequentialHalving
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
@@ -13,7 +14,6 @@ from bestarm_agent.selectors.rules.opt_mai import (
     Field,
     OptMai,
     Schedule,
-    SequentialHalving,
     SuccessiveRejects,
     fit_schedule,
     one_leaves_per_phase,
@@ -115,11 +115,6 @@ def test_equal_candidates_are_chosen_at_random() -> None:
         run(selector, [0.5] * 6)
         chosen.update(selector.top())
     assert chosen == set(range(6))
-
-
-class TestSequentialHalving(SelectorSuite):
-    def make(self, problem: Problem) -> Rule:
-        return SequentialHalving(problem)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_decided_race_stops_or_goes_on_with_all() -> None:
     tell_levels(going_on, levels, 300)
     assert going_on.best().separated
     assert set(tell_levels(going_on, levels, 60)) == {0, 1, 2}
-    stopping = Pairs(Racing(Problem(3, 300, stop_when_separated=False)))
+    stopping = Pairs(Racing(Problem(3, 300)))
     while asks := stopping.ask():
         stopping.tell([Tell(asks[0].seq, State.DONE, levels[asks[0].pair.candidate])])
     assert stopping.stopped() is Stop.SEPARATED

@@ -35,7 +35,6 @@ from bestarm_agent.config.study import (
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.rule import expected_costs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
     Ask,
@@ -49,6 +48,7 @@ from bestarm_agent.selectors.types import (
 )
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import MeanIntervals
+from bestarm_agent.stats.costs import expected_costs
 from bestarm_agent.store.run_state import RunState
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
@@ -117,7 +117,9 @@ class MeanTracker:
         """
         mean, unseen = self.means().mean, np.where(self._loose, np.inf, self._bounds)
         if not self._loose.any() and (unseen > 0).any():
-            unseen = expected_costs(np.maximum(unseen, unseen.max() * 1e-9), self._table)
+            prior, table = np.maximum(unseen, unseen.max() * 1e-9), self._table
+            n_told = table.n_trials - table.count(State.PENDING)
+            unseen = expected_costs(prior, n_told, table.spent)
         return np.where(np.isnan(mean), unseen, mean)
 
     def _catch_up(self) -> None:

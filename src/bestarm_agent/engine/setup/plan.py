@@ -13,8 +13,8 @@ from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, longest_of
 from bestarm_agent.engine.setup.parts import StudyParts
-from bestarm_agent.selectors.rule import pull_weights
 from bestarm_agent.stats.betting import bet_grid, bounds_on_new
+from bestarm_agent.stats.costs import pull_weights
 from bestarm_agent.stats.new_examples import (
     OF_WINNER,
     SHARE_OF_TEST,

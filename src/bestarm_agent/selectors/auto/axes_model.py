@@ -59,7 +59,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy import sparse
 
-from bestarm_agent.selectors.auto.factor_model import Posterior, nearest_first, prefix, suffix
+from bestarm_agent.selectors.auto.factor_model import Posterior, prefix, suffix
 from bestarm_agent.selectors.auto.prefix_rows import PrefixRows, weighted_sum
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
@@ -68,7 +68,6 @@ Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong 
 CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
 _MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows
 _MOST_PLACES = 512  # J: later ones count as equally easy
-_MOST_ACTIVE = 128  # rows whose joint covariance is worked out
 _GUESSES = {1: 0.02, 2: 0.005}  # q_f by the number of axes
 _WORTH, _NOISE_WORTH = 2.0, 10.0  # w, in effects and in scores
 _LEAST_VARIANCE = 1e-6
@@ -317,11 +316,8 @@ class CrossedEffects:
             np.full(len(length), 1.0 / m),
         )
         own = (left**2 * gain + left) * noise / m**2
-        sd = np.sqrt(own + variances_of(loads, self._covariance))
-        active = np.sort(nearest_first(mean, sd)[:_MOST_ACTIVE])
-        some = loads[active]
-        among = np.asarray(some @ (some @ self._covariance).T) + np.diag(own[active])  # (7)
-        return CrossedPosterior(mean, sd, active, among, loads, self._covariance)
+        sd = np.sqrt(own + variances_of(loads, self._covariance))  # (7)
+        return CrossedPosterior(mean, sd, loads, self._covariance)
 
     def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> sparse.csr_array:
         """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J."""

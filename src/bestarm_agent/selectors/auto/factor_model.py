@@ -56,6 +56,7 @@ References:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -84,6 +85,16 @@ class Posterior:
 
     mean: FloatArray  # (K,) posterior means; not clipped to [0, 1]
     sd: FloatArray  # (K,) posterior standard deviations
+
+    @abstractmethod
+    def gap_variance(self, leader: int) -> FloatArray:
+        """Return the (K,) variances of the leader's mean minus each other mean, > 0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointPosterior(Posterior):
+    """A posterior that knows the covariance of some rows."""
+
     active: IntArray  # (n,) rows that are modelled jointly, ascending
     covariance: FloatArray  # (n, n) of their means; other rows count as independent
 
@@ -289,7 +300,7 @@ class OneFactor:
         sd = np.sqrt((left / m) ** 2 * self._level_variance + own)
         covariance = self._covariance(ahead, own, variance)
         sd[self._active] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-        return Posterior(mean, sd, self._active, covariance)
+        return JointPosterior(mean, sd, self._active, covariance)
 
     def _covariance(self, ahead: FloatArray, own: FloatArray, variance: FloatArray) -> FloatArray:
         """Return the (n, n) posterior covariance of the active rows' M.

@@ -21,8 +21,8 @@ candidate very often. Less suited to K = 1 and to near ties.
      5      a = argmax of the gaps, which leaves S
      6      if a is above the border: a joins T
 
-``RoundRule`` has what is common to rules that spend a budget in rounds: ``sequential-halving`` and
-``sysrs`` are two other schedules, on examples that all candidates share.
+``RoundRule`` has what is common to rules that spend a budget in rounds: ``sysrs`` is another
+schedule, on examples that all candidates share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, floor, log, log2
+from math import ceil, floor, log
 from typing import ClassVar
 
 import numpy as np
@@ -292,29 +292,6 @@ class OptMai(RoundRule):
             decide = field.drop if (place < wanted) == self._mirrored else field.accept
             field = decide(int(best_first[place]))
         return all_decided(field, means, self.top_k)
-
-
-class SequentialHalving(RoundRule):
-    """Halve the candidates after each of ceil(log2 K) rounds of equal cost; see ``RoundRule``.
-
-    Karnin, Koren & Somekh 2013, "Almost Optimal Exploration in Multi-Armed Bandits", Algorithm 3,
-    but the pulls of earlier rounds count in later ones and all candidates see the same examples,
-    the scheme of Baharav & Tse 2019, "Ultra Fast Medoid Identification via Correlated Sequential
-    Halving". Strong for a known, small budget; drops close rivals early.
-    """
-
-    name: ClassVar[str] = "sequential-halving"
-
-    def _schedule(self, n_active: int, budget: float) -> Schedule:
-        """Give each of |S_r| candidates floor(T / (|S_r| ceil(log2 K))) pulls in round r."""
-        n_rounds = ceil(log2(n_active))
-        targets, leaving, size, target = [], [], n_active, 0
-        for _ in range(n_rounds):
-            target = max(1, target + floor(budget / (size * n_rounds)))
-            targets.append(target)
-            leaving.append(size // 2)  # the better ceil(|S_r| / 2) stay
-            size -= size // 2
-        return Schedule(np.array(targets), np.array(leaving))
 
 
 class SuccessiveRejects(RoundRule):

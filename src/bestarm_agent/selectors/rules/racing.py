@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, Tell
+from bestarm_agent.selectors.types import BoolArray, Choice, Pair
 
 
 class Uniform(Rule):
@@ -64,26 +64,7 @@ class Racing(FilledSubset):
 
     name: ClassVar[str] = "racing"
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self._in_race: BoolArray | None = None  # None: to be worked out again
-
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        """Pick evenly from the race."""
-        if self._in_race is None:
-            self._in_race = self._field()
-        field = allowed & self._in_race
-        return super().choose(field if field.any() else allowed, rng)
-
-    def told(self, tell: Tell) -> None:
-        """See anew who is in the race."""
-        self._in_race = None
-
-    def changed(self) -> None:
-        """See anew who is in the race."""
-        self._in_race = None
-
-    def _field(self) -> BoolArray:
-        """(K,) mask of the leader and its rivals; of all once there are none."""
-        field = self.answer.open(self.answer.ranking(), 1)
-        return field if field.any() else ~field
+        """Pick evenly from the leader and its rivals; from all once there are none."""
+        race = allowed & self.answer.open(self.answer.ranking(), 1)
+        return super().choose(race if race.any() else allowed, rng)
