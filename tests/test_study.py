@@ -99,7 +99,7 @@ def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
             return study.notices, await study.run()
 
     notices, standing = asyncio.run(scene())
-    expected = "a first look at all 6 takes 192 pairs, and the budget allows 100: some will never"
+    expected = "the budget allows 100 pairs for 6 candidates, each pulled 32 times in a row"
     assert any(expected in notice for notice in notices) == said
     assert any(row.n == 0 for row in standing.rows) == said
 

@@ -37,6 +37,7 @@ class ReadyCandidates:
     Attributes:
         ledger: pays all calls.
         board: tells what calls wait for.
+        longest: the example with the longest inputs, in characters.
         ready: the given candidates, ready to be called.
 
     Raises:
@@ -54,7 +55,10 @@ class ReadyCandidates:
         self.board = WaitBoard()
         self._parts = parts
         self._clock = clock
-        self._longest = longest_of(parts.examples)
+        # the example with the longest inputs, in characters
+        self.longest = max(
+            parts.examples, key=lambda one: sum(map(len, map(str, one.inputs.values())))
+        )
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
         self._models: dict[tuple[int, str], Model] = {}
@@ -76,11 +80,11 @@ class ReadyCandidates:
         return found
 
     def entry(self, candidate: Candidate) -> ReadyCandidate:
-        """Make a candidate ready."""
+        """Make a candidate ready, whose model was checked."""
         provider = self._parts.providers.of(candidate.provider, candidate.model)
         prompt = self._compiled(candidate.prompt)
         able = provider.capabilities(candidate.model)
-        bound = provider.bound(request_of(candidate, prompt, self._longest))
+        bound = provider.bound(request_of(candidate, prompt, self.longest))
         most = bound.usd_nanos
         if self._parts.config.objective.by_price:  # that of any example, whatever its length
             requests = (request_of(candidate, prompt, one) for one in self._parts.examples)
@@ -89,7 +93,7 @@ class ReadyCandidates:
             candidate,
             prompt,
             self._model(provider, candidate.model),
-            bound=bound + self.judge_client.bound(self._longest),
+            bound=bound + self.judge_client.bound(self.longest),
             usd=usd(most) if able.priced else None,
             price_source=able.price_source,
         )
@@ -144,13 +148,11 @@ class ReadyCandidates:
         per_dollar = config.selector.per == "dollar"
         if not (per_dollar or config.objective.by_price):
             return
-        key = (
-            "selector.per is `dollar`" if per_dollar else f"objective is `{config.objective.name}`"
-        )
-        if unknown := list(
-            dict.fromkeys(str(entry.model) for entry in entries if entry.usd is None)
-        ):
-            raise ConfigError(f"{key}, but {price_unknown_message(unknown)}")
+        objective = f"objective is `{config.objective.name}`"
+        key = "selector.per is `dollar`" if per_dollar else objective
+        unknown = dict.fromkeys(str(entry.model) for entry in entries if entry.usd is None)
+        if unknown:
+            raise ConfigError(f"{key}, but {price_unknown_message([*unknown])}")
         if entries and per_dollar and not any(entry.usd for entry in entries):
             raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
 
@@ -197,38 +199,29 @@ def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> No
         ConfigError: two are equal, or have the same label; or one has a parameter that is called
             like a secret, which the log leaves out.
     """
-    labels = {candidate.label for candidate in there}
-    ids = {candidate.id: candidate.label for candidate in there}
+    known = {candidate.id: candidate.label for candidate in there}
     for candidate in candidates:
+        name = f"candidate {candidate.label!r}"
         for path in secrets_in(candidate.params):
             raise ConfigError(
-                f"candidate {candidate.label!r} has the parameter `{dotted(path)}`, which is "
-                f"called like a secret and would not be kept in the log; hand it to the provider "
-                f"by an option, as ${{NAME_OF_THE_VARIABLE}}"
+                f"{name} has the parameter `{dotted(path)}`, which is called like a secret and "
+                f"would not be kept in the log; hand it to the provider by an option, as "
+                f"${{NAME_OF_THE_VARIABLE}}"
             )
-        if candidate.id in ids:
+        if candidate.id in known:
             raise ConfigError(
-                f"candidate {candidate.label!r} is the same as {ids[candidate.id]!r}: model, "
-                f"prompt and parameters are equal; change one of them"
+                f"{name} is the same as {known[candidate.id]!r}: model, prompt and parameters are "
+                f"equal; change one of them"
             )
-        if candidate.label in labels:
-            raise ConfigError(
-                f"there is a candidate {candidate.label!r} already; give another label"
-            )
-        ids[candidate.id] = candidate.label
-        labels.add(candidate.label)
+        if candidate.label in known.values():
+            raise ConfigError(f"{name} is there already; give another label")
+        known[candidate.id] = candidate.label
 
 
 def price_unknown_message(models: Sequence[str]) -> str:
-    """Say that prices of some ``provider/model`` are missing, and how to give them.
-
-    Example:
-        >>> price_unknown_message(["openai/a", "openai/b"])[:60]
-        'the prices of openai/a and openai/b are not known, and an un'
-    """
+    """Say that prices of some ``provider/model`` are missing, and how to give them."""
     more = len(models) - _MOST_MODELS
-    named = [*models[:_MOST_MODELS], *([f"{more} more"] if more > 0 else [])]
-    *others, last = named
+    *others, last = [*models[:_MOST_MODELS], *([f"{more} more"] if more > 0 else [])]
     subject = f"prices of {', '.join(others)} and {last} are" if others else f"price of {last} is"
     return (
         f"the {subject} not known, and an unknown price is not $0; give one where the model is "
@@ -238,6 +231,5 @@ def price_unknown_message(models: Sequence[str]) -> str:
     )
 
 
-def longest_of(examples: Sequence[Example]) -> Example:
-    """Return the example with the longest inputs, in characters."""
-    return max(examples, key=lambda one: sum(len(str(value)) for value in one.inputs.values()))
+def _length(example: Example) -> int:
+    return sum(len(str(value)) for value in example.inputs.values())

@@ -146,13 +146,12 @@ class ProviderSet:
         self._entries: dict[str, ProviderEntry] = {}
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
-        self._without_providers: list[Provider] = []
+        self._options = self._config.model_options()
         self.started: set[int] = set()  # identities of the providers that were entered
         self._check_names()
-        for (provider, model), options in self._config.model_options().items():
+        for provider, model in self._options:
             with self.locating(provider, model):
-                self._by_model[provider, model] = self._provider(provider, model, options)
-        self._set_providers()
+                self.of(provider, model)
 
     @contextmanager
     def locating(self, provider: str, model: str) -> Iterator[None]:
@@ -209,14 +208,12 @@ class ProviderSet:
                 self._catalog.get("providers", provider)
 
     def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
-        """Return the provider of a model, with default options if the study does not name it."""
-        found = None if options else self._by_model.get((provider, model))
-        if found is None:
-            found = self._provider(provider, model, options or {})
-            if not options:
-                self._by_model[provider, model] = found
-            self._set_providers()
-        return found
+        """Return the provider of a model, by default with the options that the study gives it."""
+        if options:
+            return self._provider(provider, model, options)
+        if (at := (provider, model)) not in self._by_model:
+            self._by_model[at] = self._provider(provider, model, self._options.get(at, {}))
+        return self._by_model[at]
 
     @property
     def in_use(self) -> tuple[Provider, ...]:
@@ -297,17 +294,10 @@ class ProviderSet:
     ) -> Provider:
         key = canonical([name, options, separate])
         if key not in self._by_options:
-            self._by_options[key] = create_provider(
-                name, options, self._study.base_dir, adapter=adapter
-            )
-            self._without_providers.append(self._by_options[key])
+            made = create_provider(name, options, self._study.base_dir, adapter=adapter)
+            self._by_options[key] = made
+            made.set_providers(self.of)
         return self._by_options[key]
-
-    def _set_providers(self) -> None:
-        """Give new providers whose programs call models the providers of these."""
-        while self._without_providers:
-            provider = self._without_providers.pop()
-            provider.set_providers(self.of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.record import Size, known_costs
-from bestarm_agent.engine.setup.candidates import ReadyCandidates, longest_of
+from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.stats.betting import bet_grid, bounds_on_new
 from bestarm_agent.stats.costs import pull_weights
@@ -108,7 +108,7 @@ def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, .
         most = None if entry.usd is None else nanos(entry.usd)
         found.append(ModelPrice(str(entry.model), entry.price_source, most, "candidate"))
     judge_client = prepared.judge_client
-    for judge_call in judge_client.judge.longest_calls(longest_of(parts.examples)):
+    for judge_call in judge_client.judge.longest_calls(prepared.longest):
         call = judge_client.call(judge_call)
         able = call.model.able
         most = call.bound().usd_nanos if able.priced else None

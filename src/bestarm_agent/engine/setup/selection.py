@@ -87,29 +87,21 @@ class Selection:
 
 def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
     n = size.n_candidates
+    batch = min(rule.batch, size.n_examples) if isinstance(rule, UcbE) else 1
     caps = [cap for cap in (size.budget.pulls, size.budget.calls) if cap is not None]
     if n == 1:
         yield "there is only one candidate, so there is nothing to compare; add another one"
-    elif caps and min(caps) < n:
+    elif caps and min(caps) < n * batch:
+        each = f", each pulled {batch} times in a row (`params: {{batch: ...}}`)" * (batch > 1)
         yield (
-            f"the budget allows {counted(min(caps), 'pair')} for {n} candidates: some will never "
-            f"be tried; allow at least {n}"
+            f"the budget allows {counted(min(caps), 'pair')} for {n} candidates{each}: some will "
+            f"never be tried; allow at least {n * batch}"
         )
     if chosen.per == "dollar" and not rule.heeds_costs:
         yield (
             f"selector.per: dollar changes nothing for {chosen.name}: it asks for pairs whatever "
             f"they cost; auto, ucb-e and uniform look at costs"
         )
-    pulls = rule.problem.budget
-    if isinstance(rule, UcbE) and pulls is not None:
-        batch = min(rule.batch, rule.problem.n_examples)
-        if batch > 1 and n * batch > pulls:
-            yield (
-                f"{rule.name} pulls a candidate {batch} times in a row, so a first look at all {n} "
-                f"takes {n * batch:,} pairs, and the budget allows {pulls:,}: some will never be "
-                f"tried; set `selector: {{name: {rule.name}, params: {{batch: "
-                f"{max(1, pulls // (4 * n))}}}}}`"
-            )
 
 
 def open_selection(
