@@ -90,7 +90,8 @@ def plan(given: Given, detect: float | None) -> None:
     parts = _parts(given)
     found = make_plan(parts)
     where = given.options().store_of(parts.study)
-    if history := asyncio.run(learn_from_history(parts, where, keeps=False)):
+    if parts.config.selector.history:
+        history = asyncio.run(learn_from_history(parts, where, keeps=False))
         found = replace(found, notices=(*found.notices, *history.notices))
     needed = None if detect is None else examples_to_detect(parts, detect)
     kept = kept_back(parts)

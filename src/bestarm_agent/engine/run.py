@@ -165,7 +165,8 @@ async def new_run(
     if candidates is None:
         candidates = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
     where = options.store_of(parts.study)
-    history = await learn_from_history(parts, where)
+    learns = bool(parts.config.selector.history)
+    history = await learn_from_history(parts, where) if learns else None
     events: list[Event] = [
         _started(parts, options, history, mark or {}),
         examples_added(parts.examples, parts.slices),

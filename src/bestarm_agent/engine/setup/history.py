@@ -43,16 +43,15 @@ class History:
 
 async def learn_from_history(
     parts: StudyParts, where: StorePlace, *, keeps: bool = True
-) -> History | None:
-    """Learn from the earlier runs that a study names; None if it names none.
+) -> History:
+    """Learn from the earlier runs that a study names, at least one.
 
     With ``keeps`` the model is written next to the store, for the run.
 
     Raises:
         ConfigError: a run is gone, or nothing in them is of use.
     """
-    if not (names := parts.config.selector.history):
-        return None
+    names = parts.config.selector.history
     with parts.study.places.locating("selector", "history"):
         try:
             async with open_store(where, create=keeps) as store:
