@@ -53,8 +53,8 @@ def test_plan_says_what_is_kept_back_for_the_winner(tmp_path: Path, capsys: Caps
     path = write_study(tmp_path, n_examples=200, changes={"confirm": {"share": 0.25}})
     done = invoke(capsys, "plan", path, folder=tmp_path)
     assert "Kept back: 50 examples for the winner" in done.out
-    found = json.loads(invoke(capsys, "plan", path, "--json", folder=tmp_path).out)["confirm"]
-    assert found["examples"] == 50
+    found = json.loads(invoke(capsys, "plan", path, "--json", folder=tmp_path).out)
+    assert found["kept_back"] == 50
     assert 0.1 < found["half_width"] < 0.3
 
 

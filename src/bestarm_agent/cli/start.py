@@ -31,7 +31,6 @@ from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.plan import (
     Plan,
     examples_to_detect,
-    kept_back,
     make_plan,
     resolution_of,
 )
@@ -94,18 +93,17 @@ def plan(given: Given, detect: float | None) -> None:
         history = asyncio.run(learn_from_history(parts, where, keeps=False))
         found = replace(found, notices=(*found.notices, *history.notices))
     needed = None if detect is None else examples_to_detect(parts, detect)
-    kept = kept_back(parts)
     if given.as_json:
-        shown = asdict(found) | ({} if kept is None else {"confirm": asdict(kept)})
+        shown = asdict(found)
         if needed is not None:
             shown |= {"detect": {f"{share:g}": count for share, count in needed.items()}}
         print_json(shown)
         return
     _print_plan(found, parts.judge.name)
-    if kept is not None:
+    if found.kept_back:
         say(
-            f"Kept back: {kept.examples:,} examples for the winner, whose mean on such will be "
-            f"known to about ±{kept.half_width:.2f}"
+            f"Kept back: {found.kept_back:,} examples for the winner, whose mean on such will be "
+            f"known to about ±{found.half_width:.2f}"
         )
     if needed is not None and detect is not None:
         _print_needed(found, detect, needed)

@@ -56,6 +56,8 @@ class Plan:
     # difference of two means that the examples show with probability .8, at the usual share of
     # differing answers
     resolution: float
+    kept_back: int  # examples for the winner
+    half_width: float  # of the interval of its mean on them; 0 where none are kept back
     notices: tuple[str, ...]  # what the user should know before a call is paid for
 
 
@@ -79,7 +81,7 @@ def make_plan(parts: StudyParts) -> Plan:
     most = reduce(Spend.highest, bounds)
     expected = Spend(*(round(pulls * amount) for amount in mean.tolist()))
     worst = replace(most * (pulls * parts.config.limits.max_attempts), pulls=pulls)
-    prices = _prices(prepared, parts)
+    prices, n_kept = _prices(prepared, parts), len(parts.kept_back)
     return Plan(
         n_candidates=size.n_candidates,
         n_examples=size.n_examples,
@@ -91,6 +93,8 @@ def make_plan(parts: StudyParts) -> Plan:
         unpriced=tuple(sorted(price.model for price in prices if price.most_usd_nanos is None)),
         budget=budget,
         resolution=resolution_of(parts),
+        kept_back=n_kept,
+        half_width=_half_width(n_kept, parts.config.selector.level) if n_kept else 0.0,
         notices=(*parts.notices, *parts.mode.notices(pairs, size)),
     )
 
@@ -137,19 +141,8 @@ def _level(parts: StudyParts) -> float:
     return SHARE_OF_TEST * (1.0 - parts.config.selector.level)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptBack:
-    """The examples kept back for the winner, and what they will tell."""
-
-    examples: int
-    half_width: float  # of the interval of its mean, where half of the answers are right
-
-
-def kept_back(parts: StudyParts) -> KeptBack | None:
-    """Say what is kept back for the winner; None where nothing is."""
-    if not (count := len(parts.kept_back)):
-        return None
-    halves = np.arange(count, dtype=np.float64) % 2.0
-    alpha = OF_WINNER * (1.0 - parts.config.selector.level)
+def _half_width(count: int, level: float) -> float:
+    """Return that of the interval of a winner's mean on ``count`` examples, half of them right."""
+    halves, alpha = np.arange(count, dtype=np.float64) % 2.0, OF_WINNER * (1.0 - level)
     lower, upper = bounds_on_new(halves, halves, alpha, bet_grid(count, alpha / 2))
-    return KeptBack(count, (upper - lower) / 2)
+    return (upper - lower) / 2
