@@ -62,7 +62,7 @@ def test_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = {one["label"]: one["verdict"] for one in found["challengers"]}
     assert verdicts == {"c1": "passed", "c2": "failed"}
     assert found["challengers"][1]["interval"][1] <= -0.05
-    page = (tmp_path / "runs" / f"{found['run']}.html").read_text(encoding="utf-8")
+    page = (tmp_path / "runs" / f"{found['run_id']}.html").read_text(encoding="utf-8")
     assert "<h2>Gate</h2>" in page
     assert "worse by more than 0.05" in page
 

@@ -15,7 +15,8 @@ import pytest
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.view.server import serve
 from tests.support.commands import invoke
-from tests.view.conftest import E0, REPLIES
+from tests.support.studies import run_all
+from tests.view.conftest import ATTACK, E0, REPLIES
 
 Json = Any
 Capsys = pytest.CaptureFixture[str]
@@ -111,7 +112,8 @@ def test_runs_pairs_and_texts(store: Path) -> None:
     async def scene(session: aiohttp.ClientSession) -> None:
         [run] = await get(session, "runs")
         assert (run["n_told"], run["stopped"], run["store"]) == (4, "exhausted", 0)
-        assert await get(session, f"{RUN}/candidates") == ["c0", "c1"]
+        known = {"candidates": ["c0", "c1"], "slices": []}
+        assert await get(session, f"{RUN}/candidates") == known
         listed = await get(session, f"{RUN}/pairs")
         assert {(p["candidate"], p["example"]): p["reply"] for p in listed["pairs"]} == REPLIES
         [wrong] = (await get(session, f"{RUN}/pairs?wrong"))["pairs"]
@@ -121,6 +123,43 @@ def test_runs_pairs_and_texts(store: Path) -> None:
         assert {pair["previous"], pair["next"]} - {None} == {
             p["seq"] for p in listed["pairs"] if (p["candidate"], p["example"]) == ("c1", "e1")
         }
+
+    visit(store, scene)
+
+
+def test_the_report_as_of_now_brings_its_own_policy(store: Path) -> None:
+    async def scene(session: aiohttp.ClientSession) -> tuple[str, str]:
+        async with session.get(f"{RUN}/report") as answer:
+            assert answer.status == 200
+            return await answer.text(), answer.headers["Content-Security-Policy"]
+
+    page, policy = visit(store, scene)
+    assert "Where do the leaders differ?" in page
+    assert 'http-equiv="Content-Security-Policy"' in page
+    assert ATTACK not in page
+    assert "frame-ancestors 'none'" in policy
+
+
+def test_the_winners_of_two_runs(store: Path) -> None:
+    run_all(store.parents[1] / "study.json")
+
+    async def scene(session: aiohttp.ClientSession) -> None:
+        one, two = [run["id"] for run in await get(session, "runs")]
+        address = f"runs/0/{one}/compare?other={two}"
+        found = await get(session, address)
+        assert (found["a"], found["b"], found["n"], found["flips"]) == ("c0", "c0", 2, [])
+        found = await get(session, f"{address}&b=c1")
+        [[a, b]] = found["flips"]
+        assert (a["reply"], b["reply"]) == (REPLIES["c0", E0], REPLIES["c1", E0])
+
+    visit(store, scene)
+
+
+def test_a_slice_that_is_not_there(store: Path) -> None:
+    async def scene(session: aiohttp.ClientSession) -> None:
+        async with session.get(f"{RUN}/pairs?slice=language%3Dde") as answer:
+            assert answer.status == 400
+            assert "no slice 'language=de'" in (await answer.json())["error"]
 
     visit(store, scene)
 

@@ -84,7 +84,7 @@ class Matrix:
 
     Attributes:
         rows: rows of the log, best first.
-        columns: columns of the log, the example with the highest mean score first.
+        columns: columns of the log, the easiest example first.
         cells: a string for each row.
     """
 
@@ -108,12 +108,14 @@ def matrix_of(state: RunState, ranking: Sequence[int]) -> Matrix:
 
 
 def _by_difficulty(state: RunState, examples: set[int]) -> list[int]:
+    """Sort examples, the easiest first, whoever was asked on them."""
     score = state.told["score"]
     seen, n = ~np.isnan(score), len(state.example_ids)
-    example = state.asks["example"][seen]
-    total, count = np.bincount(example, score[seen], n), np.bincount(example, minlength=n)
-    means = (total + 0.5) / (count + 1)  # an example that few saw is of middling difficulty
-    return sorted(examples, key=lambda j: (-means[j], j))
+    example, row, score = state.asks["example"][seen], state.asks["candidate"][seen], score[seen]
+    of_row = np.bincount(row, score) / np.maximum(1, np.bincount(row))
+    # a score counts as above or below the mean of its candidate; few of them count for little
+    above = np.bincount(example, score - of_row[row], n) / (np.bincount(example, minlength=n) + 1)
+    return sorted(examples, key=lambda j: (-above[j], j))
 
 
 def _sampled(columns: list[int]) -> list[int]:

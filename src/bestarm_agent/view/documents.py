@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from bestarm_agent.config.datasets import Label, answer_digest
 from bestarm_agent.domain.values import Json
+from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.words import (
@@ -46,25 +47,27 @@ def run_line(info: RunInfo, store: int, place: str) -> Object:
 
 
 def standing_page(
-    standing: Standing, lines: Sequence[str], names: Sequence[str], most_rows: int
+    standing: Standing, result: ModeResult | None, names: Sequence[str], most_rows: int
 ) -> Object:
     """Describe where a run stands.
 
     Args:
         standing: where it stands.
-        lines: the answer of a mode that has one of its own.
+        result: the answer of a mode that has one of its own.
         names: (K,) labels of the candidates, made unique.
         most_rows: candidates shown at most, the best.
     """
-    shown = standing.rows[:most_rows]
+    shown, winner = standing.rows[:most_rows], standing.winner
     return {
+        "winner": None if winner is None else names[winner.index],
+        "score": "" if winner is None else f"{estimate(winner)} {interval(winner)}",
         "run": standing.run_id,
         "name": standing.name,
         "running": standing.end is None,
         "ending": ending(standing.end),
         "verdict": first_line(standing),
         "lines": [
-            *lines,
+            *(() if result is None else result.lines),
             *(
                 f"{title}: {text}."
                 for title, text in (*number_lines(standing), *caveat_lines(standing))
@@ -104,16 +107,10 @@ def _row(row: Row, name: str, *, graded: bool) -> Object:
 
 
 def pair_document(outcome: PairOutcome, labels: Labels) -> Object:
-    """Describe a pair with all its texts and the score that a person gave, or None."""
-    return {**asdict(outcome), "label": label_of(outcome, labels)}
-
-
-def label_of(outcome: PairOutcome, labels: Labels) -> float | None:
-    """Return the score that a person gave to the answer."""
-    if outcome.reply is None:
-        return None
-    found = labels.get((outcome.example, answer_digest(outcome.reply)))
-    return None if found is None else found.score
+    """Describe a pair with all its texts and the score that a person gave to it, or None."""
+    reply = outcome.reply
+    found = None if reply is None else labels.get((outcome.example, answer_digest(reply)))
+    return {**asdict(outcome), "label": None if found is None else found.score}
 
 
 def neighbours(seqs: Sequence[int], seq: int) -> Object:
@@ -128,8 +125,7 @@ def neighbours(seqs: Sequence[int], seq: int) -> Object:
     }
 
 
-def comparison_page(found: PairedComparison, n_examples: int) -> Object:
+def comparison_page(found: PairedComparison) -> Object:
     """Describe a comparison, without the examples on which the two differ."""
     numbers = {key: value for key, value in asdict(found).items() if key != "flips"}
-    counts = {"n": found.n, "n_examples": n_examples, "n_flips": len(found.flips)}
-    return {**numbers, **counts, "said": comparison_line(found)}
+    return {**numbers, "n": found.n, "n_flips": len(found.flips), "said": comparison_line(found)}

@@ -15,8 +15,10 @@ from bestarm_agent.engine.results.compare import compare_candidates
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
 from bestarm_agent.engine.results.pairs import PAGE, PairFilter, RunTexts
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
+from bestarm_agent.report.html_page import report_of
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.export import labels as names
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, StorePlace
 from bestarm_agent.view.documents import (
     Labels,
@@ -31,7 +33,8 @@ from bestarm_agent.view.followed_run import FollowedRun
 _POLL_SECONDS: Final = 0.5
 _REST: Final = 4  # the next look comes after this many times as long as the last one took
 _OPEN_RUNS: Final = 4  # runs kept in memory
-_FLIPS: Final = 50  # examples shown on which two candidates differ
+_FLIPS: Final = 20  # examples shown on which two candidates differ
+_REPORT_POLICY: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 class Endpoints:
@@ -72,10 +75,11 @@ class Endpoints:
         return stream
 
     async def candidates(self, request: web.Request) -> web.StreamResponse:
-        """List the labels of a run's candidates."""
+        """List the labels of a run's candidates, and the names of its slices."""
         run = await self._run(request)
         async with run.refreshed() as state:
-            return web.json_response(names(state))
+            slices = [one.name for one in state.slices]
+            return web.json_response({"candidates": names(state), "slices": slices})
 
     async def pairs(self, request: web.Request) -> web.StreamResponse:
         """List the pairs that meet conditions, a page of them."""
@@ -95,8 +99,7 @@ class Endpoints:
         run, seq = await self._run(request), int(request.match_info["seq"])
         async with run.refreshed():
             texts = await run.texts()
-            outcome = await _outcome(texts, seq)
-            document = pair_document(outcome, _labels(run))
+            document = pair_document(await _outcome(texts, seq), _labels(run))
             around = neighbours(_filter(request).chosen(texts.state), seq)
         path = labels_path(run.place, run.run_id)
         return web.json_response({**document, **around, "note": texts.note, "labels": path.name})
@@ -113,19 +116,29 @@ class Endpoints:
         return web.json_response({"score": score})
 
     async def compare(self, request: web.Request) -> web.StreamResponse:
-        """Compare two candidates on the same examples."""
-        run, a, b = await self._run(request), request.query.get("a", ""), request.query.get("b", "")
-        async with run.refreshed() as state:
-            found = compare_candidates(state, a, b)
-            texts = await run.texts()
-            seqs = [seq for flip in found.flips[:_FLIPS] for seq in (flip.seq_a, flip.seq_b)]
-            pairs = [pair_document(one, {}) for one in await _outcomes(texts, seqs)]
-            flips = list(zip(pairs[::2], pairs[1::2], strict=True))
-        page = comparison_page(found, len(state.example_ids))
-        return web.json_response({**page, "flips": flips, "note": texts.note})
+        """Compare two candidates on the same examples, of a run or of two of a store."""
+        run, query = await self._run(request), request.query
+        other = await self._run(request, query["other"]) if query.get("other") else run
+        state, texts, a = await _side(run, query.get("a"))
+        state_b, texts_b, b = await _side(other, query.get("b"))
+        found = compare_candidates(state, a, b, other=None if other is run else state_b)
+        shown = found.flips[:_FLIPS]
+        one = await _outcomes(texts, [flip.seq_a for flip in shown])
+        two = await _outcomes(texts_b, [flip.seq_b for flip in shown])
+        flips = [[pair_document(side, {}) for side in both] for both in zip(one, two, strict=True)]
+        return web.json_response({**comparison_page(found), "flips": flips, "note": texts.note})
 
-    async def _run(self, request: web.Request) -> FollowedRun:
-        number, name = int(request.match_info["store"]), request.match_info["run"]
+    async def report(self, request: web.Request) -> web.StreamResponse:
+        """Send the report of a run, as it stands now; the page brings its own policy."""
+        run = await self._run(request)
+        async with run.refreshed():
+            standing, found = await run.standing()
+            page = await report_of(await run.texts(), standing, None, found)
+        headers = {"Content-Security-Policy": _REPORT_POLICY}
+        return web.Response(text=page, content_type="text/html", headers=headers)
+
+    async def _run(self, request: web.Request, other: str | None = None) -> FollowedRun:
+        number, name = int(request.match_info["store"]), other or request.match_info["run"]
         if number >= len(self._stores):
             raise RunNotFoundError(f"there is no store {number}; go back to the list of runs")
         run_id = (await self._stores[number].find(name)).id
@@ -159,6 +172,15 @@ async def _news(run: FollowedRun, known: int, most_rows: int) -> tuple[int, str]
         return known, f"data: {text}\n\n"
 
 
+async def _side(run: FollowedRun, name: str | None) -> tuple[RunState, RunTexts, str]:
+    """Return a run's state and texts, and the candidate of that name, or else its winner."""
+    async with run.refreshed() as state:
+        winner = (await run.standing())[0].winner
+        if not name and winner is None:
+            raise ConfigError(f"run {run.run_id} has no score yet; compare it later")
+        return state, await run.texts(), name or names(state)[winner.index if winner else 0]
+
+
 async def _outcomes(texts: RunTexts, seqs: Sequence[int]) -> list[PairOutcome]:
     return [outcome async for page in texts.pages(seqs) for outcome in page]
 
@@ -181,6 +203,7 @@ def _filter(request: web.Request) -> PairFilter:
         example=query.get("example") or None,
         wrong="wrong" in query,
         failed="failed" in query,
+        slice=query.get("slice") or None,
     )
 
 

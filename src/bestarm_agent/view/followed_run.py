@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from bestarm_agent.certification.mode import Certification
-from bestarm_agent.engine.mode import Mode
+from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.pairs import RunTexts, texts_of
 from bestarm_agent.engine.results.standing import Standing, build_standing
@@ -30,7 +30,7 @@ class FollowedRun:
         self._reading = asyncio.Lock()
         self._folded = RunState()  # until a replay goes on from there
         self._replay: tuple[Mode, RunRecord] | None = None
-        self._shown: tuple[Standing, list[str]] | None = None
+        self._shown: tuple[Standing, ModeResult | None] | None = None
         self._texts: RunTexts | None = None
         self._texts_of = (0, 0)  # the size of the grid that they were opened for
 
@@ -53,8 +53,8 @@ class FollowedRun:
                 await asyncio.to_thread(self._take, page)
             yield self.state
 
-    async def standing(self) -> tuple[Standing, list[str]]:
-        """Return where the run stands, and the lines of a mode with an answer of its own."""
+    async def standing(self) -> tuple[Standing, ModeResult | None]:
+        """Return where the run stands, and the answer of a mode that has one of its own."""
         if self._shown is None:
             replay = self._replay or await self._rebuilt()
             self._shown = await asyncio.to_thread(self._work_out, *replay)
@@ -85,8 +85,6 @@ class FollowedRun:
         else:
             self._folded.take(page)
 
-    def _work_out(self, mode: Mode, replay: RunRecord) -> tuple[Standing, list[str]]:
-        state, pairs = replay.state, replay.pairs
-        standing = build_standing(state, pairs, self.run_id, replay.objective)
-        found = mode.result(pairs, standing)
-        return standing, [] if found is None else list(found.lines)
+    def _work_out(self, mode: Mode, replay: RunRecord) -> tuple[Standing, ModeResult | None]:
+        standing = build_standing(replay.state, replay.pairs, self.run_id, replay.objective)
+        return standing, mode.result(replay.pairs, standing)

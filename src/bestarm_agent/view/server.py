@@ -60,7 +60,8 @@ def guard(token: str) -> Middleware:
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
     """Forbid scripts of others, foreign frames, guessing of types and copies of the answer."""
-    response.headers.update(_HEADERS)
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
 
 
 def _refused(why: str) -> web.HTTPForbidden:
@@ -116,6 +117,7 @@ def _app(token: str, endpoints: Endpoints) -> web.Application:
     app.router.add_get(f"{run}/pairs/{{seq:[0-9]+}}", endpoints.pair)
     app.router.add_put(f"{run}/pairs/{{seq:[0-9]+}}/label", endpoints.label)
     app.router.add_get(f"{run}/compare", endpoints.compare)
+    app.router.add_get(f"{run}/report", endpoints.report)
     return app
 
 

@@ -34,12 +34,13 @@ class PairFilter:
     example: str | None = None  # id
     wrong: bool = False  # scored below one half
     failed: bool = False  # without an answer that could be scored
+    slice: str | None = None  # of the examples, such as "language=de"
 
     def chosen(self, state: RunState) -> list[int]:
         """Return the numbers of the asks of a run that meet the conditions.
 
         Raises:
-            ConfigError: there is no such candidate or example.
+            ConfigError: there is no such candidate, example or slice.
         """
         is_chosen = np.full(state.n_asked, True)
         if self.candidate is not None:
@@ -49,6 +50,12 @@ class PairFilter:
                 known = nearest(self.example, state.example_ids)
                 raise ConfigError(f"the run has no example {self.example!r}; {known}")
             is_chosen &= state.asks["example"] == state.example_ids.index(self.example)
+        if self.slice is not None:
+            slices = {one.name: one.examples for one in state.slices}
+            if self.slice not in slices:
+                known = nearest(self.slice, slices)
+                raise ConfigError(f"the run has no slice {self.slice!r}; {known}")
+            is_chosen &= np.isin(state.asks["example"], slices[self.slice])
         if self.wrong:
             is_chosen &= state.told["score"] < RIGHT
         if self.failed:
@@ -115,7 +122,7 @@ class RunTexts:
         """Iterate over the pairs that meet the conditions, in the order of asking.
 
         Raises:
-            ConfigError: there is no such candidate or example.
+            ConfigError: there is no such candidate, example or slice.
         """
         async for page in self.pages((only or PairFilter()).chosen(self.state)):
             for outcome in page:

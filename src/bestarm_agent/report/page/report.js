@@ -218,7 +218,7 @@ function drawRace(place, { race }, candidates) {
       ...race.rows.map(() => ({ width: 0, points: { show: false } })),
       ...race.rows.map(() => ({ width: 0, points: { show: false } })),
     ],
-    bands: race.rows.map((_, k) => ({ series: [1 + n + k, 1 + 2 * n + k], fill: faint(LINES[k]) })),
+    bands: race.rows.slice(0, 3).map((_, k) => ({ series: [1 + n + k, 1 + 2 * n + k], fill: faint(LINES[k]) })),
     scales: { x: { time: false }, y: { range: [Math.max(0, lowest - 0.1), Math.min(1, highest + 0.1)] } },
     x: axis("pairs done", (u, at) => at.map(count)),
     y: axis("", (u, at) => at.map(share)),
@@ -350,8 +350,9 @@ function cellColour(code) {
 
 function drawMatrix(place, { matrix, graded }, candidates, open) {
   const n = matrix.rows.length, m = matrix.examples.length;
-  const named = n <= 40 && place.clientWidth > 600;
+  const named = place.clientWidth > 600;
   const height = n <= 40 ? 18 : Math.max(3, Math.floor(600 / n)), left = named ? 220 : 0;
+  const step = Math.ceil(14 / height);  // rows from one label to the next
   const width = (place.clientWidth - left) / m, ratio = devicePixelRatio || 1;
   const canvas = element("canvas", { class: "matrix", tabindex: "0", role: "application",
     "aria-label": "Candidates by examples; arrow keys move, Enter opens a pair",
@@ -379,10 +380,10 @@ function drawMatrix(place, { matrix, graded }, candidates, open) {
         ctx.fillStyle = known[line[j]] ??= cellColour(line[j]);
         ctx.fillRect(left + j * width, i * height, width > 4 ? width - 1 : width, height > 6 ? height - 1 : height);
       }
-      if (!named) return;
+      if (!named || i % step) return;
       ctx.fillStyle = colour("ink");
       ctx.font = "12px system-ui";
-      ctx.fillText(shortened(candidates.get(matrix.rows[i]).label, 32), 0, i * height + 13, left - 8);
+      ctx.fillText(shortened(candidates.get(matrix.rows[i]).label, 32), 0, i * height + 12, left - 8);
     });
     if (at === null) return;
     ctx.strokeStyle = colour("ink");

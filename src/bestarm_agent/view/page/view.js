@@ -3,6 +3,8 @@
 
 const RIGHT = 0.5;
 const LIST_EVERY_MS = 2000;
+const TOLD_RUNS = 30; // of which the list says who won
+const told = new Map(); // what was said of a run
 const GRADES = { r: 1, w: 0, 1: 0, 2: 0.25, 3: 0.5, 4: 0.75, 5: 1 };
 const main = document.getElementById("main");
 let leave = () => {}; // ends what the shown page has going on
@@ -125,7 +127,7 @@ async function runsPage() {
   const refresh = async () => {
     const runs = await ask("runs");
     const now = JSON.stringify(runs);
-    if (now !== before && !main.querySelector("a:focus")) show(h("h1", {}, "Runs"), runsTable(runs));
+    if (now !== before && !main.querySelector("a:focus, input:checked")) show(h("h1", {}, "Runs"), runsTable(runs));
     before = now;
   };
   await refresh();
@@ -136,19 +138,53 @@ async function runsPage() {
 function runsTable(runs) {
   if (!runs.length) return h("p", {}, "No run yet. ", h("code", {}, "bestarm-agent select"), " begins one.");
   const several = new Set(runs.map((run) => run.store)).size > 1;
-  const columns = [["study"], ["state"], ["answers", "n"], ["began", "extra"], ["run", "extra"]];
+  const columns = [["study"], ["winner"], ["score", "n extra"], ["cost", "n"], ["state"], ["answers", "n"], ["began, UTC", "extra"], ["run", "extra"]];
   if (several) columns.push(["store", "extra"]);
-  return table(columns, runs.map((run) => runRow(run, several)));
+  const rows = runs.map((run) => runRow(run, several));
+  tellWinners(runs.slice(0, TOLD_RUNS), rows);
+  return h("div", {}, table(columns, rows), h("p", {}, h("button", { type: "button", onclick: compareMarked }, "Compare the winners of two marked runs")));
+}
+
+// One run after the other: each has to be read once.
+async function tellWinners(runs, rows) {
+  for (const [i, run] of runs.entries()) {
+    const key = `${run.store} ${run.id} ${run.n_told} ${run.stopped}`;
+    const page = told.get(key) || (await firstOf(runApi({ store: run.store, run: run.id }, "live", "rows=1")));
+    if (!page) return;
+    if (page.winner) {
+      rows[i].cells[1].textContent = page.winner;
+      rows[i].cells[2].textContent = page.score;
+    }
+    rows[i].cells[3].textContent = page.dollars || "";
+    told.set(key, page);
+  }
+}
+
+// Return the first event of a stream; null if it ends, or the page is left.
+function firstOf(address) {
+  const turn = latest, stream = new EventSource(address);
+  return new Promise((done) => {
+    stream.onmessage = (message) => { stream.close(); done(turn === latest ? JSON.parse(message.data) : null); };
+    stream.onerror = () => { stream.close(); done(null); };
+  });
+}
+
+function compareMarked() {
+  const chosen = [...main.querySelectorAll("input:checked")].map((box) => box.dataset);
+  if (chosen.length !== 2 || chosen[0].store !== chosen[1].store) return problem("Mark exactly two runs of one store.");
+  location.hash = runHash(chosen[1], "/compare", new URLSearchParams({ other: chosen[0].run }));
 }
 
 function runRow(run, several) {
   const state = run.stopped === null ? "running, or cut off" : "ended: " + run.stopped;
   return h("tr", {},
-    h("td", {}, h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
+    h("td", { class: "state" }, h("input", { type: "checkbox", "aria-label": `mark ${run.name}, ${run.id}`, "data-store": run.store, "data-run": run.id }), " ",
+      h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
+    h("td"), h("td", { class: "n extra" }), h("td", { class: "n" }),
     h("td", { class: run.stopped === null ? "open" : "beaten" }, state),
     h("td", { class: "n" }, count(run.n_told)),
-    h("td", { class: "extra" }, run.at.slice(0, 16).replace("T", " ") + " UTC"),
-    h("td", { class: "extra" }, run.id),
+    h("td", { class: "extra state" }, run.at.slice(0, 16).replace("T", " ")),
+    h("td", { class: "extra state" }, run.id),
     several ? h("td", { class: "extra" }, run.place) : null);
 }
 
@@ -197,7 +233,8 @@ function runParts(at, page, more) {
     parts.bar, text("ending", "p", "soft"), text("problems", "p", "broken"),
     h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
       h("a", { href: pairsHash(at, { wrong: "" }) }, "the wrong ones"), ", ",
-      h("a", { href: pairsHash(at, { failed: "" }) }, "the failures"), ". ", parts.compare),
+      h("a", { href: pairsHash(at, { failed: "" }) }, "the failures"), ". ", parts.compare, " · ",
+      h("a", { href: runApi(at, "report") }, "The report as of now"), ", with its charts"),
     h("h2", {}, "Candidates"),
     h("p", { class: "soft" }, "The bar is the interval in which the mean over all examples lies, the tick its estimate. A name leads to its answers."),
     h("div", { class: "wide", tabindex: "0" }, h("table", { class: "ranking" }, h("thead", {}, head), parts.body)),
@@ -284,12 +321,46 @@ async function pairsPage(at, query) {
   if (start + found.page < found.count) turn("Later", start + found.page);
   const last = Math.min(start + found.page, found.count);
   const shown = found.count > found.page ? `, ${count(start + 1)} to ${count(last)} shown` : "";
-  const columns = [["example"], ["candidate", "extra"], ["score", "n"], ["target", "extra"], ["answer"], ["label", "n"]];
+  const columns = [["example"], ["candidate", "extra"], ["score", "n"], ["question", "extra"], ["target", "extra"], ["answer"], ["label", "n"]];
   const rows = found.pairs.map((pair) => pairRow(at, query, pair));
   show(h("h1", {}, `Answers of ${whose}`), note(found.note), filters(at, query, names),
     h("p", { class: "soft" }, `${count(found.count)} ${found.count === 1 ? "answer" : "answers"}${shown}, in the order of asking. `, pages),
-    found.pairs.length ? table(columns, rows) : h("p", {}, "No answer is like this."),
+    found.pairs.length ? [search(rows), sorted(table(columns, rows))] : h("p", {}, "No answer is like this."),
     found.pairs.length ? h("p", {}, pages) : null);
+}
+
+// A field that hides the rows without its text.
+function search(rows) {
+  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const look = (event) => rows.forEach((row, i) => { row.hidden = !texts[i].includes(event.target.value.toLowerCase()); });
+  return h("label", {}, "Search in those shown", h("input", { type: "search", oninput: look }));
+}
+
+// Make the heads of a table buttons that sort by their column, once up, once down.
+function sorted(place) {
+  const body = place.querySelector("tbody");
+  place.querySelectorAll("th").forEach((head, k) => {
+    let up = false;
+    const sort = () => {
+      up = !up;
+      const value = (row) => row.cells[k].textContent;
+      const rows = [...body.rows].sort((a, b) => (up ? 1 : -1) * value(a).localeCompare(value(b), "en", { numeric: true }));
+      body.replaceChildren(...rows);
+    };
+    head.replaceChildren(h("button", { type: "button", class: "plain", onclick: sort }, head.textContent));
+  });
+  return place;
+}
+
+function questionOf(pair) {
+  const asked = (pair.inputs || {}).question;
+  return typeof asked === "string" ? asked : pair.prompt;
+}
+
+// Cut what is longer at its start: a question and an answer stand at the end.
+function ending(text, most) {
+  const line = (text || "").trim().replace(/\s+/g, " ");
+  return line.length > most ? "…" + line.slice(1 - most) : line;
 }
 
 function note(text) {
@@ -308,7 +379,8 @@ function filters(at, query, names) {
     const chosen = [...new FormData(event.target)].filter(([, value]) => value).map(([name, value]) => [name, value === "on" ? "" : value]);
     location.hash = pairsHash(at, chosen);
   };
-  return h("form", { onsubmit: submit }, chooser("Candidate", names, query.get("candidate"), "all"),
+  return h("form", { onsubmit: submit }, chooser("Candidate", names.candidates, query.get("candidate"), "all"),
+    names.slices.length ? chooser("Slice", names.slices, query.get("slice"), "all") : null,
     h("label", {}, "Example", h("input", { type: "text", name: "example", value: query.get("example") || "" })), box("wrong", "wrong"), box("failed", "failed"), h("button", {}, "Show"));
 }
 
@@ -324,8 +396,9 @@ function pairRow(at, query, pair) {
     h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40)), h("div", { class: "narrow soft" }, pair.candidate)),
     h("td", { class: "name extra" }, pair.candidate),
     h("td", { class: "n " + (mark(pair.score) || "") }, scoreText(pair.score)),
+    h("td", { class: "extra" }, ending(questionOf(pair), 90)),
     h("td", { class: "extra" }, shorten(pair.target, 60)),
-    h("td", {}, shorten(said, 140)),
+    h("td", {}, pair.failure ? shorten(said, 140) : ending(said, 140)),
     h("td", { class: "n" }, pair.label === null ? "" : scoreText(pair.label)));
 }
 
@@ -347,7 +420,7 @@ async function pairPage(at, seq, query) {
   show(h("h1", {}, hidden ? pair.example : `${pair.candidate} on ${pair.example}`),
     h("p", { class: "soft" }, where, " ", step(at, query, "previous", pair.previous), " ", step(at, query, "next", pair.next)),
     note(pair.note), labelBar(pair, grade),
-    text("Prompt", pair.prompt), text("Reply", pair.reply),
+    text("Prompt", pair.prompt), text("Reply", pair.reply && found(pair.reply, pair.target)),
     text("Target", pair.target),
     hidden ? h("p", { class: "soft" }, "Candidate, score and verdicts are hidden until the answer is labelled.") : judged(pair, at));
 }
@@ -361,10 +434,18 @@ function text(title, content) {
   return [h("h2", {}, title), h("pre", { tabindex: "0" }, content)];
 }
 
+// Mark the last place in a reply where the target stands.
+function found(reply, target) {
+  const at = target ? reply.lastIndexOf(target) : -1;
+  return at < 0 ? reply : [reply.slice(0, at), h("mark", {}, target), reply.slice(at + target.length)];
+}
+
 function judged(pair, at) {
-  const facts = [["state", pair.state], ["attempts", pair.attempts], ["tokens", pair.tokens === null ? null : count(pair.tokens)],
-    ["dollars", rounded(pair.usd)], ["of that judging", pair.judge_usd ? rounded(pair.judge_usd) : null], ["seconds", pair.seconds === null ? null : pair.seconds.toFixed(2)],
-    ["from the cache", pair.cached === null ? null : pair.cached ? "yes" : "no"], ["model stopped", pair.finish]];
+  const judging = pair.judge_usd ? `, $${rounded(pair.judge_usd)} of it for judging` : "";
+  const facts = [pair.attempts === null ? null : `${pair.attempts} request${pair.attempts === 1 ? "" : "s"}`,
+    pair.tokens === null ? null : `${count(pair.tokens)} tokens`, pair.usd === null ? null : `$${rounded(pair.usd)}${judging}`,
+    pair.seconds === null ? null : `${pair.seconds.toFixed(2)} s`, pair.cached ? "taken from the reply cache" : null,
+    pair.finish === "length" ? "cut at its limit of tokens" : null];
   const votes = pair.votes.map((vote) => h("tr", {}, h("td", {}, vote.by), h("td", { class: "n" }, scoreText(vote.value)), h("td", {}, vote.said), h("td", {}, vote.why)));
   const score = pair.score === null ? `No score: ${pair.state}` : `Score ${scoreText(pair.score)}`;
   return [
@@ -372,7 +453,7 @@ function judged(pair, at) {
     text("Answer read from the reply", pair.answer), text("Failure", pair.failure && `${pair.failure}: ${pair.message}`),
     votes.length ? [h("h2", {}, "The judge's verdicts"), table([["by"], ["value", "n"], ["said"], ["because"]], votes)] : null,
     h("h2", {}, "What it took"),
-    h("p", { class: "soft" }, facts.filter(([, value]) => value !== null).map(([name, value]) => `${name} ${value}`).join(", ")),
+    h("p", { class: "soft" }, facts.filter((one) => one !== null).join(", ")),
     h("p", {}, h("a", { href: pairsHash(at, { example: pair.example }) }, "All answers to this example"), " · ",
       h("a", { href: pairsHash(at, { candidate: pair.candidate }) }, "All answers of this candidate")),
   ].flat(2).filter(Boolean);
@@ -389,7 +470,7 @@ function labelBar(pair, grade) {
       h("button", { type: "button", onclick: () => grade(null), disabled: now === null }, h("kbd", {}, "u"), " take back")),
     h("p", { class: "soft" }, "One key labels: ", h("kbd", {}, "r"), " ", h("kbd", {}, "w"), " or ", h("kbd", {}, "1"), " to ", h("kbd", {}, "5"),
       " (0, .25, .5, .75, 1); then comes the next. ", h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " next, previous. ",
-      h("kbd", {}, "b"), blind ? " shows scores again. " : " hides scores until you have labelled. ", h("kbd", {}, "Esc"), " back to the list. Stored in ", pair.labels, "."),
+      h("kbd", {}, "b"), blind ? " shows scores again. " : " hides scores until you have labelled. ", h("kbd", {}, "Esc"), " back to the list. A label changes no score: bestarm-agent judge check measures the judge by all of them. Stored in ", pair.labels, "."),
   ];
 }
 
@@ -409,8 +490,10 @@ function compareHash(at, a, b) {
 async function comparePage(at, query) {
   trail(["Runs", "#/"], [at.run, runHash(at)], ["Compare"]);
   const [a, b] = [query.get("a"), query.get("b")];
-  const names = await ask(runApi(at, "candidates"));
-  show(h("h1", {}, "Compare two candidates"), choose(at, names, a, b));
+  const { candidates: names } = await ask(runApi(at, "candidates"));
+  const other = query.get("other");
+  show(h("h1", {}, other ? "Compare two runs" : "Compare two candidates"), other ? null : choose(at, names, a, b));
+  if (!other && !(a && b)) return;
   const found = await ask(runApi(at, "compare", query));
   const cell = (number) => h("td", { class: "n" }, count(number));
   const square = table([[""], ["B right", "n"], ["B wrong", "n"]], [
@@ -422,7 +505,7 @@ async function comparePage(at, query) {
     h("div", { class: "square" }, square),
     h("p", {}, `Mean of A ${found.mean_a.toFixed(3)}, of B ${found.mean_b.toFixed(3)}. `, h("strong", {}, capital(found.said) + ".")),
     h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
-    ...found.flips.map((pair) => flip(at, pair)));
+    ...found.flips.map((pair) => flip(at, other ? { store: at.store, run: other } : at, pair)));
   if (found.n_flips > found.flips.length) main.append(h("p", { class: "soft" }, `The first ${found.flips.length} are shown; bestarm-agent compare --all prints all.`));
 }
 
@@ -435,12 +518,23 @@ function choose(at, names, a, b) {
   return h("form", { onsubmit: submit }, chooser("A", names, a), chooser("B", names, b), h("button", {}, "Compare"));
 }
 
-function flip(at, [a, b]) {
-  const side = (pair) => h("div", {},
+// Part two texts into their common start, what differs, which is marked, and their common end.
+function marked(a, b) {
+  const least = Math.min(a.length, b.length);
+  let start = 0, end = 0;
+  while (start < least && a[start] === b[start]) start++;
+  while (end < least - start && a.at(-1 - end) === b.at(-1 - end)) end++;
+  return [a, b].map((one) => [one.slice(0, start), h("mark", {}, one.slice(start, one.length - end)), one.slice(one.length - end)]);
+}
+
+function flip(atA, atB, [a, b]) {
+  const said = (pair) => pair.failure ? `${pair.failure}: ${pair.message}` : pair.reply || "";
+  const [textA, textB] = marked(said(a), said(b));
+  const side = (at, pair, text) => h("div", {},
     h("h3", {}, h("a", { href: pairHash(at, pair.seq, "") }, pair.candidate), " ", h("span", { class: mark(pair.score) }, `${mark(pair.score)} (${scoreText(pair.score)})`)),
-    h("pre", { tabindex: "0" }, pair.failure ? `${pair.failure}: ${pair.message}` : pair.reply || ""));
-  return h("section", {}, h("h3", {}, a.example), a.target ? h("p", { class: "soft" }, "Target: " + shorten(a.target, 200)) : null,
-    h("div", { class: "sides" }, side(a), side(b)));
+    h("pre", { tabindex: "0" }, text));
+  return h("section", {}, h("h3", {}, a.example), h("p", {}, ending(questionOf(a), 400)), a.target ? h("p", { class: "soft" }, "Target: " + shorten(a.target, 200)) : null,
+    h("div", { class: "sides" }, side(atA, a, textA), side(atB, b, textB)));
 }
 
 // --- routing and keys ----------------------------------------------------------------------------
