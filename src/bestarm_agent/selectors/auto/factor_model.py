@@ -156,7 +156,7 @@ class OneFactor:
         self._square_easiness: FloatArray = np.zeros(1)  # sums of Z_j
         self._length: IntArray = np.zeros(n, dtype=np.int64)  # of the prefixes that are modelled
         self._others_sum: FloatArray = np.zeros(0)  # their part of p_j, less their levels
-        self._posterior: Posterior | None = None
+        self._posterior: JointPosterior | None = None
 
     def put(self, row: int, place: int, score: float) -> None:
         """Set a row's score at a place of the order."""
@@ -167,7 +167,7 @@ class OneFactor:
         self.rows.open(row, place, float(self._expected(row, np.array([place]))[0]))
 
     @one_thread
-    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
+    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> JointPosterior:
         """Fit the model to the scores so far; return the posterior of the rows' means.
 
         ``all_rows`` fits all rows and chooses again which are modelled jointly, else only these are
@@ -181,11 +181,11 @@ class OneFactor:
         return self._refine(sweeps, all_rows=all_rows)
 
     @one_thread
-    def peek(self, sweeps: int = 2) -> Posterior:
+    def peek(self, sweeps: int = 2) -> JointPosterior:
         """Return what ``fit(sweeps, all_rows=False)`` would, without changing the model."""
         return copy(self)._refine(sweeps, all_rows=False)
 
-    def _refine(self, sweeps: int, *, all_rows: bool) -> Posterior:
+    def _refine(self, sweeps: int, *, all_rows: bool) -> JointPosterior:
         """Fit to the guesses in the holes; no array is changed in place, as a copy shares them."""
         active = self.rows.blocks(self._active)
         others = self.rows.blocks(self._others) if all_rows else []
@@ -290,7 +290,7 @@ class OneFactor:
         noise = (self._misfit + _NOISE_WEIGHT * self._noise_centre) / (length + _NOISE_WEIGHT)
         self._noise = np.maximum(noise, _LEAST_NOISE)  # (8)
 
-    def _outlook(self, variance: FloatArray) -> Posterior:
+    def _outlook(self, variance: FloatArray) -> JointPosterior:
         """Return the posterior of the rows' means, given V (n, n) of the n active rows."""
         m, length, reach = self.n_examples, self.rows.length, len(self._easiness)
         left = m - length
