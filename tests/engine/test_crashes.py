@@ -77,6 +77,7 @@ class SlowStore(Store):
         contents = (one._database.engine.raw_connection() for one in (self, copy))
         here, there = (one.driver_connection for one in contents)
         assert here is not None
+        assert there is not None
         here.backup(there)
         there.execute("DELETE FROM locks")  # of a process that is gone
         there.commit()
