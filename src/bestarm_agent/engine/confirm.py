@@ -64,7 +64,7 @@ class Confirming:
 
     @property
     def spent(self) -> Spend:
-        """What confirming winners of the run has cost so far."""
+        """The cost so far of confirming winners of the run."""
         return Spend() if self._state is None else self._state.spend + self._state.pending_spend
 
     async def recall(self) -> None:
