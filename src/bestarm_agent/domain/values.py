@@ -313,7 +313,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a pair: either a score or a failure, and what it took."""
+    """The end of a pair: either a score or a failure, and what it took."""
 
     score: Score | None = None  # the judge's
     failure: Failure | None = None  # of the provider, the judge or the candidate itself

@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class Suspicion:
-    """What the first replies to each prompt of a run show; ``remarks`` grows by a sentence each."""
+    """Findings in a run's first replies to each prompt; ``remarks`` grows by a sentence each."""
 
     def __init__(self, judge: Judge) -> None:
         self.remarks: list[str] = []

@@ -1,4 +1,4 @@
-"""What pulls of the candidates are expected to cost, and what a pull counts for then.
+"""The expected costs of pulls of the candidates, and what a pull counts for then.
 
 For a given sum of c_i n_i, the difference of two means is estimated best with n_i
 proportional to sigma_i / sqrt(c_i) (Cochran 1977, "Sampling Techniques", section 5.5). Kanarios,

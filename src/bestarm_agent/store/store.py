@@ -449,7 +449,7 @@ class RunLog(_Closing):
 
 @dataclass(slots=True)
 class Transaction:
-    """What one transaction writes, and what it looks up afterwards."""
+    """The rows that one transaction writes, and what it looks up afterwards."""
 
     runs: dict[str, Row] = field(default_factory=dict)  # those with new events, by their lock
     events: list[Row] = field(default_factory=list)  # in the order of appending

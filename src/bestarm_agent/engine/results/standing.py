@@ -201,7 +201,7 @@ class Standing:
 
     @property
     def established(self) -> bool:
-        """Whether what was asked for is shown at the stated confidence."""
+        """Return whether what was asked for is shown at the stated confidence."""
         if self.objective is not None:
             return self.objective.established
         if self.for_new:
@@ -210,12 +210,12 @@ class Standing:
 
     @property
     def is_best(self) -> bool:
-        """Whether no other candidate is better, at the stated confidence."""
+        """Return whether no other candidate is better, at the stated confidence."""
         return self.separated or self.margin == 0
 
     @property
     def priced(self) -> bool:
-        """Whether the price of every candidate is known."""
+        """Return whether the price of every candidate is known."""
         return all(row.priced for row in self.rows)
 
     @property
@@ -240,7 +240,7 @@ class Standing:
 
     @property
     def is_provisional(self) -> bool:
-        """Whether missing scores, or missing rivals, leave the winner open."""
+        """Return whether missing scores, or missing rivals, leave the winner open."""
         return len(self.rows) == 1 or self.unseen > 0 or bool(self.rivals_by_voids)
 
     @property
