@@ -459,9 +459,13 @@ class ReplyCache:
         await self._claim(call)
         try:
             reply = await self._store.get_reply(call.key)
-            return await self._buy(call) if reply is None else self._found(call, reply)
-        finally:
+            if reply is None:
+                return await self._buy(call)  # a reply that is stored is claimed no more
+        except BaseException:
             await self._store.release_reply(call.key)
+            raise
+        await self._store.release_reply(call.key)
+        return self._found(call, reply)
 
     async def _claim(self, call: Call) -> None:
         if await self._store.claim_reply(call.key):

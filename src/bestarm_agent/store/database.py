@@ -46,7 +46,7 @@ from sqlalchemy.exc import (
 )
 
 from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
-from bestarm_agent.store.store import SIGN_OF_LIFE_SECONDS, Row, Transaction
+from bestarm_agent.store.codec import SIGN_OF_LIFE_SECONDS, Row, Transaction
 
 _T = TypeVar("_T")
 

@@ -17,14 +17,16 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from bestarm_agent.domain.events import Asked, Event, Resumed, Started, Stopped, Told
 from bestarm_agent.domain.values import Reply
 from bestarm_agent.errors import RunNotFoundError, StoreError
 from bestarm_agent.store.codec import (
     OF_PAIRS,
+    SIGN_OF_LIFE_SECONDS,
     Line,
+    Transaction,
     dump_reply,
     event_of,
     events_in,
@@ -42,7 +44,6 @@ _FREQUENT = ("asked", "told")  # logged at debug level
 _SHOWN_CHARACTERS = 200
 _EVENTS_PAGE = 2000  # read at a time
 _LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
-SIGN_OF_LIFE_SECONDS = 5.0
 RUN = "run "  # begins the name of the lock of a run's writer
 _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs"
 _OUTCOMES = "SELECT n, payload FROM events WHERE run_id = :run AND n IN :numbers"
@@ -52,7 +53,6 @@ _PUT_STATE = (
     "WHERE states.version = :version - 1 RETURNING version"
 )
 
-Row: TypeAlias = Mapping[str, Any]
 _logger = logging.getLogger(__name__)
 
 
@@ -342,7 +342,7 @@ class Store(_Closing):
             self._unlock(name)
             raise
         if name not in batch.taken:
-            self._locks.remove(name)
+            self._locks.discard(name)
         return name in batch.taken
 
     def _unlock(self, name: str) -> None:
@@ -448,27 +448,8 @@ class RunLog(_Closing):
 
 
 @dataclass(slots=True)
-class Transaction:
-    """The rows that one transaction writes, and what it looks up afterwards."""
-
-    runs: dict[str, Row] = field(default_factory=dict)  # those with new events, by their lock
-    events: list[Row] = field(default_factory=list)  # in the order of appending
-    replies: list[Row] = field(default_factory=list)
-    locks: dict[str, bool] = field(default_factory=dict)  # those to take (True) or to give back
-    wanted: set[str] = field(default_factory=set)  # keys of replies to look up
-
-    def add(self, later: Transaction) -> None:
-        """Append what is to be written after this."""
-        self.runs |= later.runs
-        self.events += later.events
-        self.replies += later.replies
-        self.locks |= later.locks
-        self.wanted |= later.wanted
-
-
-@dataclass(slots=True)
 class _Batch:
-    """Transaction that are committed together."""
+    """Rows that are committed together."""
 
     loop: asyncio.AbstractEventLoop
     rows: Transaction = field(default_factory=Transaction)

@@ -122,6 +122,21 @@ async def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     assert (second.reservation, second.permit) == (None, None)
 
 
+async def test_a_claim_ends_with_the_reply_and_the_next_one_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    call, put = scene.call(), scene.store.put_reply
+
+    async def then_claimed(key: str, reply: Reply) -> None:
+        await put(key, reply)
+        assert await scene.store.claim_reply(key), "by another pair"
+
+    monkeypatch.setattr(scene.store, "put_reply", then_claimed)
+    await scene.replies.obtain(call)
+    assert not await scene.store.claim_reply(call.key)
+
+
 def test_what_a_found_reply_cost_takes_the_place_of_the_bound_that_was_charged() -> None:
     scene = Scene()
     first = scene.call()
