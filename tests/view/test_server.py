@@ -155,6 +155,21 @@ def test_the_winners_of_two_runs(store: Path) -> None:
     visit(store, scene)
 
 
+def test_senseless_requests_are_refused_and_say_nothing_on_the_terminal(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(session: aiohttp.ClientSession) -> None:
+        own = {"Origin": str(session._base_url.origin()) if session._base_url else ""}
+        async with session.put(f"{RUN}/pairs/0/label", data="[" * 50_000, headers=own) as answer:
+            assert answer.status == 400
+            assert len(await answer.text()) < 200
+        async with session.get("a" * 20_000) as answer:
+            assert answer.status == 400
+
+    visit(store, scene)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_a_slice_that_is_not_there(store: Path) -> None:
     async def scene(session: aiohttp.ClientSession) -> None:
         async with session.get(f"{RUN}/pairs?slice=language%3Dde") as answer:

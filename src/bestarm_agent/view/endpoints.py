@@ -64,8 +64,8 @@ class Endpoints:
         run, most = await self._run(request), _number(request, "rows", 60)
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await stream.prepare(request)
-        clock, known = asyncio.get_running_loop(), -1
-        while not self._closing.is_set() and not _is_gone(request):
+        clock, known, transport = asyncio.get_running_loop(), -1, request.transport
+        while not (self._closing.is_set() or transport is None or transport.is_closing()):
             began = clock.time()
             known, text = await _news(run, known, most)
             if text:
@@ -215,19 +215,14 @@ def _number(request: web.Request, name: str, default: int) -> int:
 def _score(text: str) -> float | None:
     try:
         score = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         score = text
     if score is None or (type(score) in (int, float) and 0 <= score <= 1):
         return None if score is None else float(score)
-    raise ConfigError(f"a label is a score between 0 and 1, or null, got {score!r}")
-
-
-def _is_gone(request: web.Request) -> bool:
-    return request.transport is None or request.transport.is_closing()
+    raise ConfigError(f"a label is a score between 0 and 1, or null, got {score!r:.60}")
 
 
 def _shown(place: StorePlace) -> str:
     """Name a store without a password."""
-    text = str(place)
-    scheme, separator, rest = text.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if separator else text
+    scheme, separator, rest = str(place).partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if separator else scheme

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -89,6 +90,10 @@ async def serve(places: Sequence[StorePlace], port: int = 0) -> AsyncIterator[st
         stores = [await stack.enter_async_context(open_store(p, create=False)) for p in places]
         token = new_token()
         app = _app(token, Endpoints(stores, places))
+        # a malformed request is answered with 400; its traceback is no use to whoever looks at runs
+        logging.getLogger("aiohttp.server").addFilter(
+            lambda record: "aiohttp.http_exceptions" not in str(record.exc_info)
+        )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
