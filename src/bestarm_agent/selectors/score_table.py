@@ -41,6 +41,11 @@ class ScoreTable:
     Trials are stored by their ask number ``seq``; the (K, N) grid holds one byte per cell, so a
     study of 2,000 x 12,000 opens in 24 MB. Statistics must use ``row``, which yields a candidate's
     trials in ask order: completion order is biased when wrong answers come back later.
+
+    Attributes:
+        n_trials: (K,) number of asked trials, in any state.
+        total: (K,) sum of the scores seen.
+        spent: (K,) sum of the costs told, void trials included.
     """
 
     def __init__(self, n_candidates: int, n_examples: int) -> None:
@@ -56,9 +61,8 @@ class ScoreTable:
         self._state = np.zeros(64, dtype=np.int8)
         self._score = np.zeros(64)
         self._by_state = np.zeros((len(State), n_candidates), dtype=np.int64)
-        self._n_trials = np.zeros(n_candidates, dtype=np.int64)
-        self._total = np.zeros(n_candidates)
-        self._spent = np.zeros(n_candidates)
+        self.n_trials: IntArray = np.zeros(n_candidates, dtype=np.int64)
+        self.total, self.spent = np.zeros(n_candidates), np.zeros(n_candidates)
         self._rows = [array("i") for _ in range(n_candidates)]  # a tenth of the size of lists
 
     def ask(self, ask: Ask) -> None:
@@ -79,7 +83,7 @@ class ScoreTable:
         self._position[ask.seq] = len(self._rows[i])
         self._state[ask.seq] = self._cells[i, j] = _PENDING
         self._by_state[_PENDING, i] += 1
-        self._n_trials[i] += 1
+        self.n_trials[i] += 1
         self._rows[i].append(ask.seq)
 
     def tell(self, tell: Tell) -> None:
@@ -101,21 +105,19 @@ class ScoreTable:
         self._state[tell.seq] = self._cells[i, self._example[tell.seq]] = tell.state
         self._by_state[_PENDING, i] -= 1
         self._by_state[tell.state, i] += 1
-        self._spent[i] += tell.cost
+        self.spent[i] += tell.cost
         if tell.state != _VOID:
             self._score[tell.seq] = tell.score
-            self._total[i] += tell.score
+            self.total[i] += tell.score
             self.n_scores += 1
 
     def add_candidates(self, count: int) -> None:
         """Add ``count`` >= 0 unseen rows."""
         self.n_candidates += count
-        k = self.n_candidates
-        self._cells = _with_room(self._cells, k, self.n_examples)
-        self._by_state = _with_room(self._by_state, len(State), k)
-        self._n_trials = _with_room(self._n_trials, k)
-        self._total = _with_room(self._total, k)
-        self._spent = _with_room(self._spent, k)
+        self._cells = _with_room(self._cells, self.n_candidates, self.n_examples)
+        self._by_state = np.pad(self._by_state, ((0, 0), (0, count)))
+        self.n_trials = np.pad(self.n_trials, (0, count))
+        self.total, self.spent = np.pad(self.total, (0, count)), np.pad(self.spent, (0, count))
         self._rows.extend(array("i") for _ in range(count))
 
     def add_examples(self, count: int) -> None:
@@ -161,17 +163,13 @@ class ScoreTable:
     @property
     def n_scored(self) -> IntArray:
         """(K,) number of DONE or FAILED trials."""
-        counts: IntArray = self._by_state[_DONE : _FAILED + 1, : self.n_candidates].sum(axis=0)
+        counts: IntArray = self._by_state[_DONE : _FAILED + 1].sum(axis=0)
         return counts
 
     def count(self, state: State) -> IntArray:
         """(K,) number of asked trials in ``state`` (not UNSEEN: see ``n_unseen``)."""
-        return self._by_state[state, : self.n_candidates]
-
-    @property
-    def n_trials(self) -> IntArray:
-        """(K,) number of asked trials, in any state."""
-        return self._n_trials[: self.n_candidates]
+        counts: IntArray = self._by_state[state]
+        return counts
 
     @property
     def n_unseen(self) -> IntArray:
@@ -181,16 +179,6 @@ class ScoreTable:
     def n_unseen_of(self, candidate: int) -> int:
         """One candidate's number of cells that were never asked."""
         return self.n_examples - len(self._rows[candidate])
-
-    @property
-    def total(self) -> FloatArray:
-        """(K,) sum of the scores seen."""
-        return self._total[: self.n_candidates]
-
-    @property
-    def spent(self) -> FloatArray:
-        """(K,) sum of the costs told, void trials included."""
-        return self._spent[: self.n_candidates]
 
     def mean(self) -> FloatArray:
         """(K,) mean of the scores seen, in [0, 1]; NaN where none was."""
