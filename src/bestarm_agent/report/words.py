@@ -14,8 +14,7 @@ from enum import Enum
 from math import ceil, floor, inf, isfinite, isnan, log10
 from typing import Any
 
-from pydantic import BaseModel
-
+from bestarm_agent.config.fields import StudyModel
 from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
@@ -839,7 +838,7 @@ def plain(value: object, *, priced: bool = True) -> Any:  # noqa: ANN401 - JSON
             return {"label": label, "id": known, **model, "params": dict(value.params)}
         case Constraint():
             return value.text
-        case BaseModel():
+        case StudyModel():
             return value.model_dump(mode="json", exclude_none=True)
         case Measure():
             return {name: plain(end) for name, end in value._asdict().items()}
