@@ -132,21 +132,19 @@ async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSamp
     """
     from inspect_ai.log import list_eval_logs_async, read_eval_log_async
 
-    ids = [str(name) for name in spec.dataset.sample_ids or ()]
-
     def is_earlier(log: EvalLog) -> bool:
         return log.eval.eval_id != spec.eval_id and likeness(log.eval) == likeness(spec)
 
     for info in await list_eval_logs_async(folder, filter=is_earlier, descending=False):
         log = await read_eval_log_async(info)
-        if [str(name) for name in log.eval.dataset.sample_ids or ()] != ids:
+        if (log.eval.dataset.sample_ids or []) != (spec.dataset.sample_ids or []):
             raise ConfigError(
                 f"{info.name} has other samples, or another order of them; give the same samples "
                 "and the same seed, or another folder"
             )
         for sample in log.samples or ():
             if sample.error is None and sample.scores:
-                if sample.started_at is None or sample.completed_at is None:
+                if not (sample.started_at and sample.completed_at):
                     raise ConfigError(
                         f"{info.name} does not say when samples began and ended; write it again "
                         "with a current version of inspect-ai"

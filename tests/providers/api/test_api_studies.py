@@ -141,6 +141,7 @@ def test_a_bad_key_stops_a_run_before_more_is_paid(
     tmp_path: Path, servers: tuple[FakeApi, FakeApi], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not-the-right-one")
+    servers[1].latency = lambda _: 1.0  # the other vendor's answers come after the refusal
     standing, told = asyncio.run(told_to_each(study_of(tmp_path, *servers, n_examples=10)))
     assert standing.end == "failures"
     assert max(told[name] for name in ANTHROPIC_MODELS) <= 1
