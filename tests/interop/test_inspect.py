@@ -131,7 +131,7 @@ def test_the_best_is_found_with_few_slots_and_part_of_the_samples(
 def test_slots_go_to_candidates_that_matter_not_to_those_that_are_idle(
     tmp_path: Path, slots: int
 ) -> None:
-    race, chances = Race(selector="auto"), {"good": 0.9, "near": 0.75, "poor": 0.2, "bad": 0.1}
+    race, chances = Race(selector="auto"), {"good": 0.9, "near": 0.55, "poor": 0.2, "bad": 0.1}
     tasks = [task(graded_by(label, chance), label) for label, chance in chances.items()]
     select(race, tasks, tmp_path, max_samples=slots)
     n = {row.candidate.label: row.n for row in race.standing().rows}
