@@ -19,28 +19,11 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 pytest.importorskip("inspect_ai", reason="needs the extra `inspect`")
 
 import inspect_ai as ai
-from inspect_ai.dataset import (
-    MemoryDataset,
-    Sample,
-)
-from inspect_ai.log import (
-    list_eval_logs,
-    read_eval_log,
-)
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import ModelOutput
-from inspect_ai.scorer import (
-    Score,
-    Scorer,
-    Target,
-    accuracy,
-    scorer,
-)
-from inspect_ai.solver import (
-    Generate,
-    Solver,
-    TaskState,
-    solver,
-)
+from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer
+from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from bestarm_agent.interop.inspect import Race
 

@@ -9,11 +9,7 @@ import pytest
 
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.local import (
-    LocalModel,
-    ModelMemory,
-    SharedTime,
-)
+from bestarm_agent.providers.local import LocalModel, ModelMemory, SharedTime
 from tests.support.virtual_time import run_virtual
 
 
