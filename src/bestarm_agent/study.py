@@ -515,7 +515,9 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
     objective = ObjectiveSpec.model_validate(_section(config, "objective"))
     stop = StopSpec.model_validate(_section(config, "stop"))
     rule = find_rule(chosen.name, folder / started.base)
-    return Selection(chosen, objective, rule=rule, stop=stop)
+    repeats = config.get("repeats") if isinstance(config, Mapping) else None
+    draws = repeats if isinstance(repeats, int) else 1  # else of a run before they were counted
+    return Selection(chosen, objective, stop, draws, rule=rule)
 
 
 def _section(config: Json, key: str) -> Json:

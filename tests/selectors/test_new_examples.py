@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
+from bestarm_agent.stats.betting import bounds_on_new, early_bets
 from bestarm_agent.stats.new_examples import nearness
 from tests.support.selector_suite import World, WorldRun
 
@@ -142,3 +144,57 @@ def test_pairs_in_flight_are_waited_for_and_void_ones_count_against_the_leader()
     assert hidden.answer.lead(0, 1)[0] < known.answer.lead(0, 1)[0]
     assert hidden.answer.mean_on_new(0)[0] < known.answer.mean_on_new(0)[0]
     assert np.isclose(hidden.answer.compared(0, 1).mean, 1.0, atol=0.11)
+
+
+def answered(scores: NDArray[np.float64]) -> World:
+    return World(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+@pytest.mark.parametrize(("draws", "alike"), [(6, True), (3, False)])
+def test_draws_of_one_example_count_once(draws: int, alike: bool) -> None:
+    """Equal candidates, K = 2 and 3, 40 examples: "shown" and intervals of means and leads.
+
+    At most 5 % of 100 runs may err in each: more than 13 have a probability of .0005 at that rate.
+    """
+    n, shown, missed, missed_lead = 40, 0, 0, 0
+    for seed in range(100):
+        k = 2 + seed % 2
+        rng = np.random.default_rng(seed)
+        always = rng.random((k, n)) < 0.7
+        chance = always if alike else rng.beta(1.4, 0.6, (k, n))
+        world = answered(np.hstack([(rng.random((k, n)) < chance) * 1.0 for _ in range(draws)]))
+        problem = Problem(k, n * draws, seed=seed, draws=draws, **GRID)  # type: ignore[arg-type]
+        answer = (
+            WorldRun(make_selector("filled-subset", problem), world, 4).finish().selector.answer
+        )
+        wrong = {"mean": False, "lead": False, "shown": False}
+        for one in range(k):
+            lower, upper = answer.mean_on_new(one)
+            wrong["mean"] |= not lower <= 0.7 <= upper
+            wrong["shown"] |= answer.behind_on_new(one) == 0.0
+            for other in range(one):
+                lower, upper = answer.lead(one, other)
+                wrong["lead"] |= not lower <= 0.0 <= upper
+        shown += wrong["shown"]
+        missed += wrong["mean"]
+        missed_lead += wrong["lead"]
+    assert max(shown, missed, missed_lead) <= 13
+
+
+def test_a_draw_tells_of_new_examples_what_the_first_one_does() -> None:
+    """Three draws of each that are alike: bounds as for one, in the order of the firsts."""
+    scores = (np.random.default_rng(3).random((2, 50)) < [[0.9], [0.5]]).astype(float)
+    problem = Problem(2, 150, seed=1, draws=3, **GRID)  # type: ignore[arg-type]
+    run = WorldRun(make_selector("uniform", problem), answered(np.tile(scores, 3)))
+    pairs = run.finish().selector
+    for row in (0, 1):
+        order = [pair.example for pair in run.pairs if pair.candidate == row]
+        first = list(dict.fromkeys(example % 50 for example in order))
+        values = scores[row, first]
+        bets = early_bets(150, 0.05 / 4)
+        assert pairs.answer.mean_on_new(row) == bounds_on_new(values, values, 0.05 / 2, bets)
+    assert pairs.answer.n_independent == 50
+    with pytest.raises(ValueError, match="draws must divide"):
+        Problem(2, 150, draws=4)

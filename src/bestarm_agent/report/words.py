@@ -564,13 +564,13 @@ def headline(standing: Standing) -> tuple[str, str]:
     name = safe(winner.candidate.label)
     if len(standing.rows) == 1:
         return name, "is the only candidate; nothing was compared."
-    if n < FEWEST_EXAMPLES:
+    found = standing.new_examples
+    if (n := n if found is None else found.n_examples) < FEWEST_EXAMPLES:
         has = seen(winner, graded=standing.graded)
         return name, (
             f"leads with {has} {seen_title(graded=standing.graded)}, but "
             f"{counted(n, 'example')} are too few to choose by; use at least {FEWEST_EXAMPLES}."
         )
-    found = standing.new_examples
     if found is not None and found.level_with and not found.shown and _is_over(standing):
         return _level(standing, name, found)
     said = _choice(standing)
@@ -646,7 +646,7 @@ def _would_show(standing: Standing, found: NewExamples) -> str:
     """Say how many more examples would show the lead."""
     if found.examples_needed is None:
         return ""
-    more = found.examples_needed - standing.n_examples
+    more = found.examples_needed - found.n_examples
     if more > 0:
         return f"; about {_about(more)} more examples would show it"
     is_left = standing.winner is not None and standing.winner.n < standing.n_examples
@@ -694,7 +694,7 @@ def _level(standing: Standing, name: str, found: NewExamples) -> tuple[str, str]
     if len(names) > _SHOWN_LABELS + 1:
         named = f"{', '.join(names[:_SHOWN_LABELS])} and {len(names) - _SHOWN_LABELS} more"
     return named, (
-        f"are level: your {standing.n_examples:,} examples can tell apart about "
+        f"are level: your {found.n_examples:,} examples can tell apart about "
         f"{near(found.resolution)}; {_cheaper(standing, found)}."
     )
 

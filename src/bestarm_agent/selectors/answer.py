@@ -128,7 +128,12 @@ class Answer:
         else:
             self._intervals = MeanIntervals(n_rows, table.n_examples, alpha / 2)  # (B)
             self._pairs = PairedSequences(  # (A) at alpha, (B) at pair_alpha
-                n_rows, table.n_examples, alpha, pair_alpha=alpha / 2, leaders=leaders
+                n_rows,
+                table.n_examples,
+                alpha,
+                pair_alpha=alpha / 2,
+                leaders=leaders,
+                draws=problem.draws,
             )
             for row in range(n_rows):
                 for _ in table.row(row):
@@ -262,6 +267,11 @@ class Answer:
         return is_random and self._now().bounds is None
 
     @property
+    def n_independent(self) -> int:
+        """Return the number of examples that do not depend on each other."""
+        return self._table.n_examples // self._problem.draws
+
+    @property
     def level_of_new(self) -> float:
         """Return the error probability of "ahead of all others on new examples", in (0, 1)."""
         return SHARE_OF_TEST * (1.0 - self._problem.confidence)
@@ -320,7 +330,10 @@ class Answer:
         known = table.told_since(
             np.zeros(table.n_candidates, dtype=np.int64), np.array([candidate])
         )
-        low, high = next(((low, high) for _, _, low, high in known), (np.empty(0), np.empty(0)))
+        low = high = np.empty(0)
+        for _, examples, low, high in known:
+            _, first = np.unique(examples % self.n_independent, return_index=True)
+            low, high = low[np.sort(first)], high[np.sort(first)]  # of each example, one draw
         return bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
 
     def _are_level(self, order: Sequence[int]) -> bool:
@@ -329,7 +342,7 @@ class Answer:
         They are level; or their leads are too small to be shown for new examples, and the leading
         one is shown to be nearer to the best than the examples can tell apart.
         """
-        pairs, n, level = self._pairs, self._table.n_examples, self.level_of_new
+        pairs, n, level = self._pairs, self.n_independent, self.level_of_new
         if pairs is None or not self.speaks_of_new:
             return False
         # (A) needs no intervals of rows, which take long to bring up to date

@@ -166,6 +166,8 @@ class Problem:
             1); None: do not.
         for_new: whether "the best" means the best on new examples drawn like the N: to stop, that
             must be shown.
+        draws: number of columns of one example, >= 1: j, j + N / draws, ... are draws of one. They
+            depend on each other, so of new examples only the first that is asked tells something.
         costs: (K,) expected cost of one pull of each candidate, > 0, in the unit of ``Tell.cost``.
             The rule then works per unit of cost, and ``budget`` stands for the cost of so many
             pulls at the mean of these. None: it works per pull.
@@ -184,6 +186,7 @@ class Problem:
     stop_when_separated: bool = True
     within: float | None = None
     for_new: bool = False
+    draws: int = 1
     costs: tuple[float, ...] | None = None
     track_intervals: bool = True
     axes: IntArray | None = field(default=None, compare=False)
@@ -192,6 +195,8 @@ class Problem:
         """Check the ranges given above; raises ValueError."""
         if self.n_candidates < 0:
             raise ValueError(f"n_candidates must be >= 0, got {self.n_candidates}")
+        if self.draws < 1 or self.n_examples % self.draws:
+            raise ValueError(f"draws must divide n_examples, got {self.draws}")
         if self.n_examples < 1:
             raise ValueError(f"n_examples must be >= 1, got {self.n_examples}")
         if not 0 < self.confidence < 1:

@@ -41,7 +41,9 @@ or (a worse one, c). So do statements about rows that seldom lead.
 independent draws of some population, (1) has the conditional mean 1/2 + (mu_i - mu_j) / 2 with the
 population's means, whatever came before, so the same holds with c_t = 1/2, or (1 - d) / 2 for a gap
 d: statements about examples that nobody has, and wider ones, as N examples say little more about
-them after the last one than before.
+them after the last one than before. Of several draws of one example (``draws``), which depend on
+each other, only the first in the order is bet on: its mean is that of the population, whatever came
+before, and the later ones tell nothing that can be counted as new.
 
 Shares. w_b = b / (sum of all b): most of a run's examples go to rows that are told apart by the
 larger bets, and a small bet that is needed in the end loses log(1 / w_b) by its smaller share.
@@ -117,6 +119,7 @@ class PairedSequences:
         alpha: probability with which the best row may ever be rejected, in (0, 1).
         pair_alpha: the same for fixed pairs, all together; ``alpha`` if left out.
         leaders: rows that were committed for the first places, where examples were asked before.
+        draws: columns of one example: j, j + N / draws, ... are draws of one.
 
     Attributes:
         asked: (K,) places that every row was asked; not to be written.
@@ -139,6 +142,7 @@ class PairedSequences:
         *,
         pair_alpha: float | None = None,
         leaders: Sequence[int] = (),
+        draws: int = 1,
     ) -> None:
         pair_alpha = alpha if pair_alpha is None else pair_alpha
         if not (0.0 < alpha < 1.0 and 0.0 < pair_alpha < 1.0):
@@ -149,6 +153,8 @@ class PairedSequences:
         self._size = n_examples
         self._order = array("q")  # the shared order, as far as the longest row has come
         self._taken = bytearray(n_examples)
+        self._met = bytearray(n_examples // draws)  # examples of which a draw has its place
+        self._first = bytearray()  # of every place of the order: whether it is their first
         self._low = [array("d", [0.0]) for _ in range(n_rows)]  # sums of the first values
         self._high = [array("d", [0.0]) for _ in range(n_rows)]
         self._led = array("d")  # the leader's sums before and after each place, where known
@@ -273,20 +279,21 @@ class PairedSequences:
     def common(self, a: int, b: int) -> tuple[FloatArray, FloatArray]:
         """Return the (n,) least and (n,) highest values of row ``a`` minus row ``b``, in [-1, 1].
 
-        Of the first places, as far as both are known.
+        Of the first places, as far as both are known; of each example, the first draw.
         """
         stop = int(min(self.length[a], self.length[b])) + 1
         low_a, high_a, low_b, high_b = (
             np.diff(sums[:stop])
             for sums in (self._low[a], self._high[a], self._low[b], self._high[b])
         )
-        return low_a - high_b, high_a - low_b
+        first = self._firsts(0, stop - 1)
+        return (low_a - high_b)[first], (high_a - low_b)[first]
 
     def _least(self, a: int, b: int, alpha: float, size: int | None) -> float:
         stop = int(min(self.length[a], self.length[b]))
         bets = bet_grid(self._size, alpha)
-        values, _, _ = self._draws(a, np.array([b]), 0, stop)
-        return 2.0 * lower_bound(values[0], alpha, size, bets) - 1.0
+        values, _, idle = self._draws(a, np.array([b]), 0, stop, on_new=size is None)
+        return 2.0 * lower_bound(values[0, ~idle[0]], alpha, size, bets) - 1.0
 
     def _against(self, opponent: int) -> _Against:
         level = self._alpha if opponent == _LEADERS else self._level_of_pairs
@@ -323,7 +330,9 @@ class PairedSequences:
                 continue
             step = np.flatnonzero(due & (wealth.n == start) & (stop == end))
             for at in range(start, end, _CHUNK):
-                values, drawn, idle = self._draws(opponent, step, at, min(end, at + _CHUNK))
+                values, drawn, idle = self._draws(
+                    opponent, step, at, min(end, at + _CHUNK), on_new=test.size is None
+                )
                 wealth.extend(values, rows=step, drawn=drawn, idle=idle)
         return wealth.highest
 
@@ -331,7 +340,9 @@ class PairedSequences:
         """Find the least gap at the ``shifted`` places whose wealth has ever been enough."""
         sizes, shares = pair_bets(self._size, test.level)
         stop = int(min(self.length[row], self._n_known(test.opponent)))
-        values, drawn, idle = self._draws(test.opponent, np.array([row]), 0, stop)
+        values, drawn, idle = self._draws(
+            test.opponent, np.array([row]), 0, stop, on_new=test.size is None
+        )
 
         def excludes(gap: float) -> bool:
             mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
@@ -357,12 +368,12 @@ class PairedSequences:
         return self._n_led() if opponent == _LEADERS else int(self.length[opponent])
 
     def _draws(
-        self, opponent: int, rows: IntArray, start: int, stop: int
+        self, opponent: int, rows: IntArray, start: int, stop: int, *, on_new: bool
     ) -> tuple[FloatArray, FloatArray, BoolArray]:
         """Return the (rows, places) values x_t of ``rows``, sums before them, and where they lead.
 
         x_t = (1 + the opponent's value - the row's) / 2, at the least that is possible. Where a row
-        leads it would meet itself, and nothing is bet.
+        leads it would meet itself, and nothing is bet; nor, ``on_new``, on later draws.
         """
         high = np.array([self._high[row][start : stop + 1] for row in rows.tolist()])
         if opponent == _LEADERS:
@@ -372,9 +383,14 @@ class PairedSequences:
             sums = np.array(self._low[opponent][start : stop + 1])
             before, after = sums[:-1], sums[1:]
             idle = np.full((len(rows), stop - start), False)
+        if on_new:
+            idle = idle | ~self._firsts(start, stop)
         values = (1.0 + (after - before) - np.diff(high)) / 2.0
         drawn = (np.arange(start, stop) + before - high[:, :-1]) / 2.0
         return np.clip(values, 0.0, 1.0), drawn, idle
+
+    def _firsts(self, start: int, stop: int) -> BoolArray:
+        return np.array(self._first[start:stop], dtype=np.bool_)
 
     def _n_led(self) -> int:
         """Return the number of places from the first whose leaders' values are known."""
@@ -390,4 +406,7 @@ class PairedSequences:
         if self._taken[example]:
             raise ValueError(f"example {example} has its place in the shared order already")
         self._taken[example] = 1
+        row = example % len(self._met)
+        self._first.append(not self._met[row])
+        self._met[row] = 1
         self._order.append(example)

@@ -57,6 +57,12 @@ class PairedComparison:
         return self.both + self.only_a + self.only_b + self.neither
 
 
+def n_rows(state: RunState) -> int:
+    """Return the number of a run's examples; several draws of one count once."""
+    config = {} if state.started is None else state.started.config
+    return len(state.example_ids) // (config.get("repeats", 1) if isinstance(config, dict) else 1)
+
+
 def compare_candidates(
     state: RunState, a: str, b: str, confidence: float = 0.95, other: RunState | None = None
 ) -> PairedComparison:
@@ -100,9 +106,11 @@ def compare_candidates(
     alpha = 1.0 - confidence
     sequences = PairedSequences(2, len(shared), alpha)
     columns = np.array([place for *_, place in asked], dtype=np.int64)
+    row_of_place = np.array([i % n_rows(state) for i, _ in shared])  # draws of one are one row
+    first = np.sort(np.unique(row_of_place[columns], return_index=True)[1])
     for side in (0, 1):  # a void pair may hide any score in [0, 1]
-        low, high = (np.nan_to_num(scores[:, side], nan=end) for end in (0.0, 1.0))
-        sequences.extend(side, columns, low, high)
+        low, high = (np.nan_to_num(scores[first, side], nan=end) for end in (0.0, 1.0))
+        sequences.extend(side, columns[first], low, high)
     lead = lead_of(*sequences.common(0, 1))
     x, y = scores[known].T
     a_right, b_right, value = x >= RIGHT, y >= RIGHT, float((x - y).mean())
@@ -122,7 +130,7 @@ def compare_candidates(
         difference=Measure(value, min(lower, value), max(upper, value)),
         mean_a=float(x.mean()),
         mean_b=float(y.mean()),
-        resolution=resolution(lead.differing, len(shared), alpha / 2),
+        resolution=resolution(lead.differing, len(set(row_of_place.tolist())), alpha / 2),
         examples_needed=examples_needed(abs(value), lead.differing, alpha / 2) if is_open else None,
         confidence=confidence,
         flips=tuple(

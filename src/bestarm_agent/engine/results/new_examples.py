@@ -45,6 +45,7 @@ class NewExamples:
     examples_needed: int | None  # that would show the leads; None if they are, or are too small
     # that it is ahead of all that may be better; None where missing scores could change who leads
     probability: float | None
+    n_examples: int  # of the study; several draws of one count once
 
 
 def new_examples(
@@ -64,7 +65,7 @@ def new_examples(
         estimate: of the winner's mean.
         within: how far below the best it may be.
     """
-    answer, n, level = pairs.answer, pairs.table.n_examples, pairs.answer.level_of_new
+    answer, n, level = pairs.answer, pairs.answer.n_independent, pairs.answer.level_of_new
     if not (pairs.rule.seeks_best and answer.speaks_of_new) or pairs.barred[winner]:
         return None
     others = [row for row in labels if row != winner and not pairs.barred[row]]
@@ -99,4 +100,5 @@ def new_examples(
         resolution=resolution(differing, n, level),
         examples_needed=max(needed) if can_be_shown else None,
         probability=chance_of_all(seen[row] for row in is_open) if others else None,
+        n_examples=n,
     )

@@ -133,7 +133,8 @@ def examples_to_detect(parts: StudyParts, difference: float) -> dict[float, int]
 
 def resolution_of(parts: StudyParts) -> float:
     """Return the difference that the examples show, where as many answers differ as usual."""
-    return resolution(USUAL_DIFFERING, len(parts.examples), _level(parts))
+    n_independent = len(parts.examples) // parts.config.repeats  # draws of one count once
+    return resolution(USUAL_DIFFERING, n_independent, _level(parts))
 
 
 def _level(parts: StudyParts) -> float:

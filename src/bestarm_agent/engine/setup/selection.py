@@ -40,6 +40,7 @@ class Selection:
     chosen: SelectorSpec
     objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
     stop: StopSpec = field(default_factory=StopSpec)
+    repeats: int = 1  # draws of every example
     rule: type[Rule] | None = None  # None: that of the name in ``chosen``
     places: Places = field(default_factory=lambda: Places("the study"))
 
@@ -59,6 +60,7 @@ class Selection:
             confidence=self.objective.level(chosen.level),
             stop_when_separated=chosen.stop_when_separated and self.objective.is_plain,
             within=self.stop.within,
+            draws=self.repeats,
             for_new=self.stop.for_ == "new" and self.objective.is_plain,
         )
         learned = {} if history is None else {"history": history}
@@ -137,6 +139,7 @@ def open_selection(
         chosen=chosen,
         objective=config.objective,
         stop=config.stop,
+        repeats=config.repeats,
         rule=rule,
         places=study.places,
     )
