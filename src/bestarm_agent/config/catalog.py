@@ -139,15 +139,11 @@ def _plugin_names(kind: Kind) -> set[str]:
 
 
 def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise ConfigError(
-            f"catalogue folder {shown_path(folder)} does not exist; correct BESTARM_CATALOG_DIRS"
-        )
     if not any((folder / kind).is_dir() for kind in _SUFFIXES):
-        raise ConfigError(
-            f"catalogue folder {shown_path(folder)} holds none of {', '.join(_SUFFIXES)}; name the "
-            "folder above them in BESTARM_CATALOG_DIRS"
-        )
+        why = "does not exist; correct"
+        if folder.is_dir():
+            why = f"holds none of {', '.join(_SUFFIXES)}; name the folder above them in"
+        raise ConfigError(f"catalogue folder {shown_path(folder)} {why} BESTARM_CATALOG_DIRS")
 
 
 def _entries(folder: Path, kind: Kind) -> Iterator[Path]:

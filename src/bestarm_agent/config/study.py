@@ -526,7 +526,6 @@ def _amounts(spec: RateSpec) -> dict[Resource, float]:
     return {resource: float(most) for resource, most in values.items() if most is not None}
 
 
-_SECONDS_PER_MINUTE = 60
 _DEFAULT_LEVEL = 0.95
 
 
@@ -565,8 +564,8 @@ class BudgetSpec(StudyModel):
             pulls=self._pulls(cells),
             calls=self.calls,
             tokens=self.tokens,
-            gpu_seconds=_seconds(self.gpu_minutes),
-            seconds=_seconds(self.minutes),
+            gpu_seconds=self.gpu_minutes and 60 * self.gpu_minutes,
+            seconds=self.minutes and 60 * self.minutes,
         )
 
     def _pulls(self, cells: int) -> int | None:
@@ -575,10 +574,6 @@ class BudgetSpec(StudyModel):
             exact = Decimal(str(self.share)) * cells  # 0.29 * 100 is 28.99... in binary
             caps.append(max(1, int(exact.to_integral_value(rounding=ROUND_FLOOR))))
         return min(caps, default=None)
-
-
-def _seconds(minutes: float | None) -> float | None:
-    return None if minutes is None else minutes * _SECONDS_PER_MINUTE
 
 
 class StopSpec(StudyModel):
