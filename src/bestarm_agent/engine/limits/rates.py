@@ -163,9 +163,9 @@ _CUT = 0.1
 _RETURN_SECONDS, _RETURN_CALLS = 20.0, 100.0
 _EXIT_SECONDS = 0.5  # slow start at most doubles in a second: the rate it ends with is its newest
 _BURST_SECONDS = 0.05  # of calls may leave at once
-_CUTS_TO_FIND = 5  # refusals; more of them find small rates better, and mistake chance for one
+_CUTS_TO_FIND = 8  # fewer do not find small rates; more mistake chance for a limit
 _LEAST_KEPT = 0.15  # by one of these cuts: what a server that was full lets in says little
-_SLOWEST = 1.0  # calls per second: below it, the pauses after refusals do the work
+_SLOWEST = 0.5  # calls per second: below it, the pauses after refusals do the work
 _SHORT = 1e-3
 
 
@@ -187,7 +187,7 @@ class SearchedRate(TokenBucket):
     bucket refills; over the last K seconds once the rate has left the plateau), and over the last
     minute (what a server that counts minutes accepts again).
 
-    After the first five cuts the plateau falls by 10 % at most, and not at all by one on the way
+    After the first eight cuts the plateau falls by 10 % at most, and not at all by one on the way
     back to it: otherwise a server that refuses calls at random, whatever the rate, would soon stop
     them.
 
