@@ -336,7 +336,7 @@ def test_the_five_commands_of_the_skill_run(tmp_path: Path, capsys: Capture) -> 
         assert done.code == 0, (line, done.err)
         if words[0] in ("select", "resume"):
             result = json.loads(done.out)
-            for key in ("established", "winner", "margin", "candidates", "spent", "share"):
+            for key in ("established", "winner", "margin", "rows", "spent", "share"):
                 assert key in result
                 assert f"`{key}" in SKILL
 
