@@ -81,7 +81,7 @@ def test_dollars_are_kept_back_for_the_winner_s_price(tmp_path: Path) -> None:
     assert state is not None
     assert standing.confirmation is not None
     assert standing.confirmation.label == "c3"
-    assert standing.confirmation.is_complete  # 20 calls at $.004
+    assert standing.confirmation.n == standing.confirmation.held_back  # 20 calls at $.004
     assert 0.2 < usd(standing.spent.usd_nanos + state.spend.usd_nanos) <= 0.3
 
 
@@ -92,7 +92,7 @@ def test_a_budget_too_small_leaves_half_to_choose_by(tmp_path: Path) -> None:
     assert state is not None
     assert (standing.spent.pulls, state.spend.pulls) == (15, 15)
     assert standing.confirmation is not None
-    assert not standing.confirmation.is_complete
+    assert standing.confirmation.n < standing.confirmation.held_back
 
 
 def test_a_winner_that_is_established_is_confirmed_and_the_run_says_so(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_winner_that_is_established_is_confirmed_and_the_run_says_so(tmp_path:
     standing = run_all(confirming(tmp_path, budget={}, **until))
     assert standing.end == "separated"
     assert standing.confirmation is not None
-    assert standing.confirmation.is_complete
+    assert standing.confirmation.n == standing.confirmation.held_back
 
 
 async def until_confirmed(study: Study, told: int) -> None:
@@ -159,7 +159,7 @@ def test_a_stop_while_the_winner_is_confirmed_ends_the_command(tmp_path: Path) -
     standing = asyncio.run(scene())
     assert standing.end == "interrupted"
     assert standing.confirmation is not None
-    assert not standing.confirmation.is_complete
+    assert standing.confirmation.n < standing.confirmation.held_back
 
 
 def test_more_budget_goes_on_with_the_selection_and_keeps_what_was_confirmed(

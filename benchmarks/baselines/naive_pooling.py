@@ -13,9 +13,9 @@ import numpy as np
 
 from bestarm_agent.selectors import Problem
 from bestarm_agent.selectors.rules.pulse import Predictions
-from bestarm_agent.selectors.rules.ucb_e import UcbE, left_of_batch
-from bestarm_agent.selectors.types import Belief, State
-from bestarm_agent.stats.history import HistoryModel
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.types import Belief, State, Tell
+from bestarm_agent.stats.history import Factors, HistoryModel
 
 
 class NaivePooling(UcbE):
@@ -40,36 +40,50 @@ class NaivePooling(UcbE):
     ) -> None:
         super().__init__(problem, batch=batch)
         self._tau = tau
-        self._predictions: Predictions | None = None
-        if history is not None and history.validation.is_useful:
-            self._predictions = Predictions(history.factors, self.table)
         self._n_steps = 0
-        self._is_fitted = False
+        self._n_followed = 0  # asks that steps were counted by
+        self._n_in_a_row = 0  # latest asks of the batch under way
+        self._factors: Factors | None = None  # None: no predictions
+        if history is not None and history.validation.is_useful:
+            self._factors = history.factors.of(problem.n_examples)
+        self._predictions: list[Predictions] = []
+        self.changed()
 
-    def asked(self, seq: int) -> None:
-        """Refit as a batch begins, every ``tau`` steps."""
-        candidate = int(self.table.candidate[seq])
-        begins = left_of_batch(self.table, self.batch) == self.batch - 1
-        if not begins or self.table.n_unseen_of(candidate) + 1 == self.table.n_examples:
-            return
-        if self._predictions is not None and self._n_steps % self._tau == 0:
-            self._is_fitted = True
-            for one in range(self.table.n_candidates):
-                self._predictions.refit(one)
-        self._n_steps += 1
+    def told(self, tell: Tell) -> None:
+        """Keep a score for the next refit."""
+        self._follow()
+        if self._factors is not None and tell.state is not State.VOID:
+            candidate = int(self.table.candidate[tell.seq])
+            self._predictions[candidate].take(int(self.table.example[tell.seq]), tell.score)
 
     def changed(self) -> None:
-        """Make room for candidates and examples."""
-        if self._predictions is not None:
-            self._predictions.grow()
+        """Make room for candidates."""
+        if self._factors is not None:
+            average = self._factors.predict(np.zeros(self._factors.rank))
+            n_new = self.table.n_candidates - len(self._predictions)
+            self._predictions += [Predictions(self._factors, average) for _ in range(n_new)]
+
+    def _follow(self) -> None:
+        """Refit as a batch begins, every ``tau`` of them; the first of a candidate is warm-up."""
+        table = self.table
+        for seq in range(self._n_followed, table.n_asked):
+            goes_on = seq > 0 and table.candidate[seq - 1] == table.candidate[seq]
+            self._n_in_a_row = self._n_in_a_row % self.batch + 1 if goes_on else 1
+            if self._n_in_a_row == 1 and table.position[seq]:
+                if self._n_steps % self._tau == 0:
+                    for predictions in self._predictions:
+                        predictions.refit(self._n_steps)
+                self._n_steps += 1
+        self._n_followed = table.n_asked
 
     def belief(self) -> Belief:
         """Fill every row up with predictions."""
+        self._follow()
         seen, table = self.table.mean(), self.table
-        if self._predictions is None or not self._is_fitted:
+        if not self._predictions or not self._n_steps:
             return Belief(seen)
         scored = np.isin(table.cells, (int(State.DONE), int(State.FAILED)))
-        rows = [self._predictions.row(i) for i in range(table.n_candidates)]
+        rows = [predictions.row for predictions in self._predictions]
         predicted = np.array(
             [row[~cells].sum(dtype=float) for row, cells in zip(rows, scored, strict=True)]
         )
