@@ -72,7 +72,7 @@ def run_matrices(bench: Bench) -> dict[str, str]:
     order = {title: (place.half, -place.seeds) for title, place in MATRICES.items()}
     titles = sorted(MATRICES, key=order.__getitem__)  # confirmation and small ones first
     tasks = [(title, rule) for title in titles for rule in RULES]
-    rules = {name: (spec, {}) for name, spec in RULES.items()}
+    rules: dict[str, tuple[str, dict[str, float]]] = {n: (spec, {}) for n, spec in RULES.items()}
     found = _run(bench, "auto", tasks, rules)
     tables = {"ratios-all": _ratios(found, list(MATRICES))}
     for half in ("development", "confirmation"):
