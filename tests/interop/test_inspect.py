@@ -46,8 +46,8 @@ def leave_nothing_open() -> Iterator[None]:
 
 
 def graded_by(label: str, chance: float | None = None) -> Grade:
-    """Return a grade for each sample and epoch, 1 with the label's chance."""
-    draws = KeyedRandom(7, label).at(0).random(2 * N)
+    """Return a grade for each sample, 1 with the label's chance."""
+    draws = KeyedRandom(7, label).at(0).random(N)
     return lambda number: float(draws[number] < (chance or QUALITY[label]))
 
 
@@ -62,7 +62,7 @@ def task(
     def answer() -> Solver:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
             if runs is not None:
-                runs(int(state.sample_id) + N * (state.epoch - 1))
+                runs(int(state.sample_id))
             # not from the mock model, which counts tokens with a file from the network
             state.output = ModelOutput.from_content("mockllm", "an answer")
             return state
@@ -72,7 +72,7 @@ def task(
     @scorer(metrics=[accuracy()])  # type: ignore[misc, untyped-decorator, unused-ignore]
     def right() -> Scorer:
         async def score(state: TaskState, target: Target) -> Score:
-            return Score(value=grade(int(state.sample_id) + N * (state.epoch - 1)))
+            return Score(value=grade(int(state.sample_id)))
 
         return score
 
@@ -178,44 +178,7 @@ def test_a_plain_eval_takes_part_through_its_argument(tmp_path: Path) -> None:
         race.task("late")
 
 
-@pytest.mark.parametrize("slots", [1, None])
-def test_epochs_are_repeats_of_a_pair_whose_score_is_their_mean(
-    tmp_path: Path, slots: int | None
-) -> None:
-    race = Race(budget=90)
-    failed: set[int] = set()
-
-    def runs(number: int) -> None:
-        if number % 5 == 0 and number not in failed:
-            failed.add(number)
-            raise RuntimeError("no connection")
-
-    tasks = [task(graded_by("fair"), "fair", runs=runs), task(graded_by("fair"), "same")]
-    logs = select(race, tasks, tmp_path, epochs=2, max_samples=slots, retry_on_error=1)
-    rows = {row.candidate.label: row for row in race.standing().rows}
-
-    assert race.standing().asked == 45, "of two samples each"
-    assert failed, "a sample was tried again"
-    for log in logs:
-        order = log.eval.dataset.sample_ids[: rows[log.eval.task].n]
-        assert sorted((s.id, s.epoch) for s in log.samples) == sorted(
-            (id, epoch) for id in order for epoch in (1, 2)
-        )
-    told = race.record.state.told["score"].tolist()
-    assert set(told) == {0.0, 0.5, 1.0}
-
-
-def test_epochs_of_a_plain_eval_need_a_slot_each(tmp_path: Path) -> None:
-    race = Race()
-    tasks = [
-        task(graded_by(name), name, early_stopping=race.task(name)) for name in ("good", "bad")
-    ]
-    slots: dict[str, Any] = {"max_tasks": 2, "max_samples": 79}
-    ai.eval(tasks, epochs=2, sample_shuffle=1, log_dir=str(tmp_path), display="none", **slots)
-    assert "max_samples=80" in str(race.failure)
-
-
-def killed_race(folder: str, epochs: int) -> None:
+def killed_race(folder: str) -> None:
     """Race until the process dies, with 30 samples begun."""
     begun: set[tuple[str, int]] = set()
 
@@ -227,40 +190,27 @@ def killed_race(folder: str, epochs: int) -> None:
 
         return runs
 
-    select(Race(budget=60), close(dying), Path(folder), max_samples=2, epochs=epochs)
+    select(Race(budget=60), close(dying), Path(folder), max_samples=2)
 
 
 def close(runs: Callable[[str], Callable[[int], None]]) -> list[ai.Task]:
     return [task(graded_by(name, 0.5), name, runs=runs(name)) for name in ("heads", "tails")]
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_a_killed_race_goes_on_without_the_samples_that_were_scored(
-    tmp_path: Path, epochs: int
-) -> None:
-    code = (
-        f"from tests.interop.test_inspect import killed_race as k; k({str(tmp_path)!r}, {epochs})"
-    )
+def test_a_killed_race_goes_on_without_the_samples_that_were_scored(tmp_path: Path) -> None:
+    code = f"from tests.interop.test_inspect import killed_race as k; k({str(tmp_path)!r})"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
     logs: list[Any] = [read_eval_log(info) for info in list_eval_logs(str(tmp_path))]
     scored = {
-        (log.eval.task, sample.id + N * (sample.epoch - 1))
-        for log in logs
-        for sample in log.samples or ()
-        if sample.scores
+        (log.eval.task, sample.id) for log in logs for sample in log.samples or () if sample.scores
     }
     ran: list[tuple[str, int]] = []
 
     race = Race(budget=60, resume=str(tmp_path))
     tasks = close(lambda label: lambda number: ran.append((label, number)))
-    select(race, tasks, tmp_path, epochs=epochs, max_samples=1)
+    select(race, tasks, tmp_path, max_samples=1)
     order = logs[0].eval.dataset.sample_ids
-    asked = {
-        (row.candidate.label, id + N * epoch)
-        for row in race.standing().rows
-        for id in order[: row.n]
-        for epoch in range(epochs)
-    }
+    asked = {(row.candidate.label, id) for row in race.standing().rows for id in order[: row.n]}
 
     assert 20 < len(scored) < 30
     assert not scored & set(ran)
@@ -277,6 +227,7 @@ def test_a_killed_race_goes_on_without_the_samples_that_were_scored(
     ({"sample_shuffle": None}, "random order"),
     ({"sample_shuffle": True}, "one whole number"),
     ({"log_samples": False}, None),
+    ({"epochs": 2}, "2 epochs, .* samples of their own"),
 ])  # fmt: skip
 def test_what_cannot_be_raced_is_refused(
     tmp_path: Path, options: dict[str, Any], reason: str | None

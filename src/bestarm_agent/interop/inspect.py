@@ -2,9 +2,8 @@
 
 Inspect's protocol for early stopping cannot reorder samples: a sample that has its slot can run,
 wait or be skipped. So the order is Inspect's own, shuffled once and the same for all candidates,
-and the selection rule decides how far along it each candidate gets. Inspect begins a second epoch
-after all samples of the first; only where every sample and epoch has a slot can a pair's epochs
-run together.
+and the selection rule decides how far along it each candidate gets. A race has one epoch, since
+Inspect begins a second only after all samples of the first.
 
 A ``Race`` has a ``RacedTask`` for each candidate: the early stopping of one task with one model.
 Each of its samples, known by its place in the common order, is in one of five states::
@@ -29,15 +28,12 @@ errors and retries, which the protocol leaves out.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from itertools import product
 from operator import itemgetter
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -58,7 +54,7 @@ from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in
-from bestarm_agent.report.words import first_line, shortened
+from bestarm_agent.report.words import first_line
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem
@@ -76,7 +72,6 @@ if TYPE_CHECKING:
 TASKS_OF_RUN: dict[str, int] = {}  # number of tasks, by Inspect's id of the run
 RACED: WeakValueDictionary[str, RacedTask] = WeakValueDictionary()  # by Inspect's id of the eval
 _START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
-_SAMPLES_AT_ONCE = 10  # of a task with epochs, whose slots say nothing
 
 
 @cache
@@ -111,15 +106,6 @@ def void(message: str, spend: Spend = Spend(pulls=1)) -> Outcome:  # noqa: B008 
     return Outcome(failure=Failure(FailureKind.INTERNAL, Blame.HARNESS, message), spend=spend)
 
 
-def reduce_epochs(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcome of a pair: the mean of its epochs, or void if one of them is."""
-    spend = replace(sum((one.spend for one in outcomes), Spend()), pulls=1)
-    scores = [one.score.value for one in outcomes if one.score is not None]
-    if len(scores) < len(outcomes):
-        return replace(next(one for one in outcomes if one.score is None), spend=spend)
-    return replace(outcomes[0], score=Score(fmean(scores)), spend=spend)
-
-
 def likeness(spec: EvalSpec) -> tuple[object, ...]:
     """Return what the logs of one candidate have in common."""
     return (spec.task, spec.model, spec.task_args, spec.solver, spec.solver_args)
@@ -128,7 +114,7 @@ def likeness(spec: EvalSpec) -> tuple[object, ...]:
 async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSample]:
     """Yield the scored samples that logs of the same task and model hold, the oldest log first.
 
-    Raises ConfigError if a log has other samples, the same in another order, or no times.
+    Raises ConfigError if a log has other samples, or the same in another order.
     """
     from inspect_ai.log import list_eval_logs_async, read_eval_log_async
 
@@ -144,11 +130,6 @@ async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSamp
             )
         for sample in log.samples or ():
             if sample.error is None and sample.scores:
-                if not (sample.started_at and sample.completed_at):
-                    raise ConfigError(
-                        f"{info.name} does not say when samples began and ended; write it again "
-                        "with a current version of inspect-ai"
-                    )
                 yield sample
 
 
@@ -165,17 +146,14 @@ class RacedTask:
         self.waiting: set[int] = set()
         self.running: set[int] = set()
         self.told: set[int] = set()
-        self.is_started = False
         self.has_begun = self.is_over = False  # a sample of it has come; it will run none any more
         self.is_lost = False  # over before the race was
+        self.places: dict[str, int] = {}  # of samples, by id; once it has started
         self._race = race
         self._free_slots = 0  # given back, and not taken again yet
-        self._places: dict[str, int] = {}  # of samples, by id
         self._fails_on_error = True
-        self._epochs = 1
-        # of a place: how to let its epochs go that have a slot, and outcomes by epoch
-        self._arrived: dict[int, list[Event]] = defaultdict(list)
-        self._outcomes: dict[int, dict[int, Outcome]] = defaultdict(dict)
+        self._letting_go: dict[int, Event] = {}  # by place, of samples that wait
+        self._scored_before: set[int] = set()  # places, in earlier logs
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
         """Join the race; raises ConfigError if the task cannot be raced."""
@@ -185,8 +163,8 @@ class RacedTask:
         self._fails_on_error = config.fail_on_error is not False and not (
             config.continue_on_fail or config.score_on_error
         )
-        self._places = {name: place for place, name in enumerate(ids)}
-        self.outside, self._epochs, self.is_started = set(range(len(ids))), epochs, True
+        self.places = {name: place for place, name in enumerate(ids)}
+        self.outside = set(range(len(ids)))
         RACED[task.eval_id] = self
         if self._race.resume is not None:
             await self._remember(self._race.resume, task)
@@ -197,8 +175,8 @@ class RacedTask:
         from anyio import Event, get_cancelled_exc_class, move_on_after
         from inspect_ai.util import EarlyStop
 
-        place, go = self._places[str(id)], Event()
-        if epoch in self._outcomes[place]:
+        place, go = self.places[str(id)], Event()
+        if place in self._scored_before:
             return EarlyStop(id=id, epoch=epoch, reason="an earlier log has its score")
         self._arrive(place, go)
         try:
@@ -218,8 +196,8 @@ class RacedTask:
     ) -> None:
         """Note the score of a sample that did not run, since Inspect reused that of an old log."""
         values = scores_in({name: {"value": found.score.value} for name, found in scores.items()})
-        if scores and epoch not in self._outcomes[self._places[str(id)]]:
-            self._note(str(id), epoch, self._outcome(values, Spend(pulls=1)))
+        if scores and self.places[str(id)] not in self.told:
+            self._tell(id, self._outcome(values, Spend(pulls=1)))
 
     async def complete_task(self) -> dict[str, Any]:
         """Leave the race; return what Inspect's log says of it; raises ConfigError if it failed."""
@@ -230,16 +208,15 @@ class RacedTask:
 
     def sample_ended(self, sample: EvalSample) -> None:
         """Note the score of a sample; one with an error is void."""
-        self._note(str(sample.id), sample.epoch, self._outcome_of(sample))
+        self._tell(sample.id, self._outcome_of(sample))
         if sample.error is not None and self._fails_on_error:
             self.leave("its task failed")
 
     def sample_put_back(self, id: str | int) -> None:
         """Note that Inspect tries a sample again, behind those that wait."""
-        if self._epochs == 1:  # else its slot is not needed by others
-            self.move(self._places[str(id)], self.asked)
-            self._free_slots += 1
-            self._race.go_on()
+        self.move(self.places[str(id)], self.asked)
+        self._free_slots += 1
+        self._race.go_on()
 
     def leave(self, why: str) -> None:
         """Note that the task is over; what it was asked and never ran becomes void."""
@@ -256,7 +233,7 @@ class RacedTask:
         for places in (self.outside, self.asked, self.waiting, self.running, self.told):
             places.discard(place)
         to.add(place)
-        for go in self._arrived.pop(place, ()):
+        if (go := self._letting_go.pop(place, None)) is not None:
             go.set()
 
     def ask(self, place: int) -> None:
@@ -276,18 +253,11 @@ class RacedTask:
     @property
     def can_run(self) -> bool:
         """Return whether a sample that is asked for now would run soon."""
-        if self.is_over or len(self.running) >= self._race.at_once:
-            return False
-        return bool(self.waiting) or self.coming > len(self.asked)
+        return not self.is_over and (bool(self.waiting) or self.coming > len(self.asked))
 
     def _arrive(self, place: int, go: Event) -> None:
-        """Note that one of a pair's epochs has a slot; the pair has, once all of them do."""
-        if place in self.running:  # an epoch that is tried again
-            go.set()
-            return
-        self._arrived[place].append(go)
-        if len(self._arrived[place]) < self._epochs - len(self._outcomes[place]):
-            return
+        """Note that a sample has a slot."""
+        self._letting_go[place] = go
         self.has_begun, self._free_slots = True, max(0, self._free_slots - 1)
         if place in self.asked:
             self.move(place, self.running)
@@ -296,34 +266,21 @@ class RacedTask:
             self.waiting.add(place)
         self._race.go_on()
 
-    def _note(self, id: str, epoch: int, outcome: Outcome) -> None:
-        """Tell a pair's outcome once all its epochs have theirs; only the first counts."""
-        place = self._places[id]
-        known = self._outcomes[place]
-        known.setdefault(epoch, outcome)
-        if len(known) == self._epochs:
-            self._race.record_outcome(self, place, reduce_epochs([*known.values()]))
-            self._race.go_on()
+    def _tell(self, id: str | int, outcome: Outcome) -> None:
+        """Tell a sample's outcome."""
+        self._race.record_outcome(self, self.places[str(id)], outcome)
+        self._race.go_on()
 
     async def _remember(self, folder: str, spec: EvalSpec) -> None:
-        """Hand over what earlier logs hold; epochs that they lack run."""
-        times: dict[int, list[datetime]] = defaultdict(list)
+        """Hand over what earlier logs hold, with the times of ask and outcome."""
         try:
             async for sample in earlier_samples(folder, spec):
-                if sample.epoch <= self._epochs:
-                    place = self._places[str(sample.id)]
-                    self._outcomes[place][sample.epoch] = self._outcome_of(sample)
-                    ends = sample.started_at, sample.completed_at
-                    times[place] += map(datetime.fromisoformat, ends)
+                place, outcome = self.places[str(sample.id)], self._outcome_of(sample)
+                self._scored_before.add(place)
+                for when, told in ((sample.started_at, None), (sample.completed_at, outcome)):
+                    self._race.earlier.append((datetime.fromisoformat(when), self, place, told))
         except ConfigError as error:
             raise self._race.fail(f"{self.label!r} cannot go on: {error}") from None
-        for place, known in self._outcomes.items():
-            if len(known) == self._epochs:
-                outcome, when = reduce_epochs([*known.values()]), times[place]
-                self._race.earlier += [
-                    (min(when), self, place, None),
-                    (max(when), self, place, outcome),
-                ]
 
     def _outcome_of(self, sample: EvalSample) -> Outcome:
         """Return an outcome with its tokens, and dollars where all prices are known to Inspect."""
@@ -354,7 +311,7 @@ class Race:
 
     Args:
         selector: a rule that draws common examples, such as ``auto`` or ``sysrs``.
-        budget: samples to run in all, each epoch one; None: until the best is established.
+        budget: samples to run in all; None: until the best is established.
         metric: the scorer to go by, needed where a task has several; ``scorer/key`` for one value
             of a scorer that returns several.
         confidence: of the verdict, in (0, 1).
@@ -389,7 +346,6 @@ class Race:
         self._selector, self._budget, self._params = selector, budget, params
         self.metric, self.resume = metric, resume
         self._confidence, self._seed = confidence, seed
-        self.at_once = _SAMPLES_AT_ONCE  # the most samples of a task that run
         self._tasks: list[RacedTask] = []
         self._ids: list[str] = []  # of the samples, in their order, once the race has begun
         self._raced: list[tuple[object, ...]] = []  # what is known of the tasks in their logs
@@ -441,11 +397,6 @@ class Race:
             racing.append(task_with(copy(task), early_stopping=stopping, **chosen))
         usual = {"sample_shuffle": self._seed + 1, "fail_on_error": False, "log_buffer": 1}
         usual["max_tasks"] = len(self._tasks)
-        given = options.get("epochs") or 0
-        epochs = max(getattr(given, "epochs", given) or task.epochs or 1 for task in racing)
-        if epochs > 1:  # a slot for each sample and epoch
-            self.at_once = options.pop("max_samples", None) or _SAMPLES_AT_ONCE
-            usual["max_samples"] = epochs * max(len(task.dataset) for task in racing)
         logs = inspect_eval(racing, **{**usual, **options})
         if self.failure is not None:
             raise self.failure
@@ -468,28 +419,17 @@ class Race:
         )
 
     def verdict(self) -> str:
-        """Say in words who leads and how sure that is, or why no sample has a score.
-
-        Raises ConfigError as ``standing`` does.
-        """
-        standing, state = self.standing(), self.record.state
-        if standing.winner is not None:
-            return first_line(standing)
-        numbers = state.told["failure"][state.failed()].tolist()
-        messages = Counter(state.failures[number].message for number in numbers)
-        void = [f"{count} void: {shortened(said, 200)}" for said, count in messages.most_common(1)]
-        return "; ".join([first_line(standing), *void])
+        """Say in words who leads and how sure that is; raises ConfigError as ``standing`` does."""
+        return first_line(self.standing())
 
     def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
         """Check a task that starts, and begin with the first; raises ConfigError."""
         config, count = spec.config, len(self._tasks)
         together = min(config.max_tasks or 1, TASKS_OF_RUN.get(spec.run_id, count))
         problems = {
-            "a candidate is one task with one model, and a race is run once": task.is_started,
-            "Inspect begins a second epoch after the first of all samples; give eval a slot for "
-            f"each sample and epoch: max_samples={len(ids) * epochs}": (
-                epochs > 1 and (config.max_samples or 0) < len(ids) * epochs
-            ),
+            "a candidate is one task with one model, and a race is run once": bool(task.places),
+            f"it has {epochs} epochs, and an eval with one is raced; draws of an example are "
+            "samples of their own": epochs > 1,
             "with resume, its logs are known by task, model and solver, and those of another "
             "candidate are the same": (self.resume is not None and likeness(spec) in self._raced),
             "without logged samples Inspect stops none early; drop log_samples": (
@@ -512,18 +452,16 @@ class Race:
                 raise self.fail(f"{task.label!r} cannot be raced: {problem}")
         self._raced.append(likeness(spec))
         if not self._ids:
-            self._begin(spec, ids, epochs)
+            self._begin(spec, ids)
 
-    def _begin(self, spec: EvalSpec, ids: list[str], epochs: int) -> None:
+    def _begin(self, spec: EvalSpec, ids: list[str]) -> None:
         """Make the rule, and write what a run's log begins with."""
-        budget = None if self._budget is None else self._budget // epochs
-        self.at_once = len(ids) if epochs == 1 else max(1, self.at_once // epochs)
         problem = Problem(
             n_candidates=len(self._tasks),
             n_examples=len(ids),
             seed=self._seed,
             confidence=self._confidence,
-            budget=budget,
+            budget=self._budget,
         )
         try:
             rule = make_selector(self._selector, problem, **self._params)
@@ -545,7 +483,7 @@ class Race:
             Started(spec.task, spec.created, __version__, {}, "."),
             CandidatesAdded(tuple(candidates)),
             ExamplesAdded(by_example, by_example),
-            BudgetSet(Budget(pulls=budget)),
+            BudgetSet(Budget(pulls=self._budget)),
         ):
             self.record.record(event)
 
@@ -600,7 +538,7 @@ class Race:
 
     def _ask_rule(self) -> bool:
         """Ask for one more pair; return False if there is none now, or never again."""
-        stop, budget = self._rule.stopped(), self._rule.problem.budget
+        stop, budget = self._rule.stopped(), self._budget
         if stop is not None or (budget is not None and self._rule.table.n_asked >= budget):
             self.end = "budget" if stop is None else stop.value
             return False
