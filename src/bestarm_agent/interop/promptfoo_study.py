@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -33,11 +33,7 @@ _DATA = (".json", ".yaml", ".yml")
 _SAME = """anthropic azure bedrock cerebras cohere databricks deepinfra deepseek fireworks google
 groq litellm mistral moonshot nvidia ollama openai openrouter sambanova vertex xai"""
 # promptfoo's names, and the catalogue's
-_PROVIDERS = {name: name for name in _SAME.split()} | {
-    "azureopenai": "azure",
-    "cloudflare-ai": "cloudflare",
-    "togetherai": "together",
-}
+_PROVIDERS = {name: name for name in _SAME.split()} | {"togetherai": "together"}
 _KINDS: Mapping[str, dict[str, str]] = {
     "chat": {},
     "messages": {},
@@ -49,11 +45,9 @@ stop temperature top_k top_p verbosity"""
 _PARAMS = {name: name for name in _SAMPLING.split()} | {
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
-    "max_new_tokens": "max_tokens",
-    "num_predict": "max_tokens",
-    "stop_sequences": "stop",
+    "maxOutputTokens": "max_tokens",  # Google's
+    "topP": "top_p",
 }
-_OPTIONS = {"apiBaseUrl": "base_url", "headers": "headers", "passthrough": "extra_body"}
 # the scorer for a kind of assertion
 _SCORERS: Mapping[str, dict[str, Any]] = {
     "equals": {"name": "exact", "normalise": ["strip"]},
@@ -74,13 +68,13 @@ _SCORERS: Mapping[str, dict[str, Any]] = {
 }
 _GRADER = "openai/gpt-5.6-sol"  # promptfoo's default model
 _KNOWN = ("prompts", "providers", "targets", "tests", "defaultTest", "evaluateOptions")
+_TEST = ("vars", "assert", "options")
 # keys that change nothing about which candidate is best
 _HARMLESS = """$schema assertionTemplates cache cache_control description metadata outputPath
 outputs sharing tags writeLatestResults commandLineOptions maxConcurrency showProgressBar
-generateSuggestions label"""
+generateSuggestions label apiKey"""
 _CELLS = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 _DELIMITER = re.compile(r"^[ \t]*---[ \t]*$", re.MULTILINE)  # between the prompts of a .txt
-_ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
 _ODD = re.compile(r"[^\w .:@+()-]+")
 
 
@@ -118,8 +112,7 @@ class _Translation:
         """Return the study as YAML, and the rows of its dataset."""
         data = self.data
         self._drop(data, _KNOWN, "")
-        settings = data.get("evaluateOptions") or {}
-        self._drop(settings, ("repeat",), "evaluateOptions.")
+        self._drop(data.get("evaluateOptions") or {}, (), "evaluateOptions.")
         tests = [*self._tests()]
         if not tests:
             raise ConfigError("the promptfoo config has no test; a study needs examples")
@@ -132,10 +125,8 @@ class _Translation:
             "models": models or [{"model": "openai/NAME-A-MODEL"}],
             "prompts": prompts or [{"name": "stand-in", "text": stand_in}],
             "dataset": {"path": dataset, **({"target": TARGET} if kind else {})},
-            "scorer": self._scorer(kind, tests),
+            "scorer": self._scorer(kind),
         }
-        if "repeat" in settings:
-            study["repeats"] = settings["repeat"]
         head = ["# Written from a promptfoo config; check it with `bestarm-agent plan`."]
         if self.notes:
             head += ["# Not taken over, since it has no counterpart here:"]
@@ -143,7 +134,7 @@ class _Translation:
         body = yaml.safe_dump(study, sort_keys=False, allow_unicode=True, width=100)
         return "\n".join(head) + "\n\n" + body, rows
 
-    def _drop(self, found: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    def _drop(self, found: Iterable[str], known: tuple[str, ...], where: str) -> None:
         """Note the keys that nothing is made of."""
         for key in found:
             if key not in known and key not in _HARMLESS.split():
@@ -164,27 +155,17 @@ class _Translation:
         return prompt_files(name, self.folder) if set(name) & set("*?[") else [self.folder / name]
 
     def _models(self, found: Found) -> Iterator[dict[str, Any]]:
-        seen: Counter[str] = Counter()
         for each in _each(found):
-            one = {"id": each} if isinstance(each, str) else each
-            if isinstance(one, dict) and len(one) == 1 and "id" not in one:
-                ((name, rest),) = one.items()
-                one = {"id": name, **(rest or {})}
-            if not isinstance(one, dict):
-                self.notes.append(f"the provider {one!r}")
-                continue
-            if (model := self._model(str(one.get("id")), one.get("config") or {})) is None:
+            one = each if isinstance(each, dict) else {"id": each}
+            name = str(one.get("id", one))
+            if (model := self._model(name, one.get("config") or {})) is None:
                 self.notes.append(
-                    f"the provider {one.get('id')}: write it as `python/module:function` or "
+                    f"the provider {name}: write it as `python/module:function` or "
                     "`command/...`, or with `base_url` (docs/providers.md)"
                 )
                 continue
-            self._drop(one, ("id", "config"), f"{one['id']}: ")
-            label = _name(one.get("label") or model["model"].partition("/")[2])
-            seen[label] += 1
-            if seen[label] > 1:
-                label = f"{label} {seen[label]}"
-            yield {**model, **({"label": label} if one.get("label") or seen[label] != 1 else {})}
+            self._drop(one, ("id", "config"), f"{name}: ")
+            yield {**model, **({"label": _name(one["label"])} if one.get("label") else {})}
 
     def _model(self, name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
         provider, _, model = name.partition(":")
@@ -195,16 +176,15 @@ class _Translation:
         if provider not in _PROVIDERS or not model:
             return None
         params = {}
-        for key, value in {**config, **config.get("generationConfig", {})}.items():
-            # Google's names are written like maxOutputTokens
-            if param := _PARAMS.get(re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", key)):
-                params[param] = [value] if isinstance(value, list) else value
-            elif key in _OPTIONS:
-                options[_OPTIONS[key]] = _with_variables(value)
+        for key, value in config.items():
+            if key in _PARAMS:
+                params[_PARAMS[key]] = [value] if isinstance(value, list) else value
+            elif key == "apiBaseUrl":
+                options["base_url"] = value
             elif key == "apiKeyEnvar":
                 options["api_key"] = f"${{{value}}}"
-            elif key not in ("apiKey", "generationConfig", *_HARMLESS.split()):
-                self.notes.append(f"{name}: `config.{key}`")
+            else:
+                self._drop([key], (), f"{name}: config.")
         entry = {"model": f"{_PROVIDERS[provider]}/{model}"}
         return entry | {k: v for k, v in (("params", params), ("options", options)) if v}
 
@@ -221,13 +201,10 @@ class _Translation:
 
     def _bodies(self, given: Mapping[str, Found]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield name and content of each prompt of a file, or the text itself without a name."""
-        if "messages" in given:
-            contents = [
-                {**one, "content": self._content(one["content"])} for one in given["messages"]
-            ]
-            yield "", _body(json.dumps([one for one in contents if one["content"] is not None]))
+        text = given.get("raw", given.get("id"))
+        if not isinstance(text, str):
+            self.notes.append(f"the prompt {given}: write its messages to a .json file")
             return
-        text = str(given.get("raw", given.get("id")))
         name = text.removeprefix(_FILE)
         if name == text and ("\n" in text or "{{" in text or not re.search(r"\.\w{2,4}$", text)):
             yield "", _body(text)
@@ -243,34 +220,25 @@ class _Translation:
 
     def _tests(self) -> Iterator[dict[str, Any]]:
         """Yield the tests with the variables and assertions that the default test adds."""
-        default = self._content(self.data.get("defaultTest")) or {}
+        default = self.data.get("defaultTest") or {}
+        if not isinstance(default, dict):
+            raise ConfigError(f"write the promptfoo config's defaultTest into it, got {default!r}")
+        self._drop(default, _TEST, "defaultTest.")
+        self._drop(default.get("options") or {}, ("provider",), "defaultTest.options.")
         for each in _each(self.data.get("tests") or []):
             for test in self._from_files(each) if isinstance(each, str) else [each]:
                 if not isinstance(test, dict):
                     raise ConfigError(f"a test of a promptfoo config is a mapping, got {test!r}")
-                for one in (default, test):
-                    self._drop(one, ("vars", "assert", "options"), "tests: ")
-                options = {**(default.get("options") or {}), **(test.get("options") or {})}
-                self._drop(options, ("provider",), "tests: options.")
+                self._drop(test, _TEST, "tests: ")
+                self._drop(test.get("options") or {}, (), "tests: options.")
                 asserted = [*_each(default.get("assert")), *_each(test.get("assert"))]
                 yield {
                     "vars": {**self._vars(default), **self._vars(test)},
-                    "assert": [self._assertion(one) for one in asserted if isinstance(one, dict)],
-                    "provider": options.get("provider"),
+                    "assert": [{"type": "$ref", **a} for a in asserted if isinstance(a, dict)],
                 }
 
     def _vars(self, test: Mapping[str, Any]) -> dict[str, Any]:
-        found = self._content(test.get("vars")) or {}
-        return {key: self._content(value) for key, value in found.items()}
-
-    def _assertion(self, found: Mapping[str, Found]) -> Mapping[str, Found]:
-        """Return an assertion, or the one that a ``$ref`` within the config names."""
-        named: Found = found
-        if "$ref" in found:
-            named = self.data
-            for key in str(found["$ref"]).removeprefix("#/").split("/"):
-                named = named.get(key) if isinstance(named, dict) else None
-        return named if isinstance(named, dict) else {"type": found.get("$ref")}
+        return {key: self._content(value) for key, value in (test.get("vars") or {}).items()}
 
     def _from_files(self, name: str) -> Iterator[Found]:
         for path in self._files(name.removeprefix(_FILE)):
@@ -296,26 +264,22 @@ class _Translation:
 
     def _commonest(self, tests: list[dict[str, Any]]) -> str:
         """Return the kind of assertion that most tests have among those with a scorer, or ""."""
-        kinds = Counter(k for test in tests for k in {str(a.get("type")) for a in test["assert"]})
-        usable = Counter(
-            str(one.get("type"))
+        kinds = Counter(k for test in tests for k in {str(a["type"]) for a in test["assert"]})
+        usable = dict.fromkeys(
+            one["type"]
             for test in tests
             for one in test["assert"]
-            if one.get("type") in _SCORERS and one.get("value") is not None
+            if one["type"] in _SCORERS and one.get("value") is not None
         )
         chosen = max(usable, key=lambda kind: kinds[kind], default="")
         for kind, count in kinds.items():
-            if kind in ("latency", "cost"):
-                self.notes.append(
-                    f"`{kind}` as an assertion: limit its mean with `objective` instead"
-                )
-            elif kind != chosen:
+            if kind != chosen:
                 self.notes.append(f"assertions of type `{kind}` (in {count} of {len(tests)} tests)")
         return chosen
 
     def _rows(self, test: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
         """Yield a row for each combination of the test's variables that are lists of texts."""
-        values = [self._content(a.get("value")) for a in test["assert"] if a.get("type") == kind]
+        values = [self._content(a.get("value")) for a in test["assert"] if a["type"] == kind]
         if kind and not values:
             self.notes.append(f"tests without an assertion of type `{kind}`")
             return
@@ -326,7 +290,7 @@ class _Translation:
             target = {TARGET: targets[0] if len(targets) == 1 else targets}
             yield {**inputs, **(target if kind else {})}
 
-    def _scorer(self, kind: str, tests: list[dict[str, Any]]) -> dict[str, Any]:
+    def _scorer(self, kind: str) -> dict[str, Any]:
         scorer = _SCORERS.get(kind, {"name": "rubric"})
         if not kind:
             self.notes.append(
@@ -334,16 +298,11 @@ class _Translation:
             )
         if scorer["name"] in ("exact", "contains"):
             return scorer
-        named = (
-            one.get("provider", test["provider"])
-            for test in tests
-            for one in test["assert"] or [{}]
-            if not kind or one.get("type") == kind
-        )
-        grader = next((found for found in named if found is not None), None)
-        while isinstance(grader, dict):
-            grader = grader.get("text", grader.get("id"))
+        default = self.data.get("defaultTest") or {}
+        grader = (default.get("options") or {}).get("provider")
         model = self._model(str(grader), {})
+        if grader and not model:
+            self.notes.append(f"the grader {grader}")
         return {**scorer, "model": model["model"] if model else _GRADER}
 
 
@@ -387,13 +346,6 @@ def _jinja(text: str) -> str:
 
 def _name(found: Found) -> str:
     return _ODD.sub("_", str(found)).strip("_. ")[:60] or "unnamed"
-
-
-def _with_variables(value: Found) -> Found:
-    """Return a setting with ``${NAME}`` for promptfoo's ``{{env.NAME}}``."""
-    if isinstance(value, dict):
-        return {key: _with_variables(item) for key, item in value.items()}
-    return _ENVIRONMENT.sub(r"${\1}", value) if isinstance(value, str) else value
 
 
 def _filled(value: Found, inputs: Mapping[str, Any]) -> Found:
