@@ -52,7 +52,7 @@ def test_the_same_log_twice_counts_once() -> None:
 
 
 def test_inspect_has_answers_tokens_and_errors_for_a_recording() -> None:
-    rows = list(read_logs(INSPECT[:1], metric="match", texts=True).records())
+    rows = list(read_logs(INSPECT[:1], metric="match").records())
 
     assert rows[0]["text"] == "The answer is 2"
     assert (rows[0]["input_tokens"], rows[0]["output_tokens"]) == (7, 4)
@@ -78,7 +78,7 @@ def test_several_scores_need_a_choice() -> None:
 
 
 def test_lm_eval_joins_documents_and_names_metric_and_filter() -> None:
-    strict = read_logs(LM_EVAL, metric="exact_match,strict-match", texts=True)
+    strict = read_logs(LM_EVAL, metric="exact_match,strict-match")
     found = read_logs(LM_EVAL, metric="exact_match,first-number")
 
     assert scores(strict) == {"mock/good": [1, 1, 1, 0], "mock/weak": [1, 0, 1, 0]}

@@ -35,7 +35,7 @@ def test_labels_hold_only_what_differs_in_a_task() -> None:
 
 def test_a_recording_says_what_its_log_said(tmp_path: Path) -> None:
     for number, paths in enumerate((INSPECT, PROMPTFOO)):
-        logs = read_logs(paths, metric="match" if paths is INSPECT else None, texts=True)
+        logs = read_logs(paths, metric="match" if paths is INSPECT else None)
         copy = tmp_path / f"{number}.jsonl"
         copy.write_text("".join(json.dumps(row) + "\n" for row in logs.records()))
         again = read_logs([str(copy)]).matrix()

@@ -47,7 +47,7 @@ def import_(
             raise ConfigError(
                 f"{study_folder / name} exists already and is not overwritten; name another folder"
             )
-    logs = read_logs(paths, metric=metric, texts=bool(out or study_folder))
+    logs = read_logs(paths, metric=metric)
     _show_logs(logs)
     if out is not None:
         write_answers(logs, out)

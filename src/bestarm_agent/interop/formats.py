@@ -64,15 +64,15 @@ def is_log_file(location: str) -> bool:
     return location.endswith(_SUFFIXES)
 
 
-def read_results(path: Path, *, texts: bool = False) -> Iterator[Result]:
-    """Yield the results in a file of any known format; answers' texts where asked for.
+def read_results(path: Path) -> Iterator[Result]:
+    """Yield the results in a file of any known format.
 
     Raises ConfigError if the file is missing or damaged, or its format or version unknown.
     """
     if not path.is_file():
         raise ConfigError(f"there is no file {str(path)!r}; check the name")
     try:
-        yield from _read(path, texts)
+        yield from _read(path)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: not JSON: {error}") from error
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -83,31 +83,31 @@ def read_results(path: Path, *, texts: bool = False) -> Iterator[Result]:
         ) from error
 
 
-def _read(path: Path, texts: bool) -> Iterator[Result]:
+def _read(path: Path) -> Iterator[Result]:
     if path.suffix == ".eval":
-        return _inspect_archive(path, texts)
+        return _inspect_archive(path)
     if path.suffix == ".csv":
         return _table(path)
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         return _rows((row.values for row in read_jsonl(path)), path)
     if path.suffix != ".json":
         raise ConfigError(f"{path}: not a log of a known format; these can be read: {_READ}")
-    document = json.loads(path.read_text(encoding="utf-8-sig"))
-    return _rows(document, path) if isinstance(document, list) else _document(document, path)
+    return _document(json.loads(path.read_text(encoding="utf-8-sig")), path)
 
 
-def _rows(rows: Iterable[Any], path: Path) -> Iterator[Result]:
+def _rows(rows: Iterable[Object], path: Path) -> Iterator[Result]:
     found = iter(rows)
-    first: Any = next(found, None)
-    keys = first.keys() if isinstance(first, Mapping) else set()
-    if keys >= {"doc_hash", "filtered_resps"}:
+    first = next(found, {})
+    if first.keys() >= {"doc_hash", "filtered_resps"}:
         return _lm_eval(chain((first,), found), path)
-    if keys >= {"candidate", "example"}:
+    if first.keys() >= {"candidate", "example"}:
         return _recorded(chain((first,), found), str(path))
     raise _unknown(path, first)
 
 
 def _document(document: Object, path: Path) -> Iterator[Result]:
+    if not isinstance(document, Mapping):
+        raise _unknown(path, document)
     spec, results = document.get("eval"), document.get("results")
     if isinstance(spec, Mapping) and spec.keys() >= {"task", "model"}:
         return _inspect(document, document.get("samples") or (), str(path))
@@ -122,7 +122,7 @@ def _document(document: Object, path: Path) -> Iterator[Result]:
 
 
 def _unknown(path: Path, found: object) -> ConfigError:
-    shown = "nothing" if found is None else f"a value {str(found)[:40]!r}"
+    shown = f"a value {str(found)[:40]!r}"
     if isinstance(found, Mapping):
         shown = f"an object with the keys {', '.join(list(map(str, found))[:6]) or '(none)'}"
     return ConfigError(
@@ -172,14 +172,13 @@ def _plain(value: object) -> str:
 
 # Inspect
 
-_VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-_DECIMAL = re.compile(r"[+-]?\d+(\.\d+)?")
+_LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 # settings of sending calls, which leave the answers as they are
 _SENDING = """adaptive_connections attempt_timeout batch cache max_connections max_retries
 timeout"""
 
 
-def _inspect_archive(path: Path, texts: bool) -> Iterator[Result]:
+def _inspect_archive(path: Path) -> Iterator[Result]:
     """Yield the results of an `.eval` log; of a run that was cut off, the finished samples."""
     module: ModuleType = zipfile  # knows zstd from Python 3.14 on
     with suppress(ImportError):
@@ -188,24 +187,14 @@ def _inspect_archive(path: Path, texts: bool) -> Iterator[Result]:
         with module.ZipFile(path) as archive:
             names = archive.namelist()
             header = "header.json" if "header.json" in names else "_journal/start.json"
-            if header not in names:
-                raise ConfigError(f"{path}: no Inspect log: the archive has no header.json")
-            members = [name for name in names if name == "summaries.json"] or [
-                name for name in names if name.startswith("_journal/summaries/")
-            ]
-            if texts:
-                members = [name for name in names if re.fullmatch(r"samples/.*\.json", name)]
-            parts = [json.loads(archive.read(name)) for name in members]
-            samples = [
-                one for part in parts for one in (part if isinstance(part, list) else [part])
-            ]
+            samples = (json.loads(archive.read(n)) for n in names if n.startswith("samples/"))
             yield from _inspect(json.loads(archive.read(header)), samples, str(path))
     except NotImplementedError:
         raise ConfigError(
             f"{path}: its members are compressed with zstd, which this Python cannot read; "
             "pip install 'bestarm-agent[interop]'"
         ) from None
-    except (module.BadZipFile, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except module.BadZipFile as error:
         raise ConfigError(f"{path}: a damaged Inspect log: {error}") from error
 
 
@@ -224,9 +213,9 @@ def _inspect(log: Object, samples: Iterable[Object], where: str) -> Iterator[Res
             task=str(spec["task"]),
             scores={} if error else scores_in(sample.get("scores") or {}),
             repeat=f"{spec.get('task_id')} {sample.get('epoch', 1)}",
-            question=_plain(sample["input"]) if "input" in sample else None,
+            question=_plain(sample.get("input", sample["id"])),
             text=(sample.get("output") or {}).get("completion"),
-            error=str(error["message"] if isinstance(error, Mapping) else error) if error else None,
+            error=str(error["message"]) if error else None,
             seconds=float(sample.get("working_time") or sample.get("total_time") or 0.0),
             **usage_in((sample.get("model_usage") or {}).values()),
         )
@@ -256,9 +245,8 @@ def scores_in(scores: Object) -> dict[str, float]:
     found: dict[str, object] = {}
     for name, score in scores.items():
         value = score["value"]
-        if isinstance(value, Mapping | list):
-            parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-            found |= {f"{name}/{key}": part for key, part in parts}
+        if isinstance(value, Mapping):
+            found |= {f"{name}/{key}": part for key, part in value.items()}
         else:
             found[name] = value
     numbers = {name: _number(value) for name, value in found.items()}
@@ -267,13 +255,8 @@ def scores_in(scores: Object) -> dict[str, float]:
 
 def _number(value: object) -> float:
     """Return a score as a number; NaN if it is none, such as a text: no verdict."""
-    if isinstance(value, bool | int | float):
-        return float(value)
-    if isinstance(value, str):
-        if _DECIMAL.fullmatch(value):
-            return float(value)
-        return _VALUES.get(value, _VALUES.get(value.lower(), nan))
-    return nan
+    number = _LETTERS.get(value) if isinstance(value, str) else value
+    return float(number) if isinstance(number, bool | int | float) else nan
 
 
 def usage_in(usages: Iterable[Object]) -> dict[str, Any]:
@@ -325,21 +308,15 @@ _SETTINGS = ("system_instruction", "chat_template", "fewshot_as_multiturn")
 def _lm_eval(rows: Iterable[Object], path: Path) -> Iterator[Result]:
     """Yield the results of a `samples_TASK_DATE.jsonl`."""
     task, _, date = path.stem.removeprefix("samples_").rpartition("_")
-    if not task:
-        task, date = path.stem, ""
     candidate = _lm_eval_candidate(path, task, date)
-    seen: Counter[tuple[str, str]] = Counter()
     for row in rows:
-        filtered, key = str(row["filter"]), str(row["doc_hash"])[:16]
-        seen[filtered, key] += 1
-        number = seen[filtered, key]  # a data set may hold a document twice
         values = {name: row.get(name) for name in row["metrics"]}
         yield Result(
             candidate=candidate,
-            example=key if number == 1 else f"{key} #{number}",
+            example=str(row["doc_hash"])[:16],  # a document that comes twice is one example
             task=task,
             scores={  # metrics that are one number per document; others are made of several
-                f"{name},{filtered}": float(value)
+                f"{name},{row['filter']}": float(value)
                 for name, value in values.items()
                 if isinstance(value, bool | int | float)
             },
@@ -390,11 +367,11 @@ def _promptfoo(document: Object, where: str) -> Iterator[Result]:
         start = " ".join(variables.split())[:_LONGEST]
         column, example = row["promptIdx"], f"{start} {digest([variables, asserted], length=8)}"
         seen[column, example] += 1
-        failed = _provider_failed(row)
+        failed = row.get("failureReason") == 2  # 1 is a failed assertion
         named = {name: float(value) for name, value in (row.get("namedScores") or {}).items()}
         scores = {**named, "score": float(row["score"]), "success": float(bool(row["success"]))}
         response = row.get("response") or {}
-        tokens = response.get("tokenUsage") or row.get("tokenUsage") or {}
+        tokens = response.get("tokenUsage") or {}
         yield Result(
             candidate=names[column],
             example=example,
@@ -414,18 +391,14 @@ def _promptfoo_candidates(rows: Iterable[Object]) -> dict[int, dict[str, str]]:
     """Return the traits of each column; two columns alike are told apart by their number."""
     traits = {}
     for row in rows:
-        provider, prompt = row.get("provider") or {}, row.get("prompt") or {}
-        one = provider if isinstance(provider, str) else provider.get("label") or provider.get("id")
-        shown = prompt.get("label") or prompt.get("display") or prompt.get("raw") or ""
-        traits[row["promptIdx"]] = {"model": str(one), "prompt": str(shown).strip()}
+        provider, prompt = row["provider"], row["prompt"]
+        model = provider.get("label") or provider["id"]
+        traits[row["promptIdx"]] = {
+            "model": str(model),
+            "prompt": str(prompt.get("label") or prompt["raw"]).strip(),
+        }
     alike = Counter(tuple(found.values()) for found in traits.values())
     return {
         column: found if alike[tuple(found.values())] == 1 else {**found, "column": str(column)}
         for column, found in traits.items()
     }
-
-
-def _provider_failed(row: Object) -> bool:
-    if (reason := row.get("failureReason")) is not None:
-        return bool(reason == 2)  # 1 is a failed assertion
-    return bool(row.get("error")) and row.get("gradingResult") is None

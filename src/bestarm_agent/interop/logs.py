@@ -88,19 +88,18 @@ class Logs:
         return lines
 
 
-def read_logs(paths: Sequence[str], *, metric: str | None = None, texts: bool = False) -> Logs:
+def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
     """Read logs of any known format, joined by task and example.
 
     Args:
         paths: files.
         metric: the score to take; None takes the only one of a task, or `score`.
-        texts: read the answers too, for `records`.
 
     Raises:
         ConfigError: a file is missing, damaged, or of an unknown format or version; there are
             several metrics to choose from, or none of that name; a score is outside [0, 1].
     """
-    results = [result for path in paths for result in read_results(Path(path), texts=texts)]
+    results = [result for path in paths for result in read_results(Path(path))]
     shown = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     wanted = _metrics(results, metric, shown)
     several = len({result.task for result in results}) > 1
