@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors import BoolArray, Choice, Pair, Problem, Rule, State
+from bestarm_agent.selectors import BoolArray, Choice, Pair, Problem, Rule, State, Tell
 from bestarm_agent.selectors.types import FloatArray, IntArray
 
 _K1 = 1.25  # the paper's k_1 = 5/4
@@ -44,9 +44,12 @@ class Lucb(Rule):
         self.delta = 1 - problem.confidence if delta is None else delta
         self._n_rounds = 0
         self._partner: int | None = None  # the other one of the round
+        self._n_followed = 0  # asks that rounds were counted by
+        self._note()
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick h*, then l*."""
+        self._follow()
         fresh = np.flatnonzero(allowed & (self.table.n_trials == 0))
         if self._partner is not None and allowed[self._partner]:
             candidate = self._partner
@@ -61,8 +64,7 @@ class Lucb(Rule):
 
     def _critical(self, allowed: BoolArray, pulls: IntArray) -> tuple[int | None, int | None]:
         """Return h* and l* among the allowed; None where no candidate of that side is allowed."""
-        table, waits = self.table, self.table.count(State.VOID) == 0
-        levels = np.where(np.isnan(table.mean()), waits, table.mean())
+        levels = self._levels
         best_first = np.lexsort((self.answer.tie_ranks, -levels))
         inside, outside = best_first[: self.top_k], best_first[self.top_k :]
         inside, outside = inside[allowed[inside]], outside[allowed[outside]]
@@ -77,17 +79,32 @@ class Lucb(Rule):
         level = log(_K1 * len(pulls) * (self._n_rounds + 1) ** 4 / self.delta)
         return np.where(self.open, np.sqrt(level / 2 / np.maximum(pulls, 1)), 0.0)
 
-    def asked(self, seq: int) -> None:
-        """Note who is the other one of the round."""
-        candidate = int(self.table.candidate[seq])
-        if candidate == self._partner:
-            self._partner = None
-        elif self.table.n_trials[candidate] > 1:  # the first pull of a round
-            before = self.table.n_trials - (np.arange(self.table.n_candidates) == candidate)
-            weakest, challenger = self._critical(self.open, before)
-            self._partner = challenger if candidate == weakest else weakest
-            self._n_rounds += 1
+    def _note(self) -> None:
+        """Note the means: both of a round are chosen by those before either is told."""
+        means = self.table.mean()
+        self._levels = np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)
+
+    def _follow(self) -> None:
+        """Note who is the other one of each round that began."""
+        table = self.table
+        for seq in range(self._n_followed, table.n_asked):
+            candidate = int(table.candidate[seq])
+            if candidate == self._partner:
+                self._partner = None
+            elif table.position[seq]:  # the first pull of a round
+                before = np.bincount(table.candidate[:seq], minlength=table.n_candidates)
+                weakest, challenger = self._critical(self.open, before)
+                self._partner = challenger if candidate == weakest else weakest
+                self._n_rounds += 1
+        self._n_followed = table.n_asked
+
+    def told(self, tell: Tell) -> None:
+        """Note the means for the next round."""
+        self._follow()
+        self._note()
 
     def changed(self) -> None:
         """Begin a new round."""
+        self._note()
+        self._follow()
         self._partner = None
