@@ -111,7 +111,7 @@ def test_promptfoo_joins_repeats_and_leaves_provider_errors_void() -> None:
         "good,prompt=What_is_a_+_b": [1, None],
     }
     assert {len(found) for found in logs.pairs.values()} == {2}
-    assert {cell.cost for cell in logs.cells() if cell.cost} == {0.001}
+    assert {row["usd"] for row in logs.records() if "usd" in row} == {0.001}
 
 
 def test_promptfoo_has_named_scores_and_passes() -> None:

@@ -105,13 +105,13 @@ def test_models_take_over_their_settings(tmp_path: Path) -> None:
 
 
 def test_prompts_are_read_from_files(tmp_path: Path) -> None:
-    (tmp_path / "chat.yaml").write_text(
-        "# two\n- {role: system, content: Be brief.}\n- role: user\n  content: '{{x | dump}}'\n"
+    (tmp_path / "chat.json").write_text(
+        '[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "{{x | dump}}"}]'
     )
     (tmp_path / "two.txt").write_text("One {{x}}\n---\nTwo {{x}}\n")
     study, _, comments = translated(
         tmp_path,
-        "prompts: {chat.yaml: talk, two.txt: list, code.py: made}\n"
+        "prompts: [{id: chat.json, label: talk}, {id: two.txt, label: list}, code.py]\n"
         "providers: ollama:llama\n"
         "tests: [{vars: {x: a}, assert: [{type: equals, value: b}]}]\n",
     )
@@ -119,7 +119,7 @@ def test_prompts_are_read_from_files(tmp_path: Path) -> None:
     assert [prompt["name"] for prompt in study["prompts"]] == ["talk", "list", "list-3"]
     assert study["prompts"][0]["messages"][1] == {"role": "user", "content": "{{x | tojson}}"}
     assert [prompt["text"] for prompt in study["prompts"][1:]] == ["One {{x}}", "Two {{x}}"]
-    assert "the prompt code.py: code is not run" in comments
+    assert "the prompt code.py: a text or JSON is read, code is not run" in comments
 
 
 def test_tests_come_from_tables_and_defaults_and_lists_are_expanded(tmp_path: Path) -> None:
@@ -168,11 +168,11 @@ def test_the_commonest_assertion_becomes_the_scorer(
         tmp_path,
         "prompts: ['{{x}}']\nproviders: [openai:a]\n"
         f"tests: [{{vars: {{x: q}}, assert: [{assertion}]}}]\n"
-        "defaultTest: {options: {provider: 'openai:chat:judge'}}\n",
+        "defaultTest: {description: a case}\n",
     )
 
     assert study["scorer"]["name"] == name
-    assert study["scorer"].get("model", "openai/judge") == "openai/judge"
+    assert study["scorer"].get("model", "openai/gpt-5.6-sol") == "openai/gpt-5.6-sol"
     assert rows == [{"x": "q", "expected": target}]
     assert "Not taken over" not in comments
 
@@ -225,7 +225,7 @@ def test_what_cannot_be_translated_has_a_stand_in(tmp_path: Path) -> None:
     assert rows == [{"x": 1, "y": 2}]
     for note in (
         "the provider echo",
-        "the prompt file://code.js: code is not run",
+        "the prompt file://code.js",
         "the prompt {'label': 'a', 'messages': []}: write its messages to a .json file",
         "any assertion",
     ):

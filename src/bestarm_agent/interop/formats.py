@@ -173,9 +173,6 @@ def _plain(value: object) -> str:
 # Inspect
 
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-# settings of sending calls, which leave the answers as they are
-_SENDING = """adaptive_connections attempt_timeout batch cache max_connections max_retries
-timeout"""
 
 
 def _inspect_archive(path: Path) -> Iterator[Result]:
@@ -235,8 +232,11 @@ def _inspect_candidate(spec: Object, plan: Object) -> dict[str, str]:
         **(spec.get("model_generate_config") or {}),
         **(plan.get("config") or {}),
     }
-    alike = {key for key, value in settings.items() if value is None} | {*_SENDING.split(), "model"}
-    named = {key: _plain(value) for key, value in settings.items() if key not in alike}
+    named = {
+        key: _plain(value)
+        for key, value in settings.items()
+        if value is not None and key != "model"
+    }
     return {"model": str(spec["model"]), **named}
 
 

@@ -21,14 +21,13 @@ Each of its samples, known by its place in the common order, is in one of five s
 
 A sample that waits holds one of its task's slots; with few slots, one that the rule has asked for
 may still stand behind others. The end of the race lets those that wait go without running. An
-outcome ends every state: Inspect may reuse that of a sample that nobody asked for. Hooks pass on
-errors and retries, which the protocol leaves out.
+outcome ends every state. Hooks pass on outcomes and retries, since the protocol leaves out errors.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from datetime import datetime
 from functools import cache
@@ -69,7 +68,6 @@ if TYPE_CHECKING:
     from inspect_ai.util import EarlyStop
 
 
-TASKS_OF_RUN: dict[str, int] = {}  # number of tasks, by Inspect's id of the run
 RACED: WeakValueDictionary[str, RacedTask] = WeakValueDictionary()  # by Inspect's id of the eval
 _START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
 
@@ -85,12 +83,6 @@ def install_hooks() -> None:
     @hooks.hooks(name="bestarm_agent/race", description="ends samples of a race")
     class RaceHooks(hooks.Hooks):  # type: ignore[misc] # of the extra, which may be missing
         """Passes what Inspect tells to the tasks of races."""
-
-        async def on_run_start(self, data: hooks.RunStart) -> None:
-            TASKS_OF_RUN[data.run_id] = len(data.task_names)
-
-        async def on_run_end(self, data: hooks.RunEnd) -> None:
-            TASKS_OF_RUN.pop(data.run_id, None)
 
         async def on_sample_end(self, data: hooks.SampleEnd) -> None:
             if (task := RACED.get(data.eval_id)) is not None:
@@ -109,28 +101,6 @@ def void(message: str, spend: Spend = Spend(pulls=1)) -> Outcome:  # noqa: B008 
 def likeness(spec: EvalSpec) -> tuple[object, ...]:
     """Return what the logs of one candidate have in common."""
     return (spec.task, spec.model, spec.task_args, spec.solver, spec.solver_args)
-
-
-async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSample]:
-    """Yield the scored samples that logs of the same task and model hold, the oldest log first.
-
-    Raises ConfigError if a log has other samples, or the same in another order.
-    """
-    from inspect_ai.log import list_eval_logs_async, read_eval_log_async
-
-    def is_earlier(log: EvalLog) -> bool:
-        return log.eval.eval_id != spec.eval_id and likeness(log.eval) == likeness(spec)
-
-    for info in await list_eval_logs_async(folder, filter=is_earlier, descending=False):
-        log = await read_eval_log_async(info)
-        if (log.eval.dataset.sample_ids or []) != (spec.dataset.sample_ids or []):
-            raise ConfigError(
-                f"{info.name} has other samples, or another order of them; give the same samples "
-                "and the same seed, or another folder"
-            )
-        for sample in log.samples or ():
-            if sample.error is None and sample.scores:
-                yield sample
 
 
 class RacedTask:
@@ -178,7 +148,12 @@ class RacedTask:
         place, go = self.places[str(id)], Event()
         if place in self._scored_before:
             return EarlyStop(id=id, epoch=epoch, reason="an earlier log has its score")
-        self._arrive(place, go)
+        self.has_begun, self._free_slots = True, max(0, self._free_slots - 1)
+        self.move(place, self.running if place in self.asked else self.waiting)
+        self._letting_go[place] = go
+        if place in self.running:
+            go.set()
+        self._race.go_on()
         try:
             with move_on_after(_START_SECONDS):
                 await go.wait()
@@ -194,10 +169,7 @@ class RacedTask:
     async def complete_sample(
         self, id: str | int, epoch: int, scores: dict[str, SampleScore]
     ) -> None:
-        """Note the score of a sample that did not run, since Inspect reused that of an old log."""
-        values = scores_in({name: {"value": found.score.value} for name, found in scores.items()})
-        if scores and self.places[str(id)] not in self.told:
-            self._tell(id, self._outcome(values, Spend(pulls=1)))
+        """Do nothing: hooks tell the outcome, of samples with an error too."""
 
     async def complete_task(self) -> dict[str, Any]:
         """Leave the race; return what Inspect's log says of it; raises ConfigError if it failed."""
@@ -208,7 +180,9 @@ class RacedTask:
 
     def sample_ended(self, sample: EvalSample) -> None:
         """Note the score of a sample; one with an error is void."""
-        self._tell(sample.id, self._outcome_of(sample))
+        place, outcome = self.places[str(sample.id)], self._outcome_of(sample)
+        self._race.record_outcome(self, place, outcome)
+        self._race.go_on()
         if sample.error is not None and self._fails_on_error:
             self.leave("its task failed")
 
@@ -255,32 +229,29 @@ class RacedTask:
         """Return whether a sample that is asked for now would run soon."""
         return not self.is_over and (bool(self.waiting) or self.coming > len(self.asked))
 
-    def _arrive(self, place: int, go: Event) -> None:
-        """Note that a sample has a slot."""
-        self._letting_go[place] = go
-        self.has_begun, self._free_slots = True, max(0, self._free_slots - 1)
-        if place in self.asked:
-            self.move(place, self.running)
-        else:
-            self.outside.discard(place)
-            self.waiting.add(place)
-        self._race.go_on()
-
-    def _tell(self, id: str | int, outcome: Outcome) -> None:
-        """Tell a sample's outcome."""
-        self._race.record_outcome(self, self.places[str(id)], outcome)
-        self._race.go_on()
-
     async def _remember(self, folder: str, spec: EvalSpec) -> None:
-        """Hand over what earlier logs hold, with the times of ask and outcome."""
-        try:
-            async for sample in earlier_samples(folder, spec):
-                place, outcome = self.places[str(sample.id)], self._outcome_of(sample)
-                self._scored_before.add(place)
-                for when, told in ((sample.started_at, None), (sample.completed_at, outcome)):
-                    self._race.earlier.append((datetime.fromisoformat(when), self, place, told))
-        except ConfigError as error:
-            raise self._race.fail(f"{self.label!r} cannot go on: {error}") from None
+        """Hand over what earlier logs of the task hold, with the times of ask and outcome.
+
+        Raises ConfigError if a log has other samples, or the same in another order.
+        """
+        from inspect_ai.log import list_eval_logs_async, read_eval_log_async
+
+        def is_earlier(log: EvalLog) -> bool:
+            return log.eval.eval_id != spec.eval_id and likeness(log.eval) == likeness(spec)
+
+        for info in await list_eval_logs_async(folder, filter=is_earlier, descending=False):
+            log = await read_eval_log_async(info)
+            if (log.eval.dataset.sample_ids or []) != (spec.dataset.sample_ids or []):
+                raise self._race.fail(
+                    f"{self.label!r} cannot go on: {info.name} has other samples, or another order "
+                    "of them; give the same samples and the same seed, or another folder"
+                )
+            for sample in log.samples or ():
+                if sample.error is None and sample.scores:
+                    place, outcome = self.places[str(sample.id)], self._outcome_of(sample)
+                    self._scored_before.add(place)
+                    for when, told in ((sample.started_at, None), (sample.completed_at, outcome)):
+                        self._race.earlier.append((datetime.fromisoformat(when), self, place, told))
 
     def _outcome_of(self, sample: EvalSample) -> Outcome:
         """Return an outcome with its tokens, and dollars where all prices are known to Inspect."""
@@ -290,9 +261,6 @@ class RacedTask:
         if sample.error is not None or not sample.scores:
             return void("no score" if sample.error is None else sample.error.message, spend)
         values = scores_in({name: one.model_dump() for name, one in sample.scores.items()})
-        return self._outcome(values, spend, sample.working_time or sample.total_time or 0.0)
-
-    def _outcome(self, values: Mapping[str, float], spend: Spend, seconds: float = 0.0) -> Outcome:
         metric = self._race.metric
         if metric is None and len(values) > 1:
             self._race.fail(f"{self.label!r} has the metrics {', '.join(values)}; name one: metric")
@@ -303,6 +271,7 @@ class RacedTask:
             known = ", ".join(f"{name} = {value:g}" for name, value in values.items())
             self._race.fail(f"{self.label!r} has {known}; name a metric with scores in [0, 1]")
             return void("no such score", spend)
+        seconds = sample.working_time or sample.total_time or 0.0
         return Outcome(Score(score), spend=spend, seconds=seconds)
 
 
@@ -425,7 +394,7 @@ class Race:
     def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
         """Check a task that starts, and begin with the first; raises ConfigError."""
         config, count = spec.config, len(self._tasks)
-        together = min(config.max_tasks or 1, TASKS_OF_RUN.get(spec.run_id, count))
+        together = config.max_tasks or 1
         problems = {
             "a candidate is one task with one model, and a race is run once": bool(task.places),
             f"it has {epochs} epochs, and an eval with one is raced; draws of an example are "
@@ -436,9 +405,7 @@ class Race:
                 config.log_samples is False
             ),
             f"its {count} tasks must run at the same time, and {together} would; give all of them "
-            f"to one eval with max_tasks={count} (eval-retry runs one after another)": (
-                together < count
-            ),
+            f"to one eval with max_tasks={count}": together < count,
             "the intervals need samples in random order; give eval sample_shuffle=1": (
                 not spec.dataset.shuffled
             ),

@@ -62,7 +62,6 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) ->
 
     started = state.started
     assert started is not None  # there are records
-    name = f"{started.name}-{candidate.id}"
     known = {k: v for k, v in candidate.params.items() if k in GenerateConfig.model_fields}
     scorer, n_examples = _scorer(started), len(state.example_ids)
     scores = [record.score for record in found if record.score is not None]
@@ -73,9 +72,7 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) ->
         eval=log.EvalSpec(
             created=started.at,
             task=started.name,
-            task_id=name,
-            run_id=f"{started.name}-{started.at}",
-            eval_id=f"{name}-{started.at}",
+            task_id=f"{started.name}-{candidate.id}",
             task_args={"candidate": found[0].candidate},
             dataset=log.EvalDataset(
                 name=started.name,
@@ -90,7 +87,6 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) ->
         results=log.EvalResults(
             total_samples=n_examples, completed_samples=len(scores), scores=[scored]
         ),
-        stats=log.EvalStats(started_at=started.at, completed_at=started.at),
         samples=[_sample(record, scorer) for record in found],
     )
 
@@ -102,12 +98,8 @@ def _sample(record: PairOutcome, scorer: str) -> Any:  # noqa: ANN401
 
     prompt, reply = record.prompt or "", record.reply or ""
     messages = [ChatMessageUser(content=prompt), ChatMessageAssistant(content=reply)]
-    usage: dict[str, Any] = {}
     sent, received = record.input_tokens or 0, record.output_tokens or 0
-    if sent + received:
-        usage[_model(record)] = ModelUsage(
-            input_tokens=sent, output_tokens=received, total_tokens=sent + received
-        )
+    usage = ModelUsage(input_tokens=sent, output_tokens=received, total_tokens=sent + received)
     verdict: dict[str, Any] = {}
     if record.score is None:
         message = f"{record.failure}: {record.message or ''}"
@@ -123,7 +115,7 @@ def _sample(record: PairOutcome, scorer: str) -> Any:  # noqa: ANN401
         target=record.target.splitlines() if record.target else "",
         messages=messages if record.reply is not None else messages[:1],
         output=ModelOutput.from_content(_model(record), reply),
-        model_usage=usage,
+        model_usage={_model(record): usage},
         total_time=record.seconds,
         **verdict,
     )

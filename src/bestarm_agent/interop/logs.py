@@ -50,14 +50,11 @@ class Logs:
 
     def matrix(self) -> ScoreMatrix:
         """Return the mean scores of the pairs; void ones are NaN. Raises ConfigError."""
-        return matrix_from_cells(self.cells(), self.source)
-
-    def cells(self) -> Iterator[Cell]:
-        """Yield one cell per pair: the means of the repeats' scores and of their costs."""
-        for pair, found in self.pairs.items():
-            scores = [score for _, score in found if score is not None]
-            costs = [result.usd for result, _ in found if result.usd is not None]
-            yield Cell(*pair, *(fmean(known) if known else None for known in (scores, costs)))
+        known = (
+            (pair, [s for _, s in found if s is not None]) for pair, found in self.pairs.items()
+        )
+        cells = (Cell(*pair, fmean(scores) if scores else None, None) for pair, scores in known)
+        return matrix_from_cells(cells, self.source)
 
     def records(self) -> Iterator[dict[str, Json]]:
         """Yield the rows of a recording for the `replay` provider.
@@ -68,7 +65,16 @@ class Logs:
         for (candidate, example), found in self.pairs.items():
             scored_first = sorted(found, key=lambda one: one[1] is None)
             for attempt, (result, score) in enumerate(scored_first, start=1):
-                yield _record(candidate, example, attempt, result, score)
+                row: dict[str, Json] = {"candidate": candidate, "example": example}
+                if score is None and (result.error or result.text is None):
+                    row |= {"error": "internal", "message": result.error or "the log has no score"}
+                else:
+                    row |= {"text": result.text, "score": score}
+                row |= {"seconds": result.seconds or None, "usd": result.usd or None}
+                row |= {"input_tokens": result.input_tokens or None}
+                row |= {"output_tokens": result.output_tokens or None}
+                row |= {"attempt": attempt if attempt > 1 else None}
+                yield {key: value for key, value in row.items() if value is not None}
 
     def notes(self) -> list[str]:
         """Return what a reader should know: the metric, repeats, void pairs, who is left out."""
@@ -139,36 +145,17 @@ def _metrics(results: Sequence[Result], metric: str | None, shown: str) -> dict[
         raise ConfigError(f"{shown}: no result has a score that is a number{reason}")
     if metric is not None and metric not in names:
         raise ConfigError(f"{shown}: no score is called {metric!r}; {nearest(metric, names)}")
+    for task, scores in found.items():
+        if metric is None and len(scores) > 1 and _USUAL not in scores:
+            raise ConfigError(
+                f"{shown}: task {task!r} has several scores; choose one with --metric: "
+                f"{'; '.join(scores)}"
+            )
     return {
-        task: metric or _only([*scores], task, shown) for task, scores in found.items() if scores
+        task: metric or (_USUAL if _USUAL in scores else next(iter(scores)))
+        for task, scores in found.items()
+        if scores
     }
-
-
-def _only(names: Sequence[str], task: str, shown: str) -> str:
-    if len(names) == 1 or _USUAL in names:
-        return _USUAL if _USUAL in names else names[0]
-    raise ConfigError(
-        f"{shown}: task {task!r} has several scores; choose one with --metric: {'; '.join(names)}"
-    )
-
-
-def _record(
-    candidate: str, example: str, attempt: int, result: Result, score: float | None
-) -> dict[str, Json]:
-    row: dict[str, Json] = {"candidate": candidate, "example": example}
-    if score is None and (result.error or result.text is None):
-        row |= {"error": "internal", "message": result.error or "the log has no score"}
-    else:
-        row |= {"text": result.text} if result.text is not None else {}
-        row |= {"score": score} if score is not None else {}
-    optional: dict[str, Json] = {
-        "seconds": result.seconds,
-        "input_tokens": result.input_tokens,
-        "output_tokens": result.output_tokens,
-        "usd": result.usd,
-    }
-    row |= {key: value for key, value in optional.items() if value}
-    return row if attempt == 1 else {**row, "attempt": attempt}
 
 
 def write_replay_study(logs: Logs, folder: Path) -> Path:

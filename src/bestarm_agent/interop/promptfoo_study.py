@@ -189,8 +189,6 @@ class _Translation:
         return entry | {k: v for k, v in (("params", params), ("options", options)) if v}
 
     def _prompts(self, found: Found) -> Iterator[dict[str, Any]]:
-        if isinstance(found, dict):  # labels by file
-            found = [{"raw": file, "label": str(label)} for file, label in found.items()]
         names: Counter[str] = Counter()
         for each in _each(found):
             given = {"raw": each} if isinstance(each, str) else each
@@ -209,12 +207,11 @@ class _Translation:
         if name == text and ("\n" in text or "{{" in text or not re.search(r"\.\w{2,4}$", text)):
             yield "", _body(text)
             return
-        if not name.endswith(_TEXTS + _DATA):
-            self.notes.append(f"the prompt {text}: code is not run")
+        if not name.endswith((*_TEXTS, ".json")):
+            self.notes.append(f"the prompt {text}: a text or JSON is read, code is not run")
             return
         for path in self._files(name):
-            is_yaml = path.suffix in (".yaml", ".yml")
-            content = json.dumps(_parsed(path)) if is_yaml else _text(path)
+            content = _text(path)
             parts = _DELIMITER.split(content) if path.suffix == ".txt" else [content]
             yield from ((path.stem, _body(part.strip())) for part in parts if part.strip())
 
@@ -224,7 +221,7 @@ class _Translation:
         if not isinstance(default, dict):
             raise ConfigError(f"write the promptfoo config's defaultTest into it, got {default!r}")
         self._drop(default, _TEST, "defaultTest.")
-        self._drop(default.get("options") or {}, ("provider",), "defaultTest.options.")
+        self._drop(default.get("options") or {}, (), "defaultTest.options.")
         for each in _each(self.data.get("tests") or []):
             for test in self._from_files(each) if isinstance(each, str) else [each]:
                 if not isinstance(test, dict):
@@ -265,13 +262,10 @@ class _Translation:
     def _commonest(self, tests: list[dict[str, Any]]) -> str:
         """Return the kind of assertion that most tests have among those with a scorer, or ""."""
         kinds = Counter(k for test in tests for k in {str(a["type"]) for a in test["assert"]})
-        usable = dict.fromkeys(
-            one["type"]
-            for test in tests
-            for one in test["assert"]
-            if one["type"] in _SCORERS and one.get("value") is not None
+        valued = {a["type"] for test in tests for a in test["assert"] if a.get("value") is not None}
+        chosen = max(
+            (kind for kind in _SCORERS if kind in valued), key=kinds.__getitem__, default=""
         )
-        chosen = max(usable, key=lambda kind: kinds[kind], default="")
         for kind, count in kinds.items():
             if kind != chosen:
                 self.notes.append(f"assertions of type `{kind}` (in {count} of {len(tests)} tests)")
@@ -296,14 +290,8 @@ class _Translation:
             self.notes.append(
                 "any assertion: a model judges answers by the judge `rubric` (docs/judges.md)"
             )
-        if scorer["name"] in ("exact", "contains"):
-            return scorer
-        default = self.data.get("defaultTest") or {}
-        grader = (default.get("options") or {}).get("provider")
-        model = self._model(str(grader), {})
-        if grader and not model:
-            self.notes.append(f"the grader {grader}")
-        return {**scorer, "model": model["model"] if model else _GRADER}
+        is_judge = scorer["name"] not in ("exact", "contains")
+        return {**scorer, "model": _GRADER} if is_judge else scorer
 
 
 def _each(found: Found) -> list[Found]:
@@ -325,13 +313,11 @@ def _parsed(path: Path) -> Found:
 
 
 def _body(text: str) -> dict[str, Any]:
-    """Return a prompt's ``messages`` if it is a list of them in JSON or YAML, else its ``text``."""
-    found: Found = None
-    if text.lstrip().startswith(("- role:", "[")):
-        try:
-            found = parse_yaml(text)[0]
-        except YamlProblem:
-            found = None  # a template that makes messages: it stays a text
+    """Return a prompt's ``messages`` if it is a list of them in JSON, else its ``text``."""
+    try:
+        found: Found = json.loads(text)
+    except ValueError:
+        found = None
     if not isinstance(found, list) or not all(
         isinstance(one, dict) and isinstance(one.get("content"), str) for one in found
     ):
