@@ -20,7 +20,7 @@ from benchmarks.report import Bench, markdown, run
 
 from bestarm_agent.selectors.auto import rule as auto
 from bestarm_agent.simulation.replay import SimulatedCalls, replay
-from bestarm_agent.simulation.rule_specs import parse_contenders
+from bestarm_agent.simulation.replay_many import parse_contenders
 
 ENOUGH = 0.99  # precision after which larger budgets are taken to be as good
 RULES = {

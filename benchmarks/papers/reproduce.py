@@ -30,8 +30,9 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 ALPACA, LIVE = "alpaca_eval2_2024-03-05_semisynthetic.npz", "livecodebench_gen_2024-04.npz"
 UCB_E, UCB_E_LRF = "ucb-e", "ucb-e-lrf"
 ROW_MEAN, LRF = "benchmarks.baselines.row_mean:RowMean", "benchmarks.baselines.lrf:Lrf"
-SEEDS = {UCB_E: 20, UCB_E_LRF: 8, ROW_MEAN: 10, "filled-subset": 10, LRF: 8}
-NAMES = {ROW_MEAN: "row-mean", LRF: "lrf"}
+FILLED = "benchmarks.baselines.filled_subset:FilledSubset"
+SEEDS = {UCB_E: 20, UCB_E_LRF: 8, ROW_MEAN: 10, FILLED: 10, LRF: 8}
+NAMES = {ROW_MEAN: "row-mean", FILLED: "filled-subset", LRF: "lrf"}
 WARM_UP = 0.05  # share before which the low-rank model is not fitted
 POINTS = 16
 _ROUNDING = 1e-9  # two means or precisions that differ by less are equal

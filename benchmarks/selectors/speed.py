@@ -35,7 +35,6 @@ RULES = [
     "ucb-e",
     "auto",
     "uniform",
-    "filled-subset",
     "sysrs",
     "opt-mai",
 ]

@@ -81,7 +81,7 @@ def test_the_report_shows_the_margin() -> None:
 
 @pytest.mark.slow
 def test_the_command_prints_the_margin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_study(tmp_path, n_examples=200, changes={"selector": {"name": "filled-subset"}})
+    path = write_study(tmp_path, n_examples=200, changes={"selector": {"name": "uniform"}})
     done = invoke(
         capsys, "select", "-c", path, "--quiet", "--json", "--budget-pulls", "480", folder=tmp_path
     )

@@ -54,7 +54,7 @@ def test_a_rebuilt_selector_goes_on_alike(rule: str) -> None:
 
 
 def test_the_others_can_be_exact_without_the_barred() -> None:
-    selector = opened("filled-subset")
+    selector = opened("uniform")
     selector.bar([0])
     WorldRun(selector, World.bernoulli(MEANS, N, 1)).finish()
     assert selector.stopped() is Stop.EXHAUSTED
@@ -64,7 +64,7 @@ def test_the_others_can_be_exact_without_the_barred() -> None:
 
 
 def test_a_barred_leader_leaves_the_title_to_the_next() -> None:
-    selector = opened("filled-subset")
+    selector = opened("uniform")
     while asks := selector.ask(K):
         selector.tell([Tell(a.seq, State.DONE, MEANS[a.pair.candidate]) for a in asks])
     assert selector.best().best == 4
@@ -92,7 +92,7 @@ def test_all_may_be_barred() -> None:
 
 
 def test_a_stated_margin_is_that_of_the_candidate_asked_about() -> None:
-    selector = opened("filled-subset")
+    selector = opened("uniform")
     while asks := selector.ask(K):
         selector.tell([Tell(a.seq, State.DONE, MEANS[a.pair.candidate]) for a in asks])
     gaps = [selector.margin(i) for i in range(K)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.baselines.filled_subset import FilledSubset
 from numpy.typing import NDArray
 
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
 from bestarm_agent.stats.betting import bounds_on_new, early_bets
@@ -166,9 +168,7 @@ def test_draws_of_one_example_count_once(draws: int, alike: bool) -> None:
         chance = always if alike else rng.beta(1.4, 0.6, (k, n))
         world = answered(np.hstack([(rng.random((k, n)) < chance) * 1.0 for _ in range(draws)]))
         problem = Problem(k, n * draws, seed=seed, draws=draws, **GRID)  # type: ignore[arg-type]
-        answer = (
-            WorldRun(make_selector("filled-subset", problem), world, 4).finish().selector.answer
-        )
+        answer = WorldRun(Pairs(FilledSubset(problem)), world, 4).finish().selector.answer
         wrong = {"mean": False, "lead": False, "shown": False}
         for one in range(k):
             lower, upper = answer.mean_on_new(one)

@@ -88,7 +88,7 @@ def test_nobody_counts_more_than_a_hundred_times_as_much_as_another() -> None:
 
 
 def test_equal_costs_change_nothing() -> None:
-    for rule in ("auto", "ucb-e", "uniform", "filled-subset"):
+    for rule in ("auto", "ucb-e", "uniform", "racing"):
         world = World.with_failures((K, N), 3)
         plain = WorldRun(make_selector(rule, Problem(K, N)), world).go(40)
         equal = WorldRun(make_selector(rule, per_cost(Problem(K, N))), world).go(40)
@@ -124,7 +124,7 @@ def test_ucb_e_per_cost_by_hand() -> None:
 
 
 def test_common_examples_are_pulled_alike_whatever_they_cost() -> None:
-    for rule in ("filled-subset", "racing"):
+    for rule in ("racing", "benchmarks.baselines.filled_subset:FilledSubset"):
         assert pulls_of(rule, (1.0, 100.0), 200) == [100, 100]
 
 

@@ -50,7 +50,7 @@ def test_the_parameters_of_a_rule_are_known() -> None:
     ("name", "params", "message"),
     [
         ("ucbe", {}, "no selector 'ucbe'; did you mean `ucb-e`"),
-        ("zzz", {}, "no selector 'zzz'; there are `auto`, `filled-subset`"),
+        ("zzz", {}, "no selector 'zzz'; there are `auto`, `opt-mai`"),
         ("opt-mai", {"topk": 2}, "no parameter 'topk'; did you mean `top_k`"),
         (
             "opt-mai",

@@ -7,8 +7,7 @@ from multiprocessing import active_children
 
 import numpy as np
 
-from bestarm_agent.simulation.replay_many import replay_all
-from bestarm_agent.simulation.rule_specs import parse_contenders
+from bestarm_agent.simulation.replay_many import parse_contenders, replay_all
 
 
 def main() -> None:

@@ -13,8 +13,12 @@ import pytest
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.simulation.replay_many import budget_shares, replay_all
-from bestarm_agent.simulation.rule_specs import Contender, parse_contenders
+from bestarm_agent.simulation.replay_many import (
+    Contender,
+    budget_shares,
+    parse_contenders,
+    replay_all,
+)
 
 
 def bernoulli() -> np.ndarray:

@@ -15,7 +15,6 @@ from bestarm_agent.selectors.types import Problem
 _RULES = "bestarm_agent.selectors.rules"
 SelectorName: TypeAlias = Literal[
     "auto",
-    "filled-subset",
     "opt-mai",
     "pulse",
     "racing",
@@ -30,7 +29,6 @@ SELECTORS: Final = Registry[type[Rule]](
     "selectors",
     {
         "auto": "bestarm_agent.selectors.auto.rule:Auto",
-        "filled-subset": f"{_RULES}.racing:FilledSubset",
         "opt-mai": f"{_RULES}.opt_mai:OptMai",
         "pulse": f"{_RULES}.pulse:Pulse",
         "racing": f"{_RULES}.racing:Racing",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.baselines.filled_subset import FilledSubset
 
 from bestarm_agent.config.study import ObjectiveSpec
 from bestarm_agent.domain.events import Asked, CandidatesBarred
@@ -212,9 +213,8 @@ def test_what_is_established_is_true() -> None:
     for seed in range(n_worlds):
         rng = KeyedRandom(seed, "objective worlds").at(0)
         scores = (rng.random((4, 100)) < rng.uniform(0.2, 0.9, (4, 1))).astype(float)
-        selector = make_selector(
-            "filled-subset", Problem(4, 100, seed=seed, confidence=level, stop_when_separated=False)
-        )
+        problem = Problem(4, 100, seed=seed, confidence=level, stop_when_separated=False)
+        selector = Pairs(FilledSubset(problem))
         while asks := selector.ask(10):
             selector.tell([Tell(a.seq, State.DONE, scores[a.pair]) for a in asks])
             found = ruled(objective, selector, [1.0, 2.0, 3.0, 4.0])

@@ -1,12 +1,10 @@
 """Rules that sample evenly: all candidates, or those that may still be the best.
 
-``uniform`` and ``filled-subset`` are the baselines of best-arm identification, on examples of each
-candidate's own and on common ones (Zhou et al. 2024, "On Speeding Up Language Model Evaluation",
-Algorithm 4). Racing (Maron & Moore 1994, "Hoeffding Races: Accelerating Model Selection Search for
-Classification and Function Approximation") leaves out who is shown to be worse; there Hoeffding
-intervals tell, here candidates are compared in pairs by betting, which holds at every time and
-needs far fewer examples. It is made for a confidence rather than a budget: it stops early where it
-can, and spends evenly on close candidates.
+``uniform`` is the baseline of best-arm identification. Racing (Maron & Moore 1994, "Hoeffding
+Races: Accelerating Model Selection Search for Classification and Function Approximation") leaves
+out who is shown to be worse; there Hoeffding intervals tell, here candidates are compared in pairs
+by betting, which holds at every time and needs far fewer examples. It is made for a confidence
+rather than a budget: it stops early where it can, and spends evenly on close candidates.
 
 In flight: a pending pair counts as seen.
 """
@@ -35,26 +33,11 @@ class Uniform(Rule):
         fewest = np.flatnonzero(counted == counted.min())
         candidate = int(fewest[rng.integers(len(fewest))])
         example = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), self._reason)
-
-    _reason: ClassVar[str] = "uniform"
+        return Choice(Pair(candidate, example), self.name)
 
 
-class FilledSubset(Uniform):
-    """All candidates on one random example, then on the next.
-
-    So the first unseen example of one shared order is next for the candidate with the fewest asks;
-    candidates which join late or were not available catch up.
-    """
-
-    name: ClassVar[str] = "filled-subset"
-    common_examples: bool = True
-    heeds_costs: bool = False
-    _reason: ClassVar[str] = "fill"
-
-
-class Racing(FilledSubset):
-    """Filled Subset among the leader and those that it is not shown to beat.
+class Racing(Uniform):
+    """The leader and those that it is not shown to beat, on one random example, then on the next.
 
     A candidate that is out comes back if another one leads which is not shown to beat it. If none
     of the race may be asked, or the race is decided and the run goes on, the others are asked.
@@ -63,6 +46,8 @@ class Racing(FilledSubset):
     """
 
     name: ClassVar[str] = "racing"
+    common_examples: bool = True
+    heeds_costs: bool = False
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick evenly from the leader and its rivals; from all once there are none."""
