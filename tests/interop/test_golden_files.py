@@ -34,7 +34,7 @@ def test_inspect_averages_epochs_and_leaves_errors_void() -> None:
     assert [example for _, example in logs.pairs][:4] == ["1+1", "2+3", "4+4", "5+7"]
     assert logs.notes() == [
         "metric: match",
-        "8 pairs have several results; a pair's score is their mean",
+        "8 pairs with several results, whose mean counts",
         "void, not wrong (an error, or no verdict): 1 of 8 pairs",
     ]
 

@@ -196,21 +196,6 @@ def test_files_by_pattern_references_and_shorthands_of_cells(tmp_path: Path) -> 
     assert "metadata" not in comments
 
 
-def test_googles_settings_are_known(tmp_path: Path) -> None:
-    study, _, comments = translated(
-        tmp_path,
-        "prompts: ['{{x}}']\n"
-        "providers:\n"
-        "  - {id: 'google:gemini', config: {maxOutputTokens: 9, topP: 0.5, thinkingConfig: {}}}\n"
-        "tests: [{vars: {x: 1}, assert: [{type: equals, value: 1}]}]\n",
-    )
-
-    assert study["models"] == [
-        {"model": "google/gemini", "params": {"max_tokens": 9, "top_p": 0.5}},
-    ]
-    assert "`google:gemini: config.thinkingConfig`" in comments
-
-
 def test_what_cannot_be_translated_has_a_stand_in(tmp_path: Path) -> None:
     study, rows, comments = translated(
         tmp_path,

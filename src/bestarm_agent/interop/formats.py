@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from math import isfinite, nan
+from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -30,7 +30,6 @@ from bestarm_agent.simulation.score_tables import read_table
 
 Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrote
 
-_SUFFIXES = (".eval", ".json", ".jsonl", ".jsonl.gz")
 _READ = (
     "Inspect logs (.eval, .json), lm-eval's samples_*.jsonl, promptfoo's results (.json), and "
     "tables with candidate, example and score (.csv, .jsonl)"
@@ -61,7 +60,7 @@ class Result:
 
 def is_log_file(location: str) -> bool:
     """Return whether a location ends as logs do; `read_results` also reads `.csv`."""
-    return location.endswith(_SUFFIXES)
+    return location.endswith((".eval", ".json", ".jsonl", ".jsonl.gz"))
 
 
 def read_results(path: Path) -> Iterator[Result]:
@@ -241,22 +240,21 @@ def _inspect_candidate(spec: Object, plan: Object) -> dict[str, str]:
 
 
 def scores_in(scores: Object) -> dict[str, float]:
-    """Return the numbers by Inspect's scorer; one with several values gives one for each."""
-    found: dict[str, object] = {}
+    """Return the numbers by Inspect's scorer; one with several values gives one for each.
+
+    Whatever is no number, such as a text or NaN, is no verdict.
+    """
+    found: dict[str, float] = {}
     for name, score in scores.items():
         value = score["value"]
+        parts = {name: value}
         if isinstance(value, Mapping):
-            found |= {f"{name}/{key}": part for key, part in value.items()}
-        else:
-            found[name] = value
-    numbers = {name: _number(value) for name, value in found.items()}
-    return {name: number for name, number in numbers.items() if isfinite(number)}
-
-
-def _number(value: object) -> float:
-    """Return a score as a number; NaN if it is none, such as a text: no verdict."""
-    number = _LETTERS.get(value) if isinstance(value, str) else value
-    return float(number) if isinstance(number, bool | int | float) else nan
+            parts = {f"{name}/{key}": part for key, part in value.items()}
+        for key, part in parts.items():
+            number = _LETTERS.get(part) if isinstance(part, str) else part
+            if isinstance(number, bool | int | float) and isfinite(number):
+                found[key] = float(number)
+    return found
 
 
 def usage_in(usages: Iterable[Object]) -> dict[str, Any]:
@@ -302,27 +300,25 @@ def _recorded(rows: Iterable[Object], where: str) -> Iterator[Result]:
 
 # lm-eval
 
-_SETTINGS = ("system_instruction", "chat_template", "fewshot_as_multiturn")
-
 
 def _lm_eval(rows: Iterable[Object], path: Path) -> Iterator[Result]:
     """Yield the results of a `samples_TASK_DATE.jsonl`."""
     task, _, date = path.stem.removeprefix("samples_").rpartition("_")
     candidate = _lm_eval_candidate(path, task, date)
     for row in rows:
-        values = {name: row.get(name) for name in row["metrics"]}
+        answer = row["resps"][0][0]
         yield Result(
             candidate=candidate,
             example=str(row["doc_hash"])[:16],  # a document that comes twice is one example
             task=task,
             scores={  # metrics that are one number per document; others are made of several
-                f"{name},{row['filter']}": float(value)
-                for name, value in values.items()
-                if isinstance(value, bool | int | float)
+                f"{name},{row['filter']}": float(row[name])
+                for name in row["metrics"]
+                if isinstance(row.get(name), bool | int | float)
             },
             repeat=date,
             question=json.dumps(row["doc"], ensure_ascii=False),
-            text=_lm_eval_answer(row),
+            text=answer if isinstance(answer, str) else None,  # else a log-likelihood
         )
 
 
@@ -334,18 +330,11 @@ def _lm_eval_candidate(path: Path, task: str, date: str) -> dict[str, str]:
     settings = {
         "n-shot": (found.get("n-shot") or {}).get(task),
         "gen_kwargs": (found.get("config") or {}).get("gen_kwargs"),
-        **{key: found.get(key) for key in _SETTINGS},
+        "system_instruction": found.get("system_instruction"),
+        "chat_template": found.get("chat_template"),
     }
-    traits = {key: _plain(value) for key, value in settings.items() if value}
-    return {"model": str(found.get("model_name") or path.parent.name), **traits}
-
-
-def _lm_eval_answer(row: Object) -> str | None:
-    """Return the first raw answer; None where log-likelihoods were asked for."""
-    first: Any = row.get("resps")
-    while isinstance(first, list) and first:
-        first = first[0]
-    return first if isinstance(first, str) and row["arguments"].get("gen_args_0") else None
+    named = {key: _plain(value) for key, value in settings.items() if value}
+    return {"model": str(found.get("model_name") or path.parent.name), **named}
 
 
 # promptfoo
@@ -359,24 +348,21 @@ def _promptfoo(document: Object, where: str) -> Iterator[Result]:
             "write them again with a current promptfoo"
         )
     names = _promptfoo_candidates(summary["results"])
-    seen: Counter[tuple[int, str]] = Counter()
     for row in summary["results"]:
-        # a test is known by its variables and assertions: its index counts repeats too
+        # a test is known by its variables and assertions, its repeats by its index
         variables = json.dumps(row.get("vars") or {}, sort_keys=True, ensure_ascii=False)
         asserted = json.dumps((row.get("testCase") or {}).get("assert"), sort_keys=True)
         start = " ".join(variables.split())[:_LONGEST]
-        column, example = row["promptIdx"], f"{start} {digest([variables, asserted], length=8)}"
-        seen[column, example] += 1
         failed = row.get("failureReason") == 2  # 1 is a failed assertion
         named = {name: float(value) for name, value in (row.get("namedScores") or {}).items()}
         scores = {**named, "score": float(row["score"]), "success": float(bool(row["success"]))}
         response = row.get("response") or {}
         tokens = response.get("tokenUsage") or {}
         yield Result(
-            candidate=names[column],
-            example=example,
+            candidate=names[row["promptIdx"]],
+            example=f"{start} {digest([variables, asserted], length=8)}",
             scores={} if failed else scores,
-            repeat=f"{document.get('evalId') or where} {seen[column, example]}",
+            repeat=f"{document.get('evalId') or where} {row['testIdx']}",
             question=variables,
             text=_plain(response["output"]) if response.get("output") is not None else None,
             error=_plain(row.get("error")) if failed else None,

@@ -210,10 +210,6 @@ class RacedTask:
         if (go := self._letting_go.pop(place, None)) is not None:
             go.set()
 
-    def ask(self, place: int) -> None:
-        """Let a sample run, at once if it has a slot."""
-        self.move(place, self.running if place in self.waiting else self.asked)
-
     def let_go(self) -> None:
         """Let the samples that wait go, without running them."""
         for place in [*self.waiting]:
@@ -262,15 +258,14 @@ class RacedTask:
             return void("no score" if sample.error is None else sample.error.message, spend)
         values = scores_in({name: one.model_dump() for name, one in sample.scores.items()})
         metric = self._race.metric
-        if metric is None and len(values) > 1:
-            self._race.fail(f"{self.label!r} has the metrics {', '.join(values)}; name one: metric")
-        if not values or self._race.failure is not None:
-            return void("no score", spend)
-        score = next(iter(values.values())) if metric is None else values.get(metric)
-        if score is None or not 0 <= score <= 1:
+        if metric is None and len(values) == 1:
+            (metric,) = values
+        score = values.get(metric or "")
+        if values and (score is None or not 0 <= score <= 1):
             known = ", ".join(f"{name} = {value:g}" for name, value in values.items())
             self._race.fail(f"{self.label!r} has {known}; name a metric with scores in [0, 1]")
-            return void("no such score", spend)
+        if score is None or self._race.failure is not None:
+            return void("no score", spend)
         seconds = sample.working_time or sample.total_time or 0.0
         return Outcome(Score(score), spend=spend, seconds=seconds)
 
@@ -394,7 +389,6 @@ class Race:
     def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
         """Check a task that starts, and begin with the first; raises ConfigError."""
         config, count = spec.config, len(self._tasks)
-        together = config.max_tasks or 1
         problems = {
             "a candidate is one task with one model, and a race is run once": bool(task.places),
             f"it has {epochs} epochs, and an eval with one is raced; draws of an example are "
@@ -404,8 +398,8 @@ class Race:
             "without logged samples Inspect stops none early; drop log_samples": (
                 config.log_samples is False
             ),
-            f"its {count} tasks must run at the same time, and {together} would; give all of them "
-            f"to one eval with max_tasks={count}": together < count,
+            f"its {count} tasks must run at the same time; give all of them to one eval with "
+            f"max_tasks={count}": (config.max_tasks or 1) < count,
             "the intervals need samples in random order; give eval sample_shuffle=1": (
                 not spec.dataset.shuffled
             ),
@@ -487,8 +481,8 @@ class Race:
                 self.record_outcome(task, place, outcome)
         while self.end is None and self._ask_rule():
             pass
-        if self.end is None and self._is_stuck():
-            self._pass_over()
+        if self.end is None:
+            self._pass_over_if_stuck()
         if self.end is not None:
             for task in self._tasks:
                 task.let_go()
@@ -526,21 +520,21 @@ class Race:
     def _note(self, ask: Ask, *, is_known: bool) -> None:
         self._seqs[ask.pair] = ask.seq
         self.record.record(Asked(ask.seq, *ask.pair, ask.reason), is_known=is_known)
-        self._tasks[ask.pair.candidate].ask(self._place_of[ask.pair.example])
+        task, place = self._tasks[ask.pair.candidate], self._place_of[ask.pair.example]
+        task.move(place, task.running if place in task.waiting else task.asked)
 
-    def _is_stuck(self) -> bool:
-        """Return whether samples wait, and nothing will happen that lets the rule go on."""
-        going = [task for task in self._tasks if not task.is_over]
-        moves = any(task.running or task.coming for task in going)
-        return not moves and any(task.waiting for task in going)
+    def _pass_over_if_stuck(self) -> None:
+        """Where samples wait for good, run one that the rule does not want yet, or end the race.
 
-    def _pass_over(self) -> None:
-        """Run a sample that the rule does not want yet, where one that it wants stands behind it.
-
-        The order stays the common one, so the evidence stays valid; it may cost a sample more.
+        One that it wants stands behind it. The order stays the common one, so the evidence stays
+        valid; it may cost a sample more.
         """
-        for task in self._tasks:
-            if task.waiting and task.asked:
-                self._ask_up_to(task, min(task.waiting), "in the way")
-                return
-        self.end = "exhausted"
+        going = [task for task in self._tasks if not task.is_over]
+        waiting = [task for task in going if task.waiting]
+        if not waiting or any(task.running or task.coming for task in going):
+            return
+        blocked = next((task for task in waiting if task.asked), None)
+        if blocked is None:
+            self.end = "exhausted"
+        else:
+            self._ask_up_to(blocked, min(blocked.waiting), "in the way")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.store.export import PairOutcome, verdicts
@@ -63,10 +62,10 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) ->
     started = state.started
     assert started is not None  # there are records
     known = {k: v for k, v in candidate.params.items() if k in GenerateConfig.model_fields}
-    scorer, n_examples = _scorer(started), len(state.example_ids)
+    n_examples = len(state.example_ids)
     scores = [record.score for record in found if record.score is not None]
     mean = {"mean": log.EvalMetric(name="mean", value=sum(scores) / len(scores))} if scores else {}
-    scored = log.EvalScore(name=scorer, scorer=scorer, scored_samples=len(scores), metrics=mean)
+    scored = log.EvalScore(name="score", scorer="score", scored_samples=len(scores), metrics=mean)
     return log.EvalLog(
         status="success",
         eval=log.EvalSpec(
@@ -87,11 +86,11 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) ->
         results=log.EvalResults(
             total_samples=n_examples, completed_samples=len(scores), scores=[scored]
         ),
-        samples=[_sample(record, scorer) for record in found],
+        samples=[_sample(record) for record in found],
     )
 
 
-def _sample(record: PairOutcome, scorer: str) -> Any:  # noqa: ANN401
+def _sample(record: PairOutcome) -> Any:  # noqa: ANN401
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ModelOutput, ModelUsage
     from inspect_ai.scorer import Score
@@ -107,7 +106,7 @@ def _sample(record: PairOutcome, scorer: str) -> Any:  # noqa: ANN401
     else:
         why = verdicts(record.votes) or record.message
         score = Score(value=record.score, answer=record.answer, explanation=why)
-        verdict["scores"] = {scorer: score}
+        verdict["scores"] = {"score": score}
     return EvalSample(
         id=record.example,
         epoch=1,
@@ -124,9 +123,3 @@ def _sample(record: PairOutcome, scorer: str) -> Any:  # noqa: ANN401
 def _model(record: PairOutcome) -> str:
     """Return the model as `developer/model`; the provider stands in for an unnamed developer."""
     return record.model if "/" in record.model else f"{record.provider}/{record.model}"
-
-
-def _scorer(started: Started) -> str:
-    config = started.config
-    scorer = config.get("scorer") if isinstance(config, Mapping) else None
-    return str(scorer.get("name") if isinstance(scorer, Mapping) else scorer)

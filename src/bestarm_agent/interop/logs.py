@@ -82,8 +82,7 @@ class Logs:
         repeated = sum(len(found) > 1 for found in self.pairs.values())
         lines = [f"metric: {', '.join(self.metrics)}"]
         if repeated:
-            have = "pair has" if repeated == 1 else "pairs have"
-            lines.append(f"{repeated:,} {have} several results; a pair's score is their mean")
+            lines.append(f"{counted(repeated, 'pair')} with several results, whose mean counts")
         if void:
             of_all = f"{void:,} of {counted(len(self.pairs), 'pair')}"
             lines.append(f"void, not wrong (an error, or no verdict): {of_all}")

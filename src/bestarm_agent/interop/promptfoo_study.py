@@ -34,21 +34,15 @@ _SAME = """anthropic azure bedrock cerebras cohere databricks deepinfra deepseek
 groq litellm mistral moonshot nvidia ollama openai openrouter sambanova vertex xai"""
 # promptfoo's names, and the catalogue's
 _PROVIDERS = {name: name for name in _SAME.split()} | {"togetherai": "together"}
-_KINDS: Mapping[str, dict[str, str]] = {
-    "chat": {},
-    "messages": {},
-    "responses": {"api": "responses"},
-    "completion": {"text": "completions"},
-}
+_KINDS = ("chat", "messages", "responses")
 _SAMPLING = """frequency_penalty max_tokens presence_penalty reasoning_effort seed service_tier
 stop temperature top_k top_p verbosity"""
 _PARAMS = {name: name for name in _SAMPLING.split()} | {
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
-    "maxOutputTokens": "max_tokens",  # Google's
-    "topP": "top_p",
 }
-# the scorer for a kind of assertion
+_GRADER = "openai/gpt-5.6-sol"  # promptfoo's default model
+# the scorer for a kind of assertion, and for none
 _SCORERS: Mapping[str, dict[str, Any]] = {
     "equals": {"name": "exact", "normalise": ["strip"]},
     **{
@@ -61,12 +55,12 @@ _SCORERS: Mapping[str, dict[str, Any]] = {
         for case in ("", "i")
         for which in ("", "-any", "-all")
     },
-    "llm-rubric": {"name": "llm-rubric"},
-    "model-graded-closedqa": {"name": "model-graded-qa"},
-    "factuality": {"name": "factuality"},
-    "model-graded-factuality": {"name": "factuality"},
+    "llm-rubric": {"name": "llm-rubric", "model": _GRADER},
+    "model-graded-closedqa": {"name": "model-graded-qa", "model": _GRADER},
+    "factuality": {"name": "factuality", "model": _GRADER},
+    "model-graded-factuality": {"name": "factuality", "model": _GRADER},
+    "": {"name": "rubric", "model": _GRADER},
 }
-_GRADER = "openai/gpt-5.6-sol"  # promptfoo's default model
 _KNOWN = ("prompts", "providers", "targets", "tests", "defaultTest", "evaluateOptions")
 _TEST = ("vars", "assert", "options")
 # keys that change nothing about which candidate is best
@@ -125,7 +119,7 @@ class _Translation:
             "models": models or [{"model": "openai/NAME-A-MODEL"}],
             "prompts": prompts or [{"name": "stand-in", "text": stand_in}],
             "dataset": {"path": dataset, **({"target": TARGET} if kind else {})},
-            "scorer": self._scorer(kind),
+            "scorer": _SCORERS[kind],
         }
         head = ["# Written from a promptfoo config; check it with `bestarm-agent plan`."]
         if self.notes:
@@ -170,9 +164,9 @@ class _Translation:
     def _model(self, name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
         provider, _, model = name.partition(":")
         kind, colon, rest = model.partition(":")
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"api": kind} if kind == "responses" else {}
         if kind in _KINDS and colon:
-            model, options = rest, dict(_KINDS[kind])
+            model = rest
         if provider not in _PROVIDERS or not model:
             return None
         params = {}
@@ -229,13 +223,11 @@ class _Translation:
                 self._drop(test, _TEST, "tests: ")
                 self._drop(test.get("options") or {}, (), "tests: options.")
                 asserted = [*_each(default.get("assert")), *_each(test.get("assert"))]
+                given = {**(default.get("vars") or {}), **(test.get("vars") or {})}
                 yield {
-                    "vars": {**self._vars(default), **self._vars(test)},
+                    "vars": {key: self._content(value) for key, value in given.items()},
                     "assert": [{"type": "$ref", **a} for a in asserted if isinstance(a, dict)],
                 }
-
-    def _vars(self, test: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: self._content(value) for key, value in (test.get("vars") or {}).items()}
 
     def _from_files(self, name: str) -> Iterator[Found]:
         for path in self._files(name.removeprefix(_FILE)):
@@ -269,6 +261,8 @@ class _Translation:
         for kind, count in kinds.items():
             if kind != chosen:
                 self.notes.append(f"assertions of type `{kind}` (in {count} of {len(tests)} tests)")
+        if not chosen:
+            self.notes.append("any assertion: the judge `rubric` grades answers (docs/judges.md)")
         return chosen
 
     def _rows(self, test: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
@@ -283,15 +277,6 @@ class _Translation:
             targets = [_filled(part, inputs) for value in values for part in _parts(value, kind)]
             target = {TARGET: targets[0] if len(targets) == 1 else targets}
             yield {**inputs, **(target if kind else {})}
-
-    def _scorer(self, kind: str) -> dict[str, Any]:
-        scorer = _SCORERS.get(kind, {"name": "rubric"})
-        if not kind:
-            self.notes.append(
-                "any assertion: a model judges answers by the judge `rubric` (docs/judges.md)"
-            )
-        is_judge = scorer["name"] not in ("exact", "contains")
-        return {**scorer, "model": _GRADER} if is_judge else scorer
 
 
 def _each(found: Found) -> list[Found]:
@@ -350,10 +335,9 @@ def _parts(value: Found, kind: str) -> list[Found]:
 
 def _from_cell(text: str) -> dict[str, Any]:
     """Return the assertion that a cell of a table writes, such as `icontains: Rome`."""
-    kind, colon, value = text.partition(":")
+    found = re.fullmatch(r"((?:not-)?[a-z][a-z0-9-]*)(?:\([\d.]+\))?:(.*)", text, re.DOTALL)
+    if found is not None:
+        return {"type": _CELLS.get(found[1], found[1]), "value": found[2].strip()}
     if text in ("is-json", "contains-json"):
         return {"type": text}
-    if colon and re.fullmatch(r"(not-)?[a-z][a-z0-9-]*(\([\d.]+\))?", kind):
-        kind = kind.partition("(")[0]
-        return {"type": _CELLS.get(kind, kind), "value": value.strip()}
     return {"type": "equals", "value": text}
