@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 from benchmarks.baselines.lrf import Lrf
+from scipy.sparse import csr_array
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, LowRankEnsemble, SeenCells
+from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, LowRankEnsemble
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.selector_suite import SelectorSuite, World, WorldRun
@@ -39,7 +40,8 @@ def test_the_estimate_is_the_models_row_mean() -> None:
     )
     table = selector.table
     told = np.flatnonzero(table.state == State.DONE)
-    cells = SeenCells(table.candidate[told], table.example[told], table.score[told], (8, 30))
+    places = table.candidate[told], table.example[told]
+    cells = csr_array((table.score[told], places), shape=(8, 30))
     draws = KeyedRandom(0, "low-rank")
     model = LowRankEnsemble(8, 30, draws.at(0))
     model.fit(cells, SWEEPS, draws.at(1))

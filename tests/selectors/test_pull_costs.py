@@ -42,7 +42,7 @@ class TestAutoPerCost(PerCostSuite):
 
 
 def told(table: ScoreTable, candidate: int, cost: float) -> None:
-    seq, example = table.n_asked, int(table.unseen(candidate)[0])
+    seq, example = table.n_asked, int(table.n_trials[candidate])
     table.ask(Ask(seq, Pair(candidate, example), ""))
     table.tell(Tell(seq, State.DONE, 1.0, cost))
 

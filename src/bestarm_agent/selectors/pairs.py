@@ -50,7 +50,6 @@ class Pairs:
         self.table = rule.table
         self.answer = rule.answer
         self._random = KeyedRandom(rule.problem.seed, "selector")
-        self._open = rule.open
 
     @property
     def problem(self) -> Problem:
@@ -87,7 +86,7 @@ class Pairs:
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
-        rows = self._open if allowed is None else self._open & allowed
+        rows = self.rule.open if allowed is None else self.rule.open & allowed
         if not rows.any() or self._ending() is not None:
             return None
         if allowed is not None and self.problem.seeks_proof and not self._may_decide(rows):
@@ -137,7 +136,6 @@ class Pairs:
         )
         self.table.add_candidates(count)
         self.answer.restart()
-        self._open = self.rule.open
         self.rule.changed()
         self.answer.forget()
 
@@ -149,7 +147,6 @@ class Pairs:
         if self.rule.seeks_best:
             raise ValueError(f"no examples can join a run by {self.name!r}; begin a new one")
         self.table.add_examples(count)
-        self._open = self.rule.open
 
     def add_budget(self, count: int) -> None:
         """Add ``count`` >= 0 pairs to the budget of rules that plan for one.
@@ -170,7 +167,6 @@ class Pairs:
         rows = [candidate for candidate in candidates if not self.barred[candidate]]
         if rows and self.rule.seeks_best:
             self.answer.bar(rows)
-            self._open[rows] = False
             self.rule.changed()
             self.answer.forget()
 
@@ -178,7 +174,7 @@ class Pairs:
         """Return why nothing will be asked any more, or None while that may still happen."""
         if not self.rule.seeks_best:
             return self._rules_stop()
-        ending, is_over = self._ending(), not self._open.any()
+        ending, is_over = self._ending(), not self.rule.open.any()
         if is_over and ending in (None, Stop.INDIFFERENT):
             return ending if self.table.count(State.PENDING).any() else Stop.EXHAUSTED
         return ending or self._rules_stop()
@@ -209,7 +205,7 @@ class Pairs:
         return tuple(self.ranking()[: self.rule.top_k if count is None else count])
 
     def _rules_stop(self) -> Stop | None:
-        choice = self.rule.choose(self._open, self._random.at(self.table.n_asked))
+        choice = self.rule.choose(self.rule.open, self._random.at(self.table.n_asked))
         return choice if isinstance(choice, Stop) else None
 
     def _ending(self) -> Stop | None:
@@ -234,8 +230,4 @@ class Pairs:
 
     def _register(self, ask: Ask) -> None:
         self.table.ask(ask)
-        candidate = ask.pair.candidate
-        self.answer.asked(candidate)
-        if self.table.n_unseen_of(candidate) == 0:
-            self._open[candidate] = False
-        self.answer.forget()
+        self.answer.asked(ask.pair.candidate)

@@ -14,14 +14,7 @@ from bestarm_agent.selectors.types import Problem
 
 _RULES = "bestarm_agent.selectors.rules"
 SelectorName: TypeAlias = Literal[
-    "auto",
-    "opt-mai",
-    "pulse",
-    "racing",
-    "sysrs",
-    "ucb-e",
-    "ucb-e-lrf",
-    "uniform",
+    "auto", "opt-mai", "pulse", "racing", "sysrs", "ucb-e", "ucb-e-lrf", "uniform"
 ]
 # Module and class of every rule; a module is imported when its rule is first used.
 SELECTORS: Final = Registry[type[Rule]](

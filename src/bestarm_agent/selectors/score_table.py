@@ -176,10 +176,6 @@ class ScoreTable:
         """(K,) number of cells that were never asked."""
         return self.n_examples - self.n_trials
 
-    def n_unseen_of(self, candidate: int) -> int:
-        """One candidate's number of cells that were never asked."""
-        return self.n_examples - len(self._rows[candidate])
-
     def mean(self) -> FloatArray:
         """(K,) mean of the scores seen, in [0, 1]; NaN where none was."""
         n = self.n_scored
@@ -223,15 +219,11 @@ class ScoreTable:
             high = np.where(state[: len(seqs)] == _VOID, 1.0, low)
             yield row, self.example[seqs].astype(np.int64), low, high
 
-    def unseen(self, candidate: int) -> IntArray:
-        """The examples that were never asked of a candidate, ascending."""
-        return np.flatnonzero(self.cells[candidate] == _UNSEEN)
-
     def draw_unseen(self, candidate: int, rng: np.random.Generator) -> int:
         """Draw one of a candidate's unseen examples, of which there are some, uniformly."""
         row = self.cells[candidate]
-        if 8 * self.n_unseen_of(candidate) <= len(row):
-            return int(rng.choice(self.unseen(candidate)))
+        if 8 * (len(row) - len(self._rows[candidate])) <= len(row):
+            return int(rng.choice(np.flatnonzero(row == _UNSEEN)))
         while row[example := int(rng.integers(len(row)))] != _UNSEEN:
             pass  # a few tries find one, without scanning the row
         return example

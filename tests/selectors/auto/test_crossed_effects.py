@@ -30,7 +30,7 @@ def dense(
     model: CrossedEffects, seen: list[tuple[int, int, float]], places: int
 ) -> tuple[Array, Array]:
     """Return mean and covariance of the rows' means, with every unknown written out."""
-    effects, v = model._effects, model.variances
+    effects, v = model.effects, model.variances
     n = len(effects)
     priors = [0.25, *(v.of(effects.families[f]) for f in effects.family[1:])]
     priors += [v.own] * K + [v.easiness] * places
@@ -125,8 +125,8 @@ def test_variances_are_found_again() -> None:
 def test_levels_that_no_two_rows_share_are_left_out() -> None:
     rows = np.arange(6)
     model = CrossedEffects(np.column_stack([rows, rows * 0, rows // 3]), 5)
-    assert model._effects.families == ((2,),)
-    assert CrossedEffects(np.full((6, 2), -1), 5).n_families == 0
+    assert model.effects.families == ((2,),)
+    assert CrossedEffects(np.full((6, 2), -1), 5).effects.families == ()
 
 
 def test_a_look_changes_nothing() -> None:

@@ -5,8 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from bestarm_agent.selectors.rules.ucb_e_lrf import LowRankEnsemble, SeenCells, bernoulli_places
+from bestarm_agent.selectors.rules.ucb_e_lrf import LowRankEnsemble, bernoulli_places
 
 Array = NDArray[np.float64]
 
@@ -41,7 +42,7 @@ def predictions(model: LowRankEnsemble) -> NDArray[np.float64]:
     return np.asarray(np.einsum("ier,jer->ij", model.rows, model.columns) / model.n_members)
 
 
-def matrix(k: int, n: int, seen: float, seed: int) -> tuple[Array, SeenCells]:
+def matrix(k: int, n: int, seen: float, seed: int) -> tuple[Array, csr_array]:
     """A noisy rank-2 matrix, NaN where unseen, and its seen cells; six of each row and column."""
     rng = np.random.default_rng(seed)
     left, right = rng.uniform(0.3, 1, (k, 2)), rng.uniform(0, 1, (n, 2))
@@ -51,17 +52,18 @@ def matrix(k: int, n: int, seen: float, seed: int) -> tuple[Array, SeenCells]:
         mask[np.arange(k), (np.arange(k) * 6 + shift) % n] = True
         mask[(np.arange(n) * 6 + shift) % k, np.arange(n)] = True
     i, j = np.nonzero(mask)
-    return np.where(mask, full, np.nan), SeenCells(i, j, full[i, j], (k, n))
+    return np.where(mask, full, np.nan), csr_array((full[i, j], (i, j)), shape=(k, n))
 
 
-def dropped_masks(model: LowRankEnsemble, cells: SeenCells, seed: int) -> NDArray[np.bool_]:
+def dropped_masks(model: LowRankEnsemble, cells: csr_array, seed: int) -> NDArray[np.bool_]:
     """(E, K, N) what members keep, drawn as the model draws it."""
-    n = cells.scores.nnz * model.n_members
+    n = cells.nnz * model.n_members
     places = bernoulli_places(n, model.drop, np.random.default_rng(seed))
     cell, member = np.divmod(places, model.n_members)
-    kept = np.zeros((model.n_members, *cells.scores.shape), dtype=bool)
-    kept[:, cells.rows, cells.columns] = True
-    kept[member, cells.rows[cell], cells.columns[cell]] = False
+    kept = np.zeros((model.n_members, *cells.shape), dtype=bool)
+    rows, columns = cells.tocoo().coords
+    kept[:, rows, columns] = True
+    kept[member, rows[cell], columns[cell]] = False
     return kept
 
 
@@ -69,7 +71,7 @@ def dropped_masks(model: LowRankEnsemble, cells: SeenCells, seed: int) -> NDArra
 def test_it_matches_least_squares_by_loops(rank: int) -> None:
     scores, cells = matrix(12, 18, 0.6, seed=rank)
     model = LowRankEnsemble(
-        *cells.scores.shape, np.random.default_rng(4), rank=rank, n_members=6, drop=0.1
+        *cells.shape, np.random.default_rng(4), rank=rank, n_members=6, drop=0.1
     )
     kept = dropped_masks(model, cells, seed=9)
     reference = Reference(scores, kept, model.rows.transpose(1, 0, 2))
@@ -108,7 +110,7 @@ def test_a_rank_one_matrix_is_completed_exactly() -> None:
     mask = rng.random(full.shape) < 0.5
     i, j = np.nonzero(mask)
     model = LowRankEnsemble(15, 20, np.random.default_rng(1), n_members=8)
-    model.fit(SeenCells(i, j, full[i, j], (15, 20)), 300, np.random.default_rng(2))
+    model.fit(csr_array((full[i, j], (i, j)), shape=(15, 20)), 300, np.random.default_rng(2))
     np.testing.assert_allclose(predictions(model), full, atol=1e-5)
     assert model.spreads().max() < 1e-4
 
@@ -125,7 +127,7 @@ def test_what_was_never_seen_is_average(rank: int) -> None:
     scores, _ = matrix(12, 18, 0.9, seed=6)
     i, j = np.nonzero(~np.isnan(scores))
     fewer = (i != 4) & (j != 7)
-    seen = SeenCells(i[fewer], j[fewer], scores[i, j][fewer], (12, 18))
+    seen = csr_array((scores[i, j][fewer], (i[fewer], j[fewer])), shape=(12, 18))
     model = LowRankEnsemble(12, 18, np.random.default_rng(1), rank=rank, n_members=8)
     model.fit(seen, 10, np.random.default_rng(2))
     others = np.arange(12) != 4
@@ -163,7 +165,7 @@ def test_nothing_of_members_times_cells_is_made() -> None:
     tracemalloc.start()
     try:
         model = LowRankEnsemble(1000, 2000, np.random.default_rng(1))
-        model.fit(SeenCells(i, j, scores, (1000, 2000)), 1, np.random.default_rng(2))
+        model.fit(csr_array((scores, (i, j)), shape=(1000, 2000)), 1, np.random.default_rng(2))
         model.spread_totals()
         peak = tracemalloc.get_traced_memory()[1]
     finally:

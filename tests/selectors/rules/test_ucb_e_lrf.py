@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
@@ -10,7 +11,6 @@ from bestarm_agent.selectors.rules.ucb_e_lrf import (
     SWEEPS,
     SWEEPS_AGAIN,
     LowRankEnsemble,
-    SeenCells,
     UcbELrf,
 )
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Tell
@@ -35,11 +35,12 @@ def correlated_world(k: int, n: int, seed: int) -> World:
     return World(scores, np.full((k, n), int(State.DONE), dtype=np.int8))
 
 
-def cells_of(selector: Pairs) -> SeenCells:
+def cells_of(selector: Pairs) -> csr_array:
     table = selector.table
     told = np.flatnonzero((table.state == State.DONE) | (table.state == State.FAILED))
     shape = (table.n_candidates, table.n_examples)
-    return SeenCells(table.candidate[told], table.example[told], table.score[told], shape)
+    places = table.candidate[told], table.example[told]
+    return csr_array((table.score[told], places), shape=shape)
 
 
 def test_one_by_one_it_is_algorithm_2() -> None:

@@ -182,14 +182,9 @@ class CrossedEffects:
         self.n_examples = n_examples
         self.rows = PrefixRows(len(axes))
         self.variances = Variances()
-        self._effects = Effects.of(axes)
+        self.effects = Effects.of(axes)
         self._level: FloatArray = np.zeros(len(axes))  # (K,) x_i . b + d_i
         self._easiness: FloatArray = np.zeros(0)  # (J,) z_j, up to the longest row
-
-    @property
-    def n_families(self) -> int:
-        """Return how many families of effects there are; 0 where rows share no level."""
-        return len(self._effects.families)
 
     def put(self, row: int, place: int, score: float) -> None:
         """Set a row's score at a place of the order."""
@@ -238,7 +233,7 @@ class CrossedEffects:
 
     def _solve(self) -> None:
         """Solve the normal equations, given the variances."""
-        model, now, n = self._effects, self.variances, len(self._effects)
+        model, now, n = self.effects, self.variances, len(self.effects)
         weight = np.asarray(1.0 / (now.noise + self._length * now.own), dtype=np.float64)  # g_i
         precision, target = self._normal_equations(weight)
         inverse = inverted(precision)
@@ -255,7 +250,7 @@ class CrossedEffects:
 
     def _normal_equations(self, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the matrix (4) and the right side (5), for b and z."""
-        model, now, n_rows, place = self._effects, self.variances, self._n_rows, self._place
+        model, now, n_rows, place = self.effects, self.variances, self._n_rows, self._place
         n, reach, gain, rows = len(model), len(n_rows), now.own * weight, model.design()
         z, places = slice(n, n + reach), np.arange(reach)
         precision, target = np.zeros((n + reach, n + reach)), np.zeros(n + reach)
@@ -273,7 +268,7 @@ class CrossedEffects:
 
     def _next_variances(self) -> Variances:
         """Return the next step of (8)."""
-        model, now, seen = self._effects, self.variances, self._length > 0
+        model, now, seen = self.effects, self.variances, self._length > 0
         n = len(model)
         loads = self._loads(self._gain * self._length, self._gain, np.zeros(len(seen)))
         own = self._level - self._b[model.of_row].sum(axis=1)
@@ -321,8 +316,8 @@ class CrossedEffects:
 
     def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> sparse.csr_array:
         """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J."""
-        n, last = len(self._effects), len(self._covariance) - 1
-        of_row, place = self._effects.of_row, n + self._place
+        n, last = len(self.effects), len(self._covariance) - 1
+        of_row, place = self.effects.of_row, n + self._place
         index = np.column_stack([of_row, place, np.full(len(place), last)])
         value = np.column_stack([*[level] * of_row.shape[1], seen, end])
         ends = np.arange(0, index.size + 1, index.shape[1])

@@ -98,11 +98,10 @@ class Auto(Rule):
         self.uses_history = history is not None and history.validation.is_strong
         self._history = history
         self._model: OneFactor | CrossedEffects
+        self._duels: Duels | None  # None until the warm-up is told
+        self._latest: Posterior | None  # of the scores up to the `_answered_at`-th
+        self._answered_at: int
         self._n_told = self._n_open = 0  # outcomes taken in; asks that the model knows of
-        self._n_rows = self.table.n_candidates
-        self._duels: Duels | None = None  # None until the warm-up is told
-        self._latest: Posterior | None = None  # of the scores up to the `_answered_at`-th
-        self._answered_at, self._next_fit, self._next_fit_of_all = -1, 0, 0
         self._begin()
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
@@ -153,9 +152,8 @@ class Auto(Rule):
             means = (table.total + centre) / (n_scored + 1)
             return Belief(np.where(n_scored > 0, means, np.nan))
         complete = n_scored + table.count(State.VOID) == table.n_examples
-        least = table.total / table.n_examples  # the model may expect what cannot be
-        most = least + 1.0 - n_scored / table.n_examples
-        means = np.where(complete, seen, np.clip(posterior.mean, least, most))
+        # the model may expect what cannot be
+        means = np.where(complete, seen, np.clip(posterior.mean, *table.certain()))
         if not self._has_axes:
             means = np.where(n_scored > 0, means, np.nan)
         untried = (n_scored == 0).astype(np.int64)  # their axes tell of them; they rank last
@@ -227,9 +225,8 @@ class Auto(Rule):
 
     def changed(self) -> None:
         """Fit anew, a larger model if candidates joined."""
-        began, n_rows = self._duels is not None, self.table.n_candidates
-        if n_rows != self._n_rows:
-            self._n_rows = n_rows
+        began = self._duels is not None
+        if self.table.n_candidates != len(self._model.rows.length):
             self._begin()
         self._open_asked()
         if began:
@@ -237,9 +234,7 @@ class Auto(Rule):
 
     def _begin(self) -> None:
         self._make_model()
-        self._duels = None
-        self.answer.presumed_order = None
-        self._latest = None
+        self.answer.presumed_order = self._duels = self._latest = None
         self._answered_at = -1
         self._next_fit = self.table.n_candidates
         if self._has_axes:
@@ -258,7 +253,7 @@ class Auto(Rule):
         self._has_axes = False
         if axes is not None:
             crossed = CrossedEffects(axes, n_examples)
-            self._has_axes = crossed.n_families > 0
+            self._has_axes = bool(crossed.effects.families)  # rows share levels
             if self._has_axes and not self._is_well_seen():
                 self._model = crossed
         for seq in range(self.table.n_asked):

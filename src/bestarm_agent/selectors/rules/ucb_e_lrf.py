@@ -24,7 +24,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bestarm_agent.selectors.rule import Rule
@@ -51,36 +50,10 @@ _CHUNK = 64  # rows whose spreads are held at a time
 _NEGLIGIBLE = 1e-12
 
 
-class SeenCells:
-    """The seen cells of a (K, N) matrix, given by (n,) rows, columns and scores; no cell twice.
-
-    Attributes:
-        scores: (K, N) sparse, the scores.
-        seen: (K, N) sparse, 1 at every seen cell.
-        rows, columns: (n,) places of the cells, by row.
-    """
-
-    def __init__(
-        self,
-        rows: NDArray[np.integer] | list[int],
-        columns: NDArray[np.integer] | list[int],
-        scores: FloatArray | list[float],
-        shape: tuple[int, int],
-    ) -> None:
-        self.scores = csr_array((np.asarray(scores, dtype=float), (rows, columns)), shape=shape)
-        ones = np.ones_like(self.scores.data)
-        self.seen = csr_array((ones, self.scores.indices, self.scores.indptr), shape=shape)
-        self.rows: IndexArray = np.repeat(np.arange(shape[0]), np.diff(self.scores.indptr))
-        self.columns: IndexArray = self.scores.indices.astype(np.intp)
-
-    def turned(self) -> SeenCells:
-        """Return the cells of the (N, K) matrix."""
-        return SeenCells(self.columns, self.rows, self.scores.data, self.scores.shape[::-1])
-
-
 class LowRankEnsemble:
     """Several low-rank models of one matrix, each fitted to a random part of its seen cells.
 
+    ``cells`` are a sparse (K, N) matrix of the scores seen, in which a score of 0 is stored too.
     Arrays are laid out [row][member][rank]: one sparse product solves all members on all seen
     cells, and what each member dropped is subtracted, so nothing of size members x rows x columns
     is made. Predictions are unbounded, and biased where scores are not of low rank.
@@ -116,28 +89,28 @@ class LowRankEnsemble:
         self.rows[:, :, 0] = 1.0
         self.columns: FloatArray = rng.standard_normal((n_columns, n_members, rank))
 
-    def fit(self, cells: SeenCells, n_sweeps: int, rng: np.random.Generator) -> None:
+    def fit(self, cells: csr_array, n_sweeps: int, rng: np.random.Generator) -> None:
         """Fit all members by ``n_sweeps`` rounds of alternating least squares (equation 1).
 
         Starts from the factors at hand: columns first, then rows. ``rng`` draws which cells each
         member leaves out.
         """
-        e, (n_rows, n_columns) = self.n_members, cells.scores.shape
-        cell, member = np.divmod(bernoulli_places(cells.scores.nnz * e, self.drop, rng), e)
-        row, column = cells.rows[cell] * e + member, cells.columns[cell] * e + member
-        shape = (n_rows * e, n_columns * e)
-        dropped = SeenCells(row, column, cells.scores.data[cell], shape)
-        turned, dropped_turned = cells.turned(), dropped.turned()
+        e, (n_rows, n_columns) = self.n_members, cells.shape
+        cell, member = np.divmod(bernoulli_places(cells.nnz * e, self.drop, rng), e)
+        rows, columns = cells.tocoo().coords
+        places = rows[cell] * e + member, columns[cell] * e + member
+        dropped = csr_array((cells.data[cell], places), shape=(n_rows * e, n_columns * e))
+        turned, dropped_turned = cells.T.tocsr(), dropped.T.tocsr()
         for _ in range(n_sweeps):
             self.columns = self._solve(turned, dropped_turned, self.rows)
             self.rows = self._solve(cells, dropped, self.columns)
 
-    def means(self, cells: SeenCells) -> FloatArray:
+    def means(self, cells: csr_array) -> FloatArray:
         """Return the (K,) row means: seen scores, and predictions of unseen cells (line 2)."""
-        unseen = self.columns.sum(axis=0) - _sums(cells.seen, self.columns)
+        unseen = self.columns.sum(axis=0) - _sums(_seen(cells), self.columns)
         predicted = (self.rows * unseen).sum(axis=2)
-        totals = cells.scores.sum(axis=1)[:, None]
-        means: FloatArray = ((totals + predicted) / cells.scores.shape[1]).mean(axis=1)
+        totals = cells.sum(axis=1)[:, None]
+        means: FloatArray = ((totals + predicted) / cells.shape[1]).mean(axis=1)
         return means
 
     def spreads(self, rows: slice | list[int] = slice(None)) -> FloatArray:
@@ -167,17 +140,17 @@ class LowRankEnsemble:
             totals[rows] = self.spreads(rows).sum(axis=1)
         return totals
 
-    def _solve(self, cells: SeenCells, dropped: SeenCells, fixed: FloatArray) -> FloatArray:
+    def _solve(self, cells: csr_array, dropped: csr_array, fixed: FloatArray) -> FloatArray:
         """Solve the normal equations of every row, given the factors of the columns.
 
         ``dropped`` are cells of rows and members by columns and members.
         """
-        n, rank = cells.scores.shape[0], fixed.shape[2]
+        n, rank = cells.shape[0], fixed.shape[2]
         left_out = fixed.reshape(-1, rank)
-        right = _sums(cells.scores, fixed)
-        right -= _sums(dropped.scores, left_out).reshape(right.shape)
-        gram = _sums(cells.seen, _outer(fixed))
-        gram -= _sums(dropped.seen, _outer(left_out)).reshape(gram.shape)
+        right = _sums(cells, fixed)
+        right -= _sums(dropped, left_out).reshape(right.shape)
+        gram = _sums(_seen(cells), _outer(fixed))
+        gram -= _sums(_seen(dropped), _outer(left_out)).reshape(gram.shape)
         gram = gram.reshape(n, self.n_members, rank, rank)
         size = np.trace(gram, axis1=2, axis2=3)
         known = size > _NEGLIGIBLE
@@ -192,6 +165,11 @@ class LowRankEnsemble:
         masked = np.where(known[:, :, None], solved, 0.0)
         average = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
         return np.where(known[:, :, None], solved, average)
+
+
+def _seen(cells: csr_array) -> csr_array:
+    """Return a matrix with 1 at every cell that is stored."""
+    return csr_array((np.ones_like(cells.data), cells.indices, cells.indptr), shape=cells.shape)
 
 
 def _sums(cells: csr_array, factors: FloatArray) -> FloatArray:
@@ -275,7 +253,7 @@ class UcbELrf(Rule):
         self._n_fits = 0
         self._is_fitted = False
         self._ensemble = self._new_ensemble()
-        self._seen: SeenCells | None = None  # None: to be gathered again
+        self._seen: csr_array | None = None  # None: to be gathered again
         self._n_told = 0
         self._fitted_at = 0  # asks before the last fit
         self._since_fit: list[int] = []  # asks told since
@@ -324,7 +302,7 @@ class UcbELrf(Rule):
     @property
     def left(self) -> int:
         """Pulls of the batch under way that are still to be asked."""
-        if not self._is_fitted or not self.table.n_unseen_of(self.table.latest):
+        if not self._is_fitted or not self.table.n_unseen[self.table.latest]:
             return 0
         return left_of_batch(self.table, self.batch, self._fitted_at)
 
@@ -367,14 +345,13 @@ class UcbELrf(Rule):
         self._row = (-1, np.empty(0))
         self._totals = self._ensemble.spread_totals()
 
-    def _seen_cells(self) -> SeenCells:
+    def _seen_cells(self) -> csr_array:
         if self._seen is None:
             table = self.table
             told = np.flatnonzero((table.state == _DONE) | (table.state == _FAILED))
+            places = table.candidate[told], table.example[told]
             shape = (table.n_candidates, table.n_examples)
-            self._seen = SeenCells(
-                table.candidate[told], table.example[told], table.score[told], shape
-            )
+            self._seen = csr_array((table.score[told], places), shape=shape)
         return self._seen
 
     def _new_ensemble(self) -> LowRankEnsemble:
