@@ -11,17 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.opt_mai import (
-    Field,
-    RoundRule,
-    Schedule,
-    all_decided,
-    one_leaves_per_phase,
-)
+from bestarm_agent.selectors.rules.opt_mai import Field, SuccessiveRejects, all_decided
 from bestarm_agent.selectors.types import FloatArray, Problem
 
 
-class Sar(RoundRule):
+class Sar(SuccessiveRejects):
     """Accept or reject one candidate after each of K - 1 phases.
 
     Budget, rounds and pulls in flight: see ``RoundRule``. It ends early when all the remaining
@@ -36,9 +30,6 @@ class Sar(RoundRule):
             raise ValueError(f"top_k must be >= 1, got {top_k}")
         self.top_k = top_k
         super().__init__(problem)
-
-    def _schedule(self, n_active: int, budget: float) -> Schedule:
-        return one_leaves_per_phase(n_active, budget)
 
     def _thin(self, field: Field, means: FloatArray, leaving: int, ties: FloatArray) -> Field:
         best_first = field.active[np.lexsort((ties[field.active], -means[field.active]))]

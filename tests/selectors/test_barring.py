@@ -79,7 +79,7 @@ def test_barring_twice_and_growing_keep_who_is_barred() -> None:
     selector.bar([2])
     selector.bar([2, 3])
     selector.add_candidates(2)
-    assert selector.barred.tolist() == [False, False, True, True, False, False, False]
+    assert selector.answer.barred.tolist() == [False, False, True, True, False, False, False]
     asked = {ask.pair.candidate for ask in selector.ask(60)}
     assert asked == {0, 1, 4, 5, 6}
 

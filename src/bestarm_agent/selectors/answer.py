@@ -377,7 +377,8 @@ class Answer:
 
         The complete rivals of a complete candidate stay as good as it.
         """
-        growing = self._is_growing
+        table = self._table
+        growing = (table.n_unseen > 0) | (table.count(State.PENDING) > 0)  # more scores may come
         return any(
             bool((rivals if growing[one] else rivals & growing).any())
             for one, rivals in self._undecided(order, top_k, bounds)
@@ -479,12 +480,6 @@ class Answer:
         for row, _, low, high in self._table.told_since(self._intervals.length):
             self._intervals.extend(row, low, high)
         return self._intervals.lower, self._intervals.upper
-
-    @property
-    def _is_growing(self) -> BoolArray:
-        """(K,) candidates that more scores may come of."""
-        table = self._table
-        return (table.n_unseen > 0) | (table.count(State.PENDING) > 0)
 
     def _is_exact(self) -> bool:
         missing = (self._table.n_scored < self._table.n_examples) & ~self.barred

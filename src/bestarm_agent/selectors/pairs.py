@@ -164,7 +164,7 @@ class Pairs:
         Statements about the others stay valid, since intervals are joint over all candidates.
         Nobody leaves a plan that does not look for the best.
         """
-        rows = [candidate for candidate in candidates if not self.barred[candidate]]
+        rows = [candidate for candidate in candidates if not self.answer.barred[candidate]]
         if rows and self.rule.seeks_best:
             self.answer.bar(rows)
             self.rule.changed()
@@ -178,11 +178,6 @@ class Pairs:
         if is_over and ending in (None, Stop.INDIFFERENT):
             return ending if self.table.count(State.PENDING).any() else Stop.EXHAUSTED
         return ending or self._rules_stop()
-
-    @property
-    def barred(self) -> BoolArray:
-        """(K,) candidates that ``bar`` took out of the competition; not to be written."""
-        return self.answer.barred
 
     def estimates(self) -> Estimates:
         """Return point estimates and intervals of every candidate's mean over all N examples."""

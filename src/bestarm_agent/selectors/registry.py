@@ -40,16 +40,18 @@ def selector_names() -> tuple[str, ...]:
     return SELECTORS.names()
 
 
-def selector_class(name: str) -> type[Rule]:
-    """Return the class of a rule, given by name or by a dotted path ``module:Class``.
+def selector_class(rule: str | type[Rule]) -> type[Rule]:
+    """Return the class of a rule, given by name, by a dotted path ``module:Class``, or itself.
 
     Raises:
         ValueError: there is no rule of that name; the nearest names are given.
         PluginError: it is a plug-in that cannot be imported.
     """
-    if not is_path(name) and name not in SELECTORS.built_in and name not in SELECTORS.names():
-        raise ValueError(f"there is no selector {name!r}; {nearest(name, SELECTORS.names())}")
-    return SELECTORS.load(name)
+    if isinstance(rule, type):
+        return rule
+    if not is_path(rule) and rule not in SELECTORS.built_in and rule not in SELECTORS.names():
+        raise ValueError(f"there is no selector {rule!r}; {nearest(rule, SELECTORS.names())}")
+    return SELECTORS.load(rule)
 
 
 def selector_params(rule: str | type[Rule]) -> dict[str, inspect.Parameter]:
@@ -61,7 +63,7 @@ def selector_params(rule: str | type[Rule]) -> dict[str, inspect.Parameter]:
         ValueError: there is no rule of that name; the nearest names are given.
     """
     found: dict[str, inspect.Parameter] = {}
-    for kind in _class_of(rule).__mro__:
+    for kind in selector_class(rule).__mro__:
         params = inspect.signature(kind, eval_str=True).parameters.values()
         found |= {p.name: p for p in params if p.kind is p.KEYWORD_ONLY and p.name not in found}
         if "__init__" in vars(kind) and not any(p.kind is p.VAR_KEYWORD for p in params):
@@ -91,7 +93,7 @@ def make_selector(
         Traceback (most recent call last):
         ValueError: there is no selector 'ucb_e'; did you mean `ucb-e`?
     """
-    kind = _class_of(rule)
+    kind = selector_class(rule)
     name, known = kind.name, selector_params(kind)
     for key, value in params.items():
         if key not in known:
@@ -102,10 +104,6 @@ def make_selector(
                 f"parameter {key!r} of selector {name!r} must be {_spell(wanted)}, got {value!r}"
             )
     return Pairs(kind(problem, **params))
-
-
-def _class_of(rule: str | type[Rule]) -> type[Rule]:
-    return selector_class(rule) if isinstance(rule, str) else rule
 
 
 def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type or a typing construct

@@ -55,11 +55,8 @@ class ScoreTable:
         self.n_scores = 0  # DONE or FAILED trials, of all candidates
         self.n_in_a_row = 0  # latest asks that went to one candidate
         self._cells = np.zeros((n_candidates, n_examples), dtype=np.int8)
-        self._candidate = np.zeros(64, dtype=np.int32)
-        self._example = np.zeros(64, dtype=np.int32)
-        self._position = np.zeros(64, dtype=np.int32)
-        self._state = np.zeros(64, dtype=np.int8)
-        self._score = np.zeros(64)
+        self._candidate, self._example, self._position = np.zeros((3, 64), dtype=np.int32)
+        self._state, self._score = np.zeros(64, dtype=np.int8), np.zeros(64)
         self._by_state = np.zeros((len(State), n_candidates), dtype=np.int64)
         self.n_trials: IntArray = np.zeros(n_candidates, dtype=np.int64)
         self.total, self.spent = np.zeros(n_candidates), np.zeros(n_candidates)
@@ -187,13 +184,6 @@ class ScoreTable:
         """(K,) least and (K,) highest means over all N that the scores seen leave possible."""
         least = self.total / self.n_examples
         return least, least + (self.n_examples - self.n_scored) / self.n_examples
-
-    @property
-    def void_share(self) -> FloatArray:
-        """(K,) share of the void trials in those told, in [0, 1]; 0 where none was."""
-        void = self.count(State.VOID)
-        share: FloatArray = void / np.maximum(1, void + self.n_scored)
-        return share
 
     def row(self, candidate: int) -> array[int]:
         """The ask numbers of one candidate's trials, in ask order; not to be changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from bestarm_agent.selectors.rules.opt_mai import (
     Schedule,
     SuccessiveRejects,
     fit_schedule,
-    one_leaves_per_phase,
 )
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
 from tests.support.selector_suite import SelectorSuite, World, WorldRun
@@ -173,9 +173,13 @@ class TestSuccessiveRejects(SelectorSuite):
         return SuccessiveRejects(problem)
 
 
+def phases(k: int, budget: float) -> Schedule:
+    return SuccessiveRejects(Problem(k, 1000, budget=1000))._schedule(k, budget)
+
+
 def test_the_phases_by_hand() -> None:
     """K = 4, T = 40: L = 1/2 + 1/2 + 1/3 + 1/4 = 19/12, so n_k = ceil(36 / L / (4, 3, 2))."""
-    schedule = one_leaves_per_phase(4, 40)
+    schedule = phases(4, 40)
     assert schedule.targets.tolist() == [6, 8, 12]
     assert schedule.leaving.tolist() == [1, 1, 1]
     assert schedule.n_pulls(4, 1000) == 4 * 6 + 3 * 2 + 2 * 4
@@ -183,14 +187,14 @@ def test_the_phases_by_hand() -> None:
 
 def test_phases_without_further_pulls_are_joined() -> None:
     """K = 5, T = 12: L = 107/60, n_k = ceil(3.93 / (5, 4, 3, 2)) = 1, 1, 2, 2."""
-    schedule = one_leaves_per_phase(5, 12)
+    schedule = phases(5, 12)
     assert schedule.targets.tolist() == [1, 2]
     assert schedule.leaving.tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(("k", "budget"), [(2, 2), (3, 17), (10, 100), (53, 4000), (400, 900)])
 def test_the_phases_cost_no_more_than_the_budget(k: int, budget: int) -> None:
-    n_pulls = one_leaves_per_phase(k, budget).n_pulls(k, 10**9)
+    n_pulls = phases(k, budget).n_pulls(k, 10**9)
     assert budget - 2 * k <= n_pulls <= budget
 
 
@@ -273,7 +277,7 @@ def test_a_budget_for_everything_evaluates_everything() -> None:
 
 
 def test_a_budget_below_one_pull_each_takes_the_smallest_schedule() -> None:
-    fitted = fit_schedule(lambda nominal: one_leaves_per_phase(8, nominal), 8, 100, 5)
+    fitted = fit_schedule(partial(phases, 8), 8, 100, 5)
     assert fitted.targets.tolist() == [1]
     selector = Pairs(SuccessiveRejects(Problem(8, 100, budget=5, stop_when_separated=False)))
     assert sum(pulls(selector, [0.5] * 8)) == 5

@@ -171,7 +171,8 @@ def test_equation_2_by_hand() -> None:
     estimate.take(Step(0.5, 2.5, 4, 4, is_first=False), 0.75, 1.0)
     estimate.take(Step(0.5, 1.75, 3, 4, is_first=False), 0.5, 0.0)
     assert estimate.mean == pytest.approx(2.4375 / 4)
-    assert estimate.mean_residual == pytest.approx((2.5 - 0.75) / 2)
+    assert estimate.n_residual == 2
+    assert estimate.residual == pytest.approx(2.5 - 0.75)
 
 
 def test_the_batch_form_by_hand() -> None:
@@ -194,7 +195,7 @@ def test_a_void_draw_is_left_out_with_its_example() -> None:
 def test_pulls_before_the_first_refit_do_not_count_as_residuals() -> None:
     estimate = Estimate()
     estimate.take(Step(0.0, 2.0, 4, 4, is_first=True), 0.5, 1.0)
-    assert (estimate.n, estimate.n_residual, estimate.mean_residual) == (1, 0, 0.0)
+    assert (estimate.n, estimate.n_residual, estimate.residual) == (1, 0, 0.0)
 
 
 def test_a_candidate_moves_when_refitted_to_new_scores_only() -> None:

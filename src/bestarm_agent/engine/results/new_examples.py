@@ -66,9 +66,9 @@ def new_examples(
         within: how far below the best it may be.
     """
     answer, n, level = pairs.answer, pairs.answer.n_independent, pairs.answer.level_of_new
-    if not (pairs.rule.seeks_best and answer.speaks_of_new) or pairs.barred[winner]:
+    if not (pairs.rule.seeks_best and answer.speaks_of_new) or answer.barred[winner]:
         return None
-    others = [row for row in labels if row != winner and not pairs.barred[row]]
+    others = [row for row in labels if row != winner and not answer.barred[row]]
     seen = {row: answer.compared(winner, row) for row in others}
     may_be_better, behind = answer.open_on_new(winner), answer.behind_on_new(winner)
     is_open = [row for row in others if row in may_be_better]

@@ -254,7 +254,7 @@ def _best_within(
         nobody = len(infeasible) == len(estimates.n)  # keeps the limits, which is an answer
         return ObjectiveState(None, established=nobody, infeasible=infeasible, findings=findings)
     answer = (kept or left)[0]
-    pending = infeasible.keys() - {int(i) for i in np.flatnonzero(selector.barred)}
+    pending = infeasible.keys() - {int(i) for i in np.flatnonzero(selector.answer.barred)}
     verdict = selector.best()
     apart = verdict.separated and verdict.guarantee is not Guarantee.HEURISTIC and not pending
     worth = None
@@ -357,7 +357,7 @@ class ObjectiveTracker:
         self._seen = n_told
         self._next = n_told + max(_FEWEST_NEW, n_told // _SHARE_NEW)
         self._state = self.state()
-        barred = self._pairs.barred
+        barred = self._pairs.answer.barred
         fresh = {i: why for i, why in self._state.infeasible.items() if not barred[i]}
         if fresh:
             self._next = n_told  # the next review is without them

@@ -273,14 +273,9 @@ class CrossedEffects:
         loads = self._loads(self._gain * self._length, self._gain, np.zeros(len(seen)))
         own = self._level - self._b[model.of_row].sum(axis=1)
         own_variance = self._gain * now.noise + variances_of(loads, self._covariance)
-        parts = {
-            "own": (own[seen], own_variance[seen]),
-            "easiness": (self._easiness, self._variance[n:]),
-        }
-        found, n_known, effects = {}, 1.0, {}
-        for name, (mean, variance) in parts.items():
-            found[name], known = _shrunk(mean, variance, getattr(now, name), getattr(GUESS, name))
-            n_known += known
+        v_d, n_own = _shrunk(own[seen], own_variance[seen], now.own, GUESS.own)
+        v_z, n_easy = _shrunk(self._easiness, self._variance[n:], now.easiness, GUESS.easiness)
+        n_known, effects = 1.0 + n_own + n_easy, {}
         for at, family in enumerate(model.families):
             members = np.flatnonzero(model.family == at)
             effects[family], known = _shrunk(
@@ -289,7 +284,7 @@ class CrossedEffects:
             n_known += known
         free = max(0.0, float(self._length.sum()) - n_known) + _NOISE_WORTH
         noise = (self._misfit() + _NOISE_WORTH * GUESS.noise) / free
-        return Variances(effects, noise=max(noise, _LEAST_VARIANCE), **found)
+        return Variances(effects, v_d, v_z, max(noise, _LEAST_VARIANCE))
 
     def _misfit(self) -> float:
         """Return the sum of squared residuals of the scores."""

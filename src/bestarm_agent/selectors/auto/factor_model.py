@@ -99,10 +99,7 @@ class JointPosterior(Posterior):
     covariance: FloatArray  # (n, n) of their means; other rows count as independent
 
     def gap_variance(self, leader: int) -> FloatArray:
-        """Return the (K,) variances of the leader's mean minus each other mean, > 0.
-
-        Var(M_l - M_i) = C_ll + C_ii - 2 C_li among active rows, sd_l^2 + sd_i^2 elsewhere.
-        """
+        """Return C_ll + C_ii - 2 C_li for active rows i, sd_l^2 + sd_i^2 elsewhere."""
         variance = self.sd**2 + self.sd[leader] ** 2
         at = int(np.searchsorted(self.active, leader))
         if at < len(self.active) and self.active[at] == leader:
@@ -201,11 +198,10 @@ class OneFactor:
         active = np.ones(len(self._level), dtype=bool)
         if len(active) > self._most_active:
             if self._posterior is None:  # smoothed means of the scores seen
-                mean = (self.rows.totals + 1.0) / (self.rows.length + 2.0)
-                order = nearest_first(mean, np.ones(len(mean)))
+                mean, sd = (self.rows.totals + 1.0) / (self.rows.length + 2.0), np.ones(len(active))
             else:
-                order = nearest_first(self._posterior.mean, self._posterior.sd)
-            active[order[self._most_active :]] = False
+                mean, sd = self._posterior.mean, self._posterior.sd
+            active[nearest_first(mean, sd)[self._most_active :]] = False
         self._active = np.flatnonzero(active)
         self._others = np.flatnonzero(~active)
 

@@ -196,11 +196,12 @@ class Auto(Rule):
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
         self._latest = self._model.fit(sweeps, all_rows=all_rows)
         self._answered_at = self._n_told
+        void = self.table.count(State.VOID)
         self._duels = Duels(
             self._latest,
             self.answer.tie_ranks,
             out=self.answer.barred,
-            void_share=self.table.void_share,
+            void_share=void / np.maximum(1, void + self.table.n_scored),
             price=self.expected_costs(),
             most_challengers=self._most_challengers(),
         )

@@ -306,15 +306,11 @@ class SuccessiveRejects(RoundRule):
     name: ClassVar[str] = "sysrs"
 
     def _schedule(self, n_active: int, budget: float) -> Schedule:
-        return one_leaves_per_phase(n_active, budget)
-
-
-def one_leaves_per_phase(n_active: int, budget: float) -> Schedule:
-    """Plan n_k = ceil((T - K) / (L (K + 1 - k))) >= 1 pulls, L = 1/2 + sum_{i=2..K} 1/i."""
-    survivors = n_active + 1 - np.arange(1, n_active)  # K + 1 - k for k = 1..K-1
-    log_bar = 0.5 + (1.0 / np.arange(2, n_active + 1)).sum()
-    targets = np.ceil((budget - n_active) / (log_bar * survivors) - 1e-9)
-    return Schedule(*np.unique(np.maximum(targets, 1).astype(np.int64), return_counts=True))
+        """Plan n_k = ceil((T - K) / (L (K + 1 - k))) >= 1 pulls, L = 1/2 + sum_{i=2..K} 1/i."""
+        survivors = n_active + 1 - np.arange(1, n_active)  # K + 1 - k for k = 1..K-1
+        log_bar = 0.5 + (1.0 / np.arange(2, n_active + 1)).sum()
+        targets = np.ceil((budget - n_active) / (log_bar * survivors) - 1e-9)
+        return Schedule(*np.unique(np.maximum(targets, 1).astype(np.int64), return_counts=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -80,10 +80,10 @@ class Pulse(UcbE):
             raise ValueError(f"tau must be at least 1 step, got {tau}")
         super().__init__(problem, eta=a, batch=batch)
         self.tau = tau
+        self.uses_history = history is not None and history.validation.is_useful
         self._factors: Factors | None = None  # None: plain means
-        if history is not None:
-            factors = history.factors.of(problem.n_examples)
-            self._factors = factors if history.validation.is_useful else None
+        if history is not None and self.uses_history:
+            self._factors = history.factors.of(problem.n_examples)
         self._n_steps = 0  # t: batches begun in stage 2
         self._n_in_a_row = 0  # latest pulls of the batch under way
         self._step: Step | None = None  # of this batch
@@ -92,11 +92,6 @@ class Pulse(UcbE):
         self._estimates: list[Estimate] = []
         self._mu = np.empty(0)  # equation 3; NaN: plain mean
         self.changed()
-
-    @property
-    def uses_history(self) -> bool:
-        """True if predictions are in use."""
-        return self._factors is not None
 
     def told(self, tell: Tell) -> None:
         """Line 20, for the pulls that are told up to the first pending one."""
@@ -152,7 +147,9 @@ class Pulse(UcbE):
         total, squares = float(guesses.sum()), float(guesses @ guesses)  # F, Phi
         is_first, weight = predictions.round < 0, 0.0  # stage 1 and line 10
         if not is_first:  # line 17: equation 27
-            excess = total * self._estimates[candidate].mean_residual / (len(guesses) * squares)
+            past = self._estimates[candidate]
+            residual = past.residual / max(1, past.n_residual)  # Z-bar
+            excess = total * residual / (len(guesses) * squares)
             weight = min(1.0, max(0.0, 1.0 - excess))
         return Step(weight, total, len(guesses), n_examples, is_first)
 
@@ -182,11 +179,6 @@ class Estimate:
     void: int = 0
     seen: float = 0.0  # ``total`` when the step began: the sum over O_i
     seen_void: int = 0
-
-    @property
-    def mean_residual(self) -> float:
-        """Z-bar: 0 where there is none."""
-        return self.residual / self.n_residual if self.n_residual else 0.0
 
     def take(self, step: Step, prediction: float, score: float | None) -> None:
         """Take in the next pull: its step, S^_ij and S_ij, None where it is void."""
