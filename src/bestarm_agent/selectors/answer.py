@@ -122,11 +122,9 @@ class Answer:
         )
         leaders = () if self._pairs is None else self._pairs.leaders
         alpha = 1.0 - problem.confidence if problem.track_intervals and self._exogenous else None
-        self._pairs = None
-        if alpha is None or not self._paired:
-            self._intervals = MeanIntervals(n_rows, table.n_examples, alpha)  # (B)
-        else:
-            self._intervals = MeanIntervals(n_rows, table.n_examples, alpha / 2)  # (B)
+        of_means, self._pairs = alpha, None
+        if alpha is not None and self._paired:
+            of_means = alpha / 2
             self._pairs = PairedSequences(  # (A) at alpha, (B) at pair_alpha
                 n_rows,
                 table.n_examples,
@@ -138,6 +136,7 @@ class Answer:
             for row in range(n_rows):
                 for _ in table.row(row):
                     self._pairs.ask(row)
+        self._intervals = MeanIntervals(n_rows, table.n_examples, of_means)  # (B)
         self.is_within = self.is_level = False
         self._next_review = 0  # number of scores
         self.forget()

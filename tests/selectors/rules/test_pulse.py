@@ -204,7 +204,7 @@ def test_a_candidate_moves_when_refitted_to_new_scores_only() -> None:
     predictions = Predictions(known, average)
     predictions.refit(0)
     assert predictions.row is average  # no score yet
-    predictions.take(3, 0.75)
+    predictions.told.append((3, 0.75))
     assert predictions.row is average  # until it is refitted
     predictions.refit(0)
     moved = predictions.row
@@ -212,7 +212,7 @@ def test_a_candidate_moves_when_refitted_to_new_scores_only() -> None:
     np.testing.assert_allclose(moved, expected, atol=1e-5)
     predictions.refit(1)
     assert predictions.row is moved  # no new score
-    predictions.take(1, 0.0)
+    predictions.told.append((1, 0.0))
     predictions.refit(0)
     assert predictions.row is moved  # not in the same round
     predictions.refit(1)

@@ -100,7 +100,7 @@ class Pulse(UcbE):
         self._draw()
         candidate, table = int(self.table.candidate[tell.seq]), self.table
         if tell.state is not State.VOID:
-            self._predictions[candidate].take(int(table.example[tell.seq]), tell.score)
+            self._predictions[candidate].told.append((int(table.example[tell.seq]), tell.score))
         estimate, trials = self._estimates[candidate], table.row(candidate)
         while estimate.at < len(trials) and (state := table.state[trials[estimate.at]]) != _PENDING:
             pull = trials[estimate.at]
@@ -205,6 +205,7 @@ class Predictions:
     Attributes:
         row: (N,) predictions in (0, 1) by the last fit; at first, of the average past candidate.
         round: number of refits at the last fit; -1 before the first.
+        told: examples and scores, for the next fit.
     """
 
     def __init__(self, factors: Factors, average: SingleArray) -> None:
@@ -212,18 +213,14 @@ class Predictions:
         self.round = -1
         self._factors = factors
         self._position: FloatArray = np.zeros(factors.rank)  # u_i
-        self._told: list[tuple[int, float]] = []  # examples and scores
+        self.told: list[tuple[int, float]] = []
         self._n_fitted = 0
-
-    def take(self, example: int, score: float) -> None:
-        """Take in a score, for the next fit."""
-        self._told.append((example, score))
 
     def refit(self, due: int) -> None:
         """Fit to all scores, once for each round that is ``due``, if there are new ones."""
-        if self.round >= due or len(self._told) == self._n_fitted:
+        if self.round >= due or len(self.told) == self._n_fitted:
             return
-        examples, scores = map(np.array, zip(*self._told, strict=True))
+        examples, scores = map(np.array, zip(*self.told, strict=True))
         self._position = self._factors.locate(examples, scores, self._position)
         self.row = self._factors.predict(self._position)
-        self.round, self._n_fitted = due, len(self._told)
+        self.round, self._n_fitted = due, len(self.told)

@@ -254,7 +254,6 @@ class UcbELrf(Rule):
         self._is_fitted = False
         self._ensemble = self._new_ensemble()
         self._seen: csr_array | None = None  # None: to be gathered again
-        self._n_told = 0
         self._fitted_at = 0  # asks before the last fit
         self._since_fit: list[int] = []  # asks told since
         self._totals: FloatArray = np.empty(0)  # (K,) sums of R_ij over all j
@@ -272,13 +271,13 @@ class UcbELrf(Rule):
     def told(self, tell: Tell) -> None:
         """Line 8, if it is time to."""
         self._seen = None
-        self._n_told += 1
+        n_told = self.table.n_asked - int(self.table.count(State.PENDING).sum())
         self._since_fit.append(tell.seq)
         if not self._is_fitted:
             wanted = self.warm_up * self.table.n_candidates * self.table.n_examples
-            is_time = self._n_told >= wanted - 1e-9
+            is_time = n_told >= wanted - 1e-9
         else:
-            is_told = self.left == 0 and self._n_told == self.table.n_asked
+            is_told = self.left == 0 and n_told == self.table.n_asked
             is_time = is_told or len(self._since_fit) >= self.batch
         if is_time:
             self._refit()
