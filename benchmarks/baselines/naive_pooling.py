@@ -54,7 +54,8 @@ class NaivePooling(UcbE):
         self._follow()
         if self._factors is not None and tell.state is not State.VOID:
             candidate = int(self.table.candidate[tell.seq])
-            self._predictions[candidate].take(int(self.table.example[tell.seq]), tell.score)
+            told = int(self.table.example[tell.seq]), tell.score
+            self._predictions[candidate].told.append(told)
 
     def changed(self) -> None:
         """Make room for candidates."""
