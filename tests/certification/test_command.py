@@ -56,7 +56,7 @@ def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert first["log_e_value"] >= math.log(10)
     assert sum(first["weights"][-1]) == pytest.approx(1, abs=1e-4)
     assert found["labels"] >= found["alternatives"]["r-autoeval+"]["labels_for_same"]
-    page = (tmp_path / "runs" / f"{found['run']}.html").read_text(encoding="utf-8")
+    page = (tmp_path / "runs" / f"{found['run_id']}.html").read_text(encoding="utf-8")
     assert f"Chosen:      {found['chosen']}" in page
     assert "<h2>Certificate</h2>" in page
     reports = {fmt: reported(capsys, tmp_path, fmt) for fmt in ("md", "json")}

@@ -87,8 +87,8 @@ def count_wrong(
     for seed in range(runs):
         matrix = matrix_of(seed)
         problem = Problem(
-            len(matrix.scores), N, seed=seed, confidence=confidence, stop_when_separated=True
-        )
+            len(matrix.scores), N, seed=seed, confidence=confidence, within=1e-9
+        )  # ``within``: candidates that are level are told apart, too
         results.append(declared(Pairs(rule(problem)), matrix, seed, how))
     ever, wrongly = np.sum(results, axis=0)
     return int(ever), int(wrongly)

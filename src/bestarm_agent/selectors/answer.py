@@ -304,8 +304,9 @@ class Answer:
     def compared(self, one: int, other: int) -> Lead:
         """Return what is seen of one candidate's lead over another."""
         if self._pairs is None:
-            table = self._table
-            return lead_of_means(*((table.mean()[i], int(table.n_scored[i])) for i in (one, other)))
+            means = self._table.mean()
+            n = np.minimum(self._table.n_scored, self.n_independent)
+            return lead_of_means(*((means[i], int(n[i])) for i in (one, other)))
         self._feed()
         return lead_of(*self._pairs.common(one, other))
 
