@@ -524,7 +524,7 @@ class Race:
         task.move(place, task.running if place in task.waiting else task.asked)
 
     def _pass_over_if_stuck(self) -> None:
-        """Where samples wait for good, run one that the rule does not want yet, or end the race.
+        """Run a sample that the rule does not want yet where all wait for good, or end the race.
 
         One that it wants stands behind it. The order stays the common one, so the evidence stays
         valid; it may cost a sample more.
