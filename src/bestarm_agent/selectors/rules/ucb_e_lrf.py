@@ -97,8 +97,8 @@ class LowRankEnsemble:
         """
         e, (n_rows, n_columns) = self.n_members, cells.shape
         cell, member = np.divmod(bernoulli_places(cells.nnz * e, self.drop, rng), e)
-        rows, columns = cells.tocoo().coords
-        places = rows[cell] * e + member, columns[cell] * e + member
+        known = cells.tocoo()
+        places = known.row[cell] * e + member, known.col[cell] * e + member
         dropped = csr_array((cells.data[cell], places), shape=(n_rows * e, n_columns * e))
         turned, dropped_turned = cells.T.tocsr(), dropped.T.tocsr()
         for _ in range(n_sweeps):
