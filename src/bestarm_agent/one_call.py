@@ -102,8 +102,8 @@ def find_best(
     rows, with_text = list(examples), scorer is not None
     given = _examples(rows, with_text=with_text)
     by_id = dict(zip((one.id for one in given), rows, strict=True))
-    provider = _Function(evaluate, [one for _, one in named], by_id, in_flight, usd_per_call)
-    provider.with_text = with_text
+    values = [one for _, one in named]
+    provider = _Function(evaluate, values, by_id, in_flight, usd_per_call, with_text=with_text)
     study: dict[str, Json] = {
         "name": "find-best",
         "candidates": [
@@ -114,7 +114,6 @@ def find_best(
         "dataset": "as-given",  # is not read
         "scorer": scorer or "recorded",
         "selector": {"name": selector, "confidence": confidence, "seed": seed},
-        "budget": {} if budget is None else _caps(budget),
         "limits": {"in_flight": in_flight},
     }
     opening = Study.open(
@@ -124,7 +123,7 @@ def find_best(
         store=Store.in_memory(),
         providers={_NAME: provider},
     )
-    standing = _run(opening, None, show=show)
+    standing = _run(opening, budget, show=show)
     _report_failures(provider, standing)
     return standing
 
@@ -163,14 +162,15 @@ class _Function(Provider[ProviderOptions]):
         examples: Mapping[str, Any],
         in_flight: int,
         usd_per_call: float | None,
+        *,
+        with_text: bool,  # whether it returns texts for a scorer
     ) -> None:
         super().__init__(_NAME, ProviderOptions(), Path())
         self.failed = 0  # calls without a score that were to have one
         self.first_error: Exception | None = None
-        self.with_text = False  # whether it returns texts for a scorer
         self._evaluate, self._candidates, self._examples = evaluate, candidates, examples
         self._in_flight = in_flight
-        self._usd = usd_per_call
+        self._usd, self._with_text = usd_per_call, with_text
 
     async def start(self) -> None:
         """Get threads ready."""
@@ -207,8 +207,8 @@ class _Function(Provider[ProviderOptions]):
             found = await (call() if is_async(self._evaluate) else self._threads.run(call, _NAME))
             if inspect.isawaitable(found):
                 found = await found
-            text, score = (found, None) if self.with_text else ("", _score(found))
-            if self.with_text and not isinstance(text, str | None):
+            text, score = (found, None) if self._with_text else ("", _score(found))
+            if self._with_text and not isinstance(text, str | None):
                 raise ConfigError(f"with a scorer it must return a text, got {found!r:.60}")
         except CandidateError as error:
             raise failure(FailureKind.GAVE_UP, str(error)) from error
@@ -317,14 +317,3 @@ def _examples(rows: Sequence[Any], *, with_text: bool) -> tuple[Example, ...]:
     target = "target" if any("target" in row for row in rows) else None
     placed = (FileRow(f"examples[{i}]", dict(row)) for i, row in enumerate(rows))
     return examples_of(placed, DatasetSpec(path="given", target=target), "`examples`")
-
-
-def _caps(budget: Budget) -> dict[str, Json]:
-    """Return a budget as a study has it."""
-    usd, seconds = budget.usd_nanos, budget.seconds
-    return {
-        "usd": None if usd is None else usd / 1e9,
-        "pulls": budget.pulls,
-        "calls": budget.calls,
-        "minutes": None if seconds is None else seconds / 60,
-    }

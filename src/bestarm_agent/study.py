@@ -232,7 +232,8 @@ class Study:
             The standing at the end; ``end`` says why it ended.
 
         Raises:
-            ConfigError: there is only one candidate, and the rule would ask nothing.
+            ConfigError: there is only one candidate, and the rule would ask nothing; dollars are
+                capped, and a model's price is not known.
             StoreError: the store could not be written.
             TypeError: ``budget`` is none, such as a number.
         """

@@ -618,8 +618,8 @@ class SelectorSpec(StudyModel):
     )
     confidence: Inside | None = Field(
         None,
-        description="Confidence that the answer must have; a run whose budget ends "
-        "before exits with code 3. Left out: none is asked for, intervals are stated at 0.95.",
+        description="Confidence that the answer must have; a run that ends less sure "
+        "exits with code 3. Left out: none is asked for, intervals are stated at 0.95.",
     )
     stop_when_separated: Flag = Field(
         True,

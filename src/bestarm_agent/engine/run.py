@@ -84,6 +84,7 @@ class Run:
 
     async def run(self, caps: Budget) -> End:
         """Ask, send and record until there is a reason to end; ``caps`` hold meanwhile."""
+        self.candidates.check_caps(caps)
         self.loop.allow(caps)
         await self.start_providers()
         return await self.loop.run()

@@ -44,12 +44,12 @@ class Suspicion:
     def __init__(self, judge: Judge) -> None:
         self.remarks: list[str] = []
         self._judge = judge
-        self._seen: dict[str, list[Seen]] = {}  # by prompt; empty once nothing more is looked for
+        self._seen: dict[str, list[Seen] | None] = {}  # by prompt; None: no more is looked for
 
     def saw(self, prompt: str, one: Seen) -> None:
         """Take a reply to a prompt."""
         seen = self._seen.setdefault(prompt, [])
-        if len(seen) >= _LOOKS[-1]:
+        if seen is None:
             return
         seen.append(one)
         if len(seen) not in _LOOKS:
@@ -62,7 +62,8 @@ class Suspicion:
             )
         if said:
             self.remarks.append(said)
-            seen += [one] * _LOOKS[-1]  # it is said once
+        if said or len(seen) == _LOOKS[-1]:
+            self._seen[prompt] = None
 
 
 def finding(seen: Sequence[Seen], judge: Judge, whose: str = "") -> str:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
 from bestarm_agent.domain.redaction import secrets_in
-from bestarm_agent.domain.spend import usd
+from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import ReadyCandidate, request_of
@@ -120,12 +120,21 @@ class ReadyCandidates:
 
     def _check(self, models: Iterable[tuple[Provider, str]]) -> None:
         """Check that models can be used, and that what the budget caps is known of them."""
-        budget, unpriced = self.ledger.budget, []
-        counts = budget.tokens is not None or budget.gpu_seconds is not None
-        for provider, model in {(id(p), m): (p, m) for p, m in models}.values():
+        found = {(id(provider), name): (provider, name) for provider, name in models}
+        for provider, model in found.values():
             with self._parts.providers.locating(provider.name, model):
                 provider.check(model)
                 provider.check_machine(model)
+        self._check_caps(self.ledger.budget, found.values())
+
+    def check_caps(self, budget: Budget) -> None:
+        """Raise ConfigError if a model in use does not tell what a budget caps."""
+        self._check_caps(budget, [(one.client.provider, one.name) for one in self._models.values()])
+
+    def _check_caps(self, budget: Budget, models: Iterable[tuple[Provider, str]]) -> None:
+        unpriced = []
+        counts = budget.tokens is not None or budget.gpu_seconds is not None
+        for provider, model in models:
             able, name = provider.capabilities(model), f"{provider.name}/{model}"
             if budget.usd_nanos is not None and not able.priced:
                 unpriced.append(name)
