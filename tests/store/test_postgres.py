@@ -209,3 +209,6 @@ def test_twenty_runs_at_once_buy_every_reply_once_over_few_connections(
     assert sum(standing.spent.calls for standing in standings) == 12, "every reply is bought once"
     assert len(asyncio.run(Archive(url).runs())) == n_runs
     assert most < 97, "a server takes 100 connections by default, 3 of them for administrators"
+    with psycopg.connect(url) as connection:
+        query = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        assert connection.execute(query).fetchone() == (0,)

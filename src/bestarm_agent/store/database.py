@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from threading import RLock, Thread
 from typing import Any, TypeVar
@@ -258,12 +259,16 @@ class Database:
             for put, given in (
                 (_PUT_RUN, list(rows.runs.values())),
                 (put_event, rows.events),
-                (_PUT_REPLY, rows.replies),
-                (_FREE + " AND name = :name", [{"name": n, "owner": self._owner} for n in free]),
+                (_PUT_REPLY, sorted(rows.replies, key=itemgetter("key"))),
             ):
                 if given:
                     connection.execute(sql(put), given)
             taken = self._taken(connection, claims) if claims else set()
+            # last: whoever wants a lock that was given back waits for the end of this transaction,
+            # which must not then wait for a lock of theirs
+            if free:
+                mine = {"owner": self._owner, "names": free}
+                connection.execute(sql(_FREE + " AND name IN :names"), mine)
             return _found(connection, _FIND_REPLIES, list(rows.wanted)), taken
 
         found, taken = self.run(work, writes=bool(rows.events or rows.replies or rows.locks))
