@@ -180,7 +180,9 @@ def test_list_show_and_report(tmp_path: Path, capsys: Capsys) -> None:
     assert [(run["id"], run["n_told"], run["stopped"]) for run in listed] == [
         (selected["run_id"], 50, "budget")
     ]
-    assert selected["run_id"] in invoke(capsys, "list", folder=tmp_path).out
+    shown_list = invoke(capsys, "list", folder=tmp_path).out
+    assert selected["run_id"] in shown_list
+    assert shown_list.rstrip().endswith("ended: the budget cannot pay another pair")
     shown = json.loads(invoke(capsys, "show", "recorded", "--json", folder=tmp_path).out)
     assert shown["rows"] == selected["rows"]
     page = tmp_path / "page.html"

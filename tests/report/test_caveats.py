@@ -52,7 +52,7 @@ def test_voids_that_could_change_the_winner_are_said() -> None:
     assert standing.is_provisional
     assert standing.new_examples is not None
     assert standing.new_examples.probability is None
-    assert caveat(standing) == " (provisional: void pairs could change who wins)"
+    assert caveat(standing) == " (but void pairs could change who leads)"
     assert caveat_lines(standing) == [
         (
             "Void",
@@ -75,7 +75,7 @@ def test_voids_that_cannot_change_the_winner_leave_the_probability() -> None:
 
 def test_an_unseen_candidate_leaves_the_winner_open() -> None:
     standing = standing_with(["a", "b", "c"], [[1.0], [0.0], []], n_examples=10)
-    assert caveat(standing) == " (provisional: 1 of 3 candidates have no score)"
+    assert caveat(standing) == " (but 1 of 3 candidates have no score)"
     assert standing.new_examples is None or standing.new_examples.probability is None
     assert caveat_lines(standing) == [
         ("Unseen", "1 of 3 candidates have no score, and may be better")
@@ -84,7 +84,8 @@ def test_an_unseen_candidate_leaves_the_winner_open() -> None:
 
 def test_a_single_candidate_is_not_called_the_best() -> None:
     standing = standing_with(["a"], [[1.0, 0.0]], n_examples=10)
-    assert caveat(standing) == " (provisional: the only candidate)"
+    assert standing.is_provisional
+    assert caveat(standing) == ""
     assert first_line(standing) == "a is the only candidate; nothing was compared."
 
 

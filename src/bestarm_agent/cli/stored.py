@@ -18,10 +18,9 @@ from bestarm_agent.cli.stores import default_store, default_stores, find_run
 from bestarm_agent.engine.results.pairs import RunTexts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
-from bestarm_agent.report.words import plain, safe
+from bestarm_agent.report.words import ending, plain, safe
 from bestarm_agent.store.export import PairOutcome, export_scores
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.store import RunInfo
 from bestarm_agent.study import Archive, StoredRun, report_path, write_page
 
 
@@ -31,13 +30,13 @@ def list_(given: Given) -> None:
     if given.as_json:
         print_json(plain(runs))
         return
-    shown = [(i.id, i.name, i.at, f"{i.n_asked:,}", f"{i.n_told:,}", _ended(i)) for i in runs]
+    shown = [
+        (i.id, i.name, i.at, f"{i.n_asked:,}", f"{i.n_told:,}", ending(i.stopped)) for i in runs
+    ]
     counts = numbers("asked", "done")
-    print_table(["run", Column("study", "middle"), "began", *counts, "ended"], shown)
-
-
-def _ended(info: RunInfo) -> str:
-    return info.stopped or "running, or cut off"
+    print_table(
+        ["run", Column("study", "middle"), "began", *counts, Column("state", "start")], shown
+    )
 
 
 def show(given: Given, everything: bool) -> None:

@@ -623,8 +623,7 @@ class SelectorSpec(StudyModel):
     )
     stop_when_separated: Flag = Field(
         True,
-        description="Whether to stop before the budget is spent, once the best candidate is "
-        "established at this confidence.",
+        description="Whether to stop before the budget is spent, once what was asked for is shown.",
     )
 
     @property

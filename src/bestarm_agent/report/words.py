@@ -279,17 +279,15 @@ _SLACK = 1.01  # of the time cap, for writing down what happened
 
 
 def caveat(standing: Standing) -> str:
-    """Say in a few words why the winner is provisional, for the line that names it; else ""."""
-    if not standing.is_provisional or standing.winner is None:
+    """Say in a few words what could change who leads, for the line that names it; else ""."""
+    if standing.winner is None:
         return ""
     reasons = []
-    if len(standing.rows) == 1:
-        reasons.append("the only candidate")
     if standing.unseen:
         reasons.append(f"{standing.unseen} of {len(standing.rows)} candidates have no score")
     if standing.rivals_by_voids:
-        reasons.append("void pairs could change who wins")
-    return f" (provisional: {'; '.join(reasons)})"
+        reasons.append("void pairs could change who leads")
+    return f" (but {'; '.join(reasons)})" if reasons else ""
 
 
 def caveat_lines(standing: Standing) -> list[tuple[str, str]]:
@@ -360,7 +358,7 @@ _SHOWN_LABELS = 3
 _LEAST_USED = 0.02  # of the budget, before the time left is guessed
 
 ENDINGS: Mapping[str, str] = {
-    "separated": "the answer is settled",
+    "separated": "what was asked for is shown",
     "exhausted": "nothing is left to ask",
     "indifferent": "what is left cannot change the answer",
     "level": "the leaders are nearer to each other than the examples can tell apart",
@@ -442,14 +440,14 @@ def _wait_text(reason: str, waits: Sequence[Wait]) -> str:
 
 
 def ending(end: str | None) -> str:
-    """Say why a run ended.
+    """Say why a run, or a session of it, ended.
 
     Example:
         >>> ending("exhausted"), ending(None)
-        ('ended: nothing is left to ask', 'not ended yet')
+        ('ended: nothing is left to ask', 'running, or cut off')
     """
     if end is None:
-        return "not ended yet"
+        return "running, or cut off"  # they look alike in a store
     return f"ended: {ENDINGS.get(end, end)}"
 
 

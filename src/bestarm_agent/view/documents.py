@@ -43,7 +43,7 @@ Labels: TypeAlias = Mapping[tuple[str, str], Label]
 
 def run_line(info: RunInfo, store: int, place: str) -> Object:
     """Describe a run in the list of runs; ``store`` is the number of its store."""
-    return {**asdict(info), "store": store, "place": place}
+    return {**asdict(info), "state": ending(info.stopped), "store": store, "place": place}
 
 
 def standing_page(

@@ -176,12 +176,11 @@ function compareMarked() {
 }
 
 function runRow(run, several) {
-  const state = run.stopped === null ? "running, or cut off" : "ended: " + run.stopped;
   return h("tr", {},
     h("td", { class: "state" }, h("input", { type: "checkbox", "aria-label": `mark ${run.name}, ${run.id}`, "data-store": run.store, "data-run": run.id }), " ",
       h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
     h("td"), h("td", { class: "n extra" }), h("td", { class: "n" }),
-    h("td", { class: run.stopped === null ? "open" : "beaten" }, state),
+    h("td", { class: run.stopped === null ? "open" : "beaten" }, run.state),
     h("td", { class: "n" }, count(run.n_told)),
     h("td", { class: "extra state" }, run.at.slice(0, 16).replace("T", " ")),
     h("td", { class: "extra state" }, run.id),
@@ -248,7 +247,7 @@ function fill(at, parts, page) {
   for (const name of ["pairs", "dollars", "time", "failures", "hidden"]) setText(parts[name], page[name]);
   setText(parts.share, page.share + " of the full grid");
   setText(parts.left, page.left);
-  setText(parts.ending, page.running ? `Running, or cut off; ${page.used_line} used.` : capital(page.ending) + ".");
+  setText(parts.ending, capital(page.ending) + (page.running ? `; ${page.used_line} used.` : "."));
   parts.bar.value = page.used;
   parts.bar.hidden = !page.running;
   setText(parts.seenTitle, page.seen_title);
