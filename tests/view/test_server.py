@@ -62,7 +62,7 @@ RUN = "runs/0/latest"
 
 def test_the_page_is_strict(store: Path) -> None:
     async def scene(session: aiohttp.ClientSession) -> None:
-        for name in ("", "view.js", "view.css", "runs"):
+        for name in ("", "base.js", "base.css", "view.js", "view.css", "runs"):
             async with session.get(name) as answer:
                 assert answer.status == 200
                 policy = answer.headers["Content-Security-Policy"]

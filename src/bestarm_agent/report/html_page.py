@@ -471,9 +471,9 @@ def render_report(
         remarks: what the replies showed that users should know, such as what servers ignored.
         details: the run and its pairs; None leaves charts and answers out.
     """
-    style = _asset("uplot/uPlot.min.css") + _asset("report.css")
+    style = _asset("uplot/uPlot.min.css") + _asset("base.css") + _asset("report.css")
     charts = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}"
-    script = _asset("report.js")
+    script = _asset("base.js") + _asset("report.js")
     return _page().render(
         s=standing,
         style=Markup(style),

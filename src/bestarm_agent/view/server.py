@@ -17,7 +17,7 @@ from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
 from bestarm_agent.store.store import StorePlace, open_store
 from bestarm_agent.view.endpoints import Endpoints
 
-_HOSTS: Final = ("127.0.0.1", "localhost")
+_ADDRESS: Final = "127.0.0.1"
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -29,11 +29,6 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-def new_token() -> str:
-    """Make the secret part of an address."""
-    return secrets.token_urlsafe(24)
 
 
 def guard(token: str) -> Middleware:
@@ -49,7 +44,7 @@ def guard(token: str) -> Middleware:
         if not hmac.compare_digest(given.encode(), token.encode()):
             raise _refused("the address lacks its secret part; copy it in full")
         host = request.headers.get("Host", "")
-        if host.rpartition(":")[0] not in _HOSTS:
+        if host.rpartition(":")[0] not in (_ADDRESS, "localhost"):
             raise _refused("open the page as 127.0.0.1 or localhost")
         origin = request.headers.get("Origin")
         if origin != f"http://{host}" and not (origin is None and request.method == "GET"):
@@ -69,9 +64,14 @@ def _refused(why: str) -> web.HTTPForbidden:
     return web.HTTPForbidden(text=f"refused: {why}\n", headers=_HEADERS)
 
 
-_ADDRESS: Final = "127.0.0.1"
-_PAGE: Final = Path(__file__).with_name("page")
-_FILES: Final = {"": "index.html", "view.js": "view.js", "view.css": "view.css"}
+_PACKAGE: Final = Path(__file__).parents[1]
+_FILES: Final = {
+    "": "view/page/index.html",
+    "view.js": "view/page/view.js",
+    "view.css": "view/page/view.css",
+    "base.js": "report/page/base.js",
+    "base.css": "report/page/base.css",
+}
 
 
 @asynccontextmanager
@@ -88,7 +88,7 @@ async def serve(places: Sequence[StorePlace], port: int = 0) -> AsyncIterator[st
     """
     async with AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(open_store(p, create=False)) for p in places]
-        token = new_token()
+        token = secrets.token_urlsafe(24)  # the secret part of the address
         app = _app(token, Endpoints(stores, places))
         # a malformed request is answered with 400; its traceback is no use to whoever looks at runs
         logging.getLogger("aiohttp.server").addFilter(
@@ -113,7 +113,7 @@ def _app(token: str, endpoints: Endpoints) -> web.Application:
     at = f"/{token}"
     app.router.add_get(at, _go_to(f"{at}/"))
     for name, file in _FILES.items():
-        app.router.add_get(f"{at}/{name}", _file_sender(_PAGE / file))
+        app.router.add_get(f"{at}/{name}", _file_sender(_PACKAGE / file))
     run = f"{at}/runs/{{store:[0-9]+}}/{{run}}"
     app.router.add_get(f"{at}/runs", endpoints.runs)
     app.router.add_get(f"{run}/live", endpoints.live)

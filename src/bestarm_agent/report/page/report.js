@@ -1,92 +1,15 @@
 "use strict";
-// The page's own script. Texts of models reach it as data and the page as text nodes, never as markup.
-// Tables sort and filter; charts are drawn by uPlot; a pair opens in the dialog.
-
-// --- elements -----------------------------------------------------------------------------------
-
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
-  }
-  made.append(...children.filter((child) => child !== null));
-  return made;
-}
+// The report's own script: charts, drawn by uPlot; a pair opens in the dialog.
 
 const colour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const share = (value) => (value === null ? "-" : value.toFixed(2).replace(/^0/, ""));
 const dollars = (value) => (value === null ? "unknown" : `$${Number(value.toPrecision(2))}`);
-const count = (value) => value.toLocaleString("en");
 
 function shortened(text, most) {
   if (text.length <= most) return text;
   const half = Math.floor((most - 1) / 2);
   return `${text.slice(0, half)}…${text.slice(-half)}`;
-}
-
-// --- tables -------------------------------------------------------------------------------------
-
-function valueOf(cell) {
-  const text = cell.dataset.value ?? cell.textContent.trim();
-  const number = Number(text.replace(/[$,%]/g, ""));
-  return text !== "" && Number.isFinite(number) ? number : text.toLowerCase();
-}
-
-function compareValues(a, b) {
-  if (typeof a === typeof b) return a < b ? -1 : a > b ? 1 : 0;
-  return typeof a === "number" ? -1 : 1;
-}
-
-function sortBy(table, column, heading) {
-  const descending = heading.getAttribute("aria-sort") === "ascending";
-  for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-  heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
-  const body = table.tBodies[0];
-  const rows = [...body.rows].map((row) => [valueOf(row.cells[column]), row]);
-  rows.sort((a, b) => (descending ? -1 : 1) * compareValues(a[0], b[0]));
-  body.append(...rows.map(([, row]) => row));
-}
-
-function enhance(table) {
-  const rows = () => [...table.tBodies[0].rows];
-  const limit = Number(table.dataset.limit ?? Infinity);
-  const tools = element("div", { class: "tools" });
-  let all = rows().length <= limit;
-  let wanted = "";
-  const more = element("button", {
-    type: "button",
-    onclick: () => { all = !all; show(); },
-  });
-  function show() {
-    let shown = 0;
-    for (const row of rows()) {
-      const fits = row.textContent.toLowerCase().includes(wanted);
-      row.hidden = !fits || (!all && !wanted && shown >= limit);
-      shown += row.hidden ? 0 : 1;
-    }
-    more.textContent = all ? "show fewer" : `show all ${count(rows().length)}`;
-    more.hidden = rows().length <= limit || wanted !== "";
-  }
-  if (table.dataset.filter && rows().length > 8) {
-    const label = `filter ${table.dataset.filter}`;
-    tools.append(element("input", {
-      type: "search", size: label.length + 2, placeholder: label, "aria-label": label,
-      oninput: (event) => { wanted = event.target.value.toLowerCase(); show(); },
-    }));
-  }
-  if (rows().length > 1)
-    [...table.tHead.rows[0].cells].forEach((heading, column) => {
-      if (heading.tagName !== "TH" || heading.classList.contains("plain")) return;
-      const button = element("button", {
-        type: "button", onclick: () => { sortBy(table, column, heading); show(); },
-      }, ...heading.childNodes);
-      heading.replaceChildren(button);
-    });
-  if (limit < Infinity) tools.append(more);
-  if (tools.children.length) table.parentElement.before(tools);
-  show();
 }
 
 // --- one pair -----------------------------------------------------------------------------------
@@ -109,26 +32,26 @@ function facts(pair) {
 // Open a pair: `texts` are numbered, `list` are the pairs that previous and next go through.
 function openPair(dialog, pair, { label, texts, list }) {
   const block = (title, number) =>
-    number === null ? [] : [element("h3", {}, title), element("pre", {}, texts[number])];
+    number === null ? [] : [h("h3", {}, title), h("pre", {}, texts[number])];
   const at = list.indexOf(pair);
   const go = (step) => {
     const other = list[at + step];
     if (other) openPair(dialog, other, { label, texts, list });
   };
-  const move = (text, step) => element("button", {
+  const move = (text, step) => h("button", {
     type: "button", disabled: !list[at + step], onclick: () => go(step),
   }, text);
   const votes = pair.votes.map(([by, said, value, why]) =>
-    element("p", {}, element("strong", {}, `${by}: ${said}`), ` (${share(value)}) ${why}`));
+    h("p", {}, h("strong", {}, `${by}: ${said}`), ` (${share(value)}) ${why}`));
   dialog.replaceChildren(
-    element("div", { class: "tools" }, move("← previous", -1), move("next →", 1),
-      element("button", { type: "button", onclick: () => dialog.close() }, "close")),
-    element("h2", {}, label(pair)),
-    element("p", { class: "dim" }, `example ${pair.example} · ${facts(pair)}`),
+    h("div", { class: "tools" }, move("← previous", -1), move("next →", 1),
+      h("button", { type: "button", onclick: () => dialog.close() }, "close")),
+    h("h2", {}, label(pair)),
+    h("p", { class: "dim" }, `example ${pair.example} · ${facts(pair)}`),
     ...block("Prompt", pair.prompt), ...block("Reply", pair.reply),
     ...block("Answer read", pair.answer), ...block("Target", pair.target),
     ...block("Message", pair.message),
-    ...(votes.length ? [element("h3", {}, "Judge"), ...votes] : []));
+    ...(votes.length ? [h("h3", {}, "Judge"), ...votes] : []));
   dialog.onkeydown = (event) => {
     if (event.key === "ArrowLeft") go(-1);
     if (event.key === "ArrowRight") go(1);
@@ -148,19 +71,11 @@ function axis(label, values, more = {}) {
 
 // Draw a chart with a legend and a line that tells what is under the pointer.
 function chart(place, { data, series, x, y, legend = [], tell = null, ...more }) {
-  const status = element("p", { class: "status", "aria-live": "polite" });
-  const box = element("div", { role: "img", "aria-label": place.dataset.title });
-  const entries = legend.map(([name, text]) => {
-    const mark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    mark.setAttribute("viewBox", "0 0 1 1");
-    rect.setAttribute("width", "1");
-    rect.setAttribute("height", "1");
-    rect.setAttribute("fill", `var(--${name})`);
-    mark.append(rect);
-    return element("li", {}, mark, text);
-  });
-  place.replaceChildren(element("ul", { class: "legend" }, ...entries), box, status);
+  const status = h("p", { class: "status", "aria-live": "polite" });
+  const box = h("div", { role: "img", "aria-label": place.dataset.title });
+  const entries = legend.map(([name, text]) =>
+    h("li", {}, svg("svg", { viewBox: "0 0 1 1" }, svg("rect", { width: 1, height: 1, fill: `var(--${name})` })), text));
+  place.replaceChildren(h("ul", { class: "legend" }, ...entries), box, status);
   return new uPlot({
     width: place.clientWidth, height: 300, legend: { show: false }, padding: [8, 28, 0, 0],
     cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
@@ -246,9 +161,9 @@ function drawPareto(place, data) {
   if (axes.length < 2) { place.closest("section").remove(); return; }
   const yKey = place.dataset.y ?? (named("estimate") ?? axes[1]).key;
   const xKey = place.dataset.x ?? axes.find((one) => one.key !== yKey).key;
-  const pick = (side, chosen) => element("label", {}, side === "x" ? "across " : "up ",
-    element("select", { onchange: (event) => { place.dataset[side] = event.target.value; drawPareto(place, data); } },
-      ...axes.map((one) => element("option", { value: one.key, selected: one.key === chosen }, one.label))));
+  const pick = (side, chosen) => h("label", {}, side === "x" ? "across " : "up ",
+    h("select", { onchange: (event) => { place.dataset[side] = event.target.value; drawPareto(place, data); } },
+      ...axes.map((one) => h("option", { value: one.key, selected: one.key === chosen }, one.label))));
   const lists = document.getElementById("pareto-axes");
   if (!lists.children.length) lists.append(pick("x", xKey), pick("y", yKey));
   const [across, up] = [named(xKey), named(yKey)], at = (one, { key }) => one.values[key];
@@ -354,20 +269,20 @@ function drawMatrix(place, { matrix, graded }, candidates, open) {
   const height = n <= 40 ? 18 : Math.max(3, Math.floor(600 / n)), left = named ? 220 : 0;
   const step = Math.ceil(14 / height);  // rows from one label to the next
   const width = (place.clientWidth - left) / m, ratio = devicePixelRatio || 1;
-  const canvas = element("canvas", { class: "matrix", tabindex: "0", role: "application",
+  const canvas = h("canvas", { class: "matrix", tabindex: "0", role: "application",
     "aria-label": "Candidates by examples; arrow keys move, Enter opens a pair",
     width: Math.round(place.clientWidth * ratio), height: Math.round(n * height * ratio) });
   canvas.style.width = `${place.clientWidth}px`;
-  const status = element("p", { class: "status", "aria-live": "polite" });
+  const status = h("p", { class: "status", "aria-live": "polite" });
   const used = new Set(matrix.cells.join(""));
   const kinds = [["right", graded ? "score 1" : "right"], ["wrong", graded ? "score 0" : "wrong"],
     ...["f", "v", "p"].filter((code) => used.has(code)).map((code) => CELLS[code]), CELLS["."]];
-  const legend = element("ul", { class: "legend" }, ...kinds.map(([name, text]) => {
-    const mark = element("canvas", { width: 12, height: 12 });
+  const legend = h("ul", { class: "legend" }, ...kinds.map(([name, text]) => {
+    const mark = h("canvas", { width: 12, height: 12 });
     const ctx = mark.getContext("2d");
     ctx.fillStyle = colour(name);
     ctx.fillRect(0, 0, 12, 12);
-    return element("li", {}, mark, ` ${text}`);
+    return h("li", {}, mark, ` ${text}`);
   }));
   const ctx = canvas.getContext("2d");
   const known = {};

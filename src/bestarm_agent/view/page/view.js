@@ -1,5 +1,5 @@
 "use strict";
-// The page behind `bestarm-agent view`. Whatever models wrote enters the document as text, never as HTML.
+// The page behind `bestarm-agent view`, on top of what it shares with the report.
 
 const RIGHT = 0.5;
 const LIST_EVERY_MS = 2000;
@@ -13,16 +13,6 @@ let latest = 0; // how many pages were shown
 let blind = false; // whether scores and verdicts are hidden until an answer is labelled
 
 // --- building blocks -----------------------------------------------------------------------------
-
-function h(tag, props, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(props || {})) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
-  return element;
-}
 
 function setText(element, text) {
   const before = element.textContent;
@@ -54,13 +44,9 @@ function trail(...steps) {
   document.title = steps.map(([name]) => name).reverse().join(" - ");
 }
 
-function table(columns, rows) {
+function table(columns, rows, filter = null) {
   const head = columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name));
-  return h("div", { class: "wide", tabindex: "0" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
-}
-
-function count(number) {
-  return number.toLocaleString("en");
+  return h("div", { class: "scroll", tabindex: "0" }, h("table", { "data-filter": filter }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
 }
 
 function shorten(text, most) {
@@ -177,13 +163,13 @@ function compareMarked() {
 
 function runRow(run, several) {
   return h("tr", {},
-    h("td", { class: "state" }, h("input", { type: "checkbox", "aria-label": `mark ${run.name}, ${run.id}`, "data-store": run.store, "data-run": run.id }), " ",
+    h("td", { class: "tight" }, h("input", { type: "checkbox", "aria-label": `mark ${run.name}, ${run.id}`, "data-store": run.store, "data-run": run.id }), " ",
       h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
     h("td"), h("td", { class: "n extra" }), h("td", { class: "n" }),
-    h("td", { class: run.stopped === null ? "open" : "beaten" }, run.state),
+    h("td", { class: run.stopped === null ? "state open" : "" }, run.state),
     h("td", { class: "n" }, count(run.n_told)),
-    h("td", { class: "extra state" }, run.at.slice(0, 16).replace("T", " ")),
-    h("td", { class: "extra state" }, run.id),
+    h("td", { class: "extra tight" }, run.at.slice(0, 16).replace("T", " ")),
+    h("td", { class: "extra tight" }, run.id),
     several ? h("td", { class: "extra" }, run.place) : null);
 }
 
@@ -206,7 +192,7 @@ function runPage(at) {
     };
     stream.onerror = () => complain();
   };
-  show(h("p", { class: "soft" }, "Reading the log..."));
+  show(h("p", { class: "dim" }, "Reading the log..."));
   listen();
   leave = () => stream.close();
 }
@@ -215,11 +201,11 @@ function runParts(at, page, more) {
   trail(["Runs", "#/"], [page.name]);
   const parts = { rows: new Map() };
   const text = (name, tag = "p", cls = null) => (parts[name] = h(tag, { class: cls }));
-  const figure = (title, name, note) => h("div", {}, h("dt", {}, title), h("dd", {}, text(name, "span"), text(note, "small")));
+  const figure = (title, name, note) => h("div", {}, h("dt", {}, title), text(name, "dd"), text(note, "dd", "dim"));
   parts.more = h("button", { type: "button", onclick: more }, "Show all candidates");
   parts.compare = h("a", {}, "Compare the first two");
   parts.bar = h("progress", { max: 1, "aria-label": "budget used" });
-  parts.lines = h("div", { class: "soft" });
+  parts.lines = h("div", { class: "dim" });
   parts.seenTitle = h("th", { scope: "col", class: "n" });
   const head = h("tr", {}, h("th", { scope: "col" }, "candidate"), parts.seenTitle,
     h("th", { scope: "col", class: "n" }, "estimate"), h("th", { scope: "col", class: "n" }, "interval"),
@@ -227,17 +213,17 @@ function runParts(at, page, more) {
     h("th", { scope: "col", class: "n extra" }, "cost"));
   parts.body = h("tbody");
   show(
-    text("verdict", "h1"), parts.lines,
+    text("verdict", "h1", "verdict"), parts.lines,
     h("dl", { class: "figures" }, figure("pairs", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
-    parts.bar, text("ending", "p", "soft"), text("problems", "p", "broken"),
+    parts.bar, text("ending", "p", "dim"), text("problems", "p", "broken"),
     h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
       h("a", { href: pairsHash(at, { wrong: "" }) }, "the wrong ones"), ", ",
       h("a", { href: pairsHash(at, { failed: "" }) }, "the failures"), ". ", parts.compare, " · ",
       h("a", { href: runApi(at, "report") }, "The report as of now"), ", with its charts"),
     h("h2", {}, "Candidates"),
-    h("p", { class: "soft" }, "The bar is the interval in which the mean over all examples lies, the tick its estimate. A name leads to its answers."),
-    h("div", { class: "wide", tabindex: "0" }, h("table", { class: "ranking" }, h("thead", {}, head), parts.body)),
-    text("hidden", "p", "soft"), parts.more);
+    h("p", { class: "dim" }, "The bar is the interval in which the mean over all examples lies, the tick its estimate. A name leads to its answers."),
+    h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "ranking" }, h("thead", {}, head), parts.body)),
+    text("hidden", "p", "dim"), parts.more);
   return parts;
 }
 
@@ -264,9 +250,8 @@ function fillRows(at, parts, rows) {
     if (!parts.rows.has(row.index)) parts.rows.set(row.index, candidateRow(at, row));
     const cells = parts.rows.get(row.index);
     for (const name of ["seen", "estimate", "interval", "state", "cost"]) setText(cells[name], row[name]);
-    cells.state.className = "state extra " + row.status;
+    cells.row.className = row.status;
     setText(cells.short, row.state);
-    cells.short.className = "state narrow " + row.status;
     place(cells, row);
     return cells.row;
   });
@@ -279,23 +264,25 @@ function fillRows(at, parts, rows) {
 
 function candidateRow(at, row) {
   const cell = (kind) => h("td", { class: kind });
-  const cells = { seen: cell("n"), estimate: cell("n"), interval: cell("n"), state: cell("state"), cost: cell("n extra") };
-  cells.short = h("div");
-  cells.band = h("i");
-  cells.tick = h("b");
+  const cells = { seen: cell("n"), estimate: cell("n"), interval: cell("n"), state: cell("state extra"), cost: cell("n extra") };
+  cells.short = h("div", { class: "state narrow" });
+  cells.band = svg("rect", { class: "range", y: 3, height: 4 });
+  cells.tick = svg("rect", { class: "mean", y: 0, width: 1, height: 10 });
+  const bar = svg("svg", { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none" },
+    svg("rect", { class: "axis", x: 0, y: 4.7, width: 100, height: 0.6 }), cells.band, cells.tick);
   cells.row = h("tr", {},
-    h("td", {}, h("a", { href: pairsHash(at, { candidate: row.label }) }, row.label), cells.short),
+    h("td", { class: "label" }, h("a", { href: pairsHash(at, { candidate: row.label }) }, row.label), cells.short),
     cells.seen, cells.estimate, cells.interval,
-    h("td", { class: "extra", "aria-hidden": "true" }, h("div", { class: "range" }, cells.band, cells.tick)),
+    h("td", { class: "extra", "aria-hidden": "true" }, bar),
     cells.state, cells.cost);
   return cells;
 }
 
 function place(cells, row) {
-  cells.band.style.left = 100 * row.lower + "%";
-  cells.band.style.width = 100 * (row.upper - row.lower) + "%";
-  cells.tick.hidden = row.value === null;
-  cells.tick.style.left = 100 * (row.value || 0) + "%";
+  cells.band.setAttribute("x", 100 * row.lower);
+  cells.band.setAttribute("width", 100 * (row.upper - row.lower));
+  cells.tick.setAttribute("visibility", row.value === null ? "hidden" : "visible");
+  cells.tick.setAttribute("x", Math.min(99, 100 * (row.value || 0)));
 }
 
 function capital(text) {
@@ -323,32 +310,9 @@ async function pairsPage(at, query) {
   const columns = [["example"], ["candidate", "extra"], ["score", "n"], ["question", "extra"], ["target", "extra"], ["answer"], ["label", "n"]];
   const rows = found.pairs.map((pair) => pairRow(at, query, pair));
   show(h("h1", {}, `Answers of ${whose}`), note(found.note), filters(at, query, names),
-    h("p", { class: "soft" }, `${count(found.count)} ${found.count === 1 ? "answer" : "answers"}${shown}, in the order of asking. `, pages),
-    found.pairs.length ? [search(rows), sorted(table(columns, rows))] : h("p", {}, "No answer is like this."),
-    found.pairs.length ? h("p", {}, pages) : null);
-}
-
-// A field that hides the rows without its text.
-function search(rows) {
-  const texts = rows.map((row) => row.textContent.toLowerCase());
-  const look = (event) => rows.forEach((row, i) => { row.hidden = !texts[i].includes(event.target.value.toLowerCase()); });
-  return h("label", {}, "Search in those shown", h("input", { type: "search", oninput: look }));
-}
-
-// Make the heads of a table buttons that sort by their column, once up, once down.
-function sorted(place) {
-  const body = place.querySelector("tbody");
-  place.querySelectorAll("th").forEach((head, k) => {
-    let up = false;
-    const sort = () => {
-      up = !up;
-      const value = (row) => row.cells[k].textContent;
-      const rows = [...body.rows].sort((a, b) => (up ? 1 : -1) * value(a).localeCompare(value(b), "en", { numeric: true }));
-      body.replaceChildren(...rows);
-    };
-    head.replaceChildren(h("button", { type: "button", class: "plain", onclick: sort }, head.textContent));
-  });
-  return place;
+    h("p", { class: "dim" }, `${count(found.count)} ${found.count === 1 ? "answer" : "answers"}${shown}, in the order of asking. `, pages),
+    found.pairs.length ? [table(columns, rows, "the answers shown"), h("p", {}, pages)] : h("p", {}, "No answer is like this."));
+  main.querySelectorAll("table").forEach(enhance);
 }
 
 function questionOf(pair) {
@@ -363,7 +327,7 @@ function ending(text, most) {
 }
 
 function note(text) {
-  return text ? h("p", { class: "soft" }, "Note: " + text + ".") : null;
+  return text ? h("p", { class: "dim" }, "Note: " + text + ".") : null;
 }
 
 function chooser(title, names, value, blank) {
@@ -392,8 +356,8 @@ function pairHash(at, seq, query) {
 function pairRow(at, query, pair) {
   const said = pair.failure ? `${pair.failure}: ${pair.message}` : pair.state === "pending" ? "pending" : pair.answer || pair.reply;
   return h("tr", {},
-    h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40)), h("div", { class: "narrow soft" }, pair.candidate)),
-    h("td", { class: "name extra" }, pair.candidate),
+    h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40)), h("div", { class: "narrow dim" }, pair.candidate)),
+    h("td", { class: "label extra" }, pair.candidate),
     h("td", { class: "n " + (mark(pair.score) || "") }, scoreText(pair.score)),
     h("td", { class: "extra" }, ending(questionOf(pair), 90)),
     h("td", { class: "extra" }, shorten(pair.target, 60)),
@@ -417,11 +381,11 @@ async function pairPage(at, seq, query) {
   const hidden = blind && pair.label === null;
   const where = `${count(pair.place)} of ${count(pair.count)}`;
   show(h("h1", {}, hidden ? pair.example : `${pair.candidate} on ${pair.example}`),
-    h("p", { class: "soft" }, where, " ", step(at, query, "previous", pair.previous), " ", step(at, query, "next", pair.next)),
+    h("p", { class: "dim" }, where, " ", step(at, query, "previous", pair.previous), " ", step(at, query, "next", pair.next)),
     note(pair.note), labelBar(pair, grade),
     text("Prompt", pair.prompt), text("Reply", pair.reply && found(pair.reply, pair.target)),
     text("Target", pair.target),
-    hidden ? h("p", { class: "soft" }, "Candidate, score and verdicts are hidden until the answer is labelled.") : judged(pair, at));
+    hidden ? h("p", { class: "dim" }, "Candidate, score and verdicts are hidden until the answer is labelled.") : judged(pair, at));
 }
 
 function step(at, query, name, seq) {
@@ -452,7 +416,7 @@ function judged(pair, at) {
     text("Answer read from the reply", pair.answer), text("Failure", pair.failure && `${pair.failure}: ${pair.message}`),
     votes.length ? [h("h2", {}, "The judge's verdicts"), table([["by"], ["value", "n"], ["said"], ["because"]], votes)] : null,
     h("h2", {}, "What it took"),
-    h("p", { class: "soft" }, facts.filter((one) => one !== null).join(", ")),
+    h("p", { class: "dim" }, facts.filter((one) => one !== null).join(", ")),
     h("p", {}, h("a", { href: pairsHash(at, { example: pair.example }) }, "All answers to this example"), " · ",
       h("a", { href: pairsHash(at, { candidate: pair.candidate }) }, "All answers of this candidate")),
   ].flat(2).filter(Boolean);
@@ -460,14 +424,14 @@ function judged(pair, at) {
 
 function labelBar(pair, grade) {
   const now = pair.label;
-  if (pair.reply === null) return h("p", { class: "soft" }, "There is no reply to label.");
+  if (pair.reply === null) return h("p", { class: "dim" }, "There is no reply to label.");
   const button = (key, name, score) => h("button", { type: "button", "aria-pressed": String(now === score), onclick: () => grade(score) }, h("kbd", {}, key), " " + name);
   const given = now === null ? "Your label" : `Your label: ${scoreText(now)}`;
   return [
-    h("div", { class: "keys", role: "group", "aria-label": "Label this answer" }, h("span", {}, given), button("r", "right", 1), button("w", "wrong", 0),
+    h("div", { class: "tools", role: "group", "aria-label": "Label this answer" }, h("span", {}, given), button("r", "right", 1), button("w", "wrong", 0),
       button("2", "weak", 0.25), button("3", "fair", 0.5), button("4", "good", 0.75),
       h("button", { type: "button", onclick: () => grade(null), disabled: now === null }, h("kbd", {}, "u"), " take back")),
-    h("p", { class: "soft" }, "One key labels: ", h("kbd", {}, "r"), " ", h("kbd", {}, "w"), " or ", h("kbd", {}, "1"), " to ", h("kbd", {}, "5"),
+    h("p", { class: "dim" }, "One key labels: ", h("kbd", {}, "r"), " ", h("kbd", {}, "w"), " or ", h("kbd", {}, "1"), " to ", h("kbd", {}, "5"),
       " (0, .25, .5, .75, 1); then comes the next. ", h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " next, previous. ",
       h("kbd", {}, "b"), blind ? " shows scores again. " : " hides scores until you have labelled. ", h("kbd", {}, "Esc"), " back to the list. A label changes no score: bestarm-agent judge check measures the judge by all of them. Stored in ", pair.labels, "."),
   ];
@@ -505,7 +469,7 @@ async function comparePage(at, query) {
     h("p", {}, `Mean of A ${found.mean_a.toFixed(3)}, of B ${found.mean_b.toFixed(3)}. `, h("strong", {}, capital(found.said) + ".")),
     h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
     ...found.flips.map((pair) => flip(at, other ? { store: at.store, run: other } : at, pair)));
-  if (found.n_flips > found.flips.length) main.append(h("p", { class: "soft" }, `The first ${found.flips.length} are shown; bestarm-agent compare --all prints all.`));
+  if (found.n_flips > found.flips.length) main.append(h("p", { class: "dim" }, `The first ${found.flips.length} are shown; bestarm-agent compare --all prints all.`));
 }
 
 function choose(at, names, a, b) {
@@ -532,7 +496,7 @@ function flip(atA, atB, [a, b]) {
   const side = (at, pair, text) => h("div", {},
     h("h3", {}, h("a", { href: pairHash(at, pair.seq, "") }, pair.candidate), " ", h("span", { class: mark(pair.score) }, `${mark(pair.score)} (${scoreText(pair.score)})`)),
     h("pre", { tabindex: "0" }, text));
-  return h("section", {}, h("h3", {}, a.example), h("p", {}, ending(questionOf(a), 400)), a.target ? h("p", { class: "soft" }, "Target: " + shorten(a.target, 200)) : null,
+  return h("section", {}, h("h3", {}, a.example), h("p", {}, ending(questionOf(a), 400)), a.target ? h("p", { class: "dim" }, "Target: " + shorten(a.target, 200)) : null,
     h("div", { class: "sides" }, side(atA, a, textA), side(atB, b, textB)));
 }
 
