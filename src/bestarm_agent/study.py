@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
@@ -203,7 +203,7 @@ class Study:
         """
 
         def parts_of(known: RunState) -> StudyParts:
-            if known.started is not None and _section(known.started.config, "preselect"):
+            if known.config.get("preselect"):
                 raise ConfigError(
                     f"{known.name} holds what `preselect run` did, and a router's prompts are not "
                     f"resumed; run that command again (the replies that it bought are taken from "
@@ -461,8 +461,7 @@ async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple
     outline = fold(await store.outline_of(run_id))
     if outline.started is None:
         raise StoreError(f"run {run_id} has an empty log; begin a new run")
-    config = outline.started.config
-    events = await store.events_of(run_id) if _section(config, "certify") else ()
+    events = await store.events_of(run_id) if outline.config.get("certify") else ()
     mode = recorded_mode(outline.started, events, folder_of(where))
     return mode, record_of(mode, recorded_history(outline, where))
 
@@ -495,36 +494,28 @@ def _open_recorded(
 
 def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:
     """Rebuild the mode of a run, a certification from its events; import a rule of the user's."""
-    config = started.config
-    chosen = SelectorSpec.model_validate(_section(config, "selector"))
-    if _section(config, "preselect"):
+    config: Mapping[str, Any] = started.config
+    chosen = SelectorSpec.model_validate(config.get("selector", {}))
+    if config.get("preselect"):
         from bestarm_agent.preselection.mode import ROUTING
 
         return ROUTING
-    if section := _section(config, "gate"):
+    if section := config.get("gate"):
         from bestarm_agent.config.study import GateSpec
         from bestarm_agent.gate.mode import GateMode
 
         return GateMode(GateSpec.model_validate(section), chosen.seed)
-    if section := _section(config, "certify"):
+    if section := config.get("certify"):
         from bestarm_agent.certification.mode import Certification
         from bestarm_agent.config.study import CertifySpec
 
         spec = CertifySpec.model_validate(section)
         began = takewhile(lambda event: not isinstance(event, Asked), events)
         return Certification.recorded(spec, len(fold(began).candidates), events)
-    objective = ObjectiveSpec.model_validate(_section(config, "objective"))
-    stop = StopSpec.model_validate(_section(config, "stop"))
+    objective = ObjectiveSpec.model_validate(config.get("objective", {}))
+    stop = StopSpec.model_validate(config.get("stop", {}))
     rule = find_rule(chosen.name, folder / started.base)
-    repeats = config.get("repeats") if isinstance(config, Mapping) else None
-    draws = repeats if isinstance(repeats, int) else 1  # else of a run before they were counted
-    return Selection(chosen, objective, stop, draws, rule=rule)
-
-
-def _section(config: Json, key: str) -> Json:
-    if not isinstance(config, Mapping):
-        raise StoreError("the run's configuration is not a mapping; the log is damaged")
-    return config.get(key, {})
+    return Selection(chosen, objective, stop, config.get("repeats", 1), rule=rule)
 
 
 async def _report(record: StoredRun, texts: RunTexts, path: Path) -> Path:

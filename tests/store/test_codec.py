@@ -80,7 +80,7 @@ st.register_type_strategy(Outcome, OUTCOMES)
 strings = st.dictionaries(texts, texts, max_size=3)
 st.register_type_strategy(Stopped, st.builds(Stopped, broken=strings))
 REPLIES = st.builds(Reply, sent=objects)
-st.register_type_strategy(Started, st.builds(Started, config=json_values, base=st.just("..")))
+st.register_type_strategy(Started, st.builds(Started, config=objects, base=st.just("..")))
 EVENTS = st.one_of([st.from_type(cls) for cls in get_args(Event)])
 
 

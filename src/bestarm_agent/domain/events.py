@@ -59,7 +59,7 @@ class Started:
     name: str  # what the user called the study
     at: str  # time, ISO 8601 in UTC
     version: str  # version of the package
-    config: Json  # the resolved configuration, without keys and machine paths
+    config: Mapping[str, Json]  # the resolved configuration, without keys and machine paths
     base: str  # directory that the configuration's paths start from, relative to the store's
     # name of what was learned from history, kept next to the store, or None
     lesson: str | None = None

@@ -268,6 +268,11 @@ class RunState:
         return sum((one.spend for one in self.totals), self.proposer_spend)
 
     @property
+    def config(self) -> Mapping[str, Any]:
+        """The study's resolved configuration; empty before the first event."""
+        return {} if self.started is None else self.started.config
+
+    @property
     def name(self) -> str:
         """The study's name; empty before the first event."""
         return self.started.name if self.started is not None else ""
@@ -416,8 +421,7 @@ class RunState:
         match event:
             case Started():
                 self.started = event
-                config = event.config if isinstance(event.config, Mapping) else {}
-                measures = config.get("measures")
+                measures = self.config.get("measures")
                 self._n_measures = len(measures) if isinstance(measures, Mapping) else 0
                 self._told = _pending(_FIRST, told_type(self._n_measures))
                 self.sessions.append(Session(event.at, event.version))

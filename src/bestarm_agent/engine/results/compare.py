@@ -59,8 +59,7 @@ class PairedComparison:
 
 def n_rows(state: RunState) -> int:
     """Return the number of a run's examples; several draws of one count once."""
-    config = {} if state.started is None else state.started.config
-    return len(state.example_ids) // (config.get("repeats", 1) if isinstance(config, dict) else 1)
+    return len(state.example_ids) // int(state.config.get("repeats", 1))
 
 
 def compare_candidates(

@@ -223,7 +223,7 @@ def run_labels(started: Started | None, where: StorePlace, run_id: str) -> tuple
     """Read a stored run's gold scores: its study's, if they are still there, and ``view``'s."""
     if started is None:
         return ()
-    name = started.config.get("labels") if isinstance(started.config, Mapping) else None
+    name = started.config.get("labels")
     path = folder_of(where) / started.base / name if isinstance(name, str) else None
     own = load_labels(path) if path is not None and path.is_file() else ()
     return (*own, *human_labels(where, run_id))

@@ -33,27 +33,21 @@ from bestarm_agent.config.study import (
     SelectorSpec,
 )
 from bestarm_agent.domain.spend import NANOS_PER_USD
-from bestarm_agent.domain.values import Candidate, Json
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
-    Ask,
     BoolArray,
     Estimates,
     FloatArray,
     Guarantee,
-    Pair,
-    State,
-    Tell,
 )
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import MeanIntervals
-from bestarm_agent.stats.costs import expected_costs
 from bestarm_agent.store.run_state import RunState
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
 _CALLS = 1000  # whose price is told
-_LONG = 2**20  # tokens of a reply without a limit, which its mean is counted by
+_LONG = 2.0**20  # what a mean that nothing bounds is counted by
 
 
 class Means(NamedTuple):
@@ -88,65 +82,51 @@ class MeanTracker:
         self._state = state
         self._name = name
         self._index = measures.index(name) if name in measures else None
-        self._timeout = LimitsSpec.model_validate(_section(state, "limits")).timeout_seconds
+        limits = LimitsSpec.model_validate(state.config.get("limits", {}))
+        self._timeout = limits.timeout_seconds
         self._alpha = None if confidence is None else 1.0 - confidence
-        self._table = ScoreTable(0, len(state.example_ids))  # a score is a value over its bound
-        self._bounds = np.empty(0)  # by row
-        self._loose = np.empty(0, dtype=np.bool_)  # by row: values may be above the bound
-        self._n_told = 0  # outcomes that are in the table
-        self._intervals = MeanIntervals(0, len(state.example_ids), self._alpha)
+        self._bounds = np.empty(0)  # by row; infinite where nothing bounds the quantity
 
     def means(self) -> Means:
         """Estimate the means from what was told so far."""
-        self._catch_up()
-        table = self._table
-        mean = np.full(table.n_candidates, np.nan)
-        np.divide(table.spent, table.n_scored, out=mean, where=table.n_scored > 0)
-        for row, _, low, high in table.told_since(self._intervals.length):
+        state, k = self._state, len(self._state.candidates)
+        if k > len(self._bounds):  # the intervals are joint over all that are there
+            costs = zip(state.candidates, state.costs, strict=True)
+            self._bounds = np.array([self._bound(*one) for one in costs], dtype=np.float64)
+            self._intervals = MeanIntervals(k, len(state.example_ids), self._alpha)
+            self._until = np.zeros(k, dtype=np.int64)  # by row: asks before this are in them
+        loose = np.isinf(self._bounds)
+        units = np.where(loose, _LONG, self._bounds)
+        rows, values = state.asks["candidate"], self._values(state.told)
+        shares = np.zeros(len(values))
+        np.divide(values, units[rows], out=shares, where=units[rows] > 0)
+        until = np.full(k, state.n_asked)
+        for seq in reversed(state.pending):
+            until[rows[seq]] = seq
+        seqs = np.arange(state.n_asked)
+        fresh = np.flatnonzero((self._until[rows] <= seqs) & (seqs < until[rows]))
+        self._until = until
+        for row in np.unique(rows[fresh]).tolist():
+            own = np.minimum(shares[fresh[rows[fresh] == row]], 1.0)
+            low, high = np.nan_to_num(own, nan=0.0), np.nan_to_num(own, nan=1.0)
             self._intervals.extend(row, low, high)
-        lower, upper = (
-            end * self._bounds for end in (self._intervals.lower, self._intervals.upper)
-        )
-        upper[self._loose] = np.inf
-        return Means(mean, lower, upper)
+        known = ~np.isnan(values)
+        n = np.bincount(rows[known], minlength=k)
+        mean = np.full(k, np.nan)
+        np.divide(np.bincount(rows[known], values[known], k), n, out=mean, where=n > 0)
+        loose[rows[values > units[rows] * (1 + 1e-9)]] = True
+        lower, upper = self._intervals.lower * units, self._intervals.upper * units
+        return Means(mean, lower, np.where(loose, np.inf, upper))
 
     def guesses(self) -> FloatArray:
         """(K,) means; of the unseen what their bounds say, by what those of the others said.
 
         Infinite where nothing is known.
         """
-        mean, unseen = self.means().mean, np.where(self._loose, np.inf, self._bounds)
-        if not self._loose.any() and (unseen > 0).any():
-            prior, table = np.maximum(unseen, unseen.max() * 1e-9), self._table
-            n_told = table.n_trials - table.count(State.PENDING)
-            unseen = expected_costs(prior, n_told, table.spent)
-        return np.where(np.isnan(mean), unseen, mean)
-
-    def _catch_up(self) -> None:
-        """Take in what happened since the last look."""
-        state, table = self._state, self._table
-        if joined := len(state.candidates) - table.n_candidates:
-            costs = zip(state.candidates[-joined:], state.costs[-joined:], strict=True)
-            bounds = np.array([self._bound(candidate, cost) for candidate, cost in costs])
-            loose = ~np.isfinite(bounds)
-            bounds[loose] = _LONG if self._name == LENGTH else 0.0
-            self._bounds = np.append(self._bounds, bounds)
-            self._loose = np.append(self._loose, loose)
-            table.add_candidates(joined)
-            self._intervals = MeanIntervals(table.n_candidates, table.n_examples, self._alpha)
-        asks = state.asks[table.n_asked :]
-        for pair in zip(asks["candidate"].tolist(), asks["example"].tolist(), strict=True):
-            table.ask(Ask(table.n_asked, Pair(*pair), ""))
-        seqs = state.order[self._n_told :]
-        rows, values = table.candidate[seqs], self._values(state.told[seqs])
-        known, bounds = ~np.isnan(values), self._bounds[rows]
-        self._loose[rows[values > bounds * (1 + 1e-9)]] = True
-        shares = np.zeros(len(seqs))
-        np.divide(values, bounds, out=shares, where=known & (bounds > 0))
-        seen = seqs, known, np.minimum(shares, 1.0), np.nan_to_num(values)
-        for seq, is_known, share, value in zip(*(of.tolist() for of in seen), strict=True):
-            table.tell(Tell(seq, State.DONE if is_known else State.VOID, share, value))
-        self._n_told = state.n_told
+        mean, bounds = self.means().mean, self._bounds
+        seen = ~np.isnan(mean) & np.isfinite(bounds)
+        scale = mean[seen].sum() / (bounds[seen].sum() or 1.0) or 1.0
+        return np.where(np.isnan(mean), scale * bounds, mean)
 
     def _bound(self, candidate: Candidate, cost: float | None) -> float:
         """Return the most that a value of a candidate can be; infinite if nothing bounds it."""
@@ -366,19 +346,13 @@ class ObjectiveTracker:
 
 def track_objective(state: RunState, pairs: Pairs) -> ObjectiveTracker | None:
     """Return the objective that a run's configuration records; None if it is simply the best."""
-    spec = ObjectiveSpec.model_validate(_section(state, "objective"))
+    spec = ObjectiveSpec.model_validate(state.config.get("objective", {}))
     if spec.is_plain or not pairs.rule.seeks_best:
         return None
-    chosen = SelectorSpec.model_validate(_section(state, "selector"))
+    chosen = SelectorSpec.model_validate(state.config.get("selector", {}))
     return ObjectiveTracker(spec, chosen.level, state, pairs, stops=chosen.stop_when_separated)
 
 
 def measure_names(state: RunState) -> Sequence[str]:
     """Return the names of a recorded study's further scorers, in the order of their scores."""
-    found = _section(state, "measures")
-    return sorted(found) if isinstance(found, Mapping) else []
-
-
-def _section(state: RunState, key: str) -> Json:
-    config = None if state.started is None else state.started.config
-    return config.get(key, {}) if isinstance(config, Mapping) else {}
+    return sorted(state.config.get("measures", ()))

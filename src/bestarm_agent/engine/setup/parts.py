@@ -426,8 +426,6 @@ def recorded_parts(
     started = state.started
     if started is None:
         raise StoreError("the run's log is empty; begin a new run")
-    if not isinstance(started.config, Mapping):
-        raise StoreError("the run's configuration is not a mapping; the log is damaged")
     folder = Path() if options.store is None else folder_of(options.store)
     loaded = study_from(started.config, folder / started.base)
     with loaded.places.locating("dataset"):
