@@ -255,10 +255,8 @@ class Study:
             else:
                 await run.run(caps)
         standing = self.standing()
-        if labels := self.parts.labels:
-            self._check = await check_run(
-                self._run.store, self.run_id, state, labels, standing.confidence
-            )
+        of = run.store, self.run_id, state, self.parts.labels
+        self._check = await check_run(*of, standing.confidence)
         return standing
 
     @property
@@ -392,10 +390,8 @@ class Archive:
         standing = build_standing(state, pairs, run_id, replay.objective)
         if state.started is not None and state.started.kept_back:
             standing = confirmed(standing, await second_run(store, run_id))
-        labels = run_labels(state.started, self._where, run_id)
-        check = None
-        if labels:
-            check = await check_run(store, run_id, state, labels, standing.confidence)
+        labels = run_labels(state, self._where, run_id)
+        check = await check_run(store, run_id, state, labels, standing.confidence)
         result = mode.result(pairs, standing)
         return StoredRun(standing, tuple(failures_of(state)), check, result), state
 

@@ -144,6 +144,7 @@ class RunState:
     def __init__(self) -> None:
         self.n_events = 0
         self.started: Started | None = None
+        self.config: Mapping[str, Any] = {}  # the study's, resolved
         self.candidates: list[Candidate] = []  # (K,)
         self.costs: list[float | None] = []  # (K,) most dollars of a call
         self.prices: list[str | None] = []  # (K,) sources of the prices
@@ -266,11 +267,6 @@ class RunState:
     def spend(self) -> Spend:
         """The cost of all outcomes, and of proposers' calls."""
         return sum((one.spend for one in self.totals), self.proposer_spend)
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The study's resolved configuration; empty before the first event."""
-        return {} if self.started is None else self.started.config
 
     @property
     def name(self) -> str:
@@ -420,9 +416,8 @@ class RunState:
     def _rare(self, event: Event) -> None:
         match event:
             case Started():
-                self.started = event
-                measures = self.config.get("measures")
-                self._n_measures = len(measures) if isinstance(measures, Mapping) else 0
+                self.started, self.config = event, event.config
+                self._n_measures = len(self.config.get("measures", ()))
                 self._told = _pending(_FIRST, told_type(self._n_measures))
                 self.sessions.append(Session(event.at, event.version))
             case CandidatesAdded():

@@ -15,17 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_labels
-from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import Blame, ConfigError, StoreError
-from bestarm_agent.stats.agreement import (
-    Measure,
-    agreement,
-    difference,
-    mean,
-    shifted,
-)
+from bestarm_agent.stats.agreement import Measure, agreement, difference, mean, shifted
 from bestarm_agent.store.export import whole_file
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import Store, StorePlace, folder_of, open_store
@@ -50,15 +43,9 @@ def put_label(
     Raises:
         StoreError: the file cannot be written.
     """
-    digest = answer_digest(answer)
-    path, labels = (
-        labels_path(where, run_id),
-        [
-            label
-            for label in human_labels(where, run_id)
-            if (label.example, label.answer_digest) != (example, digest)
-        ],
-    )
+    path, digest = labels_path(where, run_id), answer_digest(answer)
+    known = human_labels(where, run_id)
+    labels = [one for one in known if (one.example, one.answer_digest) != (example, digest)]
     if score is not None:
         labels.append(Label(example=example, score=score, answer=answer, answer_digest=digest))
     try:
@@ -137,8 +124,16 @@ class CorrectedRow:
 def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
     """Measure a judge; raise ConfigError if nothing could be compared."""
     pairs, alpha = comparison.pairs, 1.0 - confidence
+    if comparison.n_void and not pairs:
+        raise ConfigError(
+            f"the judge scored none of the {comparison.n_labels} labelled answers; it failed on "
+            f"{comparison.n_void} of them, the last time: {comparison.why}"
+        )
     if not pairs:
-        raise ConfigError(_nothing_compared(comparison))
+        raise ConfigError(
+            f"none of {comparison.n_labels} labels is about an answer that the judge scored; "
+            f"labels name an example's id with a candidate's label or the answer"
+        )
     judged, gold = np.array([(p.judged, p.gold) for p in pairs]).T
     lengths = np.array([p.n_chars for p in pairs])
     longer, found = lengths > np.median(lengths), agreement(judged, gold, alpha)
@@ -149,18 +144,6 @@ def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
     paid = usd(sum(p.spend.usd_nanos for p in pairs))
     per_1000 = 1000 * paid / len(pairs) if comparison.priced else None
     return JudgeCheck(comparison, measures, per_1000, confidence)
-
-
-def _nothing_compared(comparison: JudgedLabels) -> str:
-    if comparison.n_void:
-        return (
-            f"the judge scored none of the {comparison.n_labels} labelled answers; it failed on "
-            f"{comparison.n_void} of them, the last time: {comparison.why}"
-        )
-    return (
-        f"none of {comparison.n_labels} labels is about an answer that the judge scored; "
-        f"labels name an example's id with a candidate's label or the answer"
-    )
 
 
 def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
@@ -219,13 +202,12 @@ async def check_run(
     return check_judge(comparison, confidence) if comparison.pairs else None
 
 
-def run_labels(started: Started | None, where: StorePlace, run_id: str) -> tuple[Label, ...]:
+def run_labels(state: RunState, where: StorePlace, run_id: str) -> tuple[Label, ...]:
     """Read a stored run's gold scores: its study's, if they are still there, and ``view``'s."""
-    if started is None:
-        return ()
-    name = started.config.get("labels")
-    path = folder_of(where) / started.base / name if isinstance(name, str) else None
-    own = load_labels(path) if path is not None and path.is_file() else ()
+    own: tuple[Label, ...] = ()
+    if state.started is not None and (name := state.config.get("labels")):
+        path = folder_of(where) / state.started.base / name
+        own = load_labels(path) if path.is_file() else ()
     return (*own, *human_labels(where, run_id))
 
 
@@ -241,7 +223,7 @@ async def compare_stored(
         run_id = (await store.find(run)).id
         state = await folded(store, run_id)
         if labels is None:
-            labels = run_labels(state.started, where, run_id)
+            labels = run_labels(state, where, run_id)
         if not labels:
             raise ConfigError(
                 f"run {run_id} has no labels; give some in `bestarm-agent view`, or name a file"

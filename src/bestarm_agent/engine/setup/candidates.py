@@ -9,7 +9,7 @@ from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.spend import Budget, usd
-from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Reply, Request
+from bestarm_agent.domain.values import Candidate, PromptTemplate, Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import ReadyCandidate, request_of
 from bestarm_agent.engine.judging import JudgeClient
@@ -125,13 +125,14 @@ class ReadyCandidates:
             with self._parts.providers.locating(provider.name, model):
                 provider.check(model)
                 provider.check_machine(model)
-        self._check_caps(self.ledger.budget, found.values())
+        self.check_caps(self.ledger.budget, found.values())
 
-    def check_caps(self, budget: Budget) -> None:
-        """Raise ConfigError if a model in use does not tell what a budget caps."""
-        self._check_caps(budget, [(one.client.provider, one.name) for one in self._models.values()])
-
-    def _check_caps(self, budget: Budget, models: Iterable[tuple[Provider, str]]) -> None:
+    def check_caps(
+        self, budget: Budget, models: Iterable[tuple[Provider, str]] | None = None
+    ) -> None:
+        """Raise ConfigError if a model, by default one in use, does not tell what a budget caps."""
+        if models is None:
+            models = [(one.client.provider, one.name) for one in self._models.values()]
         unpriced = []
         counts = budget.tokens is not None or budget.gpu_seconds is not None
         for provider, model in models:
@@ -238,7 +239,3 @@ def price_unknown_message(models: Sequence[str]) -> str:
         f"tokens; a judge's as `model_options: {{price: ...}}`, a program's as "
         f"`options: {{usd_per_call: 0.001}}`, that of recorded answers as `usd` in their rows"
     )
-
-
-def _length(example: Example) -> int:
-    return sum(len(str(value)) for value in example.inputs.values())

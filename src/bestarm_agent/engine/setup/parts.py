@@ -147,6 +147,11 @@ class ProviderSet:
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
         self._options = self._config.model_options()
+        named: list[tuple[KeyPath, ModelSpec | CandidateSpec]] = [
+            *((("models", i), spec) for i, spec in enumerate(self._config.models)),
+            *((("candidates", i), spec) for i, spec in enumerate(self._config.candidates)),
+        ]
+        self._named = {spec.model: (at, spec.options) for at, spec in reversed(named)}
         self.started: set[int] = set()  # identities of the providers that were entered
         self._check_names()
         for provider, model in self._options:
@@ -157,10 +162,11 @@ class ProviderSet:
     def locating(self, provider: str, model: str) -> Iterator[None]:
         """Add to errors where the study names a model, and its options."""
         places, study = self._study.places, self._config.providers.get(provider, {})
+        shared = ("providers", provider) if provider in self._config.providers else ("scorer",)
+        at, own = self._named.get(f"{provider}/{model}", (shared, {}))
 
         def where(*path: str | int) -> str:
             """Return the position of an option, or of the mapping that lacks it; or the model's."""
-            (at, own), shared = self._named(provider, model), ("providers", provider)
             if not path:
                 return places.where(*at)
             if len(path) > 2 and path[0] == "models" and path[2] in study:
@@ -170,31 +176,13 @@ class ProviderSet:
             if path[0] in study:
                 return places.where(*shared, *path)
             entry = self._catalog.get("providers", provider)
-            keys = (key for key in (("options", *path), path) if key in entry.lines)
-            if (key := next(keys, None)) is not None:
-                return f"{shown_path(entry.path)}, line {entry.lines[key]}"
+            for key in (("options", *path), path):
+                if key in entry.lines:
+                    return f"{shown_path(entry.path)}, line {entry.lines[key]}"
             return places.where(*(shared if study else at))
 
-        try:
-            with placing(where):
-                yield
-        except ConfigError as error:
-            at, _ = self._named(provider, model)
-            is_judges = at[0] == "providers" and provider not in self._config.providers
-            raise places.located(("scorer",) if is_judges else at, error) from error
-
-    def _named(self, provider: str, model: str) -> tuple[KeyPath, Mapping[str, object]]:
-        """Return key path and options of the first entry of the study that names a model."""
-        config, name = self._config, f"{provider}/{model}"
-        entries: list[tuple[str, Sequence[ModelSpec | CandidateSpec]]] = [
-            ("models", config.models),
-            ("candidates", config.candidates),
-        ]
-        for key, specs in entries:
-            for i, spec in enumerate(specs):
-                if spec.model == name:
-                    return (key, i), spec.options
-        return ("providers", provider), {}
+        with places.locating(*at), placing(where):
+            yield
 
     def _check_names(self) -> None:
         limits = self._config.limits
@@ -378,12 +366,9 @@ def assemble(
 
 def _sent(candidates: Sequence[Candidate], providers: ProviderSet) -> list[Candidate]:
     """Return those whose prompt is sent; records and programs answer by the example."""
-    found = []
-    for one in candidates:
-        able = providers.of(one.provider, one.model).capabilities(one.model)
-        if not (able.by_example or able.by_inputs):
-            found.append(one)
-    return found
+    facts = (providers.of(one.provider, one.model).capabilities(one.model) for one in candidates)
+    known = zip(candidates, facts, strict=True)
+    return [one for one, able in known if not (able.by_example or able.by_inputs)]
 
 
 def _refuse_fixed(
