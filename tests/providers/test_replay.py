@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 from collections.abc import Mapping
@@ -13,9 +12,10 @@ import pytest
 
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Finish, Json, Reply, Request
-from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
+from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.providers.replay import ReplayOptions, ReplayProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
+from tests.support.provider_calls import error, replies, reply
 from tests.support.virtual_time import run_virtual
 
 Row = Mapping[str, Json]
@@ -25,21 +25,18 @@ def write_rows(path: Path, *rows: Row) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def tape(folder: Path, *rows: Row) -> ReplayProvider:
+    """A provider that plays rows back."""
+    write_rows(folder / "r.jsonl", *rows)
+    return open_file(folder, "r.jsonl")
+
+
+def open_file(folder: Path, path: str, **options: Json) -> ReplayProvider:
+    return ReplayProvider.create("replay", {"path": path, **options}, folder)
+
+
 def ask(model: str, example: str) -> Request:
     return Request(model=model, text="any", example=example)
-
-
-def play(provider: ReplayProvider, *requests: Request) -> list[Reply]:
-    async def main() -> list[Reply]:
-        return [await provider.generate(request) for request in requests]
-
-    return asyncio.run(main())
-
-
-def failed(provider: ReplayProvider, request: Request) -> ProviderError:
-    with pytest.raises(ProviderError) as caught:
-        play(provider, request)
-    return caught.value
 
 
 class TestConformance(ProviderSuite):
@@ -61,9 +58,9 @@ class TestConformance(ProviderSuite):
         ]
         rows.append({"candidate": "c0", "example": "bad", "error": "overloaded", "usd": 0.01})
         rows.append({"candidate": "c0", "example": "refused", "error": "refused", "usd": 0.01})
-        write_rows(tmp_path / "answers.jsonl", *rows)
+        write_rows(tmp_path / "r.jsonl", *rows)
         return ProviderCase(
-            build=lambda: ReplayProvider.create("replay", {"path": "answers.jsonl"}, tmp_path),
+            build=lambda: open_file(tmp_path, "r.jsonl"),
             requests=[ask(f"c{i % 2}", f"e{i}") for i in range(6)],
             failing=[ask("c0", "bad"), ask("c0", "refused"), ask("c0", "absent"), ask("c7", "e0")],
             nonsense=["c7", ""],
@@ -72,23 +69,10 @@ class TestConformance(ProviderSuite):
 
 
 def test_a_row_becomes_a_reply(tmp_path: Path) -> None:
-    write_rows(
-        tmp_path / "r.jsonl",
-        {
-            "candidate": "gpt/qa",
-            "example": 17,
-            "text": "42",
-            "score": 0.5,
-            "finish": "length",
-            "seconds": 0,
-            "input_tokens": 7,
-            "output_tokens": 3,
-            "usd": 0.000_001,
-        },
-    )
-    provider = ReplayProvider.create("replay", {"path": "r.jsonl"}, tmp_path)
-    (reply,) = play(provider, ask("gpt/qa", "17"))
-    assert reply == Reply(
+    row = {"candidate": "gpt/qa", "example": 17, "text": "42", "score": 0.5, "finish": "length"}
+    costs = {"seconds": 0, "input_tokens": 7, "output_tokens": 3, "usd": 0.000_001}
+    provider = tape(tmp_path, {**row, **costs})
+    assert reply(provider, ask("gpt/qa", "17")) == Reply(
         text="42",
         finish=Finish.LENGTH,
         usage=Usage(input=7, output=3),
@@ -102,12 +86,11 @@ def test_a_row_becomes_a_reply(tmp_path: Path) -> None:
 
 def test_a_call_that_has_no_record_by_its_name_is_bounded_by_the_dearest(tmp_path: Path) -> None:
     """As a judgement is, before the answer is there that it is named after."""
-    usd = [0.001, 0.003, 0.002]
-    rows: list[Row] = [
-        {"candidate": "j", "example": f"a/e{i}/first", "text": "", "usd": usd[i]} for i in (0, 1, 2)
-    ]
-    write_rows(tmp_path / "r.jsonl", *rows)
-    provider = ReplayProvider.create("replay", {"path": "r.jsonl"}, tmp_path)
+    provider = tape(
+        tmp_path,
+        {"candidate": "j", "example": "a/e0/first", "text": "", "usd": 0.001},
+        {"candidate": "j", "example": "a/e1/first", "text": "", "usd": 0.003},
+    )
     assert provider.bound(ask("j", "e1/first")).usd_nanos == 3_000_000
     assert provider.bound(ask("j", "a/e0/first")).usd_nanos == 1_000_000
 
@@ -121,19 +104,16 @@ def test_csv_tells_an_empty_answer_from_a_missing_one(tmp_path: Path) -> None:
         "a,4,,,rate-limited,1.5\n",
         encoding="utf-8",
     )
-    provider = ReplayProvider.create("replay", {"path": "r.csv"}, tmp_path)
-    replies = play(provider, ask("a", "1"), ask("a", "2"), ask("a", "3"))
-    assert [(reply.text, reply.score) for reply in replies] == [
+    provider = open_file(tmp_path, "r.csv")
+    found = replies(provider, *(ask("a", str(n)) for n in (1, 2, 3)))
+    assert [(one.text, one.score) for one in found] == [
         ("two\nlines", None),
         ("", None),
         ("", 0.25),
     ]
-    error = failed(provider, ask("a", "4"))
-    assert (error.kind, error.transient, error.retry_after) == (
-        FailureKind.RATE_LIMITED,
-        True,
-        1.5,
-    )
+    failed = error(provider, ask("a", "4"))
+    wanted = (FailureKind.RATE_LIMITED, True, 1.5)
+    assert (failed.kind, failed.transient, failed.retry_after) == wanted
 
 
 @pytest.mark.parametrize(
@@ -152,37 +132,28 @@ def test_csv_tells_an_empty_answer_from_a_missing_one(tmp_path: Path) -> None:
 def test_recorded_failures_are_typed(
     tmp_path: Path, kind: str, blame: Blame, transient: bool, fatal: bool
 ) -> None:
-    write_rows(
-        tmp_path / "r.jsonl",
-        {"candidate": "a", "example": "1", "error": kind, "message": "as it was"},
-    )
-    error = failed(ReplayProvider.create("replay", {"path": "r.jsonl"}, tmp_path), ask("a", "1"))
-    assert (error.kind, error.blame, error.transient, error.fatal) == (
-        FailureKind(kind),
-        blame,
-        transient,
-        fatal,
-    )
-    assert str(error) == "as it was"
+    row = {"candidate": "a", "example": "1", "error": kind, "message": "as it was"}
+    found = error(tape(tmp_path, row), ask("a", "1"))
+    assert (found.kind, found.blame) == (FailureKind(kind), blame)
+    assert (found.transient, found.fatal, str(found)) == (transient, fatal, "as it was")
 
 
 def test_attempts_are_played_in_turn_and_the_last_repeats(tmp_path: Path) -> None:
-    write_rows(
-        tmp_path / "r.jsonl",
+    provider = tape(
+        tmp_path,
         {"candidate": "a", "example": "1", "error": "overloaded", "usd": 0.5},
         {"candidate": "a", "example": "1", "attempt": 2, "text": "late", "usd": 0.25},
     )
-    provider = ReplayProvider.create("replay", {"path": "r.jsonl"}, tmp_path)
     assert provider.bound(ask("a", "1")).usd_nanos == 500_000_000
-    assert failed(provider, ask("a", "1")).kind is FailureKind.OVERLOADED
-    assert [reply.text for reply in play(provider, *[ask("a", "1")] * 2)] == ["late", "late"]
+    assert error(provider, ask("a", "1")).kind is FailureKind.OVERLOADED
+    assert [one.text for one in replies(provider, *[ask("a", "1")] * 2)] == ["late", "late"]
 
 
 def test_a_missing_record_counts_against_nobody(tmp_path: Path) -> None:
-    write_rows(tmp_path / "s.jsonl", {"candidate": "0", "example": "1", "score": 1.0})
-    error = failed(ReplayProvider.create("replay", {"path": "s.jsonl"}, tmp_path), ask("0", "0"))
-    assert (error.blame, error.transient, error.fatal) == (Blame.HARNESS, False, False)
-    assert "'0' at example '0'" in str(error)
+    provider = tape(tmp_path, {"candidate": "0", "example": "1", "score": 1.0})
+    found = error(provider, ask("0", "0"))
+    assert (found.blame, found.transient, found.fatal) == (Blame.HARNESS, False, False)
+    assert "'0' at example '0'" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -207,31 +178,28 @@ def test_recorded_time_is_awaited(tmp_path: Path, options: Row, waits: list[floa
 
     parsed = ReplayOptions.model_validate({"path": "r.jsonl", **options})
     provider = ReplayProvider("replay", parsed, tmp_path, sleep=sleep)
-    replies = play(provider, ask("a", "1"), ask("a", "2"))
+    found = replies(provider, ask("a", "1"), ask("a", "2"))
     assert waited == pytest.approx(waits)
-    assert [reply.seconds for reply in replies] == [3.0, 0.0]
+    assert [one.seconds for one in found] == [3.0, 0.0]
 
 
 def test_dollars_are_unknown_until_every_record_says_them(tmp_path: Path) -> None:
-    write_rows(
-        tmp_path / "r.jsonl",
+    provider = tape(
+        tmp_path,
         {"candidate": "a", "example": "1", "text": "", "usd": 0},
         {"candidate": "b", "example": "1", "text": "", "usd": 0},
         {"candidate": "b", "example": "2", "text": ""},
     )
-    provider = ReplayProvider.create("replay", {"path": "r.jsonl"}, tmp_path)
     assert provider.capabilities("a").priced
     assert not provider.capabilities("b").priced
 
 
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
-    prints = []
-    for text in ("one", "two", "one"):
-        write_rows(tmp_path / "r.jsonl", {"candidate": "a", "example": "1", "text": text})
-        prints.append(
-            ReplayProvider.create("replay", {"path": "r.jsonl"}, tmp_path).fingerprint("a")
-        )
-    assert prints[0] == prints[2] != prints[1]
+    one, two, three = (
+        tape(tmp_path, {"candidate": "a", "example": "1", "text": text}).fingerprint("a")
+        for text in ("one", "two", "one")
+    )
+    assert one == three != two
 
 
 @pytest.mark.parametrize(
@@ -249,9 +217,8 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     ],
 )
 def test_bad_rows_are_refused_with_their_line(tmp_path: Path, row: Row, problem: str) -> None:
-    write_rows(tmp_path / "r.jsonl", {"candidate": "a", "example": "0", "text": ""}, row)
     with pytest.raises(ConfigError, match=r"r\.jsonl, line 2: ") as caught:
-        ReplayProvider.create("replay", {"path": "r.jsonl"}, tmp_path)
+        tape(tmp_path, {"candidate": "a", "example": "0", "text": ""}, row)
     assert problem in str(caught.value)
 
 
@@ -269,7 +236,7 @@ def test_bad_rows_are_refused_with_their_line(tmp_path: Path, row: Row, problem:
 def test_broken_files_are_refused(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=rf"^.*\b{name}") as caught:
-        ReplayProvider.create("replay", {"path": name}, tmp_path)
+        open_file(tmp_path, name)
     assert problem in str(caught.value)
 
 
@@ -279,27 +246,23 @@ def test_records_as_spreadsheets_save_them_are_read(tmp_path: Path, name: str) -
     if name == "r.jsonl":
         rows = '{"candidate": "a", "example": "1", "text": "hi"}\r\n'
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + rows.encode())
-    [reply] = play(ReplayProvider.create("replay", {"path": name}, tmp_path), ask("a", "1"))
-    assert reply.text == "hi"
+    assert reply(open_file(tmp_path, name), ask("a", "1")).text == "hi"
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    for name in ("no.jsonl", "no.csv"):
-        with pytest.raises(ConfigError, match=f"^there is no file {name}; correct the op"):
-            ReplayProvider.create("replay", {"path": name}, tmp_path)
-
-
-def test_bad_options_are_refused(tmp_path: Path) -> None:
-    cases: list[tuple[Row, str]] = [
-        ({}, "`path` is missing"),
-        ({"path": "r.jsonl", "sped": 2}, "did you mean `speed`?"),
-        ({"path": "r.jsonl", "speed": 0}, "`speed`"),
-        ({"path": "r.jsonl", "latency_seconds": -1}, "`latency_seconds`"),
-    ]
-    for options, problem in cases:
-        with pytest.raises(ConfigError, match="provider `tape`") as caught:
-            ReplayProvider.create("tape", options, tmp_path)
-        assert problem in str(caught.value)
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"path": "no.jsonl"}, "^there is no file no.jsonl; correct the op"),
+        ({"path": "no.csv"}, "^there is no file no.csv; correct the op"),
+        ({}, "provider `tape`.*`path` is missing"),
+        ({"path": "r.jsonl", "sped": 2}, r"provider `tape`.*did you mean `speed`\?"),
+        ({"path": "r.jsonl", "speed": 0}, "provider `tape`.*`speed`"),
+        ({"path": "r.jsonl", "latency_seconds": -1}, "provider `tape`.*`latency_seconds`"),
+    ],
+)
+def test_bad_options_are_refused(tmp_path: Path, options: Row, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        ReplayProvider.create("tape", options, tmp_path)
 
 
 def test_records_of_a_grid_are_found_by_the_candidates_label(tmp_path: Path) -> None:
@@ -309,14 +272,12 @@ def test_records_of_a_grid_are_found_by_the_candidates_label(tmp_path: Path) -> 
     (tmp_path / "grid.jsonl.gz").write_bytes(
         gzip.compress("\n".join(json.dumps(row) for row in rows).encode())
     )
-    options = ReplayOptions(path="grid.jsonl.gz", by="candidate")
-    provider = ReplayProvider("replay", options, tmp_path)
+    provider = open_file(tmp_path, "grid.jsonl.gz", by="candidate")
     provider.check("tiny")
     assert "temperature" in provider.capabilities("tiny").params
     asks = [replace(ask("tiny", "e"), candidate=f"tiny/plain/t={t}") for t in (0, 1)]
-    assert [reply.text for reply in play(provider, *asks)] == ["0", "1"]
-    with pytest.raises(ProviderError, match="no record of candidate 'tiny/qa'"):
-        play(provider, replace(ask("tiny", "e"), candidate="tiny/qa"))
-    by_model = ReplayProvider("replay", ReplayOptions(path="grid.jsonl.gz"), tmp_path)
+    assert [one.text for one in replies(provider, *asks)] == ["0", "1"]
+    missing = error(provider, replace(ask("tiny", "e"), candidate="tiny/qa"))
+    assert "no record of candidate 'tiny/qa'" in str(missing)
     with pytest.raises(ConfigError, match="give the provider `by: candidate`"):
-        by_model.check("tiny")
+        open_file(tmp_path, "grid.jsonl.gz").check("tiny")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from bestarm_agent.engine.limits.waiting import Clock
 from tests.support.fake_api import FakeApi
+from tests.support.studies import study_file
 
 KEYS = {"OPENAI_API_KEY": "key-of-openai-5d81c2", "ANTHROPIC_API_KEY": "key-of-anthropic-77ab0e"}
 OPENAI_MODELS = {"alpha": 0.55, "beta": 0.8, "gamma": 0.65}
@@ -40,10 +40,8 @@ def write_api_study(
     changes: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a study of six models behind two servers; return the path of its file."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows = [{"id": f"e{i}", "a": 17 + i, "b": 5 + 3 * i} for i in range(n_examples)]
-    lines = [json.dumps({**row, "answer": str(row["a"] + row["b"])}) for row in rows]  # type: ignore[operator]
-    (folder / "sums.jsonl").write_text("\n".join(lines) + "\n")
+    sums = [{**row, "answer": str(22 + 4 * i)} for i, row in enumerate(rows)]
     models = [f"openai/{name}" for name in OPENAI_MODELS]
     models += [f"anthropic/{name}" for name in ANTHROPIC_MODELS]
     study = {
@@ -60,9 +58,7 @@ def write_api_study(
         },
         **(changes or {}),
     }
-    path = folder / "study.json"
-    path.write_text(json.dumps(study))
-    return path
+    return study_file(folder, {"sums": sums}, **study)
 
 
 def study_of(folder: Path, one: FakeApi, other: FakeApi, **more: Any) -> Path:  # noqa: ANN401

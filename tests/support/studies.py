@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,29 @@ def recorded_scores(n_candidates: int, n_examples: int, seed: int = 0) -> list[l
     return [[float(rng.random() < chance) for _ in range(n_examples)] for chance in chances]
 
 
+def study_file(
+    folder: Path,
+    files: Mapping[str, Sequence[Mapping[str, Any]]],
+    **study: Any,  # noqa: ANN401
+) -> Path:
+    """Write a study and the rows of its files, ``NAME.jsonl`` each; return the study's path.
+
+    Where nothing else is said, an example of ``rows.jsonl`` is asked as its field ``q``, and all
+    candidates see all of them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    usual = {
+        "prompts": [{"q": "{{ q }}"}],
+        "dataset": "rows.jsonl",
+        "selector": {"name": "uniform", "stop_when_separated": False},
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps({**usual, **study}))
+    return path
+
+
 def write_study(
     folder: Path,
     *,
@@ -39,7 +62,6 @@ def write_study(
 
     A call to candidate i costs ``usd[i]`` dollars; a thousandth where that is left out.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     scores = recorded_scores(n_candidates, n_examples)
     prices = [*usd, *[0.001] * (n_candidates - len(usd))]
     records = [
@@ -48,8 +70,6 @@ def write_study(
         for j in range(n_examples)
     ]
     examples = [{"id": f"e{j}", "question": f"q{j}"} for j in range(n_examples)]
-    _write_lines(folder / "scores.jsonl", records)
-    _write_lines(folder / "questions.jsonl", examples)
     study = {
         "name": "recorded",
         "models": [f"replay/c{i}" for i in range(n_candidates)],
@@ -61,18 +81,12 @@ def write_study(
         "selector": {"name": "ucb-e", "stop_when_separated": False},
         **(changes or {}),
     }
-    path = folder / "study.json"
-    path.write_text(json.dumps(study))
-    return path
+    return study_file(folder, {"scores": records, "questions": examples}, **study)
 
 
 def store_of(path: Path) -> Path:
     """Where the runs of a study are stored unless it says otherwise."""
     return path.parent / "runs" / STORE_FILE
-
-
-def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
 
 
 def run_all(
@@ -82,12 +96,24 @@ def run_all(
     options: Options | None = None,
 ) -> Standing:
     """Begin a run of the study at ``path``, and see it to its end."""
+    return run_study(path, budget, overrides=overrides, options=options)[0]
 
-    async def scene() -> Standing:
-        async with Study.open(path, overrides=overrides, options=options) as study:
-            return await study.run(budget)
 
-    return asyncio.run(scene())
+def run_study(
+    study: Path | Mapping[str, Any],
+    budget: Budget | None = None,
+    *,
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run,
+    **opening: Any,  # noqa: ANN401
+) -> tuple[Standing, Study]:
+    """Run a study to its end, opened with ``opening``; return where it stands, and the study."""
+
+    async def scene() -> tuple[Standing, Study]:
+        async with Study.open(study, **opening) as opened:
+            return await opened.run(budget), opened
+
+    found: tuple[Standing, Study] = run(scene())
+    return found
 
 
 def events_of(path: Path) -> list[Event]:

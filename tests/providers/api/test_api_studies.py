@@ -15,7 +15,7 @@ from bestarm_agent.config.load import load_study, study_from
 from bestarm_agent.config.yaml import parse_yaml
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import STORE_FILE, Options, ProviderSet, StudyParts, assemble
+from bestarm_agent.engine.setup.parts import STORE_FILE, Options, ProviderSet, assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.anthropic import LEGACY_MESSAGES
@@ -31,6 +31,7 @@ from tests.support.api_studies import (
     study_of,
 )
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Rates, in_thread, quality
+from tests.support.studies import run_all, run_study, store_of
 
 
 @pytest.fixture(autouse=True)
@@ -39,18 +40,20 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, key)
 
 
+def vendors(key: bool = True, **of_openai: Any) -> tuple[FakeApi, FakeApi]:  # noqa: ANN401
+    """A server for the models of each vendor."""
+    one, other = KEYS.values() if key else (None, None)
+    return (
+        FakeApi(answer=quality(OPENAI_MODELS), key=one, **of_openai),
+        FakeApi(answer=quality(ANTHROPIC_MODELS), key=other),
+    )
+
+
 @pytest.fixture
 def servers() -> Iterator[tuple[FakeApi, FakeApi]]:
-    one, other = (
-        FakeApi(answer=quality(shares), key=key)
-        for shares, key in zip((OPENAI_MODELS, ANTHROPIC_MODELS), KEYS.values(), strict=True)
-    )
+    one, other = vendors()
     with in_thread(one), in_thread(other):
         yield one, other
-
-
-def parts_of(path: Path) -> StudyParts:
-    return assemble(load_study(path, {}), Catalog(path.parent))
 
 
 def provider_set(models: list[Any], providers: Mapping[str, Json] | None = None) -> ProviderSet:
@@ -69,72 +72,62 @@ def test_an_axis_that_a_model_lacks_is_collapsed_told_and_never_sent(
     tmp_path: Path, servers: tuple[FakeApi, FakeApi]
 ) -> None:
     changes = {"params": {"temperature": [0, 0.5, 1.0], "max_tokens": 16}, "budget": {"usd": 1}}
-    path = study_of(tmp_path, *servers, n_examples=3, changes=changes)
-
-    async def scene() -> tuple[tuple[str, ...], int]:
-        async with Study.open(path) as study:
-            standing = await study.run()
-            return study.notices, len(standing.rows)
-
-    notices, n_candidates = asyncio.run(scene())
-    assert n_candidates == 3 * 3 + 3
-    assert "delta does not take `temperature`: 3 combinations are 1 candidate (delta)" in notices
+    standing, study = run_study(study_of(tmp_path, *servers, n_examples=3, changes=changes))
+    assert len(standing.rows) == 3 * 3 + 3
+    told = "delta does not take `temperature`: 3 combinations are 1 candidate (delta)"
+    assert told in study.notices
     openai, anthropic = servers
     assert {row.body["temperature"] for row in openai.received} == {0, 0.5, 1}
     assert len(anthropic.received) == 3 * 3
     assert all("temperature" not in row.body for row in anthropic.received)
 
 
-def test_a_parameter_that_a_model_lacks_is_refused_where_it_is_meant_for_it(
-    tmp_path: Path, servers: tuple[FakeApi, FakeApi]
-) -> None:
-    models = [{"model": "anthropic/delta", "params": {"temperature": [0, 1]}}]
-    path = study_of(tmp_path, *servers, n_examples=3, changes={"models": models})
-    with pytest.raises(ConfigError, match="does not take the parameter `temperature`"):
-        parts_of(path)
-
-
 def test_what_a_server_ignores_is_told_at_the_end(tmp_path: Path) -> None:
-    one = FakeApi(answer=lambda _: "x" * 200, key=None)
-    with in_thread(one):
+    with in_thread(FakeApi(answer=lambda _: "x" * 200, key=None)) as one:
         changes = {
             "models": ["openai/talker"],
             "params": {},
             "providers": {"openai": {"base_url": one.openai_url, "default_max_tokens": 8}},
         }
-        path = study_of(tmp_path, one, one, n_examples=4, changes=changes)
-
-        async def scene() -> tuple[str, ...]:
-            async with Study.open(path) as study:
-                await study.run()
-                return study.remarks()
-
-        told = asyncio.run(scene())
+        _, study = run_study(study_of(tmp_path, one, one, n_examples=4, changes=changes))
+    (told,) = study.remarks()
     assert told == (
-        "openai/talker was cut off at default_max_tokens; raise it, or set max_tokens (4 replies)",
+        "openai/talker was cut off at default_max_tokens; raise it, or set max_tokens (4 replies)"
     )
     archive = Archive(tmp_path / "runs" / STORE_FILE)
     asyncio.run(archive.write_report("latest", tmp_path / "later.html"))
-    assert told[0] in (tmp_path / "later.html").read_text(), "the report says it, later too"
+    assert told in (tmp_path / "later.html").read_text(), "the report says it, later too"
 
 
-def test_a_missing_key_stops_a_study_before_it_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"models": [{"model": "anthropic/delta", "params": {"temperature": [0, 1]}}]},
+            "does not take the parameter `temperature`",
+        ),
+        (
+            {
+                "models": ["openai/alpha"],
+                "providers": {
+                    "openai": {"base_url": "https://api.example.com/v1", "key": "NO_KEY"}
+                },
+            },
+            "NO_KEY is not set; set it",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_stops_a_study_before_it_begins(
+    tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    for name in KEYS:
-        monkeypatch.delenv(name)
     gone = FakeApi(port=9)
-    providers = {"openai": {"base_url": "https://api.example.com/v1", "key": "OPENAI_API_KEY"}}
-    changes = {"models": ["openai/alpha"], "providers": providers}
     path = study_of(tmp_path, gone, gone, n_examples=3, changes=changes)
-    with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set; set it"):
-        make_plan(parts_of(path))
+    with pytest.raises(ConfigError, match=message):
+        make_plan(assemble(load_study(path, {}), Catalog(path.parent)))
 
 
-async def told_to_each(path: Path) -> tuple[Standing, dict[str, int]]:
-    async with Study.open(path) as study:
-        standing = await study.run()
-    return standing, {row.candidate.label: row.n for row in standing.rows}
+def told_to_each(standing: Standing) -> dict[str, int]:
+    return {row.candidate.label: row.n for row in standing.rows}
 
 
 def test_a_bad_key_stops_a_run_before_more_is_paid(
@@ -142,25 +135,21 @@ def test_a_bad_key_stops_a_run_before_more_is_paid(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not-the-right-one")
     servers[1].latency = lambda _: 1.0  # the other vendor's answers come after the refusal
-    standing, told = asyncio.run(told_to_each(study_of(tmp_path, *servers, n_examples=10)))
+    standing = run_all(study_of(tmp_path, *servers, n_examples=10))
+    told = told_to_each(standing)
     assert standing.end == "failures"
     assert max(told[name] for name in ANTHROPIC_MODELS) <= 1
     assert [told[name] for name in OPENAI_MODELS] == [0, 0, 0]
 
 
-def test_a_key_that_is_withdrawn_stops_its_provider_and_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_is_withdrawn_stops_its_provider_and_leaves_the_others(tmp_path: Path) -> None:
     left = iter(range(9))
-
-    def script(call: Call) -> Fault | None:
-        return None if next(left, None) is not None else Fault.BAD_KEY
-
-    one = FakeApi(answer=quality(OPENAI_MODELS), key=None, script=script)
-    other = FakeApi(answer=quality(ANTHROPIC_MODELS), key=None)
+    one, other = vendors(
+        key=False, script=lambda _: None if next(left, None) is not None else Fault.BAD_KEY
+    )
     with in_thread(one), in_thread(other):
-        path = study_of(tmp_path, one, other, n_examples=10)
-        standing, told = asyncio.run(told_to_each(path))
+        standing = run_all(study_of(tmp_path, one, other, n_examples=10))
+    told = told_to_each(standing)
     assert sum(row.problem is not None for row in standing.rows) == 3
     assert [told[name] for name in ANTHROPIC_MODELS] == [10, 10, 10]
     assert sum(told[name] for name in OPENAI_MODELS) == 9
@@ -174,79 +163,51 @@ def test_a_run_without_credit_goes_on_once_there_is_some(tmp_path: Path) -> None
         credit[0] -= 1
         return None if credit[0] >= 0 else Fault.QUOTA
 
-    one = FakeApi(answer=quality(OPENAI_MODELS), key=None, script=script)
-    other = FakeApi(answer=quality(ANTHROPIC_MODELS), key=None)
+    one, other = vendors(key=False, script=script)
     with in_thread(one), in_thread(other):
         path = study_of(tmp_path, one, other, n_examples=20)
-
-        async def begun() -> int:
-            async with Study.open(path) as study:
-                standing = await study.run()
-                why = {row.candidate.label: row.problem for row in standing.rows if row.problem}
-                assert set(why) == set(OPENAI_MODELS)
-                assert all("You exceeded your quota" in text for text in why.values())
-                return standing.told
-
-        told = asyncio.run(begun())
-        assert told == 30 + 60, "what was in flight or could not be asked is not told"
+        standing = run_all(path)
+        why = {row.candidate.label: row.problem for row in standing.rows if row.problem}
+        assert set(why) == set(OPENAI_MODELS)
+        assert all("You exceeded your quota" in text for text in why.values())
+        assert standing.told == 30 + 60, "what was in flight or could not be asked is not told"
         credit[0] = 1000
 
-        async def resumed() -> tuple[int, dict[str, int]]:
-            options = Options(store=tmp_path / "runs" / STORE_FILE)
-            async with Study.resume(options=options) as study:
-                standing = await study.run()
-                return standing.told, {row.candidate.label: row.n for row in standing.rows}
+        async def resumed() -> Standing:
+            async with Study.resume(options=Options(store=store_of(path))) as study:
+                return await study.run()
 
-        told, by_label = asyncio.run(resumed())
-    assert told == 6 * 20
-    assert set(by_label.values()) == {20}
+        standing = asyncio.run(resumed())
+    assert standing.told == 6 * 20
+    assert set(told_to_each(standing).values()) == {20}
 
 
 @pytest.mark.slow
 def test_calls_without_an_end_are_cut_off_booked_whole_and_sent_again(tmp_path: Path) -> None:
-    endless = (Fault.SILENT, Fault.SLOW_DRIP)
     # the first call is answered: without an answer the model would be left out
-    faults = iter((None, *endless))
-
-    def script(_: Call) -> Fault | None:
-        return next(faults, None)
-
-    one = FakeApi(answer=quality({"alpha": 1.0}), key=None, script=script)
-    with in_thread(one):
-        changes = {
-            "models": ["openai/alpha"],
-            "limits": {"timeout_seconds": 1.0, "max_attempts": 8},
-            "budget": {"usd": 1},
-        }
+    faults = iter((None, Fault.SILENT, Fault.SLOW_DRIP))
+    api = FakeApi(answer=quality({"alpha": 1.0}), key=None, script=lambda _: next(faults, None))
+    changes = {
+        "models": ["openai/alpha"],
+        "limits": {"timeout_seconds": 1.0, "max_attempts": 8},
+        "budget": {"usd": 1},
+    }
+    with in_thread(api) as one:
         path = study_of(tmp_path, one, one, n_examples=3, changes=changes)
-
-        async def scene() -> tuple[float | None, int]:
-            async with Study.open(path, options=Options(clock=FastClock(30))) as study:
-                standing = await study.run()
-                return standing.rows[0].estimate, standing.spent.tokens
-
-        mean, tokens = asyncio.run(scene())
-    assert mean == 1.0
-    assert {row.fault for row in one.received} == {*endless, None}
-    assert tokens > 2 * 256, "two upper bounds are among what is booked"
+        standing = run_all(path, options=Options(clock=FastClock(30)))
+    assert standing.rows[0].estimate == 1.0
+    assert {row.fault for row in one.received} == {Fault.SILENT, Fault.SLOW_DRIP, None}
+    assert standing.spent.tokens > 2 * 256, "two upper bounds are among what is booked"
 
 
 @pytest.mark.slow
-def test_limits_that_the_server_tells_are_kept(
-    tmp_path: Path, servers: tuple[FakeApi, FakeApi]
-) -> None:
+def test_limits_that_the_server_tells_are_kept(tmp_path: Path) -> None:
     """The bucket of six requests is empty after six; headers say so, and nobody runs into it."""
     limited = FakeModel(rates=Rates(rpm=600, burst_seconds=0.6))
-    one = FakeApi(answer=quality(OPENAI_MODELS), key=None, models={"alpha": limited})
-    with in_thread(one):
-        changes = {"models": ["openai/alpha"], "limits": {"in_flight": 2}}
-        path = study_of(tmp_path, one, one, n_examples=15, changes=changes)
-
-        async def scene() -> int:
-            async with Study.open(path) as study:
-                return (await study.run()).told
-
-        assert asyncio.run(scene()) == 15
+    api = FakeApi(answer=quality(OPENAI_MODELS), key=None, models={"alpha": limited})
+    changes = {"models": ["openai/alpha"], "limits": {"in_flight": 2}}
+    with in_thread(api) as one:
+        assert run_all(study_of(tmp_path, one, one, n_examples=15, changes=changes)).told == 15
     assert one.limiter("alpha").granted == 15
 
 
@@ -298,27 +259,22 @@ def test_a_study_has_the_last_word_about_models() -> None:
     assert providers.params("openai", "gpt-5-pro") == {"seed"}
 
 
-def test_a_compatible_endpoint_of_ones_own_works_end_to_end(tmp_path: Path) -> None:
-    one = FakeApi(
-        answer=quality({"open/m": 1.0}), key="secret-of-mine", models={"open/m": FakeModel()}
-    )
-    with in_thread(one):
+def test_a_compatible_endpoint_of_ones_own_works_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_OWN_KEY", "secret-of-mine")
+    models = {"open/m": FakeModel()}
+    api = FakeApi(answer=quality({"open/m": 1.0}), key="secret-of-mine", models=models)
+    with in_thread(api) as one:
         (tmp_path / "providers").mkdir()
         (tmp_path / "providers" / "mine.yaml").write_text(
             f"name: mine\nadapter: openai\noptions:\n  base_url: {one.openai_url}\n"
             "  key: MY_OWN_KEY\n  max_tokens_field: max_tokens\n"
             "models:\n  open/*: {price: {input: 1, output: 2}, without: [seed]}\n"
         )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("MY_OWN_KEY", "secret-of-mine")
-            changes = {"models": ["mine/open/m"], "budget": {"usd": 1}, "providers": {}}
-            path = study_of(tmp_path, one, one, n_examples=4, changes=changes)
-
-            async def scene() -> float | None:
-                async with Study.open(path) as study:
-                    return (await study.run()).rows[0].estimate
-
-            assert asyncio.run(scene()) == 1.0
+        changes = {"models": ["mine/open/m"], "budget": {"usd": 1}, "providers": {}}
+        standing = run_all(study_of(tmp_path, one, one, n_examples=4, changes=changes))
+    assert standing.rows[0].estimate == 1.0
     assert all(row.body["max_tokens"] == 16 for row in one.received)
 
 
@@ -343,10 +299,9 @@ def test_the_documentations_catalogue_entry_is_one() -> None:
 
 def test_a_server_that_ignores_max_tokens_does_not_run_past_the_cap(tmp_path: Path) -> None:
     """Few calls are sent before an answer, and later ones reserve what was seen."""
-    boundless = FakeModel(ignores=frozenset({"max_tokens"}))
-    one = FakeApi(answer=lambda _: "x" * 20_000, key=None, models={"talker": boundless})
-    one.latency = lambda _call: 0.05
-    with in_thread(one):
+    boundless = {"talker": FakeModel(ignores=frozenset({"max_tokens"}))}
+    api = FakeApi(lambda _: "x" * 20_000, models=boundless, key=None, latency=lambda _: 0.05)
+    with in_thread(api) as one:
         options: dict[str, Json] = {"base_url": one.openai_url, "price": {"input": 1, "output": 5}}
         changes = {
             "models": ["openai/talker"],
@@ -354,16 +309,9 @@ def test_a_server_that_ignores_max_tokens_does_not_run_past_the_cap(tmp_path: Pa
             "providers": {"openai": options},
             "budget": {"usd": 0.15},
         }
-        path = study_of(tmp_path, one, one, n_examples=100, changes=changes)
-
-        async def scene() -> tuple[float, tuple[str, ...]]:
-            async with Study.open(path) as study:
-                standing = await study.run()
-                return standing.spent.usd_nanos / 1e9, study.remarks()
-
-        spent, told = asyncio.run(scene())
-    n_calls = len(one.received)
+        standing, study = run_study(study_of(tmp_path, one, one, n_examples=100, changes=changes))
+    spent, n_calls = standing.spent.usd_nanos / 1e9, len(one.received)
     assert 4 <= n_calls <= 6, "four before the first answer, each of 2.5 cents; then what fits"
     assert spent == pytest.approx(n_calls * 0.025, abs=0.001)
     assert spent <= 0.15
-    assert any("generated more than max_tokens" in remark for remark in told)
+    assert any("generated more than max_tokens" in remark for remark in study.remarks())

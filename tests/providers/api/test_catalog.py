@@ -24,9 +24,9 @@ from bestarm_agent.providers.catalog_entry import ProviderEntry
 from bestarm_agent.providers.prices import PriceOverride, proxy_prices
 from bestarm_agent.providers.registry import create_provider
 from bestarm_agent.study import Study
-from tests.support.api_cases import reply
 from tests.support.commands import invoke
 from tests.support.fake_api import FakeApi, FakeModel, in_thread
+from tests.support.provider_calls import reply
 
 KEY = "key-of-everybody-81c5"
 LOCAL = {"lmstudio", "llamacpp", "ollama", "sglang", "tgi", "vllm", "litellm"}

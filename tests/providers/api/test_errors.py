@@ -17,8 +17,9 @@ from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.api.endpoints import Endpoint
 from bestarm_agent.providers.api.errors import body_failure, call_failure, kind_of, status_failure
 from bestarm_agent.providers.failures import failed_spend
-from tests.support.api_cases import VENDORS, answers, asked, error, provider_of, reply
+from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.fake_api import Call, FakeApi, Fault, in_thread
+from tests.support.provider_calls import answers, error, reply
 
 ENDPOINT = Endpoint("https://x")
 KINDS = {

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from bestarm_agent.domain.spend import Allowance, Resource
 from bestarm_agent.providers.api.headers import allowances, duration, retry_after, should_retry
-from tests.support.api_cases import VENDORS, answers, asked, provider_of
+from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.fake_api import FakeApi, FakeModel, Fault, Rates, in_thread, once
+from tests.support.provider_calls import answers
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
 

@@ -15,8 +15,9 @@ from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.api.anthropic import AnthropicProvider
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.protocol import is_same_model, max_prompt_tokens
-from tests.support.api_cases import VENDORS, asked, error, provider_of, reply
+from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Said, in_thread
+from tests.support.provider_calls import error, reply
 
 SCHEMA: dict[str, Json] = {
     "title": "verdict",

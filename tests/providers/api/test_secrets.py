@@ -13,10 +13,11 @@ from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.errors import ConfigError, ProviderError
-from tests.support.api_cases import VENDORS, answers, asked, error, provider_of, reply
+from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.api_studies import study_of
 from tests.support.commands import invoke
 from tests.support.fake_api import Call, FakeApi, Fault, in_thread
+from tests.support.provider_calls import answers, error, reply
 
 KEY = "sk-proj-aB3/dE+f9hIjKlMnOpQrStUvWxYz0123"
 SIGNATURE = "sv2022x7Yw9/Qk+3LmZpT8"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.study import Study
+from tests.support.studies import run_all, run_study, study_file
 from tests.support.virtual_time import LoopClock, run_virtual
 
 CHAINS = """
@@ -36,53 +34,36 @@ def lookup(task):
 """
 
 
-def write_study(folder: Path, **changes: Json) -> None:
-    (folder / "chains.py").write_text(CHAINS)
-    lines = []
-    for n in range(12):
-        knows = n % 3 != 0
-        lines += [
-            {
-                "candidate": model,
-                "example": str(n),
-                "text": str(n) if knows or model == "strong" else "?",
-                "input_tokens": 10,
-                "output_tokens": 1,
-                "usd": price,
-            }
-            for model, price in (("weak", 0.001), ("strong", 0.01))
-        ]
-    (folder / "tape.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+BOUNDS = {"max_calls": 2, "max_tokens": 40, "usd_per_call": "0.011", "max_gpu_seconds": 0}
+TAPE: Json = {"path": "tape.jsonl"}
+MODELS: Json = ["replay/weak", "replay/strong"]
+
+
+def write_study(folder: Path, **changes: Json) -> Path:
+    """Twelve numbers to be said, of which the weak model knows two thirds."""
+    tape = [
+        {
+            "candidate": model,
+            "example": str(n),
+            "text": str(n) if n % 3 or model == "strong" else "?",
+            "input_tokens": 10,
+            "output_tokens": 1,
+            "usd": price,
+        }
+        for n in range(12)
+        for model, price in (("weak", 0.001), ("strong", 0.01))
+    ]
     rows = [{"id": str(n), "n": n, "answer": str(n)} for n in range(12)]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    bounds: Mapping[str, Json] = {
-        "max_calls": 2,
-        "max_tokens": 40,
-        "usd_per_call": "0.011",
-        "max_gpu_seconds": 0,
-    }
-    study: Mapping[str, Json] = {
-        "name": "chains",
+    study = {
         "models": [f"python/chains:{name}" for name in ("one_step", "two_steps", "lookup")],
         "prompts": [{"q": "say {{ n }}"}],
         "dataset": {"path": "rows.jsonl", "target": "answer", "id": "id"},
         "scorer": "exact",
-        "providers": {
-            "replay": {"path": "tape.jsonl"},
-            "python": {"models": ["replay/weak", "replay/strong"], **bounds},
-        },
-        "selector": {"name": "uniform", "stop_when_separated": False},
+        "providers": {"replay": TAPE, "python": {"models": MODELS, **BOUNDS}},
         **changes,
     }
-    (folder / "study.json").write_text(json.dumps(study))
-
-
-def run(folder: Path) -> tuple[Standing, Study]:
-    async def main() -> tuple[Standing, Study]:
-        async with Study.open(folder / "study.json") as study:
-            return await study.run(), study
-
-    return asyncio.run(main())
+    (folder / "chains.py").write_text(CHAINS)
+    return study_file(folder, {"tape": tape, "rows": rows}, **study)
 
 
 def scores(standing: Standing) -> Mapping[str, float | None]:
@@ -90,10 +71,9 @@ def scores(standing: Standing) -> Mapping[str, float | None]:
 
 
 def test_chains_are_compared_and_every_call_inside_is_paid_for(tmp_path: Path) -> None:
-    write_study(tmp_path)
-    standing, study = run(tmp_path)
+    standing, study = run_study(write_study(tmp_path))
     assert scores(standing) == {"one_step": 8 / 12, "two_steps": 1.0, "lookup": 0.5}
-    assert study.standing().spent == Spend(
+    assert standing.spent == Spend(
         pulls=36,
         calls=12 + 16 + 6,  # the weak model fails on 4 of 12; six look-ups call nothing and fail
         tokens=28 * 11,
@@ -104,26 +84,27 @@ def test_chains_are_compared_and_every_call_inside_is_paid_for(tmp_path: Path) -
 
 @pytest.mark.parametrize("cents", [3, 5])
 def test_a_cap_on_dollars_holds_for_the_calls_inside(tmp_path: Path, cents: int) -> None:
-    write_study(tmp_path, budget={"usd": cents / 100})
-    _, study = run(tmp_path)
-    spent = study.standing().spent.usd_nanos
+    spent = run_all(write_study(tmp_path, budget={"usd": cents / 100})).spent.usd_nanos
     assert cents * 10_000_000 - 11_000_000 <= spent <= cents * 10_000_000
 
 
-def test_what_is_not_bounded_is_refused_under_a_cap(tmp_path: Path) -> None:
-    python: Json = {"models": ["replay/weak", "replay/strong"], "max_calls": 2}
-    providers: Json = {"replay": {"path": "tape.jsonl"}, "python": python}
-    write_study(tmp_path, budget={"usd": 1}, providers=providers)
-    with pytest.raises(ConfigError, match=r"prices of python/chains:one_step, .*usd_per_call"):
-        run(tmp_path)
-    write_study(tmp_path, budget={"tokens": 1000}, providers=providers)
-    with pytest.raises(ConfigError, match=r"nothing bounds .*`max_tokens`"):
-        run(tmp_path)
+@pytest.mark.parametrize(
+    ("cap", "message"),
+    [
+        ("usd", r"prices of python/chains:one_step, .*usd_per_call"),
+        ("tokens", r"nothing bounds .*`max_tokens`"),
+    ],
+)
+def test_what_is_not_bounded_is_refused_under_a_cap(tmp_path: Path, cap: str, message: str) -> None:
+    python: Json = {"models": MODELS, "max_calls": 2}
+    budget: Json = {cap: 1000}
+    path = write_study(tmp_path, budget=budget, providers={"replay": TAPE, "python": python})
+    with pytest.raises(ConfigError, match=message):
+        run_all(path)
 
 
 def test_two_examples_with_one_prompt_are_two_answers(tmp_path: Path) -> None:
-    write_study(tmp_path, prompts=[{"q": "always the same"}])
-    standing, _ = run(tmp_path)
+    standing = run_all(write_study(tmp_path, prompts=[{"q": "always the same"}]))
     assert scores(standing)["lookup"] == 0.5, "inputs are part of the key of the reply cache"
 
 
@@ -141,18 +122,12 @@ def test_calls_inside_wait_in_line_with_all_others(
 ) -> None:
     python: Json = {"models": ["replay/weak"], "max_calls": 1}
     tape: Json = {"path": "tape.jsonl", "latency_seconds": 1.0}
-    write_study(
+    path = write_study(
         tmp_path,
         models=["python/chains:one_step"],
         providers={"replay": tape, "python": python},
         limits=limits,
     )
-
-    async def main() -> tuple[Standing, float]:
-        async with Study.open(tmp_path / "study.json", options=Options(clock=LoopClock())) as study:
-            standing = await study.run()
-            return standing, asyncio.get_running_loop().time()
-
-    standing, seconds = run_virtual(main())
+    standing, _ = run_study(path, run=run_virtual, options=Options(clock=LoopClock()))
     assert standing.spent.calls == 12
-    assert at_least <= seconds < at_least + 5
+    assert at_least <= standing.seconds < at_least + 5
