@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.api.anthropic import AnthropicProvider
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.protocol import is_same_model, max_prompt_tokens
+from bestarm_agent.providers.api.provider import ApiProvider
 from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Said, in_thread
 from tests.support.provider_calls import error, reply
@@ -65,17 +66,19 @@ def sent(api: FakeApi) -> dict[str, Json]:
     return body
 
 
+def turns(*messages: Message) -> Json:
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
 def test_chat_completions_send_what_was_asked_and_nothing_else(api: FakeApi) -> None:
+    before = len(api.received)
     request = Request("good", messages=DIALOGUE, params={"temperature": 0.5, "max_tokens": 20})
     found = reply(provider_of("openai", api), request)
+    assert len(api.received) == before + 1, "one attempt is one request"
     assert api.received[-1].path == "/v1/chat/completions"
-    assert sent(api) == {
-        "model": "good",
-        "messages": [{"role": m.role, "content": m.content} for m in DIALOGUE],
-        "temperature": 0.5,
-        "max_completion_tokens": 20,
-    }
-    assert found.sent == {"temperature": 0.5, "max_completion_tokens": 20}
+    limits: dict[str, Json] = {"temperature": 0.5, "max_completion_tokens": 20}
+    assert sent(api) == {"model": "good", "messages": turns(*DIALOGUE), **limits}
+    assert found.sent == limits
     assert found.request_id == f"req_{api.received[-1].number}"
     assert (found.model, found.service_tier) == ("good", "default")
 
@@ -83,13 +86,12 @@ def test_chat_completions_send_what_was_asked_and_nothing_else(api: FakeApi) -> 
 def test_responses_send_the_same_under_their_own_names(api: FakeApi) -> None:
     params: dict[str, Json] = {"reasoning_effort": "low", "verbosity": "low"}
     provider = provider_of("openai", api, api="responses", default_max_tokens=99)
-    request = Request("good", messages=DIALOGUE[:2], params=params, response_schema=SCHEMA)
-    reply(provider, request)
+    reply(provider, Request("good", None, DIALOGUE[:2], params, response_schema=SCHEMA))
     assert api.received[-1].path == "/v1/responses"
     form = {"type": "json_schema", "name": "verdict", "schema": SCHEMA, "strict": True}
     assert sent(api) == {
         "model": "good",
-        "input": [{"role": m.role, "content": m.content} for m in DIALOGUE[:2]],
+        "input": turns(*DIALOGUE[:2]),
         "store": False,
         "reasoning": {"effort": "low"},
         "text": {"verbosity": "low", "format": form},
@@ -99,18 +101,15 @@ def test_responses_send_the_same_under_their_own_names(api: FakeApi) -> None:
 
 def test_messages_send_the_system_prompt_apart(api: FakeApi) -> None:
     params: dict[str, Json] = {"stop": "END", "effort": "low", "max_tokens": 9}
-    request = Request("good", messages=DIALOGUE, params=params, response_schema=SCHEMA)
+    request = Request("good", None, DIALOGUE, params, response_schema=SCHEMA)
     reply(provider_of("anthropic", api), request)
     assert sent(api) == {
         "model": "good",
         "system": "Be brief.",
-        "messages": [{"role": m.role, "content": m.content} for m in DIALOGUE[1:]],
+        "messages": turns(*DIALOGUE[1:]),
         "max_tokens": 9,
         "stop_sequences": ["END"],
-        "output_config": {
-            "effort": "low",
-            "format": {"type": "json_schema", "schema": SCHEMA},
-        },
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}},
     }
 
 
@@ -144,12 +143,6 @@ def test_the_name_of_the_limit_and_further_fields_are_options(api: FakeApi) -> N
     assert found.sent == {"max_tokens": 4096, "user": "study"}
 
 
-def test_one_attempt_is_one_request(api: FakeApi) -> None:
-    before = len(api.received)
-    reply(provider_of("openai", api), asked("2+3"))
-    assert len(api.received) == before + 1
-
-
 @pytest.mark.parametrize(
     ("vendor", "options"),
     [("openai", {}), ("openai", {"api": "responses"}), ("anthropic", {})],
@@ -165,16 +158,21 @@ def test_tokens_and_dollars_are_counted_in_one_way(
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-@pytest.mark.parametrize("question", ["none", "wrong"])
+@pytest.mark.parametrize("question", ["none", "wrong", "zero"])
 def test_counts_that_cannot_be_are_replaced_by_the_bound(
     api: FakeApi, vendor: str, question: str
 ) -> None:
+    """Or by more, if the text is longer than that."""
     provider = provider_of(vendor, api, context=8192)
     request = asked(question, max_tokens=50)
-    found = reply(provider, request)
-    assert found.usage.total == provider.bound(request).tokens
-    assert found.usd_nanos == provider.bound(request).usd_nanos
+    bound, found = provider.bound(request), reply(provider, request)
+    assert (found.usage.total, found.usd_nanos) == (bound.tokens, bound.usd_nanos)
     assert "the upper bound is charged" in found.notices[0]
+    if question != "wrong":
+        long = asked(question, "boundless", max_tokens=4)
+        bound, found = provider.bound(long), reply(provider, long)
+        assert found.usage.output == len("a b" * 1000) // 3
+        assert (found.usd_nanos or 0) > bound.usd_nanos
 
 
 def test_log_probabilities_come_back_where_they_are_asked_for(api: FakeApi) -> None:
@@ -208,23 +206,6 @@ def test_no_tokenizer_makes_more_tokens_than_bytes(text: str) -> None:
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-@pytest.mark.parametrize("question", ["zero", "none"])
-def test_an_answer_without_tokens_has_as_many_as_its_text_may_have(
-    api: FakeApi, vendor: str, question: str
-) -> None:
-    """Its bound, or more if the text is longer than that."""
-    provider = provider_of(vendor, api)
-    found = reply(provider, asked(question, max_tokens=100))
-    assert found.usage.total == provider.bound(asked(question, max_tokens=100)).tokens
-    assert found.usd_nanos == provider.bound(asked(question, max_tokens=100)).usd_nanos
-    assert "the upper bound is charged" in found.notices[0]
-    found = reply(provider, asked(question, "boundless", max_tokens=4))
-    assert found.usage.output == len("a b" * 1000) // 3
-    assert found.usd_nanos is not None
-    assert found.usd_nanos > provider_of(vendor, api).bound(asked(question, max_tokens=4)).usd_nanos
-
-
-@pytest.mark.parametrize("vendor", VENDORS)
 def test_bounds_rise_with_the_first_answer_that_exceeds_its_limit(
     api: FakeApi, vendor: str
 ) -> None:
@@ -241,17 +222,22 @@ def test_bounds_rise_with_the_first_answer_that_exceeds_its_limit(
     assert reply(provider, request).notices == found.notices, "the limit is still the request's"
 
 
-def test_the_bound_counts_schema_limit_and_tier(api: FakeApi) -> None:
-    price: Json = {"input": 1, "output": 5, "tiers": {"priority": 2}}
-    provider = provider_of("openai", api, price=price, overhead_tokens=0)
-    plain = provider.bound(asked("2+3", max_tokens=100, service_tier="default"))
+def test_the_bound_counts_schema_limit_tier_and_what_is_sent_besides(api: FakeApi) -> None:
+    def bound(request: Request, **options: Json) -> Spend:
+        price: Json = {"input": 1, "output": 5, "tiers": {"priority": 2}}
+        return provider_of("openai", api, price=price, overhead_tokens=0, **options).bound(request)
+
+    plain, fast = (
+        bound(asked("2+3", max_tokens=100, service_tier=tier)) for tier in ("default", "priority")
+    )
     assert plain.tokens == len("user2+3") + 16 + 100
     assert plain.usd_nanos == (plain.tokens - 100) * 1000 + 100 * 5000
-    fast = provider.bound(asked("2+3", max_tokens=100, service_tier="priority"))
     assert fast.usd_nanos == 2 * plain.usd_nanos
+    free = bound(asked("2+3")).tokens
     schema = Request("good", messages=DIALOGUE[3:], response_schema=SCHEMA)
-    free = Request("good", messages=DIALOGUE[3:])
-    assert provider.bound(schema).tokens > provider.bound(free).tokens + 100
+    assert bound(schema).tokens > free + 100
+    tools: Json = [{"type": "function", "function": {"name": "f" * 500}}]
+    assert bound(asked("2+3"), extra_body={"tools": tools}).tokens >= free + 500
 
 
 @pytest.mark.parametrize(
@@ -265,16 +251,7 @@ def test_the_bound_counts_schema_limit_and_tier(api: FakeApi) -> None:
 )
 def test_nothing_slips_past_the_bound(options: dict[str, Json], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        OpenAIProvider.create("mine", {"key": "none", **options}, Path())
-
-
-def test_what_is_sent_besides_counts_as_prompt(api: FakeApi) -> None:
-    tools: Json = [{"type": "function", "function": {"name": "f" * 500}}]
-    plain, extra = (
-        provider_of("openai", api, **options).bound(asked("2+3")).tokens
-        for options in ({}, {"extra_body": {"tools": tools}})
-    )
-    assert extra >= plain + 500
+        mine(key="none", **options)
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, "many", True])
@@ -289,49 +266,55 @@ def test_a_late_system_message_cannot_be_sent_to_anthropic(api: FakeApi) -> None
         provider_of("anthropic", api).bound(late)
 
 
-@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY"])
+@pytest.mark.parametrize("kind", [OpenAIProvider, AnthropicProvider])
 def test_a_missing_key_is_an_error_before_any_call(
-    variable: str, monkeypatch: pytest.MonkeyPatch
+    kind: type[ApiProvider], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    variable = kind.vendor.key_variable
     for name in (variable, "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    is_openai = variable.startswith("OPENAI")
-    create = (OpenAIProvider if is_openai else AnthropicProvider).create
-    with pytest.raises(ConfigError, match=f"{variable} is not set; set it"):
-        create("mine", {}, Path()).check("m")
-    create("mine", {"key": "none"}, Path()).check("m")
-    create("mine", {"base_url": "http://127.0.0.1:9"}, Path()).check("m")
-    create("mine", {"key": "none"}, Path()).check("/models/llama")  # a server's name by its path
-    with pytest.raises(ConfigError, match="cannot be the name of a model of mine"):
-        create("mine", {"key": "none"}, Path()).check("//models")
-    with pytest.raises(ConfigError, match="OTHER_KEY is not set"):
-        create("mine", {"key": "OTHER_KEY"}, Path()).check("m")
+
+    def check(model: str = "m", **options: Json) -> None:
+        kind.create("mine", options, Path()).check(model)
+
+    for options, model, message in (
+        ({}, "m", f"{variable} is not set; set it"),
+        ({"key": "OTHER_KEY"}, "m", "OTHER_KEY is not set"),
+        ({"key": "none"}, "//models", "cannot be the name of a model of mine"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check(model, **options)
+    check(key="none")
+    check(base_url="http://127.0.0.1:9")
+    check("/models/llama", key="none")  # a server's name by its path
     monkeypatch.setenv(variable, "k")
-    create("mine", {}, Path()).check("m")
+    check()
 
 
-def test_the_vendors_key_goes_to_nobody_else(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def mine(**options: Json) -> OpenAIProvider:
+    return OpenAIProvider.create("mine", options, Path())
+
+
+def test_the_vendors_key_goes_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the-real-one")
     with pytest.raises(ConfigError, match="needs a key"):
-        OpenAIProvider.create("mine", {"base_url": "https://elsewhere.example/v1"}, Path()).check(
-            "m"
-        )
+        mine(base_url="https://elsewhere.example/v1").check("m")
     with in_thread(FakeApi(key=None)) as open_server:
-        options = {"base_url": open_server.openai_url}
-        reply(OpenAIProvider.create("mine", options, Path()), asked("2+3"))
+        reply(mine(base_url=open_server.openai_url), asked("2+3"))
         assert "the-real-one" not in str(open_server.received[-1].headers)
 
 
 def test_no_message_shows_what_an_address_or_a_header_hides() -> None:
     hidden: dict[str, Json] = {"key": "NO_SUCH_KEY", "headers": {"X-Pass": "open-sesame"}}
-    gone = {**hidden, "base_url": "http://127.0.0.1:9/v1?token=t0k3n"}
-    found = error(OpenAIProvider.create("mine", gone, Path()), asked("2+3"))
+    found = error(mine(**hidden, base_url="http://127.0.0.1:9/v1?token=t0k3n"), asked("2+3"))
     assert found.kind is FailureKind.UNREACHABLE
     assert "t0k3n" not in str(found)
     assert "open-sesame" not in str(found)
-    elsewhere = {**hidden, "base_url": "https://api.example/v1?token=t0k3n"}
     with pytest.raises(ConfigError, match=r"if https://api.example/v1 needs none"):
-        OpenAIProvider.create("mine", elsewhere, Path()).check("m")
+        mine(**hidden, base_url="https://api.example/v1?token=t0k3n").check("m")
+    with pytest.raises(ConfigError, match="holds a user name or a password") as caught:
+        mine(base_url="http://me:pass-word@127.0.0.1:9/v1")
+    assert "pass-word" not in str(caught.value)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -342,13 +325,6 @@ def test_a_model_that_is_to_be_shut_down_says_when(vendor: str) -> None:
         assert notice == "is to be shut down on 2026-11-11, as its server says"
         api.more_headers = {"Sunset": "soon"}
         assert not reply(provider_of(vendor, api), asked("2+3")).notices
-
-
-def test_an_address_holds_no_password() -> None:
-    options: dict[str, Json] = {"base_url": "http://me:pass-word@127.0.0.1:9/v1"}
-    with pytest.raises(ConfigError, match="holds a user name or a password") as caught:
-        OpenAIProvider.create("mine", options, Path())
-    assert "pass-word" not in str(caught.value)
 
 
 def test_the_vendors_own_variables_are_read(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,25 +341,18 @@ def test_prices_come_from_the_table_for_the_vendors_own_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    able = OpenAIProvider.create("openai", {"key": "none"}, Path()).capabilities("gpt-4o-mini")
-    assert able.priced
-    elsewhere = {"base_url": "http://127.0.0.1:9/v1"}
-    assert not OpenAIProvider.create("openai", elsewhere, Path()).capabilities("gpt-4o-mini").priced
+    assert mine(key="none").capabilities("gpt-4o-mini").priced
+    assert not mine(base_url="http://127.0.0.1:9/v1").capabilities("gpt-4o-mini").priced
 
 
 def test_what_decides_replies_decides_the_fingerprint() -> None:
     def made(**options: Json) -> str:
-        return OpenAIProvider.create("openai", {"key": "none", **options}, Path()).fingerprint("m")
+        return mine(**{"key": "none", **options}).fingerprint("m")
 
-    same = made()
-    assert made(context=9, price={"input": 1, "output": 1}) == same
-    others = [
-        made(base_url="http://127.0.0.1:9/v1"),
-        made(api="responses"),
-        made(default_max_tokens=9),
-        made(extra_body={"user": "u"}),
-    ]
-    assert len({same, *others}) == 5
+    assert made(context=9, price={"input": 1, "output": 1}) == made()
+    base_url = "http://127.0.0.1:9/v1"
+    others = [{"api": "responses"}, {"default_max_tokens": 9}, {"extra_body": {"user": "u"}}]
+    assert len({made(), made(base_url=base_url), *(made(**other) for other in others)}) == 5
 
 
 @pytest.mark.parametrize(
@@ -425,13 +394,11 @@ def test_a_server_that_redirects_silently_is_told() -> None:
     assert other.notices == ("was answered by grok-4.3, as grok-3 was: the two are one model",)
 
 
-def test_an_address_without_the_usual_path_is_told() -> None:
-    with in_thread(FakeApi(lambda _: "5", models={"good": FakeModel()})) as server:
-        found = error(provider_of("openai", server, base_url=server.url), asked("2+3"))
-        assert f"base_url ({server.url}), which most servers want to end in /v1" in str(found)
-        found = error(provider_of("openai", server), asked("2+3", "absent"))
-        assert "most servers" not in str(found)
-        found = error(provider_of("anthropic", server), asked("2+3", "absent"))
+def test_an_address_without_the_usual_path_is_told(api: FakeApi) -> None:
+    found = error(provider_of("openai", api, base_url=api.url), asked("2+3"))
+    assert f"base_url ({api.url}), which most servers want to end in /v1" in str(found)
+    for vendor in VENDORS:
+        found = error(provider_of(vendor, api), asked("2+3", "absent"))
         assert "most servers" not in str(found)
 
 
