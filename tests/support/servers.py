@@ -24,7 +24,7 @@ from tests.support.virtual_time import LoopClock
 class Counter(Protocol):
     """Decides who is let in; ``tests.support.fake_api.limits.Limiter`` is one too."""
 
-    def enter(self, prompt_tokens: int, max_tokens: int) -> tuple[str, float] | None:
+    def enter(self, prompt_tokens: int) -> tuple[str, float] | None:
         """Let a request in, or say what is used up and in how many seconds it is not."""
         ...
 
@@ -53,7 +53,7 @@ class SlidingMinute:
     _seen: deque[tuple[float, int]] = field(default_factory=deque)
     _tokens: int = 0
 
-    def enter(self, prompt_tokens: int, max_tokens: int) -> tuple[str, float] | None:
+    def enter(self, prompt_tokens: int) -> tuple[str, float] | None:
         while self._seen and self._seen[0][0] <= self.start(now()):
             self._tokens -= self._seen.popleft()[1]
         if len(self._seen) + 1 > self.rpm or self._tokens + prompt_tokens > self.itpm:
@@ -112,7 +112,7 @@ class Counted(Actor):
         prompt = len(request.text) // 4
         output = int(self._rng.integers(5, 40))
         await asyncio.sleep(self._rng.uniform(0.01, self._delay))
-        refusal = self.counter.enter(prompt, 200)
+        refusal = self.counter.enter(prompt)
         if refusal is not None:
             self.refused.append(now())
             seconds = refusal[1] if self._retry_after else None

@@ -135,22 +135,3 @@ def each_turn(loop: RunLoop, look: Callable[[], None]) -> None:
         return reason_to_end()
 
     loop._reason_to_end = looked  # type: ignore[method-assign]
-
-
-async def stopped_and_resumed(path: Path, stops: int) -> Standing:
-    """Stop the run after every ``stops`` outcomes, resume it, and see it to its end."""
-    options, standing = Options(store=store_of(path)), None
-    opening = Study.open(path)
-    while standing is None or standing.end == "interrupted":
-        async with opening as study:
-            done = study.standing().told
-            loop = study._run.loop
-
-            def stop(study: Study = study, done: int = done) -> None:
-                if study.standing().told >= done + stops:
-                    study.stop()
-
-            each_turn(loop, stop)
-            standing = await study.run()
-        opening = Study.resume(options=options)
-    return standing

@@ -14,7 +14,6 @@ import sys
 from tests.support.fake_api.answers import echo, quality
 from tests.support.fake_api.calls import Call, chance
 from tests.support.fake_api.faults import PASSING, Fault, calm, storm
-from tests.support.fake_api.limits import Rates
 from tests.support.fake_api.server import FakeApi, FakeModel
 
 
@@ -28,34 +27,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", type=int, default=0, help="first requests, without latency")
     parser.add_argument("--storm", type=float, default=0.0, help="share of attempts that fail")
     parser.add_argument("--faults", nargs="+", type=Fault, default=list(PASSING))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--context", type=int, default=8192)
-    parser.add_argument("--rpm", type=float)
-    parser.add_argument("--tpm", type=float)
-    parser.add_argument("--itpm", type=float)
-    parser.add_argument("--otpm", type=float)
-    parser.add_argument("--burst-seconds", type=float, default=60.0)
-    parser.add_argument("--capacity", type=int, help="requests answered at the same time")
     return parser.parse_args()
 
 
 def server(args: argparse.Namespace) -> FakeApi:
-    rates = Rates(
-        args.rpm, args.tpm, args.itpm, args.otpm, args.burst_seconds, capacity=args.capacity
-    )
     shares = {name: float(share) for name, _, share in (m.rpartition("=") for m in args.models)}
-    model = FakeModel(context=args.context, rates=rates)
 
     def latency(call: Call) -> float:
         if len(api.received) <= args.quick:
             return 0.0
-        jitter = args.jitter_ms * chance(args.seed, "latency", call.digest) if args.jitter_ms else 0
+        jitter = args.jitter_ms * chance("latency", call.digest) if args.jitter_ms else 0
         return float(args.latency_ms + jitter) / 1000
 
     api = FakeApi(
-        answer=quality(shares, seed=args.seed) if shares else echo,
-        script=storm(args.storm, args.faults, seed=args.seed) if args.storm else calm,
-        models=dict.fromkeys(shares, model) if shares else None,
+        answer=quality(shares) if shares else echo,
+        script=storm(args.storm, args.faults) if args.storm else calm,
+        models=dict.fromkeys(shares, FakeModel()) if shares else None,
         key=args.key,
         latency=latency,
         port=args.port,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tests.support.fake_api.calls import Answer, Call, chance
 
@@ -21,17 +21,14 @@ def add(question: str) -> str:
     return str(int(found[-1][0]) + int(found[-1][1])) if found else ""
 
 
-def quality(
-    shares: Mapping[str, float], *, solve: Callable[[str], str] = add, seed: int = 0
-) -> Answer:
-    """Models that are right on a known share of the questions.
+def quality(shares: Mapping[str, float], *, seed: int = 0) -> Answer:
+    """Models that are right about a known share of additions.
 
     Whether a model is right depends on (seed, model, question) alone, so a repeated request gets
     the same answer.
 
     Args:
         shares: share in [0, 1] of right answers by model.
-        solve: the right answer to a question.
         seed: draws another world.
 
     Example:
@@ -42,7 +39,7 @@ def quality(
     """
 
     def answer(call: Call) -> str:
-        right = solve(call.question)
+        right = add(call.question)
         if chance(seed, call.model, call.question) < shares[call.model]:
             return right
         return f"{right}1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from tests.support.fake_api.calls import Call
@@ -68,9 +68,8 @@ def error(fault: Fault, words: Mapping[str, str]) -> tuple[int, Body]:
     return status, {"type": "error", "error": told, "request_id": words["request_id"]}
 
 
-def answered(call: Call, spoken: Sequence[Spoken], number: int, *, ignored: frozenset[str]) -> Body:
+def answered(call: Call, one: Spoken, number: int, *, ignored: frozenset[str]) -> Body:
     """Body of an answer; ``ignored`` changes nothing, since nothing optional can be asked for."""
-    (one,) = spoken
     said = one.said
     thought = {"type": "thinking", "thinking": "", "signature": "c2lnbmVk"}
     text = [{"type": "text", "text": one.text, "citations": None}] if one.text else []

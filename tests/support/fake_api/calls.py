@@ -34,13 +34,11 @@ class Call:
         api: the protocol.
         body: the request's JSON.
         attempt: how often exactly this body was received before.
-        choice: which of several answers to the same request (``n``) is asked for, from 0.
     """
 
     api: Api
     body: Mapping[str, Any]
     attempt: int = 0
-    choice: int = 0
 
     @property
     def model(self) -> str:
@@ -74,20 +72,6 @@ class Call:
         """The most tokens that the answer may have, or None."""
         names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
         return next((int(self.body[n]) for n in names if self.body.get(n) is not None), None)
-
-    @property
-    def schema(self) -> Mapping[str, Any] | None:
-        """The JSON schema that the answer must follow, or None."""
-        places = (
-            self.body.get("response_format"),
-            (self.body.get("text") or {}).get("format") if self.api is Api.RESPONSES else None,
-            (self.body.get("output_config") or {}).get("format"),
-        )
-        for asked in places:
-            if isinstance(asked, Mapping) and asked.get("type") == "json_schema":
-                found = asked.get("schema") or asked["json_schema"]["schema"]
-                return dict(found)
-        return None
 
     @property
     def digest(self) -> str:

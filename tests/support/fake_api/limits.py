@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 _MINUTE = 60.0
 
@@ -23,8 +22,6 @@ class Rates:
             seconds of its rate.
         capacity: requests that are answered at the same time; more are turned away, and no header
             tells.
-        reserve_output: whether the most tokens that a request may generate are debited on arrival
-            for good, as OpenAI does; else those generated are, when they are known.
         headers: whether responses tell what is left.
         retry_after: whether refusals tell when to come back.
     """
@@ -35,7 +32,6 @@ class Rates:
     otpm: float | None = None
     burst_seconds: float = 60.0
     capacity: int | None = None
-    reserve_output: bool = False
     headers: bool = True
     retry_after: bool = True
 
@@ -57,9 +53,6 @@ class Bucket:
     def has(self, amount: float) -> bool:
         """Whether ``amount`` may be taken; more than fits may be taken when the bucket is full."""
         return self.level >= min(amount, self.size) - 1e-9
-
-    def until_full(self) -> float:
-        return (self.size - self.level) / self.per_minute * _MINUTE
 
     def until(self, amount: float) -> float:
         """Seconds until ``amount`` may be taken."""
@@ -101,19 +94,20 @@ class Limiter:
             if rate is not None:
                 self._buckets[name] = Bucket(rate, self.rates.burst_seconds, self.now())
 
-    def enter(self, prompt_tokens: int, max_tokens: int) -> tuple[str, float] | None:
+    def enter(self, prompt_tokens: int) -> tuple[str, float] | None:
         """Let a request in, or say which resource is used up and in how many seconds it is not."""
         if self.rates.capacity is not None and self.inside >= self.rates.capacity:
             self.violations["capacity"] += 1
             return "capacity", 0.0
-        need = self._need(prompt_tokens, max_tokens)
+        # tokens of the answer are debited when they are known
+        need = {"requests": 1, "tokens": prompt_tokens, "input-tokens": prompt_tokens}
         for name, bucket in self._buckets.items():
             bucket.refill(self.now())
-            if not bucket.has(need[name]):
+            if not bucket.has(need.get(name, 0)):
                 self.violations[name] += 1
-                return name, bucket.until(need[name])
+                return name, bucket.until(need.get(name, 0))
         for name, bucket in self._buckets.items():
-            bucket.level -= need[name]
+            bucket.level -= need.get(name, 0)
         self.granted += 1
         self.tokens += prompt_tokens
         self.inside += 1
@@ -124,68 +118,15 @@ class Limiter:
         """Let a request out that generated so many tokens."""
         self.inside -= 1
         self.tokens += output_tokens
-        if not self.rates.reserve_output:
-            for name in ("tokens", "output-tokens"):
-                if name in self._buckets:
-                    self._buckets[name].level -= output_tokens
+        for name in ("tokens", "output-tokens"):
+            if name in self._buckets:
+                self._buckets[name].level -= output_tokens
 
-    def _need(self, prompt_tokens: int, max_tokens: int) -> dict[str, float]:
-        output = max_tokens if self.rates.reserve_output else 0
-        return {
-            "requests": 1.0,
-            "tokens": prompt_tokens + output,
-            "input-tokens": prompt_tokens,
-            "output-tokens": output,
-        }
-
-    def openai_headers(self) -> dict[str, str]:
-        """``x-ratelimit-*``, with durations as Go writes them."""
-        return {
-            header: value
-            for name, bucket in self._told()
-            for header, value in (
-                (f"x-ratelimit-limit-{name}", f"{bucket.per_minute:.0f}"),
-                (f"x-ratelimit-remaining-{name}", f"{max(0.0, bucket.level):.0f}"),
-                (f"x-ratelimit-reset-{name}", go_duration(bucket.until_full())),
-            )
-        }
-
-    def anthropic_headers(self) -> dict[str, str]:
-        """``anthropic-ratelimit-*``, with moments as RFC 3339 writes them."""
-        moment = datetime.now(UTC)
-        return {
-            header: value
-            for name, bucket in self._told()
-            for header, value in (
-                (f"anthropic-ratelimit-{name}-limit", f"{bucket.per_minute:.0f}"),
-                (f"anthropic-ratelimit-{name}-remaining", f"{max(0.0, bucket.level):.0f}"),
-                (f"anthropic-ratelimit-{name}-reset", _rfc3339(moment, bucket.until_full())),
-            )
-        }
-
-    def _told(self) -> Iterator[tuple[str, Bucket]]:
-        if self.rates.headers:
-            for name, bucket in self._buckets.items():
-                bucket.refill(self.now())
-                yield name, bucket
-
-
-def go_duration(seconds: float) -> str:
-    """Write a duration as Go does.
-
-    Example:
-        >>> go_duration(0.12), go_duration(361.5), go_duration(3600)
-        ('120ms', '6m1.5s', '1h0m0s')
-    """
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    minutes, rest = divmod(round(seconds, 3), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    text = f"{hours}h" if hours else ""
-    text += f"{minutes}m" if hours or minutes else ""
-    return f"{text}{round(rest, 3):g}s"
-
-
-def _rfc3339(moment: datetime, seconds: float) -> str:
-    then = moment + timedelta(seconds=seconds)
-    return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    def headers(self, form: str) -> dict[str, str]:
+        """What is allowed and what is left, under names such as ``x-ratelimit-{told}-{of}``."""
+        told = {}
+        for name, bucket in self._buckets.items() if self.rates.headers else ():
+            bucket.refill(self.now())
+            told[form.format(told="limit", of=name)] = f"{bucket.per_minute:.0f}"
+            told[form.format(told="remaining", of=name)] = f"{max(0.0, bucket.level):.0f}"
+        return told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from tests.support.fake_api.calls import Api, Call
@@ -16,44 +16,16 @@ _FINISH = {"stop": "stop", "length": "length", "refusal": "stop", "filter": "con
 
 # The parameters that each path knows; others are refused, as OpenAI does.
 _SHARED = frozenset({"model", "temperature", "top_p", "user"})
-_SAMPLED = _SHARED | {
-    "n",
-    "stop",
-    "seed",
-    "max_tokens",
-    "logprobs",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-}
+_SAMPLED = _SHARED | {"stop", "seed", "max_tokens", "logprobs", "logit_bias"}
+_SAMPLED |= {"presence_penalty", "frequency_penalty"}
 KNOWN: Mapping[Api, frozenset[str]] = {
     Api.CHAT: _SAMPLED
-    | {
-        "messages",
-        "max_completion_tokens",
-        "top_logprobs",
-        "response_format",
-        "reasoning_effort",
-        "verbosity",
-        "service_tier",
-        "store",
-        "metadata",
-        "prompt_cache_key",
-    },
+    | {"messages", "max_completion_tokens", "top_logprobs", "response_format", "store", "metadata"}
+    | {"reasoning_effort", "verbosity", "service_tier", "prompt_cache_key"},
     Api.COMPLETIONS: _SAMPLED | {"prompt", "echo"},
     Api.RESPONSES: _SHARED
-    | {
-        "input",
-        "instructions",
-        "max_output_tokens",
-        "top_logprobs",
-        "include",
-        "text",
-        "reasoning",
-        "service_tier",
-        "store",
-        "metadata",
-    },
+    | {"input", "instructions", "max_output_tokens", "top_logprobs", "include", "text"}
+    | {"reasoning", "service_tier", "store", "metadata"},
 }
 
 # (status, type, code, message)
@@ -103,12 +75,12 @@ def error(fault: Fault, words: Mapping[str, str]) -> tuple[int, Body]:
     return status, {"error": told}
 
 
-def answered(call: Call, spoken: Sequence[Spoken], number: int, *, ignored: frozenset[str]) -> Body:
+def answered(call: Call, one: Spoken, number: int, *, ignored: frozenset[str]) -> Body:
     """Body of an answer.
 
     Args:
         call: the request.
-        spoken: the answers.
+        one: the answer.
         number: of the request, for ids.
         ignored: features that are left out although they were asked for ("logprobs").
     """
@@ -118,76 +90,52 @@ def answered(call: Call, spoken: Sequence[Spoken], number: int, *, ignored: froz
         Api.RESPONSES: _response,
     }
     build = builders[call.api]
-    return build(call, spoken, number, "logprobs" not in ignored)
+    return build(call, one, number, "logprobs" not in ignored)
 
 
-def _chat(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool) -> Body:
-    wanted = logprobs and bool(call.body.get("logprobs"))
-    choices: list[Body] = [
-        {
-            "index": i,
-            "message": {
-                "role": "assistant",
-                "content": None if one.said.refused else one.text,
-                "refusal": one.text if one.said.refused else None,
-                "annotations": [],
-            },
-            "logprobs": {"content": token_logprobs(call, one.said), "refusal": None}
-            if wanted
-            else None,
-            "finish_reason": _FINISH[one.finish],
-        }
-        for i, one in enumerate(spoken)
-    ]
+def _chat(call: Call, one: Spoken, number: int, logprobs: bool) -> Body:
+    wanted = logprobs and call.body.get("logprobs")
+    choice: Body = {
+        "index": 0,
+        "message": {
+            "role": "assistant",
+            "content": None if one.said.refused else one.text,
+            "refusal": one.text if one.said.refused else None,
+            "annotations": [],
+        },
+        "logprobs": {"content": token_logprobs(call, one.said)} if wanted else None,
+        "finish_reason": _FINISH[one.finish],
+    }
     return {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",
         "created": _CREATED,
         "model": call.model,
-        "choices": choices,
+        "choices": [choice],
         "usage": {
-            **_usage(call, spoken),
-            "prompt_tokens_details": _cached(spoken),
-            "completion_tokens_details": {"reasoning_tokens": sum(_reasoning(spoken))},
+            **_usage(call, one),
+            "prompt_tokens_details": _cached(one),
+            "completion_tokens_details": {"reasoning_tokens": one.said.reasoning},
         },
         "service_tier": call.body.get("service_tier", "default"),
         "system_fingerprint": "fp_fake",
     }
 
 
-def _completion(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool) -> Body:
-    wanted = logprobs and call.body.get("logprobs") is not None
-    choices: list[Body] = [
-        {
-            "index": i,
-            "text": one.text,
-            "logprobs": _old_logprobs(call, one) if wanted else None,
-            "finish_reason": _FINISH[one.finish],
-        }
-        for i, one in enumerate(spoken)
-    ]
+def _completion(call: Call, one: Spoken, number: int, _logprobs: bool) -> Body:
+    finish = _FINISH[one.finish]
+    choice: Body = {"index": 0, "text": one.text, "logprobs": None, "finish_reason": finish}
     return {
         "id": f"cmpl-{number}",
         "object": "text_completion",
         "created": _CREATED,
         "model": call.model,
-        "choices": choices,
-        "usage": _usage(call, spoken),
+        "choices": [choice],
+        "usage": _usage(call, one),
     }
 
 
-def _old_logprobs(call: Call, one: Spoken) -> Body:
-    tokens = token_logprobs(call, one.said)
-    return {
-        "tokens": [token["token"] for token in tokens],
-        "token_logprobs": [token["logprob"] for token in tokens],
-        "top_logprobs": None,
-        "text_offset": [],
-    }
-
-
-def _response(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool) -> Body:
-    (one,) = spoken
+def _response(call: Call, one: Spoken, number: int, logprobs: bool) -> Body:
     wanted = logprobs and "message.output_text.logprobs" in (call.body.get("include") or ())
     cut = {"length": "max_output_tokens", "filter": "content_filter"}.get(one.finish)
     text: Body = {"type": "output_text", "text": one.text, "annotations": []}
@@ -202,7 +150,7 @@ def _response(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool)
         "content": [refusal if one.said.refused else text],
     }
     thought = {"id": f"rs_{number}", "type": "reasoning", "summary": []}
-    usage = _usage(call, spoken)
+    usage = _usage(call, one)
     return {
         "id": f"resp_{number}",
         "object": "response",
@@ -211,8 +159,6 @@ def _response(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool)
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": cut} if cut else None,
         "error": None,
-        "instructions": None,
-        "metadata": {},
         "output": [thought, message] if one.said.reasoning else [message],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
@@ -220,27 +166,21 @@ def _response(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool)
         "service_tier": call.body.get("service_tier", "default"),
         "usage": {
             "input_tokens": usage["prompt_tokens"],
-            "input_tokens_details": _cached(spoken),
+            "input_tokens_details": _cached(one),
             "output_tokens": usage["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": sum(_reasoning(spoken))},
+            "output_tokens_details": {"reasoning_tokens": one.said.reasoning},
             "total_tokens": usage["total_tokens"],
         },
     }
 
 
-def _usage(call: Call, spoken: Sequence[Spoken]) -> Body:
-    prompt, output = call.prompt_tokens, sum(one.tokens for one in spoken)
+def _usage(call: Call, one: Spoken) -> Body:
     return {
-        "prompt_tokens": prompt,
-        "completion_tokens": output,
-        "total_tokens": prompt + output,
+        "prompt_tokens": call.prompt_tokens,
+        "completion_tokens": one.tokens,
+        "total_tokens": call.prompt_tokens + one.tokens,
     }
 
 
-def _cached(spoken: Sequence[Spoken]) -> Body:
-    said = spoken[0].said
-    return {"cached_tokens": said.cached, "cache_write_tokens": said.cache_write}
-
-
-def _reasoning(spoken: Sequence[Spoken]) -> list[int]:
-    return [one.said.reasoning for one in spoken]
+def _cached(one: Spoken) -> Body:
+    return {"cached_tokens": one.said.cached, "cache_write_tokens": one.said.cache_write}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,7 @@ from tests.support.fake_api.calls import Answer, Api, Call
 from tests.support.fake_api.faults import Fault, Script, calm
 from tests.support.fake_api.limits import Limiter, Rates
 from tests.support.fake_api.spoken import Spoken, speak
-from tests.support.fake_api.trouble import Trouble, errors_of, fail, with_faults
+from tests.support.fake_api.trouble import Trouble, errors_of, fail, with_fault
 
 PATHS = {
     "/v1/chat/completions": Api.CHAT,
@@ -40,7 +40,6 @@ class FakeModel:
         max_tokens_fields: which names of the output limit chat completions take.
         ignores: parameters that it takes and ignores ("logprobs", "response_format", "max_tokens").
         lenient: whether unknown parameters are taken and ignored.
-        sampling: whether messages take temperature, top_p and top_k under the old version.
         rates: its limits.
     """
 
@@ -48,7 +47,6 @@ class FakeModel:
     max_tokens_fields: frozenset[str] = frozenset({"max_tokens", "max_completion_tokens"})
     ignores: frozenset[str] = frozenset()
     lenient: bool = False
-    sampling: bool = True
     rates: Rates = field(default_factory=Rates)
 
 
@@ -120,7 +118,7 @@ class FakeApi:
         for path in PATHS:
             app.router.add_post(path, self._handle)
         app.router.add_get("/v1/models", self._list)
-        app.router.add_get("/v1/model/info", self._list_prices)
+        app.router.add_get("/v1/model/info", self._list)
         app.router.add_get("/fake/received", self._show)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.0
@@ -185,15 +183,12 @@ class FakeApi:
         return (self.models or {}).get(name, FakeModel())
 
     async def _list(self, request: web.Request) -> web.Response:
+        """The models, or a LiteLLM proxy's prices."""
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "no such key"}}, status=401)
         names = [{"id": name, "object": "model"} for name in self.models or {}]
-        return web.json_response({"object": "list", "data": names})
-
-    async def _list_prices(self, request: web.Request) -> web.Response:
-        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
-            return web.json_response({"error": {"message": "no such key"}}, status=401)
-        return web.json_response({"data": self.prices})
+        listed = names if request.path == "/v1/models" else self.prices
+        return web.json_response({"object": "list", "data": listed})
 
     async def _show(self, _: web.Request) -> web.Response:
         rows = [
@@ -233,7 +228,7 @@ class FakeApi:
             if response is not None:
                 return response
         limiter = self.limiter(call.model)
-        full = limiter.enter(call.prompt_tokens, call.max_tokens or 0)
+        full = limiter.enter(call.prompt_tokens)
         if full is not None:
             resource, seconds = full
             raise Trouble(
@@ -241,22 +236,22 @@ class FakeApi:
                 self._words(call, note, detail=resource),
                 retry_after=(seconds or None) if limiter.rates.retry_after else None,
             )
-        spoken: Sequence[Spoken] = ()
+        spoken = None
         try:
             await asyncio.sleep(self.latency(call))
             limited = "max_tokens" not in self._model(call.model).ignores
             spoken = speak(call, self.answer, limited=limited)
         finally:
-            limiter.leave(sum(one.tokens for one in spoken))
+            limiter.leave(spoken.tokens if spoken else 0)
         body, headers = self._answered(call, note, spoken)
         return web.json_response(body, headers=headers)
 
     def _answered(
-        self, call: Call, note: Received, spoken: Sequence[Spoken]
+        self, call: Call, note: Received, spoken: Spoken
     ) -> tuple[dict[str, Any], dict[str, str]]:
         wire = anthropic_wire if call.api.anthropic else openai_wire
         model = self._model(call.model)
-        spoken = with_faults(note.fault, spoken)
+        spoken = with_fault(note.fault, spoken)
         body = wire.answered(call, spoken, note.number, ignored=model.ignores)
         body["model"] = self.redirects.get(call.model, call.model)
         headers = {**self._headers(call, note), **self.more_headers}
@@ -264,10 +259,12 @@ class FakeApi:
             headers |= _LIES
         if note.fault is Fault.NO_USAGE:
             del body["usage"]
-        if note.fault is Fault.ZERO_USAGE:
-            body["usage"] = {name: _zero(value) for name, value in body["usage"].items()}
-        if note.fault is Fault.WRONG_USAGE:
-            body["usage"] = {name: _wrong(value) for name, value in body["usage"].items()}
+        if note.fault in _COUNTS:
+            counts = body["usage"].items()
+            body["usage"] = {
+                name: _COUNTS[note.fault] if isinstance(count, int) else count
+                for name, count in counts
+            }
         return body, headers
 
     def _check(self, call: Call, note: Received) -> None:
@@ -297,11 +294,10 @@ class FakeApi:
         }
 
     def _headers(self, call: Call, note: Received) -> dict[str, str]:
+        name, form = "x-request-id", "x-ratelimit-{told}-{of}"
         if call.api.anthropic:
-            told = self.limiter(call.model).anthropic_headers()
-            return {"request-id": self.request_id(note.number), **told}
-        told = self.limiter(call.model).openai_headers()
-        return {"x-request-id": self.request_id(note.number), "openai-processing-ms": "1", **told}
+            name, form = "request-id", "anthropic-ratelimit-{of}-{told}"
+        return {name: self.request_id(note.number), **self.limiter(call.model).headers(form)}
 
 
 _LIES = {
@@ -317,12 +313,7 @@ _LIES = {
 }
 
 
-def _zero(value: object) -> object:
-    return 0 if isinstance(value, int) else value
-
-
-def _wrong(value: object) -> object:
-    return 10**9 if isinstance(value, int) else value
+_COUNTS = {Fault.ZERO_USAGE: 0, Fault.WRONG_USAGE: 10**9}
 
 
 def _complaint(call: Call, model: FakeModel, headers: Mapping[str, str]) -> str | None:
@@ -340,7 +331,7 @@ def _complaint(call: Call, model: FakeModel, headers: Mapping[str, str]) -> str 
     if "max_tokens" not in sent:
         return "max_tokens: Field required"
     old = headers.get("anthropic-version") == anthropic_wire.OLD_VERSION
-    known = anthropic_wire.KNOWN | (anthropic_wire.SAMPLING if old and model.sampling else set())
+    known = anthropic_wire.KNOWN | (anthropic_wire.SAMPLING if old else set())
     for name in sorted(sent - known):
         return f"{name}: Extra inputs are not permitted"
     return None

@@ -31,22 +31,16 @@ class Spoken:
         return self.said.text
 
 
-def speak(call: Call, answer: Answer, *, limited: bool = True) -> list[Spoken]:
-    """Answer a request, once for each choice that it asks for; ``limited`` to its max_tokens."""
-    choices = range(int(call.body.get("n") or 1))
-    most = call.max_tokens if limited else None
-    return [_cut(answer(replace(call, choice=choice)), most) for choice in choices]
-
-
-def _cut(answer: Said | str, most: int | None) -> Spoken:
-    said = Said(answer) if isinstance(answer, str) else answer
-    tokens = said.reasoning + tokens_of(said.text)
-    if most is None or tokens <= most:
+def speak(call: Call, answer: Answer, *, limited: bool = True) -> Spoken:
+    """Answer a request, ``limited`` to its max_tokens."""
+    told = answer(call)
+    said = Said(told) if isinstance(told, str) else told
+    tokens, most = said.reasoning + tokens_of(said.text), call.max_tokens
+    if not limited or most is None or tokens <= most:
         return Spoken(said, "refusal" if said.refused else "stop", tokens)
     left = max(0, most - said.reasoning)
     text = said.text.encode()[: 4 * left].decode(errors="ignore")
-    reasoning = min(said.reasoning, most)
-    return Spoken(replace(said, text=text, reasoning=reasoning), "length", most)
+    return Spoken(replace(said, text=text, reasoning=min(said.reasoning, most)), "length", most)
 
 
 def token_logprobs(call: Call, said: Said) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -176,12 +176,8 @@ async def _cut_off(fault: Fault, request: web.Request) -> web.StreamResponse:
     return response
 
 
-def with_faults(fault: Fault | None, spoken: Sequence[Spoken]) -> list[Spoken]:
-    """Do what a fault does to the answers themselves."""
-    return [_with_fault(fault, one) for one in spoken]
-
-
-def _with_fault(fault: Fault | None, one: Spoken) -> Spoken:
+def with_fault(fault: Fault | None, one: Spoken) -> Spoken:
+    """Do what a fault does to the answer itself."""
     said = one.said
     match fault:
         case Fault.EMPTY_CONTENT:
