@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Finish, Json
+from bestarm_agent.domain.values import Finish, Json, Request
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.api.endpoints import Endpoint
 from bestarm_agent.providers.api.errors import body_failure, call_failure, kind_of, status_failure
@@ -22,56 +22,32 @@ from tests.support.fake_api import Call, FakeApi, Fault, in_thread
 from tests.support.provider_calls import answers, error, reply
 
 ENDPOINT = Endpoint("https://x")
-KINDS = {
-    Fault.RATE_LIMITED: FailureKind.RATE_LIMITED,
-    Fault.RATE_LIMITED_SECONDS: FailureKind.RATE_LIMITED,
-    Fault.RATE_LIMITED_MILLISECONDS: FailureKind.RATE_LIMITED,
-    Fault.RATE_LIMITED_DATE: FailureKind.RATE_LIMITED,
-    Fault.RATE_LIMITED_NONSENSE: FailureKind.RATE_LIMITED,
-    Fault.RATE_LIMITED_LONG: FailureKind.RATE_LIMITED,
-    Fault.NO_RETRY: FailureKind.RATE_LIMITED,
-    Fault.REQUEST_TIMEOUT: FailureKind.TIMEOUT,
-    Fault.CONFLICT: FailureKind.SERVER,
-    Fault.SERVER_ERROR: FailureKind.SERVER,
-    Fault.BAD_GATEWAY: FailureKind.SERVER,
-    Fault.UNAVAILABLE: FailureKind.OVERLOADED,
-    Fault.GATEWAY_TIMEOUT: FailureKind.TIMEOUT,
-    Fault.OVERLOADED: FailureKind.OVERLOADED,
-    Fault.QUOTA: FailureKind.QUOTA_EXHAUSTED,
-    Fault.PAYMENT: FailureKind.QUOTA_EXHAUSTED,
-    Fault.LOW_CREDIT: FailureKind.QUOTA_EXHAUSTED,
-    Fault.BAD_KEY: FailureKind.AUTHENTICATION,
-    Fault.FORBIDDEN: FailureKind.AUTHENTICATION,
-    Fault.UNKNOWN_MODEL: FailureKind.MODEL_NOT_FOUND,
-    Fault.TOO_LONG: FailureKind.TOO_LONG,
-    Fault.TOO_LONG_TEXT: FailureKind.TOO_LONG,
-    Fault.TOO_LARGE: FailureKind.TOO_LONG,
-    Fault.FILTERED: FailureKind.CONTENT_FILTERED,
-    Fault.BAD_REQUEST: FailureKind.BAD_REQUEST,
-    Fault.UNPROCESSABLE: FailureKind.BAD_REQUEST,
-    Fault.RESET: FailureKind.CONNECTION,
-    Fault.DROPPED: FailureKind.CONNECTION,
-    Fault.ENDED_EARLY: FailureKind.MALFORMED_REPLY,
-    Fault.MALFORMED: FailureKind.MALFORMED_REPLY,
-    Fault.EMPTY_BODY: FailureKind.MALFORMED_REPLY,
-    Fault.BARE_TEXT: FailureKind.MALFORMED_REPLY,
-    Fault.WRONG_SHAPE: FailureKind.MALFORMED_REPLY,
-    Fault.DEEP_JSON: FailureKind.MALFORMED_REPLY,
-    Fault.LONG_HEADER: FailureKind.MALFORMED_REPLY,
-    Fault.MANY_HEADERS: FailureKind.MALFORMED_REPLY,
-    Fault.BAD_STATUS_LINE: FailureKind.MALFORMED_REPLY,
-    Fault.NEGATIVE_LENGTH: FailureKind.MALFORMED_REPLY,
-    Fault.REDIRECT: FailureKind.MODEL_NOT_FOUND,
-    Fault.REDIRECT_LOOP: FailureKind.MODEL_NOT_FOUND,
+K = FailureKind
+KINDS: dict[FailureKind, tuple[Fault, ...]] = {
+    K.RATE_LIMITED: (
+        *(Fault.RATE_LIMITED, Fault.RATE_LIMITED_SECONDS, Fault.RATE_LIMITED_MILLISECONDS),
+        *(Fault.RATE_LIMITED_DATE, Fault.RATE_LIMITED_NONSENSE, Fault.RATE_LIMITED_LONG),
+        Fault.NO_RETRY,
+    ),
+    K.TIMEOUT: (Fault.REQUEST_TIMEOUT, Fault.GATEWAY_TIMEOUT),
+    K.SERVER: (Fault.CONFLICT, Fault.SERVER_ERROR, Fault.BAD_GATEWAY),
+    K.OVERLOADED: (Fault.UNAVAILABLE, Fault.OVERLOADED),
+    K.QUOTA_EXHAUSTED: (Fault.QUOTA, Fault.PAYMENT, Fault.LOW_CREDIT),
+    K.AUTHENTICATION: (Fault.BAD_KEY, Fault.FORBIDDEN),
+    K.MODEL_NOT_FOUND: (Fault.UNKNOWN_MODEL, Fault.REDIRECT, Fault.REDIRECT_LOOP),
+    K.TOO_LONG: (Fault.TOO_LONG, Fault.TOO_LONG_TEXT, Fault.TOO_LARGE),
+    K.CONTENT_FILTERED: (Fault.FILTERED,),
+    K.BAD_REQUEST: (Fault.BAD_REQUEST, Fault.UNPROCESSABLE),
+    K.CONNECTION: (Fault.RESET, Fault.DROPPED),
+    K.MALFORMED_REPLY: (
+        *(Fault.ENDED_EARLY, Fault.MALFORMED, Fault.EMPTY_BODY, Fault.BARE_TEXT, Fault.WRONG_SHAPE),
+        *(Fault.DEEP_JSON, Fault.LONG_HEADER, Fault.MANY_HEADERS, Fault.BAD_STATUS_LINE),
+        Fault.NEGATIVE_LENGTH,
+    ),
 }
+KIND_OF = {fault: kind for kind, faults in KINDS.items() for fault in faults}
+UNREADABLE = KINDS[K.MALFORMED_REPLY][-5:]
 FLOODS = {Fault.ENDLESS, Fault.GZIP_BOMB}
-UNREADABLE = (
-    Fault.DEEP_JSON,
-    Fault.LONG_HEADER,
-    Fault.MANY_HEADERS,
-    Fault.BAD_STATUS_LINE,
-    Fault.NEGATIVE_LENGTH,
-)
 FINISHES = {
     Fault.EMPTY_CONTENT: (Finish.STOP, ""),
     Fault.REFUSAL: (Finish.REFUSAL, "I cannot help with that."),
@@ -97,29 +73,35 @@ def api() -> Iterator[FakeApi]:
 
 
 def test_every_fault_has_a_test() -> None:
-    assert set(Fault) == {*KINDS, *FINISHES, *HANGING, *FLOODS, Fault.FILTERED_OUTPUT}
+    assert set(Fault) == {*KIND_OF, *FINISHES, *HANGING, *FLOODS, Fault.FILTERED_OUTPUT}
+
+
+def said(fault: Fault) -> Request:
+    return asked(f"say {fault}")
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_every_error_is_what_it_is(api: FakeApi, vendor: str) -> None:
-    provider = provider_of(vendor, api)
-    found = answers(provider, *(asked(f"say {fault}") for fault in KINDS))
-    kinds = {
-        fault: one.kind if isinstance(one, ProviderError) else one
-        for fault, one in zip(KINDS, found, strict=True)
-    }
-    assert kinds == KINDS
-
-
-@pytest.mark.parametrize("vendor", VENDORS)
-def test_no_message_holds_the_key(api: FakeApi, vendor: str) -> None:
+def test_every_error_is_what_it_is_and_holds_no_key(api: FakeApi, vendor: str) -> None:
     """Although the server's own messages do."""
-    provider = provider_of(vendor, api)
-    for one in answers(provider, *(asked(f"say {fault}") for fault in KINDS)):
-        assert isinstance(one, ProviderError)
-        assert api.key is not None
-        assert api.key not in f"{one} {one!r} {one.args}"
+    found = answers(provider_of(vendor, api), *map(said, KIND_OF))
+    errors = {
+        fault: one
+        for fault, one in zip(KIND_OF, found, strict=True)
+        if isinstance(one, ProviderError)
+    }
+    assert {fault: one.kind for fault, one in errors.items()} == KIND_OF
+    for one in errors.values():
+        assert str(api.key) not in f"{one} {one!r} {one.args}"
         assert f"{vendor}/good" in str(one)
+    assert not errors[Fault.NO_RETRY].transient
+    assert errors[Fault.RATE_LIMITED].transient
+    waits = {fault: errors[fault].retry_after for fault in KINDS[K.RATE_LIMITED]}
+    assert 0 <= (waits.pop(Fault.RATE_LIMITED_DATE) or -1) <= 2
+    assert {fault: wait for fault, wait in waits.items() if wait is not None} == {
+        Fault.RATE_LIMITED_SECONDS: 0.05,
+        Fault.RATE_LIMITED_MILLISECONDS: 0.05,
+        Fault.RATE_LIMITED_LONG: 3600,
+    }
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -127,7 +109,7 @@ def test_no_message_holds_the_key(api: FakeApi, vendor: str) -> None:
 def test_answers_with_something_about_them_are_answers(
     api: FakeApi, vendor: str, fault: Fault, expected: tuple[Finish, str]
 ) -> None:
-    found = reply(provider_of(vendor, api), asked(f"say {fault}"))
+    found = reply(provider_of(vendor, api), said(fault))
     assert (found.finish, found.text) == expected
 
 
@@ -138,8 +120,8 @@ def test_an_answer_that_cannot_be_read_may_be_billed(
 ) -> None:
     """It was sent: the attempt is charged at its bound, repeated, and the provider's fault."""
     provider = provider_of(vendor, api)
-    found = error(provider, asked(f"say {fault}"))
-    bound = provider.bound(asked(f"say {fault}"))
+    found = error(provider, said(fault))
+    bound = provider.bound(said(fault))
     assert (found.transient, found.blame) == (True, Blame.PROVIDER)
     assert failed_spend(found, bound) == bound
     assert bound.usd_nanos > 0
@@ -151,8 +133,8 @@ def test_an_answer_that_cannot_be_read_may_be_billed(
 def test_a_response_is_read_up_to_a_limit(api: FakeApi, vendor: str, fault: Fault) -> None:
     """Whatever comes, and however small it is packed."""
     provider = provider_of(vendor, api, max_response_bytes=2_000_000)
-    found = error(provider, asked(f"say {fault}"))
-    assert (found.kind, found.transient) == (FailureKind.MALFORMED_REPLY, True)
+    found = error(provider, said(fault))
+    assert (found.kind, found.transient) == (K.MALFORMED_REPLY, True)
     assert "longer than 2,000,000 bytes" in str(found)
     assert "max_response_bytes" in str(found)
 
@@ -164,7 +146,7 @@ def test_a_redirect_is_one_request_and_takes_no_secret_along(
 ) -> None:
     provider = provider_of(vendor, api, headers={"x-password": "top-secret-header"})
     before = len(api.received)
-    found = error(provider, asked(f"say {fault}"))
+    found = error(provider, said(fault))
     assert len(api.received) == before + 1
     assert found.blame is Blame.PROVIDER
     assert "set base_url to the address that answers" in str(found)
@@ -172,12 +154,14 @@ def test_a_redirect_is_one_request_and_takes_no_secret_along(
 
 
 def test_a_filtered_output_is_no_answer(api: FakeApi) -> None:
-    found = reply(provider_of("openai", api), asked("say finish-content-filter"))
-    assert (found.finish, found.text) == (Finish.CONTENT_FILTER, "")
-    found = reply(provider_of("openai", api, api="responses"), asked("say finish-content-filter"))
-    assert (found.finish, found.text) == (Finish.CONTENT_FILTER, "")
-    found = reply(provider_of("anthropic", api), asked("say finish-content-filter"))
-    assert (found.finish, found.text) == (Finish.REFUSAL, "")
+    chat, responses = provider_of("openai", api), provider_of("openai", api, api="responses")
+    for provider, finish in (
+        (chat, Finish.CONTENT_FILTER),
+        (responses, Finish.CONTENT_FILTER),
+        (provider_of("anthropic", api), Finish.REFUSAL),
+    ):
+        found = reply(provider, said(Fault.FILTERED_OUTPUT))
+        assert (found.finish, found.text) == (finish, "")
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -188,7 +172,7 @@ def test_a_call_without_an_end_can_be_given_up(api: FakeApi, vendor: str, fault:
     async def main() -> None:
         async with provider_of(vendor, api) as provider:
             before = len(api.received)
-            call = asyncio.create_task(provider.generate(asked(f"say {fault}")))
+            call = asyncio.create_task(provider.generate(said(fault)))
             while fault not in [one.fault for one in api.received[before:]]:  # noqa: ASYNC110 - in a thread
                 await asyncio.sleep(0.01)
             call.cancel()
@@ -199,41 +183,13 @@ def test_a_call_without_an_end_can_be_given_up(api: FakeApi, vendor: str, fault:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
-def test_what_the_server_asks_is_passed_on(api: FakeApi, vendor: str) -> None:
-    provider = provider_of(vendor, api)
-    seconds, milliseconds, date, long, never, plain = answers(
-        provider,
-        asked("say 429-retry-after-seconds"),
-        asked("say 429-retry-after-ms"),
-        asked("say 429-retry-after-date"),
-        asked("say 429-retry-after-long"),
-        asked("say 429-x-should-retry-false"),
-        asked("say 429"),
-    )
-    assert isinstance(seconds, ProviderError)
-    assert seconds.retry_after == 0.05
-    assert isinstance(milliseconds, ProviderError)
-    assert milliseconds.retry_after == 0.05
-    assert isinstance(date, ProviderError)
-    assert date.retry_after is not None
-    assert 0 <= date.retry_after <= 2
-    assert isinstance(long, ProviderError)
-    assert long.retry_after == 3600
-    assert isinstance(never, ProviderError)
-    assert not never.transient
-    assert isinstance(plain, ProviderError)
-    assert plain.transient
-    assert plain.retry_after is None
-
-
 def test_a_wrong_key_names_the_variable_to_set(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_KEY", "wrong-key-1234567")
     provider = provider_of("openai", api, api_key=None, key="MY_KEY")
     found = error(provider, asked("1+1"))
-    assert found.kind is FailureKind.AUTHENTICATION
+    assert found.kind is K.AUTHENTICATION
     assert found.fatal
     assert "set MY_KEY to a key" in str(found)
     assert "wrong-key" not in str(found)
@@ -243,7 +199,7 @@ def test_a_wrong_key_names_the_variable_to_set(
 def test_a_server_that_is_not_there_took_nothing(vendor: str) -> None:
     gone = FakeApi(port=9)  # the discard service, which nobody runs
     found = error(provider_of(vendor, gone), asked("1+1"))
-    assert (found.kind, found.transient) == (FailureKind.UNREACHABLE, True)
+    assert (found.kind, found.transient) == (K.UNREACHABLE, True)
     assert "nothing was sent" in str(found)
     assert failed_spend(found, Spend(calls=1, tokens=500, usd_nanos=70)) == Spend(calls=1)
 
@@ -253,19 +209,15 @@ def test_an_error_in_a_good_response_is_an_error() -> None:
     body: dict[str, Json] = {"error": {"code": 429, "message": "Provider returned error"}}
     found = body_failure(body, "openrouter/m", ENDPOINT)
     assert found is not None
-    assert found.kind is FailureKind.RATE_LIMITED
+    assert found.kind is K.RATE_LIMITED
     assert body_failure({"choices": [], "error": None}, "openrouter/m", ENDPOINT) is None
 
 
+TOO_HOT: Json = {"message": "too hot"}
+
+
 @pytest.mark.parametrize(
-    "body",
-    [
-        {"error": {"message": "too hot"}},
-        {"message": "too hot"},
-        {"error": "too hot"},
-        {"detail": "too hot"},
-        "too hot",
-    ],
+    "body", [{"error": TOO_HOT}, TOO_HOT, {"error": "too hot"}, {"detail": "too hot"}, "too hot"]
 )
 def test_the_words_of_an_error_are_found_wherever_they_are(body: object) -> None:
     found = status_failure(400, body, {}, "mine/m", ENDPOINT)
@@ -275,59 +227,53 @@ def test_the_words_of_an_error_are_found_wherever_they_are(body: object) -> None
 @pytest.mark.parametrize(
     ("status", "words", "kind"),
     [
-        (400, "This model's maximum context length is 128 tokens", FailureKind.TOO_LONG),
-        (400, "The response was filtered due to the content management policy", "filtered"),
-        (400, "Your credit balance is too low", FailureKind.QUOTA_EXHAUSTED),
-        (400, "API key not valid. Please pass a valid API key.", FailureKind.AUTHENTICATION),
-        (400, "The model `x` does not exist", FailureKind.MODEL_NOT_FOUND),
-        (400, "temperature must be at most 2", FailureKind.BAD_REQUEST),
-        (403, "Input was flagged by moderation", "filtered"),
-        (498, "flex tier capacity exceeded", FailureKind.RATE_LIMITED),
-        (520, "", FailureKind.SERVER),
-        (418, "", FailureKind.BAD_REQUEST),
+        (400, "This model's maximum context length is 128 tokens", K.TOO_LONG),
+        (400, "The response was filtered due to the content management policy", K.CONTENT_FILTERED),
+        (400, "Your credit balance is too low", K.QUOTA_EXHAUSTED),
+        (400, "API key not valid. Please pass a valid API key.", K.AUTHENTICATION),
+        (400, "The model `x` does not exist", K.MODEL_NOT_FOUND),
+        (400, "temperature must be at most 2", K.BAD_REQUEST),
+        (403, "Input was flagged by moderation", K.CONTENT_FILTERED),
+        (498, "flex tier capacity exceeded", K.RATE_LIMITED),
+        (520, "", K.SERVER),
+        (418, "", K.BAD_REQUEST),
     ],
 )
-def test_compatible_servers_are_understood(
-    status: int, words: str, kind: FailureKind | str
-) -> None:
-    expected = FailureKind.CONTENT_FILTERED if kind == "filtered" else kind
-    assert kind_of(status, [], words) is expected
+def test_compatible_servers_are_understood(status: int, words: str, kind: FailureKind) -> None:
+    assert kind_of(status, [], words) is kind
 
 
 def test_messages_are_short_lines_without_anything_like_a_key() -> None:
     words = f"Bad header\n  Bearer abc.def.ghi and sk-proj-{'x' * 40}; again my-own-key {'y' * 900}"
     endpoint = Endpoint("https://x", key="my-own-key")
     text = str(status_failure(500, {"error": {"message": words}}, {}, "openai/m", endpoint))
-    assert "abc.def" not in text
-    assert "sk-proj" not in text
-    assert "my-own" not in text
-    assert "\n" not in text
+    assert not any(hidden in text for hidden in ("abc.def", "sk-proj", "my-own", "\n"))
     assert len(text) < 400
 
 
 # Classes of both SDKs by the HTTP status that they carry. A class that is in neither list is new:
 # decide what it means before it is added here.
 STATUS_OF = {
-    "APIStatusError": (418, FailureKind.BAD_REQUEST),
-    "BadRequestError": (400, FailureKind.BAD_REQUEST),
-    "AuthenticationError": (401, FailureKind.AUTHENTICATION),
-    "OAuthError": (401, FailureKind.AUTHENTICATION),
-    "PaymentRequiredError": (402, FailureKind.QUOTA_EXHAUSTED),
-    "PermissionDeniedError": (403, FailureKind.AUTHENTICATION),
-    "NotFoundError": (404, FailureKind.MODEL_NOT_FOUND),
-    "RequestTimeoutError": (408, FailureKind.TIMEOUT),
-    "ConflictError": (409, FailureKind.SERVER),
-    "PreconditionFailedError": (412, FailureKind.BAD_REQUEST),
-    "ContentTooLargeError": (413, FailureKind.TOO_LONG),
-    "UnprocessableEntityError": (422, FailureKind.BAD_REQUEST),
-    "RateLimitError": (429, FailureKind.RATE_LIMITED),
-    "RequestHeaderFieldsTooLargeError": (431, FailureKind.BAD_REQUEST),
-    "ClientClosedRequestError": (499, FailureKind.CONNECTION),
-    "InternalServerError": (500, FailureKind.SERVER),
-    "HTTPNotImplementedError": (501, FailureKind.BAD_REQUEST),
-    "ServiceUnavailableError": (503, FailureKind.OVERLOADED),
-    "GatewayTimeoutError": (504, FailureKind.TIMEOUT),
-    "OverloadedError": (529, FailureKind.OVERLOADED),
+    "APIStatusError": (418, K.BAD_REQUEST),
+    "BadRequestError": (400, K.BAD_REQUEST),
+    "AuthenticationError": (401, K.AUTHENTICATION),
+    "OAuthError": (401, K.AUTHENTICATION),
+    "PaymentRequiredError": (402, K.QUOTA_EXHAUSTED),
+    "PermissionDeniedError": (403, K.AUTHENTICATION),
+    "NotFoundError": (404, K.MODEL_NOT_FOUND),
+    "RequestTimeoutError": (408, K.TIMEOUT),
+    "ConflictError": (409, K.SERVER),
+    "PreconditionFailedError": (412, K.BAD_REQUEST),
+    "ContentTooLargeError": (413, K.TOO_LONG),
+    "UnprocessableEntityError": (422, K.BAD_REQUEST),
+    "RateLimitError": (429, K.RATE_LIMITED),
+    "RequestHeaderFieldsTooLargeError": (431, K.BAD_REQUEST),
+    "ClientClosedRequestError": (499, K.CONNECTION),
+    "InternalServerError": (500, K.SERVER),
+    "HTTPNotImplementedError": (501, K.BAD_REQUEST),
+    "ServiceUnavailableError": (503, K.OVERLOADED),
+    "GatewayTimeoutError": (504, K.TIMEOUT),
+    "OverloadedError": (529, K.OVERLOADED),
 }
 # Base classes; those of time-outs and connections, which the transport raises in another way; and
 # what only helpers raise that are not used here (parse, logins, webhooks, WebSockets).
