@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,17 +14,16 @@ from genai_prices.data_snapshot import get_snapshot
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Json, Message, Request
-from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import is_loopback
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.catalog_entry import ProviderEntry
 from bestarm_agent.providers.prices import PriceOverride, proxy_prices
 from bestarm_agent.providers.registry import create_provider
-from bestarm_agent.study import Study
 from tests.support.commands import invoke
 from tests.support.fake_api import FakeApi, FakeModel, in_thread
 from tests.support.provider_calls import reply
+from tests.support.studies import run_all, study_file
 
 KEY = "key-of-everybody-81c5"
 LOCAL = {"lmstudio", "llamacpp", "ollama", "sglang", "tgi", "vllm", "litellm"}
@@ -63,11 +60,20 @@ def entry_of(name: str) -> ProviderEntry:
     return Catalog().get("providers", name).parse(ProviderEntry)
 
 
+def build(name: str, **options: Json) -> ApiProvider:
+    """A provider of the catalogue, with options of a study."""
+    entry = entry_of(name)
+    made = create_provider(name, {**entry.options, **options}, Path(), adapter=entry.adapter)
+    assert isinstance(made, ApiProvider)
+    return made
+
+
 NAMES = [
     name
     for name in Catalog().names("providers")
     if entry_of(name).adapter in ("openai", "anthropic", "vllm")
 ]
+assert len(NAMES) >= 25
 
 
 @pytest.fixture(autouse=True)
@@ -82,24 +88,17 @@ def api() -> Iterator[FakeApi]:
         yield server
 
 
-def test_there_are_endpoints_of_many_vendors() -> None:
-    assert len(NAMES) >= 25
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_an_endpoint_gets_its_key_and_what_it_takes(
     name: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = entry_of(name)
-    options = dict(entry.options)
-    if options.get("key") == "none":
-        options.update(key=None, api_key=KEY)  # the fake server wants one
-    variable = str(options.get("key") or f"{entry.adapter.upper()}_API_KEY")
-    monkeypatch.setenv(variable, KEY)
-    options.setdefault("key", variable)
-    options["base_url"] = api.url if entry.adapter == "anthropic" else api.openai_url
-    provider = create_provider(name, options, Path(), adapter=entry.adapter)
-    assert isinstance(provider, ApiProvider)
+    anthropic = entry.adapter == "anthropic"
+    key = entry.options.get("key", f"{entry.adapter.upper()}_API_KEY")
+    if key == "none":
+        key = "SOME_KEY"  # the fake server wants one
+    monkeypatch.setenv(str(key), KEY)
+    provider = build(name, key=key, base_url=api.url if anthropic else api.openai_url)
     taken = provider.capabilities("vendor/m").params - {"max_tokens", "max_completion_tokens"}
     params = {**{param: VALUES[param] for param in taken}, "max_tokens": 9}
     found = reply(provider, Request("vendor/m", messages=(Message("user", "2+3"),), params=params))
@@ -107,8 +106,8 @@ def test_an_endpoint_gets_its_key_and_what_it_takes(
     sent = api.received[-1]
     assert isinstance(sent.body, dict)
     assert KEY in sent.headers["authorization"]
-    usual = "max_tokens" if entry.adapter == "anthropic" else "max_completion_tokens"
-    assert sent.body[options.get("max_tokens_field", usual)] == 9
+    usual = "max_tokens" if anthropic else "max_completion_tokens"
+    assert sent.body[entry.options.get("max_tokens_field", usual)] == 9
     for refused in VALUES.keys() - taken:
         with pytest.raises(ConfigError, match=f"does not take the parameter `{refused}`"):
             provider.bound(Request("vendor/m", text="2+3", params={refused: VALUES[refused]}))
@@ -116,35 +115,27 @@ def test_an_endpoint_gets_its_key_and_what_it_takes(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_address_is_whole_and_safe(name: str) -> None:
-    entry = entry_of(name)
-    options = {**entry.options, "key": "none"}
-    provider = create_provider(name, options, Path(), adapter=entry.adapter)
-    assert isinstance(provider, ApiProvider)
-    address = provider._endpoints[0].url
+    address = build(name, key="none")._endpoints[0].url
     url = urlsplit(address)
     assert is_loopback(address) == (name in LOCAL)
     assert url.scheme == ("http" if name in LOCAL else "https")
     assert not url.query
     assert "$" not in address
     vendors = {vendor.id for vendor in get_snapshot().providers}
-    assert entry.options.get("vendor", "openai") in vendors
-    assert name in entry.description
+    assert entry_of(name).options.get("vendor", "openai") in vendors
+    assert name in entry_of(name).description
 
 
 def test_an_address_that_depends_on_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_REGION")
-    entry = entry_of("bedrock")
     with pytest.raises(ConfigError, match="variable AWS_REGION, which is not set"):
-        create_provider("bedrock", entry.options, Path(), adapter=entry.adapter)
+        build("bedrock")
 
 
 def test_a_gateway_says_what_a_call_cost() -> None:
-    entry = entry_of("litellm")
     with in_thread(FakeApi(key=None)) as api:
         api.more_headers = {"x-litellm-response-cost": "0.000415"}
-        options = {**entry.options, "base_url": api.openai_url, "key": "none"}
-        provider = create_provider("litellm", options, Path(), adapter=entry.adapter)
-        assert isinstance(provider, ApiProvider)
+        provider = build("litellm", base_url=api.openai_url, key="none")
         request = Request("m", messages=(Message("user", "2+3"),))
         assert reply(provider, request).usd_nanos == 415_000
         api.more_headers = {"x-litellm-response-cost": "None"}
@@ -179,8 +170,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
 def test_a_proxys_list_of_prices_bounds_its_calls(
     proxy: FakeApi, model: str, dollars: tuple[int, int] | None
 ) -> None:
-    options = {**entry_of("litellm").options, "base_url": proxy.openai_url}
-    provider = create_provider("litellm", options, Path(), adapter="openai")
+    provider = build("litellm", base_url=proxy.openai_url)
     request = Request(model, messages=(Message("user", "2+3"),), params={"max_tokens": 10})
     bound = provider.bound(request)
     source = provider.capabilities(model).price_source
@@ -193,14 +183,10 @@ def test_a_proxys_list_of_prices_bounds_its_calls(
 
 
 def test_a_proxy_that_lists_nothing_leaves_prices_unknown(proxy: FakeApi) -> None:
-    options = {**entry_of("litellm").options, "base_url": proxy.openai_url}
-    wrong_key = {**options, "key": "none"}
-    nowhere = {**options, "base_url": "http://127.0.0.1:9/v1"}
-    for broken in (wrong_key, nowhere):
-        provider = create_provider("litellm", broken, Path(), adapter="openai")
-        assert not provider.capabilities("m").priced
-    stated_price = {**nowhere, "price": {"input": 1, "output": 2}}
-    stated = create_provider("litellm", stated_price, Path(), adapter="openai")
+    nowhere: dict[str, Json] = {"base_url": "http://127.0.0.1:9/v1"}
+    for broken in ({"base_url": proxy.openai_url, "key": "none"}, nowhere):
+        assert not build("litellm", **broken).capabilities("m").priced
+    stated = build("litellm", **nowhere, price={"input": 1, "output": 2})
     assert stated.capabilities("m").price_source == "the option price"
 
 
@@ -234,24 +220,17 @@ def test_a_budget_in_dollars_holds_at_a_proxy_that_is_asked_off_the_event_loop(
         return proxy_prices(url, headers)
 
     monkeypatch.setattr("bestarm_agent.providers.api.provider.proxy_prices", noted)
-    rows = [{"q": f"{k}+1", "answer": str(k + 1)} for k in range(30)]
-    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    config: dict[str, Any] = {
+    study = {
         "models": ["litellm/m", "litellm/long"],
         "prompts": [{"chat": [{"role": "user", "content": "{{ q }}"}]}],
         "params": {"max_tokens": 10},
-        "dataset": {"path": str(tmp_path / "sums.jsonl"), "target": "answer"},
+        "dataset": {"path": "rows.jsonl", "target": "answer"},
         "scorer": "numeric",
         "budget": {"usd": 0.01},
         "providers": {"litellm": {"base_url": proxy.openai_url}},
-        "output_dir": str(tmp_path / "runs"),
     }
-
-    async def main() -> Standing:
-        async with Study.open(config) as study:
-            return await study.run()
-
-    standing = asyncio.run(main())
+    rows = [{"q": f"{k}+1", "answer": str(k + 1)} for k in range(30)]
+    standing = run_all(study_file(tmp_path, {"rows": rows}, **study))
     assert asked_in
     assert threading.get_ident() not in asked_in, "the loop ran meanwhile"
     assert standing.priced
@@ -278,8 +257,7 @@ def test_the_command_shows_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert "address: https://api.cerebras.ai/v1" in shown.out
     assert "without: presence_penalty, frequency_penalty, logit_bias" in shown.out
     wrong = invoke(capsys, "providers", "cerebra")
-    assert wrong.code == 2
-    assert "cerebras" in wrong.err
+    assert (wrong.code, "cerebras" in wrong.err) == (2, True)
 
 
 def test_the_command_checks_by_the_list_of_models(
@@ -293,16 +271,14 @@ def test_the_command_checks_by_the_list_of_models(
         f"name: mine\nadapter: openai\noptions: {{base_url: {api.openai_url}, key: MINE_KEY}}\n"
     )
     monkeypatch.setenv("BESTARM_CATALOG_DIRS", str(tmp_path))
-    command = ("providers", "mine", "--check")
-    shown = invoke(capsys, *command)
-    assert shown.code == 1
-    assert "set MINE_KEY" in shown.err
-    monkeypatch.setenv("MINE_KEY", KEY)
-    shown = invoke(capsys, *command)
-    assert (shown.code, shown.err) == (0, "")
-    assert "mine: 1 models: vendor/m" in shown.out
-    monkeypatch.setenv("MINE_KEY", "another-key-123")
-    shown = invoke(capsys, *command)
-    assert shown.code == 1
-    assert "did not accept the key" in shown.err
-    assert "another-key" not in shown.err + shown.out
+    for key, code, said in (
+        (None, 1, "set MINE_KEY"),
+        (KEY, 0, "mine: 1 models: vendor/m"),
+        ("another-key-123", 1, "did not accept the key"),
+    ):
+        if key is not None:
+            monkeypatch.setenv("MINE_KEY", key)
+        shown = invoke(capsys, "providers", "mine", "--check")
+        assert (shown.code, bool(shown.err)) == (code, code == 1)
+        assert said in shown.err + shown.out
+        assert "another-key" not in shown.err + shown.out

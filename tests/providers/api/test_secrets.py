@@ -12,12 +12,12 @@ import pytest
 from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.setup.parts import STORE_FILE
-from bestarm_agent.errors import ConfigError, ProviderError
+from bestarm_agent.errors import ConfigError
 from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.api_studies import study_of
 from tests.support.commands import invoke
-from tests.support.fake_api import Call, FakeApi, Fault, in_thread
-from tests.support.provider_calls import answers, error, reply
+from tests.support.fake_api import Answer, Call, FakeApi, Fault, in_thread
+from tests.support.provider_calls import error, reply
 
 KEY = "sk-proj-aB3/dE+f9hIjKlMnOpQrStUvWxYz0123"
 SIGNATURE = "sv2022x7Yw9/Qk+3LmZpT8"
@@ -52,16 +52,20 @@ def script(call: Call) -> Fault | None:
     return Fault.BAD_REQUEST if "fail" in call.question or call.model == "gamma" else None
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
-def test_no_reply_and_no_message_holds_the_key(vendor: str) -> None:
-    server = FakeApi(
-        answer=lambda _: f"the key is {REPEATED}.",
-        script=script,
+def telltale(answer: Answer) -> FakeApi:
+    """A server that repeats the key wherever it can."""
+    return FakeApi(
+        answer,
+        script,
         key=KEY,
         request_id=lambda n: f"req-{n}-{KEY}",
         detail=f"Rejected: {REPEATED}",
     )
-    with in_thread(server) as api:
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_no_reply_and_no_message_holds_the_key(vendor: str) -> None:
+    with in_thread(telltale(lambda _: f"the key is {REPEATED}.")) as api:
         provider = provider_of(vendor, api, api_key=KEY)
         found = reply(provider, asked("say it"))
         assert found.text.startswith("the key is [redacted]")
@@ -80,7 +84,6 @@ def test_no_message_holds_what_the_address_signs(fault: Fault) -> None:
         if fault is Fault.SILENT:
             options["base_url"] = f"http://127.0.0.1:9/v1/?sig={query}"  # nobody listens
         found = error(provider_of("openai", api, **options), asked("2+3"))
-    assert isinstance(found, ProviderError)
     assert not found_in(f"{found!r} {found}".encode(), SIGNATURE)
 
 
@@ -89,15 +92,8 @@ def test_a_run_leaves_no_trace_of_a_repeated_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In store, report and exports, and on the screen."""
-    server = FakeApi(
-        answer=lambda call: f"{call.question} {REPEATED}",
-        script=script,
-        key=KEY,
-        request_id=lambda n: f"req-{n}-{KEY}",
-        detail=f"Rejected: {REPEATED}",
-    )
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with in_thread(server):
+    with in_thread(telltale(lambda call: f"{call.question} {REPEATED}")) as server:
         changes = {"models": ["openai/alpha", "openai/gamma"], "budget": {"calls": 20}}
         path = study_of(tmp_path / "study", server, server, n_examples=8, changes=changes)
         done = [invoke(capsys, "select", "-c", path, "--set", f"output_dir={tmp_path / 'out'}")]
@@ -118,9 +114,7 @@ def test_two_keys_are_both_removed() -> None:
     header = "tok_9f8e7d6c5b4a3210"
     with in_thread(FakeApi(answer=lambda _: f"{KEY} and {header}", key=KEY)) as api:
         provider = provider_of("openai", api, api_key=KEY, headers={"x-team": f"Token {header}"})
-        (found,) = answers(provider, asked("say it"))
-    assert not isinstance(found, ProviderError)
-    assert found.text == "[redacted] and [redacted]"
+        assert reply(provider, asked("say it")).text == "[redacted] and [redacted]"
 
 
 @pytest.mark.parametrize(
