@@ -56,26 +56,44 @@ def test_a_good_folder_passes(folder: ModelFolder) -> None:
     assert folder.has_chat_template
 
 
-def test_truncated_weights_are_refused(folder: ModelFolder) -> None:
-    weights = folder.path / "model.safetensors"
-    os.truncate(weights, weights.stat().st_size - 100)
-    message = problem(folder)
-    assert "models/llama/model.safetensors is no whole safetensors file" in message
-    assert "download the model again" in message
+WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
+NO_WHOLE = "models/llama/model.safetensors is no whole safetensors file"
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"\x01", b"garbage that is no header at all", b"\x02\0\0\0\0\0\0\0[]", b"\xff" * 64],
+    ("name", "content", "message"),
+    [
+        (WEIGHTS, b"", NO_WHOLE),
+        (WEIGHTS, b"\x01", NO_WHOLE),
+        (WEIGHTS, b"garbage that is no header at all", NO_WHOLE),
+        (WEIGHTS, b"\x02\0\0\0\0\0\0\0[]", NO_WHOLE),
+        (WEIGHTS, b"\xff" * 64, NO_WHOLE),
+        (WEIGHTS, b"\x02\0\0\0\0\0\0\0{}", "hold no tensor"),
+        (CONFIG, b"{", "models/llama/config.json"),
+        (CONFIG, b"[]", "models/llama/config.json"),
+        (CONFIG, b'{"hidden_size": 3}', "models/llama/config.json"),
+        (TOKENIZER, b'{"model": "none"}', "models/llama/tokenizer.json cannot be read"),
+        (WEIGHTS, None, "holds no model.safetensors"),
+        (TOKENIZER, None, "holds no tokenizer.json"),
+        (CONFIG, None, "holds no config.json"),
+    ],
 )
-def test_garbage_is_no_safetensors_file(folder: ModelFolder, content: bytes) -> None:
-    (folder.path / "model.safetensors").write_bytes(content)
-    assert "model.safetensors is no whole safetensors file" in problem(folder)
+def test_files_that_are_not_what_they_should_be_are_named(
+    folder: ModelFolder, name: str, content: bytes | None, message: str
+) -> None:
+    if content is None:
+        (folder.path / name).unlink()
+    else:
+        (folder.path / name).write_bytes(content)
+    assert message in problem(folder)
 
 
-def test_weights_without_a_tensor_are_refused(folder: ModelFolder) -> None:
-    (folder.path / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
-    assert "hold no tensor" in problem(folder)
+def test_truncated_weights_are_refused(folder: ModelFolder) -> None:
+    weights = folder.path / WEIGHTS
+    os.truncate(weights, weights.stat().st_size - 100)
+    message = problem(folder)
+    assert NO_WHOLE in message
+    assert "download the model again" in message
 
 
 def test_shards_must_all_be_there(folder: ModelFolder) -> None:
@@ -99,23 +117,6 @@ def test_pickles_are_refused(folder: ModelFolder) -> None:
     message = problem(folder)
     assert "pytorch_model.bin, a pickle" in message
     assert "save_pretrained" in message
-
-
-def test_missing_files_are_named(folder: ModelFolder) -> None:
-    for name in ("model.safetensors", "tokenizer.json", "config.json"):
-        (folder.path / name).unlink()
-        assert f"holds no {name}" in problem(ModelFolder(folder.path, folder.shown))
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"hidden_size": 3}'])
-def test_malformed_configurations_are_refused(folder: ModelFolder, content: str) -> None:
-    (folder.path / "config.json").write_text(content)
-    assert "models/llama/config.json" in problem(folder)
-
-
-def test_malformed_tokenizers_are_refused(folder: ModelFolder) -> None:
-    (folder.path / "tokenizer.json").write_text('{"model": "none"}')
-    assert "models/llama/tokenizer.json cannot be read" in problem(folder)
 
 
 def test_a_tokenizer_may_come_in_another_form(folder: ModelFolder) -> None:
@@ -175,21 +176,15 @@ def online(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
 
 
-def test_a_folder_of_the_study_comes_first(tmp_path: Path, cache: Path) -> None:
-    put_into(cache, "org/model")
-    (tmp_path / "org" / "model").mkdir(parents=True)
-    assert locate("org/model", tmp_path, download=False) == tmp_path / "org" / "model"
-
-
-def test_the_cache_comes_next(tmp_path: Path, cache: Path) -> None:
+def test_a_folder_of_the_study_comes_first_the_cache_next_and_offline_nothing_else(
+    tmp_path: Path, cache: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"org/model.*HF_HUB_OFFLINE is set"):
+        locate("org/model", tmp_path, download=True)
     snapshot = put_into(cache, "org/model")
     assert locate("org/model", tmp_path, download=False) == snapshot
-
-
-def test_offline_nothing_else_is_tried(tmp_path: Path, cache: Path) -> None:
-    with pytest.raises(ConfigError, match="HF_HUB_OFFLINE is set") as caught:
-        locate("org/model", tmp_path, download=True)
-    assert "org/model" in str(caught.value)
+    (tmp_path / "org" / "model").mkdir(parents=True)
+    assert locate("org/model", tmp_path, download=False) == tmp_path / "org" / "model"
 
 
 @pytest.mark.usefixtures("online")
@@ -230,20 +225,23 @@ def test_a_download_that_fails_says_the_way_out(
         locate("org/model", tmp_path, download=True)
 
 
-@pytest.mark.usefixtures("online")
-def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(tmp_path: Path, cache: Path) -> None:
-    (tmp_path / "models" / "small").mkdir(parents=True)
-    for model, way_out in [
-        ("models/smal", "did you mean `small`?"),
+@pytest.mark.usefixtures("online", "cache")
+@pytest.mark.parametrize(
+    ("model", "way_out"),
+    [
+        ("models/smal", r"did you mean `small`\?"),
         ("models/a/b", "correct the path"),
         ("gpt2-like", "did you mean"),
         ("--/x", "can be no model's name"),
-    ]:
-        if model == "gpt2-like":
-            (tmp_path / "gpt2-lake").mkdir()
-        with pytest.raises(ConfigError) as caught:
-            locate(model, tmp_path, download=True)
-        assert way_out in str(caught.value)
+    ],
+)
+def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(
+    tmp_path: Path, model: str, way_out: str
+) -> None:
+    (tmp_path / "models" / "small").mkdir(parents=True)
+    (tmp_path / "gpt2-lake").mkdir()
+    with pytest.raises(ConfigError, match=way_out):
+        locate(model, tmp_path, download=True)
 
 
 @pytest.mark.usefixtures("online")

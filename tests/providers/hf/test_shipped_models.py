@@ -23,27 +23,13 @@ PARAMS = {"temperature": 0, "max_tokens": 8}
 pytestmark = pytest.mark.skipif(not NAMES, reason="the example's models are not there")
 
 
-def sums(n: int) -> list[dict[str, Any]]:
-    lines = (EXAMPLE / "dataset.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines[:n]]
-
-
 def requests(name: str, n: int) -> list[Request]:
-    texts = ["{a}+{b}=", "Q: {a}+{b}\nA:"]
-    plain = [
-        Request(model=f"models/{name}", text=text.format(**row), params=PARAMS)
-        for text in texts
-        for row in sums(n)
-    ]
-    said = [
-        Request(
-            model=f"models/{name}",
-            messages=(Message("user", "{a}+{b}".format(**row)),),
-            params=PARAMS,
-        )
-        for row in sums(n)
-    ]
-    return plain + said
+    lines = (EXAMPLE / "dataset.jsonl").read_text(encoding="utf-8").splitlines()[:n]
+    sums = ["{a}+{b}".format(**json.loads(line)) for line in lines]
+    plain = [f"{one}=" for one in sums] + [f"Q: {one}\nA:" for one in sums]
+    model = f"models/{name}"
+    said = [Request(model, messages=(Message("user", one),), params=PARAMS) for one in sums]
+    return [Request(model, text=text, params=PARAMS) for text in plain] + said
 
 
 def answers(name: str, asked: list[Request]) -> list[str]:
@@ -83,17 +69,3 @@ def one_by_one(name: str, asked: list[Request]) -> list[str]:
 def test_batches_answer_as_single_prompts_do(name: str) -> None:
     asked = requests(name, 12)
     assert answers(name, asked) == one_by_one(name, asked)
-
-
-@pytest.mark.slow
-def test_the_models_can_add_and_differ() -> None:
-    rows = sums(200)
-    shares = {}
-    for name in NAMES:
-        asked = requests(name, len(rows))[: len(rows)]
-        right = [
-            row["answer"] == text for row, text in zip(rows, answers(name, asked), strict=True)
-        ]
-        shares[name] = sum(right) / len(rows)
-    assert max(shares.values()) > 0.3  # chance is below 0.02
-    assert max(shares.values()) - min(shares.values()) > 0.1

@@ -69,36 +69,18 @@ def call(text: str) -> HfCall:
     return HfCall(Request(model="m", text=text), Sampling())
 
 
-def worker_of(
-    load: Callable[[], Cardboard],
-    memory: ModelMemory | None = None,
-    *,
-    max_batch: int = 4,
-    max_gpu_seconds: float = 100.0,
-    name: str = "m",
-) -> Worker:
-    options = HfOptions(
-        max_batch=max_batch,
-        max_batch_tokens=1_000_000,
-        max_gpu_seconds=max_gpu_seconds,
-    )
+def worker_of(load: Callable[[], Cardboard], **options: Any) -> Worker:  # noqa: ANN401
     return Worker(
-        name,
+        "m",
         load,
-        memory or ModelMemory(),
+        ModelMemory(),
         asyncio.Semaphore(),
-        options,
+        HfOptions(
+            max_batch_tokens=1_000_000, **{"max_batch": 4, "max_gpu_seconds": 100, **options}
+        ),
         price=lambda seconds: round(10 * seconds),
         clock=Ticking(),
     )
-
-
-def run(body: Awaitable[None]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await body
-
-    asyncio.run(main())
 
 
 def play(
@@ -110,28 +92,39 @@ def play(
 
     async def main() -> None:
         worker = worker_of(load, **options)
-        await scene(worker)
-        await worker.close()
+        async with asyncio.timeout(PATIENCE):
+            await scene(worker)
+            await worker.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    run(main())
+    asyncio.run(main())
 
 
-async def started(engine: Cardboard) -> None:
-    """Wait until the engine has begun with a batch."""
-    assert await asyncio.to_thread(engine.started.acquire, timeout=PATIENCE)
+def submit(worker: Worker, texts: str | Sequence[str]) -> list[asyncio.Task[Reply]]:
+    return [asyncio.create_task(worker.submit(call(text))) for text in texts]
+
+
+async def outcomes(worker: Worker, *texts: str) -> list[Any]:
+    """Replies and errors, in the order of the texts."""
+    tasks = submit(worker, texts)
+    await asyncio.wait(tasks)
+    return [task.exception() or task.result() for task in tasks]
+
+
+async def acquired(semaphore: threading.Semaphore) -> None:
+    """Wait until another thread has come so far."""
+    assert await asyncio.to_thread(semaphore.acquire, timeout=PATIENCE)
 
 
 def test_a_busy_worker_gathers_the_next_batch() -> None:
     engine = Cardboard(is_free=False)
 
     async def scene(worker: Worker) -> None:
-        calls = [asyncio.create_task(worker.submit(call("a")))]
-        await started(engine)
-        calls += [asyncio.create_task(worker.submit(call(text))) for text in "bcdefg"]
-        for _ in range(3):
-            engine.go.release()
-        replies = [await one for one in calls]
-        assert [reply.text for reply in replies] == list("ABCDEFG")
+        calls = submit(worker, "a")
+        await acquired(engine.started)
+        calls += submit(worker, "bcdefg")
+        engine.go.release(3)
+        assert [(await one).text for one in calls] == list("ABCDEFG")
 
     play(scene, lambda: engine)
     assert [len(batch) for batch in engine.batches] == [1, 4, 2]
@@ -158,15 +151,12 @@ def test_a_small_batch_waits_while_it_grows() -> None:
 
 def test_worker_seconds_are_split_by_tokens() -> None:
     async def scene(worker: Worker) -> None:
-        await outcomes(worker, ["x"])
-        first, second, third = await outcomes(worker, ["a", "bcd", "long"])
-        assert isinstance(first, Reply)
-        assert isinstance(second, Reply)
+        await outcomes(worker, "x")
+        first, second, third = await outcomes(worker, "a", "bcd", "long")
         assert (first.gpu_seconds, second.gpu_seconds) == (0.25, 0.75)
         assert (first.usd_nanos, second.usd_nanos) == (2, 8)
         assert (second.usage.input, second.usage.output) == (3, 6)
         assert second.seconds > second.gpu_seconds
-        assert isinstance(third, ProviderError)
         assert third.kind is FailureKind.TOO_LONG
 
     play(scene)  # the clock ticks: loading and a batch take one second each
@@ -174,18 +164,15 @@ def test_worker_seconds_are_split_by_tokens() -> None:
 
 def test_loading_is_charged_to_the_calls_that_wanted_it() -> None:
     async def scene(worker: Worker) -> None:
-        failed, first = await outcomes(worker, ["long", "a"])
+        failed, first = await outcomes(worker, "long", "a")
         assert isinstance(failed, ProviderError)
-        assert isinstance(first, Reply)
         assert first.gpu_seconds == 2.0, "one second of loading, one of generating"
-        (second,) = await outcomes(worker, ["b"])
-        assert isinstance(second, Reply)
+        (second,) = await outcomes(worker, "b")
         assert second.gpu_seconds == 1.0
         assert (worker.load_seconds, worker.call_seconds) == (1.0, 2 / 3)
         await worker.unload()
-        await outcomes(worker, ["bug"])
-        (third,) = await outcomes(worker, ["c"])
-        assert isinstance(third, Reply)
+        await outcomes(worker, "bug")
+        (third,) = await outcomes(worker, "c")
         assert third.gpu_seconds == 2.0, "loaded again; a call that failed was charged nothing"
 
     play(scene)
@@ -193,42 +180,24 @@ def test_loading_is_charged_to_the_calls_that_wanted_it() -> None:
 
 def test_no_call_is_charged_more_than_the_cap() -> None:
     async def scene(worker: Worker) -> None:
-        reply = await worker.submit(call("a"))
+        (reply,) = await outcomes(worker, "a")
         assert (reply.gpu_seconds, reply.usd_nanos) == (0.5, 5)
 
     play(scene, max_gpu_seconds=0.5)
 
 
-def test_a_bug_fails_its_batch_and_no_other() -> None:
-    engine = Cardboard()
-
+def test_a_bug_fails_its_batch_and_no_other_and_a_forgotten_call_waits_for_nothing() -> None:
     async def scene(worker: Worker) -> None:
-        results = await outcomes(worker, ["bug", "a"])
-        for error in results:
-            assert isinstance(error, ProviderError)
+        one, other = await outcomes(worker, "bug", "a")
+        assert one is not other
+        for error in (one, other):
             assert error.kind is FailureKind.INTERNAL
             assert "KeyError('a bug')" in str(error)
-        assert results[0] is not results[1]
-        assert (await worker.submit(call("b"))).text == "B"
-
-    play(scene, lambda: engine)
-
-
-def test_an_engine_that_forgets_a_call_leaves_nobody_waiting() -> None:
-    async def scene(worker: Worker) -> None:
-        first, second = await outcomes(worker, ["a", "forgotten"])
-        assert isinstance(first, Reply)
-        assert isinstance(second, ProviderError)
-        assert second.kind is FailureKind.INTERNAL
+        answered, forgotten = await outcomes(worker, "b", "forgotten")
+        assert answered.text == "B"
+        assert forgotten.kind is FailureKind.INTERNAL
 
     play(scene)
-
-
-async def outcomes(worker: Worker, texts: Sequence[str]) -> list[Reply | BaseException]:
-    """Replies and errors, in the order of the texts."""
-    tasks = [asyncio.create_task(worker.submit(call(text))) for text in texts]
-    await asyncio.wait(tasks)
-    return [task.exception() or task.result() for task in tasks]
 
 
 def test_a_model_that_cannot_be_loaded_fails_everyone_and_stays_out() -> None:
@@ -239,10 +208,7 @@ def test_a_model_that_cannot_be_loaded_fails_everyone_and_stays_out() -> None:
         raise OSError("no\n such thing")
 
     async def scene(worker: Worker) -> None:
-        errors = await outcomes(worker, ["a", "b"])
-        errors += await outcomes(worker, ["c"])
-        for error in errors:
-            assert isinstance(error, ProviderError)
+        for error in [*await outcomes(worker, "a", "b"), *await outcomes(worker, "c")]:
             assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
             assert str(error).startswith("model m cannot be loaded: no such thing; ")
         assert not worker.is_loaded
@@ -255,18 +221,16 @@ def test_cancelled_calls_are_not_generated_and_late_results_are_dropped() -> Non
     engine = Cardboard(is_free=False)
 
     async def scene(worker: Worker) -> None:
-        running = [asyncio.create_task(worker.submit(call(text))) for text in "ab"]
-        await started(engine)
-        queued = [asyncio.create_task(worker.submit(call(text))) for text in "cd"]
+        a, b = submit(worker, "ab")
+        await acquired(engine.started)
+        c, d = submit(worker, "cd")
         await asyncio.sleep(0)
-        running[0].cancel()
-        queued[0].cancel()
-        for _ in range(2):
-            engine.go.release()
-        await asyncio.wait([*running, *queued])
-        assert running[0].cancelled()
-        assert queued[0].cancelled()
-        assert (running[1].result().text, queued[1].result().text) == ("B", "D")
+        a.cancel()
+        c.cancel()
+        engine.go.release(2)
+        await asyncio.wait([a, b, c, d])
+        assert [one.cancelled() for one in (a, b, c, d)] == [True, False, True, False]
+        assert (b.result().text, d.result().text) == ("B", "D")
 
     play(scene, lambda: engine)
     assert engine.batches == [["a", "b"], ["d"]]
@@ -275,18 +239,16 @@ def test_cancelled_calls_are_not_generated_and_late_results_are_dropped() -> Non
 def test_closing_ends_what_runs_and_what_waits() -> None:
     engine = Cardboard(is_free=False)
 
-    async def main() -> None:
-        worker = worker_of(lambda: engine, max_batch=1)
-        tasks = [asyncio.create_task(worker.submit(call(text))) for text in "ab"]
-        await started(engine)
+    async def scene(worker: Worker) -> None:
+        tasks = submit(worker, "ab")
+        await acquired(engine.started)
         await worker.close()
         await asyncio.wait(tasks)
         assert all(task.cancelled() for task in tasks)
         assert engine.aborted.is_set()
         assert not worker.is_loaded
-        assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    run(main())
+    play(scene, lambda: engine, max_batch=1)
     assert engine.batches == [["a"]]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("hf m")]
 
@@ -299,10 +261,9 @@ def test_closing_while_loading_waits_for_the_loader() -> None:
         go.acquire(timeout=PATIENCE)
         return Cardboard()
 
-    async def main() -> None:
-        worker = worker_of(load)
-        task = asyncio.create_task(worker.submit(call("a")))
-        assert await asyncio.to_thread(loading.acquire, timeout=PATIENCE)
+    async def scene(worker: Worker) -> None:
+        (task,) = submit(worker, "a")
+        await acquired(loading)
         closing = asyncio.create_task(worker.close())
         await asyncio.sleep(0)
         go.release()
@@ -311,26 +272,7 @@ def test_closing_while_loading_waits_for_the_loader() -> None:
         assert task.cancelled()
         assert not worker.is_loaded
 
-    run(main())
-
-
-def test_an_unloaded_model_is_loaded_again_when_it_is_needed() -> None:
-    loads: list[int] = []
-
-    def load() -> Cardboard:
-        loads.append(1)
-        return Cardboard()
-
-    async def main() -> None:
-        memory = ModelMemory()
-        first, second = worker_of(load, memory), worker_of(Cardboard, memory, name="n")
-        for worker in (first, second, first):
-            assert (await worker.submit(call("a"))).text == "A"
-        assert not second.is_loaded
-        await first.close()
-
-    run(main())
-    assert len(loads) == 2
+    play(scene, load)
 
 
 def waiting(*shapes: tuple[int, int]) -> list[HfCall]:

@@ -242,7 +242,7 @@ class FakeApi:
             limited = "max_tokens" not in self._model(call.model).ignores
             spoken = speak(call, self.answer, limited=limited)
         finally:
-            limiter.leave(spoken.tokens if spoken else 0)
+            limiter.leave(0 if spoken is None else spoken.tokens)
         body, headers = self._answered(call, note, spoken)
         return web.json_response(body, headers=headers)
 
