@@ -88,7 +88,7 @@ def test_responses_send_the_same_under_their_own_names(api: FakeApi) -> None:
     provider = provider_of("openai", api, api="responses", default_max_tokens=99)
     reply(provider, Request("good", None, DIALOGUE[:2], params, response_schema=SCHEMA))
     assert api.received[-1].path == "/v1/responses"
-    form = {"type": "json_schema", "name": "verdict", "schema": SCHEMA, "strict": True}
+    form: Json = {"type": "json_schema", "name": "verdict", "schema": SCHEMA, "strict": True}
     assert sent(api) == {
         "model": "good",
         "input": turns(*DIALOGUE[:2]),
@@ -350,9 +350,13 @@ def test_what_decides_replies_decides_the_fingerprint() -> None:
         return mine(**{"key": "none", **options}).fingerprint("m")
 
     assert made(context=9, price={"input": 1, "output": 1}) == made()
-    base_url = "http://127.0.0.1:9/v1"
-    others = [{"api": "responses"}, {"default_max_tokens": 9}, {"extra_body": {"user": "u"}}]
-    assert len({made(), made(base_url=base_url), *(made(**other) for other in others)}) == 5
+    others: list[dict[str, Json]] = [
+        {"base_url": "http://127.0.0.1:9/v1"},
+        {"api": "responses"},
+        {"default_max_tokens": 9},
+        {"extra_body": {"user": "u"}},
+    ]
+    assert len({made(), *(made(**other) for other in others)}) == 5
 
 
 @pytest.mark.parametrize(
