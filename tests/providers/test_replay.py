@@ -69,7 +69,13 @@ class TestConformance(ProviderSuite):
 
 
 def test_a_row_becomes_a_reply(tmp_path: Path) -> None:
-    row: Row = {"candidate": "gpt/qa", "example": 17, "text": "42", "score": 0.5, "finish": "length"}
+    row: Row = {
+        "candidate": "gpt/qa",
+        "example": 17,
+        "text": "42",
+        "score": 0.5,
+        "finish": "length",
+    }
     costs: Row = {"seconds": 0, "input_tokens": 7, "output_tokens": 3, "usd": 0.000_001}
     provider = tape(tmp_path, {**row, **costs})
     assert reply(provider, ask("gpt/qa", "17")) == Reply(
