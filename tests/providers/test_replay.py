@@ -76,7 +76,13 @@ def test_a_row_becomes_a_reply(tmp_path: Path) -> None:
         "score": 0.5,
         "finish": "length",
     }
-    costs: Row = {"seconds": 0, "input_tokens": 7, "output_tokens": 3, "usd": 0.000_001}
+    costs: Row = {
+        "score": 0.5,
+        "seconds": 0,
+        "input_tokens": 7,
+        "output_tokens": 3,
+        "usd": 0.000_001,
+    }
     provider = tape(tmp_path, {**row, **costs})
     assert reply(provider, ask("gpt/qa", "17")) == Reply(
         text="42",
