@@ -9,7 +9,7 @@ from bestarm_agent.domain.values import Example, Finish, Reply, Score
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import create_judge
-from tests.support.no_calls import NoCalls
+from tests.support.judge_answers import NoCalls
 
 
 def score_at_once(judge: Judge, example: Example, reply: Reply) -> Score:

@@ -14,8 +14,7 @@ from bestarm_agent.domain.values import Example, Finish, Reply, Request, Score
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel, JudgeOptions
 from bestarm_agent.judges.groups import AuditedJudge, MeasuredJudge
-from tests.support.judge_answers import EXAMPLE, Script, failure, make, score, verdict
-from tests.support.no_calls import NoCalls
+from tests.support.judge_answers import EXAMPLE, NoCalls, Script, failure, make, score, verdict
 
 PLAIN, LABELLED = Example("plain", {}), Example("labelled", {}, reference="guess")
 REPLY = Reply("46")

@@ -15,7 +15,7 @@ from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges import math as rule
 from bestarm_agent.judges.math_process import MathProcess
 from bestarm_agent.judges.registry import check_examples, create_judge
-from tests.support.no_calls import NoCalls
+from tests.support.judge_answers import NoCalls
 
 HOSTILE = r"\boxed{2^{10^{10^{10}}}}"
 

@@ -14,7 +14,7 @@ from bestarm_agent.domain.values import Example, Finish, Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
-from tests.support.no_calls import NoCalls
+from tests.support.judge_answers import NoCalls
 from tests.support.store_runs import outcomes_in
 
 SOURCE = """

@@ -15,7 +15,7 @@ from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge, shown
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.judges.rule import Step, clipped, contains, normaliser
-from tests.support.no_calls import NoCalls
+from tests.support.judge_answers import NoCalls
 
 Judged = Callable[..., float | str]
 ScoreNow = Callable[[Judge, Example, Reply], Score]

@@ -20,7 +20,7 @@ from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, JudgeError
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
-from tests.support.no_calls import NoCalls
+from tests.support.judge_answers import NoCalls
 
 pytest.importorskip("torch", reason="needs the extra hf")
 pytest.importorskip("transformers", reason="needs the extra hf")

@@ -46,6 +46,14 @@ class Script:
         return Reply(reply.replace(MARK, mark)) if isinstance(reply, str) else reply
 
 
+class NoCalls:
+    """Fails the test if a judge calls a model."""
+
+    async def ask(self, call: JudgeCall) -> Reply:
+        """Fail."""
+        raise AssertionError(f"{call.model} was called")
+
+
 def make(name: str, **options: object) -> Judge:
     """A judge of the catalogue, its model being ``openai/judge``."""
     model = {} if name == "ensemble" else {"model": "openai/judge"}
