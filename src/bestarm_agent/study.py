@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
@@ -203,7 +203,7 @@ class Study:
         """
 
         def parts_of(known: RunState) -> StudyParts:
-            if known.config.get("preselect"):
+            if known.started.config.get("preselect"):
                 raise ConfigError(
                     f"{known.name} holds what `preselect run` did, and a router's prompts are not "
                     f"resumed; run that command again (the replies that it bought are taken from "
@@ -388,7 +388,7 @@ class Archive:
         await replay.take_all(store.lines_of(run_id))
         state, pairs = replay.state, replay.pairs
         standing = build_standing(state, pairs, run_id, replay.objective)
-        if state.started is not None and state.started.kept_back:
+        if state.started.kept_back:
             standing = confirmed(standing, await second_run(store, run_id))
         labels = run_labels(state, self._where, run_id)
         check = await check_run(store, run_id, state, labels, standing.confidence)
@@ -455,9 +455,9 @@ async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple
         StoreError: the log is empty or damaged.
     """
     outline = fold(await store.outline_of(run_id))
-    if outline.started is None:
+    if not outline.n_events:
         raise StoreError(f"run {run_id} has an empty log; begin a new run")
-    events = await store.events_of(run_id) if outline.config.get("certify") else ()
+    events = await store.events_of(run_id) if outline.started.config.get("certify") else ()
     mode = recorded_mode(outline.started, events, folder_of(where))
     return mode, record_of(mode, recorded_history(outline, where))
 
@@ -490,7 +490,7 @@ def _open_recorded(
 
 def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:
     """Rebuild the mode of a run, a certification from its events; import a rule of the user's."""
-    config: Mapping[str, Any] = started.config
+    config = started.config
     chosen = SelectorSpec.model_validate(config.get("selector", {}))
     if config.get("preselect"):
         from bestarm_agent.preselection.mode import ROUTING

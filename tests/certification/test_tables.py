@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.certification.betting import Goal, Method
-from bestarm_agent.certification.tables import certify_losses
+from bestarm_agent.certification.certificate import certify_losses
 from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.non_inferiority import Decision
 

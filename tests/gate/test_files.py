@@ -6,9 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.gate.files import junit, markdown
 from bestarm_agent.gate.pairs import Challenger, Part
-from bestarm_agent.gate.summary import gate_result, word
+from bestarm_agent.gate.summary import gate_result, junit, markdown, word
 from bestarm_agent.stats.non_inferiority import Decision, Question
 
 HOSTILE = "a|b <img src=x> [x](http://e.vil) @all #1 `c`\n\x1b[31m*_"

@@ -139,7 +139,6 @@ def test_a_known_price_of_nothing_stays_a_zero() -> None:
 
 def test_a_judge_without_a_price_makes_the_cost_unknown() -> None:
     state = state_of(["a"], 5)
-    assert state.started is not None
     state.started = replace(state.started, judge_priced=False)
     state.totals[0] = CandidateTotals(Spend(calls=3), Spend(calls=2))
     lines = {line.what: line.priced for line in cost_breakdown(state, Spend(calls=4))}

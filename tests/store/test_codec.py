@@ -271,7 +271,10 @@ def test_only_texts_and_containers_are_redacted() -> None:
 
 def test_where_a_secret_is_may_be_stored() -> None:
     """A run is resumed with what its log says of the study."""
-    config: Json = {"api_key": "${MY_KEY}", "env": {"HF_TOKEN": "${HF}", "MY_KEY": "$${x} 1234"}}
+    config: dict[str, Json] = {
+        "api_key": "${MY_KEY}",
+        "env": {"HF_TOKEN": "${HF}", "MY_KEY": "$${x} 1234"},
+    }
     event = event_of(line_of(Started("s", "2026-11-21T09:30:15Z", "0.1.0", config, ".")))
     assert isinstance(event, Started)
     assert event.config == {

@@ -68,7 +68,7 @@ def test_a_small_run_by_hand() -> None:
 
 def test_an_empty_log_is_an_empty_state() -> None:
     state = fold([])
-    assert (state.started, state.candidates, state.budget) == (None, [], Budget())
+    assert (state.n_events, state.candidates, state.budget) == (0, [], Budget())
     assert (state.name, state.end) == ("", None)
 
 
@@ -326,7 +326,7 @@ def test_outcomes_are_numbers_by_ask_and_texts_in_the_log() -> None:
 def test_the_columns_of_measures() -> None:
     values = [(0.5, None), (1.0, 0.25)]
     scored = [Told(seq, Outcome(Score(1.0, measures=one)), 1.0) for seq, one in enumerate(values)]
-    config: Json = {"measures": {"brief": {}, "polite": {}}}
+    config: dict[str, Json] = {"measures": {"brief": {}, "polite": {}}}
     state = fold([replace(started(), config=config), *grid(1, 5), asked(0), asked(1), *scored])
     np.testing.assert_equal(state.told["measures"], [[0.5, np.nan], [1.0, 0.25]])
     [totals] = state.totals

@@ -80,9 +80,9 @@ def gate(given: Given, improve: bool, markdown: Path | None, junit: Path | None)
     study = (given.replacing("gate.improve", True) if improve else given).load()
 
     def write(found: ModeResult, name: str) -> None:
-        from bestarm_agent.gate import files  # the XML of JUnit is for those who ask for it
+        from bestarm_agent.gate import summary
 
-        for path, text in ((markdown, files.markdown), (junit, files.junit)):
+        for path, text in ((markdown, summary.markdown), (junit, summary.junit)):
             if path is not None:
                 _write_file(path, text(found, name))
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.domain.values import Candidate, Json, Outcome, Slice
+from bestarm_agent.domain.values import Candidate, Outcome, Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Started:
     name: str  # what the user called the study
     at: str  # time, ISO 8601 in UTC
     version: str  # version of the package
-    config: Mapping[str, Json]  # the resolved configuration, without keys and machine paths
+    config: Mapping[str, Any]  # the resolved configuration, without keys and machine paths
     base: str  # directory that the configuration's paths start from, relative to the store's
     # name of what was learned from history, kept next to the store, or None
     lesson: str | None = None

@@ -8,25 +8,20 @@ scored again by another scorer, from the reply cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Example, Finish, Reply
 from bestarm_agent.errors import FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge, references
-from bestarm_agent.judges.choice import MultipleChoiceJudge, MultipleChoiceOptions
-from bestarm_agent.judges.numbers import NumericJudge, NumericOptions
+from bestarm_agent.judges.registry import create_judge
 from bestarm_agent.judges.rule import RuleJudge
-from bestarm_agent.judges.text import ContainsJudge, ContainsOptions
 
 _LOOKS = (5, 20)  # numbers of replies to a prompt after which they are looked at
 _MOST = 0.6  # share of the replies that make a sign
 _DIFFERENT = 3  # targets whose examples got one and the same reply
 # Rules that find a target inside a reply, in the order in which they are named.
-_LENIENT: tuple[RuleJudge[Any, Any], ...] = (
-    ContainsJudge("contains", ContainsOptions()),
-    NumericJudge("numeric", NumericOptions()),
-    MultipleChoiceJudge("multiple-choice", MultipleChoiceOptions()),
-)
+_LENIENT = ("contains", "numeric", "multiple-choice")
 
 
 class Seen(NamedTuple):
@@ -97,7 +92,7 @@ def finding(seen: Sequence[Seen], judge: Judge, whose: str = "") -> str:
             f"{said} are empty: raise `max_tokens` under `params` (a model that thinks first may "
             "have spent it), or change the prompt"
         )
-    accepted = [] if judge.models else [(rule.name, _accepted(rule, seen)) for rule in _LENIENT]
+    accepted = [] if judge.models else [(rule, _accepted(rule, seen)) for rule in _LENIENT]
     most = max((count for _, count in accepted), default=0)
     if most and part(most):
         names = " or ".join(f"`{rule}`" for rule, count in accepted if count == most)
@@ -119,9 +114,10 @@ def finding(seen: Sequence[Seen], judge: Judge, whose: str = "") -> str:
     return ""
 
 
-def _accepted(rule: RuleJudge[Any, Any], seen: Sequence[Seen]) -> int:
+def _accepted(name: str, seen: Sequence[Seen]) -> int:
     """Return how many of the replies a rule scores 1."""
-    count = 0
+    rule, count = create_judge(name, {}, Catalog()), 0
+    assert isinstance(rule, RuleJudge)
     for example, reply, *_ in seen:
         if references(example):
             try:

@@ -60,7 +60,6 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) ->
     from inspect_ai.model import GenerateConfig
 
     started = state.started
-    assert started is not None  # there are records
     known = {k: v for k, v in candidate.params.items() if k in GenerateConfig.model_fields}
     n_examples = len(state.example_ids)
     scores = [record.score for record in found if record.score is not None]

@@ -648,7 +648,7 @@ async def report_of(
     verdicts = latest_verdicts(state, told.values())
     return render_report(
         standing,
-        config=state.started.config if state.started else None,
+        config=state.started.config,
         failures=failures_of(state),
         sessions=[
             SessionLine(s.at, s.version, s.stopped.reason if s.stopped else None)

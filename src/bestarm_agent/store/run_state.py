@@ -143,8 +143,7 @@ class RunState:
 
     def __init__(self) -> None:
         self.n_events = 0
-        self.started: Started | None = None
-        self.config: Mapping[str, Any] = {}  # the study's, resolved
+        self.started = Started("", "", "", {}, ".")  # until the first event
         self.candidates: list[Candidate] = []  # (K,)
         self.costs: list[float | None] = []  # (K,) most dollars of a call
         self.prices: list[str | None] = []  # (K,) sources of the prices
@@ -271,7 +270,7 @@ class RunState:
     @property
     def name(self) -> str:
         """The study's name; empty before the first event."""
-        return self.started.name if self.started is not None else ""
+        return self.started.name
 
     @property
     def broken(self) -> Mapping[str, str]:
@@ -416,8 +415,8 @@ class RunState:
     def _rare(self, event: Event) -> None:
         match event:
             case Started():
-                self.started, self.config = event, event.config
-                self._n_measures = len(self.config.get("measures", ()))
+                self.started = event
+                self._n_measures = len(event.config.get("measures", ()))
                 self._told = _pending(_FIRST, told_type(self._n_measures))
                 self.sessions.append(Session(event.at, event.version))
             case CandidatesAdded():

@@ -36,7 +36,7 @@ from tests.support.studies import run_all, write_study
 N = 200
 
 
-CONFIG: Json = {
+CONFIG: dict[str, Json] = {
     "measures": {"polite": {"name": "exact"}, "toxicity": {"name": "exact"}},
     "limits": {"timeout_seconds": 10},
 }

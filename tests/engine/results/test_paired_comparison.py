@@ -93,7 +93,6 @@ def test_two_runs_are_compared_on_the_examples_that_both_have() -> None:
 
 def test_scores_of_two_judges_are_not_compared() -> None:
     one, other = state_of([1.0], [0.0], 1), state_of([1.0], [0.0], 1)
-    assert other.started is not None
     other.started = replace(other.started, judge="another digest")
     with pytest.raises(ConfigError, match="different judges scored the two runs"):
         compare_candidates(one, "model 0", "model 0", other=other)

@@ -59,7 +59,7 @@ class PairedComparison:
 
 def n_rows(state: RunState) -> int:
     """Return the number of a run's examples; several draws of one count once."""
-    return len(state.example_ids) // int(state.config.get("repeats", 1))
+    return len(state.example_ids) // int(state.started.config.get("repeats", 1))
 
 
 def compare_candidates(
@@ -82,7 +82,7 @@ def compare_candidates(
     row_a, row_b = row_of(state, a), row_of(other_state, b)
     if other is None and row_a == row_b:
         raise ConfigError(f"{a!r} cannot be compared with itself; name another candidate")
-    if state.started and other_state.started and state.started.judge != other_state.started.judge:
+    if state.started.judge != other_state.started.judge:
         raise ConfigError(
             "different judges scored the two runs, so their scores cannot be compared; run one of "
             "the studies again with the other's scorer: its answers come from the reply cache"

@@ -190,7 +190,7 @@ async def compare_run(
             pairs.append(JudgedAnswer(row, score.value, label.score, len(text), cost))
         if failure is not None and failure.blame is Blame.JUDGE:
             void.append(failure.message)
-    why, priced = void[-1] if void else "", state.started is None or state.started.judge_priced
+    why, priced = void[-1] if void else "", state.started.judge_priced
     return JudgedLabels(tuple(pairs), len(labels), len(void), why, priced)
 
 
@@ -205,7 +205,7 @@ async def check_run(
 def run_labels(state: RunState, where: StorePlace, run_id: str) -> tuple[Label, ...]:
     """Read a stored run's gold scores: its study's, if they are still there, and ``view``'s."""
     own: tuple[Label, ...] = ()
-    if state.started is not None and (name := state.config.get("labels")):
+    if name := state.started.config.get("labels"):
         path = folder_of(where) / state.started.base / name
         own = load_labels(path) if path.is_file() else ()
     return (*own, *human_labels(where, run_id))

@@ -82,7 +82,7 @@ class MeanTracker:
         self._state = state
         self._name = name
         self._index = measures.index(name) if name in measures else None
-        limits = LimitsSpec.model_validate(state.config.get("limits", {}))
+        limits = LimitsSpec.model_validate(state.started.config.get("limits", {}))
         self._timeout = limits.timeout_seconds
         self._alpha = None if confidence is None else 1.0 - confidence
         self._bounds = np.empty(0)  # by row; infinite where nothing bounds the quantity
@@ -346,13 +346,13 @@ class ObjectiveTracker:
 
 def track_objective(state: RunState, pairs: Pairs) -> ObjectiveTracker | None:
     """Return the objective that a run's configuration records; None if it is simply the best."""
-    spec = ObjectiveSpec.model_validate(state.config.get("objective", {}))
+    spec = ObjectiveSpec.model_validate(state.started.config.get("objective", {}))
     if spec.is_plain or not pairs.rule.seeks_best:
         return None
-    chosen = SelectorSpec.model_validate(state.config.get("selector", {}))
+    chosen = SelectorSpec.model_validate(state.started.config.get("selector", {}))
     return ObjectiveTracker(spec, chosen.level, state, pairs, stops=chosen.stop_when_separated)
 
 
 def measure_names(state: RunState) -> Sequence[str]:
     """Return the names of a recorded study's further scorers, in the order of their scores."""
-    return sorted(state.config.get("measures", ()))
+    return sorted(state.started.config.get("measures", ()))

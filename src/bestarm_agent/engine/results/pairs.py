@@ -203,10 +203,8 @@ async def texts_of(store: Store, run_id: str, state: RunState, folder: Path) -> 
 
 def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str]:
     """Read the dataset of a stored run; return why it cannot be read where that is so."""
-    if state.started is None:
-        return (), "the log holds no configuration"
     try:
-        section = state.config.get("dataset")
+        section = state.started.config.get("dataset")
         spec = DatasetSpec.model_validate(section, context={"environ": environment()})
         return read_examples(spec, folder / state.started.base), ""
     except (BestarmError, ValueError) as error:  # also pydantic's, of a variable that is not set

@@ -421,7 +421,6 @@ def _rows(
     table, estimates = pairs.table, pairs.estimates()
     failed, void = table.count(State.FAILED), table.count(State.VOID)
     prices = None if objective is None else objective.prices()
-    judge_priced = state.started is None or state.started.judge_priced
     names = measure_names(state)
     any_score = bool(estimates.n.any())  # else there are mere priors
     found = []
@@ -448,7 +447,7 @@ def _rows(
                 price=None if prices is None else prices.of(i),
                 limits=tuple(_limit(i, one) for one in findings),
                 price_source=state.prices[i],
-                priced=state.costs[i] is not None and judge_priced,
+                priced=state.costs[i] is not None and state.started.judge_priced,
                 output_tokens=totals.output_tokens / max(1, totals.replies) or None,
                 measures=tuple(RowMeasure(name, k, s / k if k else None) for name, k, s in scored),
             )
@@ -486,7 +485,7 @@ def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     parts["judging"] = sum((totals.judge_spend for totals in state.totals), Spend())
     parts["proposing prompts"] = state.proposer_spend
     parts["pairs that are not told yet"] = spent - state.spend
-    if state.started is not None and not state.started.judge_priced:
+    if not state.started.judge_priced:
         unpriced |= {"judging", "pairs that are not told yet"}
     if not all(call.priced for call in state.proposer_calls.values()):
         unpriced.add("proposing prompts")

@@ -60,7 +60,7 @@ async def learn_from_history(
             raise ConfigError(f"selector.history: {error}") from error
         scores, n_dropped = past_scores(runs, parts.examples)
         model, file = learn_once(scores, folder_of(where) / _FOLDER if keeps else None)
-    judges = {name: run.started.judge for name, run in runs.items() if run.started is not None}
+    judges = {name: run.started.judge for name, run in runs.items()}
     notices = (
         f"history run {name} was scored by another judge (digest {judge}, now "
         f"{parts.judge.digest}): what it teaches may not hold for this one"
@@ -72,7 +72,7 @@ async def learn_from_history(
 
 def recorded_history(state: RunState, store: StorePlace) -> HistoryModel | None:
     """Load the history model that a stored run uses; raise ConfigError if it is gone."""
-    name = None if state.started is None else state.started.lesson
+    name = state.started.lesson
     if name is None:
         return None
     folder = folder_of(store) / _FOLDER

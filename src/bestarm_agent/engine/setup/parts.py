@@ -409,7 +409,7 @@ def recorded_parts(
             variable is gone.
     """
     started = state.started
-    if started is None:
+    if not state.n_events:
         raise StoreError("the run's log is empty; begin a new run")
     folder = Path() if options.store is None else folder_of(options.store)
     loaded = study_from(started.config, folder / started.base)
