@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from tenacity import AsyncRetrying, RetryCallState
 from tenacity.wait import wait_exponential_jitter
 
 from bestarm_agent.domain.redaction import masked
@@ -61,14 +61,12 @@ class AttemptLog:
             judge's call; durable on return.
         resent: whether attempts were made before this process, or this sending, began: their
             replies may be stored, and are not bought again.
-        is_asked: whether the log holds the candidate's first attempt already: an ask stands for it.
         charged: by key of the reply, the bound that was charged for the latest attempt of a process
             that ended before it recorded the cost.
     """
 
     record: Callable[[str, Spend, bool], Awaitable[None]]
     resent: bool = False
-    is_asked: bool = False
     charged: dict[str, Spend] = field(default_factory=dict)
 
 
@@ -80,10 +78,10 @@ class Tries:
     began: float = math.inf  # time of the first one, in the clock's seconds
     n_failures: int = 0  # without those that a rate limit refused
     failed_at: float = math.inf  # when the first of these was
-    failure: FailureKind | None = None  # the last attempt's; None if it was answered, or is awaited
+    failure: ProviderError | None = None  # the last one's; None: it was answered, or is awaited
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Model:
     """A model, ready to be called; as text ``provider/model``.
 
@@ -91,11 +89,13 @@ class Model:
         client: its provider's.
         name: the provider's name of it.
         fingerprint: all that decides its replies besides the request.
+        is_tried: whether it answered, also in an earlier session, or leaves calls without answer.
     """
 
     client: ProviderClient
     name: str
     fingerprint: str = ""
+    is_tried: bool = False
 
     def __str__(self) -> str:
         return f"{self.client.provider.name}/{self.name}"
@@ -104,6 +104,11 @@ class Model:
     def able(self) -> Capabilities:
         """Its features."""
         return self.client.provider.capabilities(self.name)
+
+    @property
+    def is_untried(self) -> bool:
+        """True of a model over the network as long as nobody knows whether it answers."""
+        return not self.is_tried and self.able.rate_limited
 
     @property
     def limits(self) -> ModelLimits:
@@ -125,6 +130,7 @@ class Call:
         log: where attempts are logged; None where no run pays for them.
         is_judges: whether a judge makes it.
         is_first: whether its model never answered; a time-out is then not repeated.
+        is_logged: whether the log holds the next attempt: an ask stands for the first one.
         slot: its places in the gates, given up while it waits.
         reservation: for the next attempt; None: reserved when it is sent.
         permit: the rate limiter's for the next attempt; None: to be waited for.
@@ -138,6 +144,7 @@ class Call:
     log: AttemptLog | None = None
     is_judges: bool = False
     is_first: bool = False
+    is_logged: bool = False
     slot: Slot = field(default_factory=Slot)
     reservation: Reservation | None = None
     permit: Permit | None = None
@@ -265,11 +272,9 @@ class ProviderClient:
             BudgetEndedError: the next attempt does not fit into the budget.
         """
         retrying = AsyncRetrying(
-            stop=partial(self._is_over, call),
-            wait=self._wait,
-            retry=retry_if_exception(self._is_worth_repeating),
+            retry=partial(self._is_repeated, call),
+            wait=self._backoff,
             sleep=partial(self._pause, call),
-            reraise=True,
         )
         return await retrying(self._attempt, call)
 
@@ -278,7 +283,6 @@ class ProviderClient:
         limits, tries = call.model.limits, call.tries
         permit, reservation = await self._cleared(call)
         pulls = reservation.amount.pulls
-        since = tries.failed_at
         tries.n += 1
         tries.began = min(tries.began, self.clock.now())
         limits.send(permit)
@@ -294,11 +298,11 @@ class ProviderClient:
             raise
         self._book(call, reservation, cost)
         kept = cost == cost.capped(reservation.amount)
-        limits.ended(permit, result, since=since, kept_bound=kept)
+        limits.ended(permit, result, kept_bound=kept)
         if isinstance(result, Reply):
             tries.failure = None
             return result
-        tries.failure = result.kind
+        tries.failure = result
         if result.kind is not FailureKind.RATE_LIMITED:
             tries.n_failures += 1
             tries.failed_at = min(tries.failed_at, self.clock.now())
@@ -316,48 +320,41 @@ class ProviderClient:
         """Return permit and reservation for the next attempt, once the log holds the attempt."""
         limits, log = call.model.limits, call.log
         if call.permit is None:  # the call's slot is free while it waits
-            bound, again = call.bound(), call.tries.n_failures > 0
-            call.permit = await limits.acquire(call.request, bound, call.slot, again=again)
+            bound, since = call.bound(), call.tries.failed_at
+            call.permit = await limits.acquire(call.request, bound, call.slot, since)
         if limits.halted is not None:
             raise limits.halted
         call.reservation = call.reservation or self.ledger.reserve(call.bound())
         if call.reservation is None:
             raise BudgetEndedError("the budget cannot pay for another call; raise it")
-        if log is not None and (call.tries.n or call.is_judges or not log.is_asked):
+        if log is not None and not call.is_logged:
             bound = replace(call.reservation.amount, pulls=0)
             await log.record(call.key, bound, call.is_judges)
         permit, reservation = call.permit, call.reservation
-        call.permit = call.reservation = None
+        call.permit, call.reservation, call.is_logged = None, None, False
         return permit, reservation
 
-    def _is_over(self, call: Call, _state: RetryCallState) -> bool:
-        tries, policy = call.tries, self._policy
-        elapsed = max(0.0, self.clock.now() - tries.began)
-        hangs = call.is_first and tries.failure is FailureKind.TIMEOUT
-        return (
-            (hangs and elapsed >= policy.timeout_seconds)
-            or tries.n_failures >= policy.max_attempts
-            or elapsed >= policy.max_elapsed_seconds
-        )
-
-    def _is_worth_repeating(self, error: BaseException) -> bool:
+    def _is_repeated(self, call: Call, state: RetryCallState) -> bool:
+        error = state.outcome and state.outcome.exception()
         if not isinstance(error, ProviderError) or not error.transient:
             return False
-        return (error.retry_after or 0.0) <= self._policy.max_wait_seconds
-
-    def _wait(self, state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        if not isinstance(error, ProviderError):
-            return 0.0
-        if error.kind is FailureKind.RATE_LIMITED:
-            return 0.0  # it waits in the limiter's queue
-        return max(error.retry_after or 0.0, self._backoff(state))
+        tries, policy = call.tries, self._policy
+        elapsed = max(0.0, self.clock.now() - tries.began)
+        hangs = call.is_first and error.kind is FailureKind.TIMEOUT
+        return (
+            not (hangs and elapsed >= policy.timeout_seconds)
+            and (error.retry_after or 0.0) <= policy.max_wait_seconds
+            and tries.n_failures < policy.max_attempts
+            and elapsed < policy.max_elapsed_seconds
+        )
 
     async def _pause(self, call: Call, seconds: float) -> None:
+        error = call.tries.failure
         call.slot.leave()
-        if call.tries.failure is FailureKind.RATE_LIMITED:
-            return
-        until, reason = self.clock.now() + seconds, f"backing off after: {call.tries.failure}"
+        if error is None or error.kind is FailureKind.RATE_LIMITED:
+            return  # it waits in the limiter's queue
+        seconds = max(error.retry_after or 0.0, seconds)
+        until, reason = self.clock.now() + seconds, f"backing off after: {error.kind}"
         with self.board.waiting(self.provider.name, reason, until):
             await call.model.limits.sleep(seconds)
             await call.slot.reenter()

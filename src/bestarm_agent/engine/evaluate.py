@@ -129,7 +129,6 @@ class Evaluation:
         """Get ready to be sent again after it was put off."""
         if self.log is not None:
             self.log.resent |= self.spend != _NOTHING or self.obstacle is not None
-            self.log.is_asked = False
         self._before = self.candidate_spend
         self.call = self.candidate.call(self.example, self.log)
         self.obstacle = None

@@ -36,7 +36,6 @@ class JudgeClient:
         self.judge = judge
         self._models = models
         self._bounds: dict[str, Spend] = {}
-        self._answered: set[str] = set()  # keys of models that have answered
 
     @property
     def providers(self) -> list[Provider]:
@@ -67,13 +66,8 @@ class JudgeClient:
         if candidate:
             example = f"{candidate}/{request.example}"
             request = replace(request, candidate=candidate, example=example)
-        untried = model.able.rate_limited and judge_call.model.key not in self._answered
-        is_first = untried and not (log is not None and log.resent)
+        is_first = model.is_untried and not (log is not None and log.resent)
         return Call(model, request, log, is_judges=True, is_first=is_first)
-
-    def answered(self, model: JudgeModel) -> None:
-        """Note that a model answered: from now on its time-outs are repeated."""
-        self._answered.add(model.key)
 
 
 def fitted(request: Request, capabilities: Capabilities) -> Request:
@@ -170,7 +164,7 @@ class JudgeCalls:
                 await call.slot.reenter()
             call.reservation = call.model.client.ledger.draw(self._reserve, call.bound())
             reply = await self._replies.obtain(call)
-            self._judge_client.answered(judge_call.model)
+            call.model.is_tried = True
         except ProviderError as error:
             raise _failed(judge_call, error) from error
         finally:

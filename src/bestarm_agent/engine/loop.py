@@ -420,8 +420,9 @@ class RunLoop:
         candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
         pair = self._pairs.get(asked.seq)
         if pair is None:
-            log = AttemptLog(partial(self._log_attempt, asked.seq), is_asked=True)
+            log = AttemptLog(partial(self._log_attempt, asked.seq))
             pair = self._pairs[asked.seq] = Evaluation(candidate, example, log)
+            pair.call.is_logged = True  # the ask stands for the first attempt
         else:
             pair.begin_again()
         bound, judging = pair.call.bound(), self.evaluator.judge_client.bound(example)

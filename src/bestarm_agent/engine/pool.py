@@ -238,7 +238,6 @@ class FirstPairs:
         self._pool = pool
         self._judge_over_network = judge_client.rate_limited
         self._is_judged = False  # whether a reply was judged, or needed no judge to fail
-        self._tried: set[Model] = set()  # models that answered, or leave calls without an answer
         self._in_flight: set[Evaluation] = set()
         rows = state.asks["candidate"][state.order]
         for row, seq in zip(rows.tolist(), state.order.tolist(), strict=True):
@@ -252,52 +251,49 @@ class FirstPairs:
     @property
     def held(self) -> set[Model]:
         """The models whose first pair is under way: no other is asked."""
-        return {pair.call.model for pair in self._in_flight if self._is_untried(pair.call.model)}
+        return {pair.call.model for pair in self._in_flight if pair.call.model.is_untried}
 
     def left(self) -> float:
         """Return how many pairs, >= 0, may be asked now, before ``held`` changes."""
         if self._judge_over_network and not self._is_judged:
             return 0 if self._in_flight else 1
-        if not any(map(self._is_untried, self._pool.models)):
+        if not any(model.is_untried for model in self._pool.models):
             return math.inf
         failing = (pair.call.model for pair in self._in_flight if pair.call.tries.n_failures)
-        return 0 if any(map(self._is_untried, failing)) else 1
+        return 0 if any(model.is_untried for model in failing) else 1
 
     def sent(self, pair: Evaluation) -> None:
         """Note that a pair is on its way."""
         self._in_flight.add(pair)
-        pair.call.is_first = not pair.call.resent and self._is_untried(pair.call.model)
+        pair.call.is_first = not pair.call.resent and pair.call.model.is_untried
 
     def ended(self, pair: Evaluation, outcome: Outcome | None) -> None:
         """Note how a pair ended; one that ends the run gets an obstacle and stays pending."""
         model, failure = pair.call.model, None if outcome is None else outcome.failure
         self._in_flight.discard(pair)
         if outcome is None:
-            self.failed |= pair.obstacle is not None and self._is_untried(model)
+            self.failed |= pair.obstacle is not None and model.is_untried
         elif failure is None or pair.call.resent or not self._is_fatal(model, failure):
             self._note(model, failure)
         else:
             pair.obstacle = _as_first(failure)
             if _hangs(failure):
-                self._tried.add(model)
+                model.is_tried = True
             else:
                 self.failed = True
-
-    def _is_untried(self, model: Model) -> bool:
-        return model not in self._tried and model.able.rate_limited
 
     def _is_fatal(self, model: Model, failure: Failure) -> bool:
         if failure.blame is Blame.JUDGE:
             watched = self._judge_over_network or model.able.rate_limited
             return watched and not self._is_judged
-        return failure.blame is not Blame.CANDIDATE and self._is_untried(model)
+        return failure.blame is not Blame.CANDIDATE and model.is_untried
 
     def _note(self, model: Model, failure: Failure | None) -> None:
         if failure is None or failure.blame is Blame.CANDIDATE:
             self._is_judged = True
         elif failure.blame is not Blame.JUDGE:
             return
-        self._tried.add(model)
+        model.is_tried = True
 
 
 def _as_first(failure: Failure) -> Exception:

@@ -16,9 +16,7 @@ BOUND = Spend(calls=1, tokens=10, usd_nanos=100)
 def unsent(ledger: Ledger, *, resent: bool = False) -> Evaluation:
     scene = Scene({"a": Actor("p", lambda *_: scored(1.0))}, n_examples=1)
     (candidate,) = scene.candidates(scene.clients(ledger), Spend())
-    return Evaluation(
-        candidate, scene.examples[0], AttemptLog(logged_nowhere, resent=resent, is_asked=True)
-    )
+    return Evaluation(candidate, scene.examples[0], AttemptLog(logged_nowhere, resent=resent))
 
 
 async def test_a_pair_that_is_not_sent_gives_back_all_that_it_holds() -> None:
@@ -50,9 +48,9 @@ def test_a_pair_that_was_put_off_begins_anew_and_keeps_its_history(
     pair = unsent(Ledger(Budget()), resent=before)
     first = pair.call
     first.spend, first.tries.n_failures, pair.obstacle = spend, 2, obstacle
+    first.is_logged = True
     pair.begin_again()
     assert (pair.call.resent, pair.spend, pair.obstacle) == (resent, spend, None)
     assert pair.call is not first
     assert (pair.call.tries.n_failures, pair.call.spend) == (0, Spend())
-    assert pair.log is not None
-    assert not pair.log.is_asked, "the ask stood for the first call alone"
+    assert not pair.call.is_logged, "the ask stood for the first call alone"

@@ -58,12 +58,10 @@ def test_a_judge_is_rate_limited_if_one_of_its_models_is(
 def test_a_time_out_is_not_repeated_at_a_server_that_never_answered(
     model: str, resent: bool, answered: bool, is_first: bool
 ) -> None:
-    judge, to = panel("local", "online"), JudgeModel("p", model)
-    if answered:
-        judge.answered(to)
-
+    judge, asked = panel("local", "online"), JudgeCall(JudgeModel("p", model), Request(model))
+    judge.call(asked).model.is_tried = answered
     log = AttemptLog(logged_nowhere, resent=resent)
-    assert judge.call(JudgeCall(to, Request(model)), "a", log).is_first is is_first
+    assert judge.call(asked, "a", log).is_first is is_first
 
 
 async def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> None:

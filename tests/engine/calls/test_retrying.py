@@ -270,11 +270,11 @@ async def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it
 
 
 @pytest.mark.parametrize(
-    ("is_asked", "is_judges", "n_sent_before"),
-    [(False, False, [0, 1]), (True, False, [1]), (True, True, [0, 1])],
+    ("is_logged", "is_judges", "n_sent_before"),
+    [(False, False, [0, 1]), (True, False, [1]), (False, True, [0, 1])],
 )
 def test_every_attempt_is_in_the_log_before_it_is_sent(
-    is_asked: bool, is_judges: bool, n_sent_before: list[int]
+    is_logged: bool, is_judges: bool, n_sent_before: list[int]
 ) -> None:
     scene = Scene([BUSY, ANSWER])
     attempts: list[tuple[int, str, Spend, bool]] = []
@@ -283,7 +283,7 @@ def test_every_attempt_is_in_the_log_before_it_is_sent(
         attempts.append((len(scene.provider.sent), key, cost, judges))
 
     call = scene.sent
-    call.log, call.is_judges = AttemptLog(record, is_asked=is_asked), is_judges
+    call.log, call.is_logged, call.is_judges = AttemptLog(record), is_logged, is_judges
     run_virtual(scene.call())
     logged = [(n, call.key, BOUND, is_judges) for n in n_sent_before]
     assert attempts == logged, "pulls are not logged"

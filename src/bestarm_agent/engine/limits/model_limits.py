@@ -136,13 +136,13 @@ class Pause:
         """The number of calls that may go once ``wait`` is over: the probe, or any."""
         return 1 if self._is_on and self.probe is None else math.inf
 
-    def wait(self, now: float, *, again: bool = False) -> float:
-        """Return the seconds until a call may go, which may be infinite; ``again``: it failed."""
+    def wait(self, now: float, since: float = math.inf) -> float:
+        """Return the seconds until a call that failed first at ``since`` may go, or infinity."""
         at = self.until
         if self._is_on and self.probe is not None:
             accepted_at = self._probed_at + _PROBE_SECONDS
             at = max(at, accepted_at) if self.outage is None else math.inf
-        elif again and self.has_answered and self.outage is not None:
+        elif since < math.inf and self.has_answered and self.outage is not None:
             at += _FIRST_TURN
         return max(0.0, at - now)
 
@@ -189,11 +189,11 @@ class Pause:
         self._answers(now)
         self.ended(permit, now)
 
-    def failed(self, permit: Permit, now: float, since: float = math.inf) -> None:
-        """Record a failure that suggests the server is down; ``since`` its call's first one."""
+    def failed(self, permit: Permit, now: float) -> None:
+        """Record a failure that suggests the server is down."""
         is_probe = permit is self.probe
         self.ended(permit, now)
-        if since < self._answered_at:
+        if permit.since < self._answered_at:
             return
         self._n_failures += 1
         if self.outage is None and self._n_failures >= _FAILURES_TO_PAUSE:
@@ -241,6 +241,7 @@ class Permit:
 
     request: Request
     holds: dict[str, Hold]  # what is reserved for it
+    since: float  # when its call failed first, other than by a refusal
     n_refusals: int = 0  # number of refusals before it was sent
     closed: bool = False  # true once it is ended or refunded
 
@@ -321,16 +322,16 @@ class ModelLimits:
     def take(self, request: Request, bound: Spend) -> Permit | None:
         """Return a permit for one attempt of at most ``bound``; None if it would have to wait."""
         need = self._need(request, bound)
-        return None if self._wait_of_new(need) > 0 else self._grant(request, need)
+        return None if self._wait_of_new(need) > 0 else self._grant(request, need, math.inf)
 
     async def acquire(
-        self, request: Request, bound: Spend, slot: Slot, *, again: bool = False
+        self, request: Request, bound: Spend, slot: Slot, since: float = math.inf
     ) -> Permit:
         """Wait for a permit; raise the error of a halted model.
 
         ``slot``, the call's place in the gates, is given up while it waits and taken again before
-        the permit is given, so that no permit is held by a call that cannot be sent. ``again``: the
-        call failed before.
+        the permit is given, so that no permit is held by a call that cannot be sent. ``since``:
+        when the call failed first, other than by a refusal.
         """
         need = self._need(request, bound)
         ticket = _Ticket(need)
@@ -338,13 +339,13 @@ class ModelLimits:
         try:
             while self.halted is None:
                 is_next = self._queue[0] is ticket
-                seconds = self._wait(need, again=again) if is_next else math.inf
+                seconds = self._wait(need, since) if is_next else math.inf
                 if seconds > 0:
                     slot.leave()
                     ticket.wake.clear()
                     await sleep_unless(self._clock, max(seconds, _SHORTEST_WAIT), ticket.wake)
                 elif slot.inside:
-                    return self._grant(request, need)
+                    return self._grant(request, need, since)
                 else:
                     await slot.reenter()
             raise self.halted
@@ -375,16 +376,11 @@ class ModelLimits:
         permit: Permit,
         result: Reply | ProviderError | None,
         *,
-        since: float = math.inf,
         kept_bound: bool = True,
     ) -> None:
         """Record what an attempt came to; None: it was cut off, and may have been answered.
 
-        Args:
-            permit: the attempt's.
-            result: the reply or the failure.
-            since: when the call first failed, other than by a refusal.
-            kept_bound: whether it cost no more than its bound, which ends the trial.
+        ``kept_bound``: it cost no more than its bound, which ends the trial.
         """
         self._silent_since = math.inf
         if isinstance(result, Reply):
@@ -398,10 +394,10 @@ class ModelLimits:
         elif result.kind is FailureKind.RATE_LIMITED:
             self._refused(permit, result.retry_after)
         else:
-            self._failed(permit, result, since)
+            self._failed(permit, result)
         self._wake_first()
 
-    def _failed(self, permit: Permit, error: ProviderError, since: float) -> None:
+    def _failed(self, permit: Permit, error: ProviderError) -> None:
         """Record a failure other than a refusal.
 
         All that was reserved counts as used if the attempt may have been billed. Otherwise the
@@ -410,7 +406,7 @@ class ModelLimits:
         now = self._settle(permit, None if may_be_billed(error) else _ONE_REQUEST)
         self._listen(permit)
         if error.kind in _DOWN:
-            self._pause.failed(permit, now, since)
+            self._pause.failed(permit, now)
         elif error.blame is Blame.HARNESS:
             self._pause.ended(permit, now)
         else:
@@ -503,13 +499,13 @@ class ModelLimits:
         self._last_need = self._estimate.need(request, bound.tokens)
         return self._last_need
 
-    def _wait(self, need: Mapping[str, float], *, again: bool = False) -> float:
+    def _wait(self, need: Mapping[str, float], since: float = math.inf) -> float:
         """Return the seconds until a call of this need could be sent; infinite if unknown."""
         if self._n_permits >= self._most:
             return math.inf
         now = self._clock.now()
         waits = [bucket.wait(need.get(name, 0.0), now) for name, bucket in self.buckets.items()]
-        return max(self._pause.wait(now, again=again), *waits)
+        return max(self._pause.wait(now, since), *waits)
 
     def _wait_of_new(self, need: Mapping[str, float]) -> float:
         """Return the same of a call that is not in the queue; the probe of an outage passes it."""
@@ -517,9 +513,9 @@ class ModelLimits:
             return math.inf
         return self._wait(need)
 
-    def _grant(self, request: Request, need: Mapping[str, float]) -> Permit:
+    def _grant(self, request: Request, need: Mapping[str, float], since: float) -> Permit:
         holds = {name: bucket.reserve(need[name]) for name, bucket in self.buckets.items()}
-        permit = Permit(request, holds)
+        permit = Permit(request, holds, since)
         self._pause.admit(permit, self._clock.now())
         self._n_permits += 1
         return permit
