@@ -19,7 +19,7 @@ from bestarm_agent.cli.run import print_notices
 from bestarm_agent.config.study import ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Failure
-from bestarm_agent.engine.limits.waiting import Wait, WaitBoard, loading_wait
+from bestarm_agent.engine.limits.waiting import Wait, WaitBoard, provider_wait
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import (
     FailureLine,
@@ -61,8 +61,8 @@ def drawn(width: int = 110, max_rows: int = 10) -> str:
 def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
     board = WaitBoard()
     loader = Loader()
-    board.watch(partial(loading_wait, loader))
-    board.watch(partial(loading_wait, Actor("remote", lambda _request, _before: scored(1.0))))
+    board.watch(partial(provider_wait, loader))
+    board.watch(partial(provider_wait, Actor("remote", lambda _request, _before: scored(1.0))))
     assert board.summary(now=0.0) == ()
     loader.models = ["models/large", "models/larger"]
     standing = replace(standing_with(["a"], [[1.0]]), waits=board.summary(now=0.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 
 import pytest
 
@@ -158,7 +157,7 @@ def test_an_outage_holds_nobody_up_where_the_budget_is_short() -> None:
     assert max(times(up)) < 60.0
 
 
-async def test_the_display_says_until_when() -> None:
+async def test_the_display_says_how_long_a_pause_lasts() -> None:
     actor = Actor("p", lambda _, before: refusal(30.0) if before == 0 else scored(1.0))
     scene = Scene({"a": actor}, n_examples=3)
 
@@ -169,8 +168,7 @@ async def test_the_display_says_until_when() -> None:
     await running
     assert scene.board.summary(0.0) == ()
     (wait,) = waits
-    assert re.fullmatch(r"rate limited until \d\d:\d\d:31", wait.reason)
-    assert (wait.provider, wait.count) == ("p/a", 3)
+    assert (wait.provider, wait.reason, wait.count) == ("p/a", "rate limited", 3)
     assert wait.seconds == pytest.approx(20.0)
 
 

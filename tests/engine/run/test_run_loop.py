@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import replace
 
 import pytest
@@ -376,8 +375,7 @@ async def test_waits_say_why() -> None:
     await running
     assert scene.board.summary(0.0) == ()
     ((provider, reason, count),) = [(wait.provider, wait.reason, wait.count) for wait in waits]
-    assert (provider, count) == ("p/a", 3)
-    assert re.fullmatch(r"rate limited until \d\d:\d\d:31", reason)
+    assert (provider, reason, count) == ("p/a", "rate limited", 3)
 
 
 def test_what_caps_for_one_call_leave_is_spent_by_the_next() -> None:

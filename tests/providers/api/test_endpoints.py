@@ -19,7 +19,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.limits.waiting import endpoint_wait
+from bestarm_agent.engine.limits.waiting import provider_wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options, ProviderSet
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
@@ -342,10 +342,10 @@ def test_both_vendors_name_the_endpoint_that_fails(vendor: str) -> None:
             good = api.openai_url if vendor == "openai" else api.url
             options: dict[str, Json] = {"endpoints": ["http://127.0.0.1:1", good]}
             async with create_provider(vendor, options, Path()) as provider:
-                assert endpoint_wait(provider) is None
+                assert provider_wait(provider) is None
                 asks = [asked(f"{i}", max_tokens=9) for i in range(20)]
                 found = [await attempt(provider, ask) for ask in asks]
-                wait = endpoint_wait(provider)
+                wait = provider_wait(provider)
         (failed,) = [one for one in found if isinstance(one, ProviderError)]
         assert failed.kind is FailureKind.UNREACHABLE
         assert wait is not None

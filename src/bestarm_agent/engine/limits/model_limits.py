@@ -12,7 +12,6 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 
 from bestarm_agent.domain.spend import RateLimits, Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
@@ -115,25 +114,24 @@ class Pause:
         probe: the one in flight.
         n_refusals: without those of calls that were under way at an earlier one.
         outage: when the outage began that goes on; None: there is none.
-        has_answered: whether the model ever did, were it with a refusal.
+        answered_at: when the model answered last, were it with a refusal; -inf: never.
     """
 
     def __init__(self, longest: float) -> None:
-        self.until = -math.inf
+        self.until = self.answered_at = -math.inf
         self.probe: Permit | None = None
         self.n_refusals = 0
         self.outage: float | None = None
-        self.has_answered = False
         self._longest = longest  # seconds that are waited because a provider asks for it
         self._is_on = False  # until the probe has shown that it is over
         self._n = 0  # in a row
         self._probed_at = -math.inf
-        self._answered_at = -math.inf  # last
         self._n_failures = 0  # in a row
 
-    @property
-    def room(self) -> float:
-        """The number of calls that may go once ``wait`` is over: the probe, or any."""
+    def room(self, now: float) -> float:
+        """Return the number of calls that may go now: none, the probe, or any."""
+        if self.wait(now) > 0:
+            return 0
         return 1 if self._is_on and self.probe is None else math.inf
 
     def wait(self, now: float, since: float = math.inf) -> float:
@@ -142,7 +140,7 @@ class Pause:
         if self._is_on and self.probe is not None:
             accepted_at = self._probed_at + _PROBE_SECONDS
             at = max(at, accepted_at) if self.outage is None else math.inf
-        elif since < math.inf and self.has_answered and self.outage is not None:
+        elif since < math.inf and self.answered_at > -math.inf and self.outage is not None:
             at += _FIRST_TURN
         return max(0.0, at - now)
 
@@ -193,7 +191,7 @@ class Pause:
         """Record a failure that suggests the server is down."""
         is_probe = permit is self.probe
         self.ended(permit, now)
-        if permit.since < self._answered_at:
+        if permit.since < self.answered_at:
             return
         self._n_failures += 1
         if self.outage is None and self._n_failures >= _FAILURES_TO_PAUSE:
@@ -208,11 +206,11 @@ class Pause:
         """Return whether the model is to be given up."""
         if self.outage is None:
             return False
-        never = not self.has_answered and self._n > _PROBES_OF_NEWCOMERS
+        never = self.answered_at == -math.inf and self._n > _PROBES_OF_NEWCOMERS
         return never or now - self.outage >= _LONGEST_OUTAGE
 
     def _answers(self, now: float) -> None:
-        self.has_answered, self._answered_at, self._n_failures = True, now, 0
+        self.answered_at, self._n_failures = now, 0
         if self.outage is not None:
             self.outage, self._is_on, self._n = None, False, 0
             self.until = now
@@ -220,10 +218,6 @@ class Pause:
 
 _TRIAL_CALLS = 4
 _LONG_SILENCE = 5.0  # seconds
-_DOWN = (
-    *(FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT),
-    *(FailureKind.CONNECTION, FailureKind.UNREACHABLE, FailureKind.MALFORMED_REPLY),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,15 +292,18 @@ class ModelLimits:
     @property
     def room(self) -> float:
         """The number of calls that could be sent now, >= 0; may be infinite."""
-        if self._wait_of_new(self._last_need) > 0:
+        if self._is_closed:
             return 0
-        now = self._clock.now()
+        now, need = self._clock.now(), self._last_need
         rooms = [
-            bucket.room(self._last_need[name], now)
-            for name, bucket in self.buckets.items()
-            if self._last_need.get(name)
+            bucket.room(need[name], now) for name, bucket in self.buckets.items() if need.get(name)
         ]
-        return min([self._most - self._n_permits, self._pause.room, *rooms])
+        return min([self._most - self._n_permits, self._pause.room(now), *rooms])
+
+    @property
+    def _is_closed(self) -> bool:
+        """True if a call that is not in the queue must wait; the probe of an outage passes it."""
+        return self.halted is not None or (bool(self._queue) and self._pause.outage is None)
 
     @property
     def may_answer(self) -> bool:
@@ -322,7 +319,9 @@ class ModelLimits:
     def take(self, request: Request, bound: Spend) -> Permit | None:
         """Return a permit for one attempt of at most ``bound``; None if it would have to wait."""
         need = self._need(request, bound)
-        return None if self._wait_of_new(need) > 0 else self._grant(request, need, math.inf)
+        if self._is_closed or self._wait(need) > 0:
+            return None
+        return self._grant(request, need, math.inf)
 
     async def acquire(
         self, request: Request, bound: Spend, slot: Slot, since: float = math.inf
@@ -383,67 +382,57 @@ class ModelLimits:
         ``kept_bound``: it cost no more than its bound, which ends the trial.
         """
         self._silent_since = math.inf
+        now = self._close(permit)
+        self._settle(permit, result, now)
         if isinstance(result, Reply):
             if kept_bound:
                 self._most = math.inf
             self._estimate.observe(permit.request, result.usage)
-            self._pause.answered(permit, self._settle(permit, amounts_used(result.usage)))
+        self._learn(permit, result, now)
+        if result is not None:
             self._listen(permit)
-        elif result is None:
-            self._pause.ended(permit, self._settle(permit, None))
-        elif result.kind is FailureKind.RATE_LIMITED:
-            self._refused(permit, result.retry_after)
-        else:
-            self._failed(permit, result)
         self._wake_first()
 
-    def _failed(self, permit: Permit, error: ProviderError) -> None:
-        """Record a failure other than a refusal.
+    def _settle(self, permit: Permit, result: Reply | ProviderError | None, now: float) -> None:
+        """Count what was used in place of what was reserved.
 
-        All that was reserved counts as used if the attempt may have been billed. Otherwise the
+        That is all of it if the attempt may have been billed, nobody knows at how much. Else the
         request alone counts: providers count requests that they reject, but not their tokens.
         """
-        now = self._settle(permit, None if may_be_billed(error) else _ONE_REQUEST)
-        self._listen(permit)
-        if error.kind in _DOWN:
-            self._pause.failed(permit, now)
-        elif error.blame is Blame.HARNESS:
-            self._pause.ended(permit, now)
+        if isinstance(result, Reply):
+            used = amounts_used(result.usage)
+        elif result is None or may_be_billed(result):
+            return
         else:
-            self._pause.answered(permit, now)
-        if self._pause.is_hopeless(now):
-            self.halt(
-                ProviderError(
-                    f"{self.name} does not answer: one call after another failed, the last one "
-                    f"with: {error}; see that it runs and can be reached; `bestarm-agent resume` "
-                    f"goes on with it",
-                    kind=error.kind,
-                    fatal=True,
-                )
-            )
-
-    def _refused(self, permit: Permit, retry_after: float | None) -> None:
-        """Record a refusal (429): the request counts, its tokens do not, and all calls pause."""
-        is_probe, now = permit is self._pause.probe, self._close(permit)
+            used = _ONE_REQUEST
         for name, hold in permit.holds.items():
-            if name not in _ONE_REQUEST:
-                self.buckets[name].settle(hold, 0.0, now)
-        news = self._pause.refused(permit, now, retry_after)
-        cuts = news and not is_probe
-        self._search.refused(permit.holds[_SEARCHED], now, self.paused, cuts=cuts)
-        self._listen(permit)
+            self.buckets[name].settle(hold, used.get(name, 0.0), now)
 
-    def _settle(self, permit: Permit, used: Mapping[str, float] | None) -> float:
-        """Close a permit whose attempt was not refused; None: all that was reserved was used.
-
-        Return the time.
-        """
-        now = self._close(permit)
-        if used is not None:
-            for name, hold in permit.holds.items():
-                self.buckets[name].settle(hold, used.get(name, 0.0), now)
+    def _learn(self, permit: Permit, result: Reply | ProviderError | None, now: float) -> None:
+        """Let the end of an attempt begin or end a pause, and change the rate."""
+        pause, error = self._pause, result if isinstance(result, ProviderError) else None
+        if error is not None and error.kind is FailureKind.RATE_LIMITED:
+            is_probe = permit is pause.probe
+            cuts = pause.refused(permit, now, error.retry_after) and not is_probe
+            self._search.refused(permit.holds[_SEARCHED], now, self.paused, cuts=cuts)
+            return
         self._search.accepted(now)
-        return now
+        if result is None or (error is not None and error.blame is Blame.HARNESS):
+            pause.ended(permit, now)
+        elif error is None or not error.transient:
+            pause.answered(permit, now)
+        else:
+            pause.failed(permit, now)
+            if pause.is_hopeless(now):
+                self.halt(
+                    ProviderError(
+                        f"{self.name} does not answer: one call after another failed, the last one "
+                        f"with: {error}; see that it runs and can be reached; `bestarm-agent "
+                        f"resume` goes on with it",
+                        kind=error.kind,
+                        fatal=True,
+                    )
+                )
 
     def halt(self, error: ProviderError) -> None:
         """Fail all calls with ``error`` from now on, those that wait too."""
@@ -458,39 +447,37 @@ class ModelLimits:
 
     def waits(self) -> Wait | None:
         """Return why calls wait, for people; None if they do not."""
+        pause, need, now = self._pause, self._next_need(), self._clock.now()
+        queued, seconds = len(self._queue), self._wait(need)
+        silence = now - self._silent_since if pause.answered_at == -math.inf else 0.0
+        is_full = self._n_permits >= self._most
         if self.halted is not None:
             return None
-        if self._pause.outage is not None:
+        if pause.outage is not None:
             return Wait(self.name, "failing; tried again with one call at a time", 0, None)
-        silence = 0.0 if self._pause.has_answered else self._clock.now() - self._silent_since
         if silence >= _LONG_SILENCE and not self._provider.loading:
             return Wait(self.name, f"has not answered yet, for {silence:.0f} s", 0, None)
-        paused, queued = self.paused, len(self._queue)
-        if paused:
-            until = datetime.fromisoformat(self._clock.utc()) + timedelta(seconds=paused)
-            reason = f"rate limited until {until.astimezone():%H:%M:%S}"
-            return Wait(self.name, reason, queued, paused)
-        seconds = self._wait(self._next_need())
-        if not queued and (seconds <= 0 or self._n_permits >= self._most):
+        if not queued and (seconds <= 0 or is_full):
             return None
-        known = seconds if seconds < math.inf else None
-        return Wait(self.name, self._held_by(seconds), queued, known)
-
-    def _held_by(self, seconds: float) -> str:
-        """Say what a call that leaves in ``seconds`` waits for."""
-        need, now = self._next_need(), self._clock.now()
         if seconds <= 0:
-            return "waiting for a free place"
-        if self._n_permits >= self._most:
-            return "until an answer shows that calls cost no more than they should"
-        for name, bucket in self.buckets.items():
-            if bucket.wait(need.get(name, 0.0), now) == seconds:
-                if name == _SEARCHED:
-                    found = counted(round(60 * bucket.rate(now)), "request")
-                    return f"at {found} a minute, the rate found so far"
-                unit = name.replace("-", " ").removesuffix("s")
-                return f"at its limit of {counted(round(bucket.per_minute), unit)} a minute"
-        return "until one call has shown that the pause is over"
+            reason = "waiting for a free place"
+        elif is_full:
+            reason = "until an answer shows that calls cost no more than they should"
+        elif pause.wait(now) > 0:
+            reason = "rate limited"
+        else:
+            waits = {name: one.wait(need.get(name, 0.0), now) for name, one in self.buckets.items()}
+            reason = self._limit(max(waits, key=waits.__getitem__))
+        return Wait(self.name, reason, queued, None if seconds == math.inf else seconds)
+
+    def _limit(self, name: str) -> str:
+        """Say which limit a call waits for."""
+        bucket = self.buckets[name]
+        if name == _SEARCHED:
+            found = counted(round(60 * bucket.rate(self._clock.now())), "request")
+            return f"at {found} a minute, the rate found so far"
+        unit = name.replace("-", " ").removesuffix("s")
+        return f"at its limit of {counted(round(bucket.per_minute), unit)} a minute"
 
     def _next_need(self) -> Mapping[str, float]:
         return self._queue[0].need if self._queue else self._last_need
@@ -506,12 +493,6 @@ class ModelLimits:
         now = self._clock.now()
         waits = [bucket.wait(need.get(name, 0.0), now) for name, bucket in self.buckets.items()]
         return max(self._pause.wait(now, since), *waits)
-
-    def _wait_of_new(self, need: Mapping[str, float]) -> float:
-        """Return the same of a call that is not in the queue; the probe of an outage passes it."""
-        if self.halted is not None or (self._queue and self._pause.outage is None):
-            return math.inf
-        return self._wait(need)
 
     def _grant(self, request: Request, need: Mapping[str, float], since: float) -> Permit:
         holds = {name: bucket.reserve(need[name]) for name, bucket in self.buckets.items()}

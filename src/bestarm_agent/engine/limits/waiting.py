@@ -155,7 +155,7 @@ class Wait:
     """Calls of one provider or model that wait for the same reason."""
 
     provider: str  # the provider's name, or "provider/model"
-    reason: str  # "backing off after: overloaded", "rate limited until 12:03:10", ...
+    reason: str  # "backing off after: overloaded", "rate limited", ...
     count: int  # number of calls that wait; 0 if no pair is asked because of it
     seconds: float | None  # until the first of them goes on, >= 0; None if unknown
 
@@ -195,22 +195,19 @@ class WaitBoard:
         return tuple(sorted(waits, key=lambda w: math.inf if w.seconds is None else w.seconds))
 
 
-def loading_wait(provider: Provider) -> Wait | None:
-    """Return a wait that names the models that a provider is loading; None if there are none."""
-    if not (models := provider.loading):
+def provider_wait(provider: Provider) -> Wait | None:
+    """Return a wait that names models being loaded, or servers that get no calls; None: neither."""
+    servers = provider.endpoints
+    failing = [f"{one.address} fails ({one.failure})" for one in servers if one.failure is not None]
+    if provider.loading:
+        reason = f"is loading {_first_of(provider.loading)}"
+    elif failing and len(servers) > 1:
+        up = len(servers) - len(failing)
+        reason = f"uses {up} of {len(servers)} endpoints: {_first_of(failing)}"
+    else:
         return None
-    more = f" and {len(models) - 1} more" if len(models) > 1 else ""
-    return Wait(provider.name, f"is loading {models[0]}{more}", 0, None)
+    return Wait(provider.name, reason, 0, None)
 
 
-def endpoint_wait(provider: Provider) -> Wait | None:
-    """Return a wait that names a server that gets no calls; None if all get them."""
-    if len(servers := provider.endpoints) < 2:
-        return None
-    failing = [server for server in servers if server.failure is not None]
-    if not failing:
-        return None
-    named = f"{failing[0].address} fails ({failing[0].failure})"
-    more = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
-    up = len(servers) - len(failing)
-    return Wait(provider.name, f"uses {up} of {len(servers)} endpoints: {named}{more}", 0, None)
+def _first_of(names: Sequence[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]

@@ -14,7 +14,7 @@ from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import ReadyCandidate, request_of
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard, endpoint_wait, loading_wait
+from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard, provider_wait
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
@@ -187,8 +187,7 @@ class ReadyCandidates:
                 rules=partial(providers.rules, provider),
                 shared=providers.shared(provider),
             )
-            self.board.watch(partial(loading_wait, provider))
-            self.board.watch(partial(endpoint_wait, provider))
+            self.board.watch(partial(provider_wait, provider))
             provider.set_sender(self._sent)
         return self._clients[id(provider)]
 
