@@ -492,6 +492,8 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
     """Rebuild the mode of a run, a certification from its events; import a rule of the user's."""
     config = started.config
     chosen = SelectorSpec.model_validate(config.get("selector", {}))
+    stop = StopSpec.model_validate(config.get("stop", {}))
+    repeats = config.get("repeats", 1)
     if config.get("preselect"):
         from bestarm_agent.preselection.mode import ROUTING
 
@@ -500,18 +502,18 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
         from bestarm_agent.config.study import GateSpec
         from bestarm_agent.gate.mode import GateMode
 
-        return GateMode(GateSpec.model_validate(section), chosen.seed)
+        spec = GateSpec.model_validate(section)
+        return GateMode(spec, chosen.seed, stop.for_ == "new", repeats)
     if section := config.get("certify"):
         from bestarm_agent.certification.mode import Certification
         from bestarm_agent.config.study import CertifySpec
 
-        spec = CertifySpec.model_validate(section)
+        certify = CertifySpec.model_validate(section)
         began = takewhile(lambda event: not isinstance(event, Asked), events)
-        return Certification.recorded(spec, len(fold(began).candidates), events)
+        return Certification.recorded(certify, len(fold(began).candidates), events)
     objective = ObjectiveSpec.model_validate(config.get("objective", {}))
-    stop = StopSpec.model_validate(config.get("stop", {}))
     rule = find_rule(chosen.name, folder / started.base)
-    return Selection(chosen, objective, stop, config.get("repeats", 1), rule=rule)
+    return Selection(chosen, objective, stop, repeats, rule=rule)
 
 
 async def _report(record: StoredRun, texts: RunTexts, path: Path) -> Path:

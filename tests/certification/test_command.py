@@ -60,8 +60,8 @@ def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"Chosen:      {found['chosen']}" in page
     assert "<h2>Certificate</h2>" in page
     reports = {fmt: reported(capsys, tmp_path, fmt) for fmt in ("md", "json")}
-    assert f"- Chosen: {found['chosen']}\n" in reports["md"].decode()
-    assert "| c5 | certified |" in reports["md"].decode()
+    assert f"- Chosen: {found['chosen']}; for new examples" in reports["md"].decode()
+    assert "| c5 | shown |" in reports["md"].decode()
     assert "leads" not in reports["md"].decode()
     shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
     assert json.loads(reports["json"]) == shown

@@ -45,11 +45,27 @@ def test_not_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")
     assert done.code == 0, done.err
     assert "PASS:      c1 is not worse by more than 0.05: difference +0.000 [-0.049" in done.out
-    assert "95% sure that the verdict is right" in done.out
+    assert "95% sure that the verdict is right on your 120 examples, whenever" in done.out
     shown = invoke(capsys, "show", folder=tmp_path)
     assert shown.out.splitlines()[:3] == done.out.splitlines()[:3]
     exact = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0")
     assert "difference +0.000 [+0.000, +0.000]" in exact.out
+
+
+def test_not_worse_for_new_examples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    luck = [float(j % 9 > 0) for j in range(N)]
+    study(tmp_path, [MOSTLY, MOSTLY, luck])
+    new = ("--baseline", "c0", "--margin", "0.05", "--for", "new")
+    done = gate(capsys, tmp_path, *new, "--challenger", "c1")
+    assert done.code == 0, done.err
+    assert "95% sure that the verdict is right for new examples like your 120" in done.out
+    done = gate(capsys, tmp_path, *new, "--challenger", "c2")
+    assert done.code == 3
+    assert "NOT SHOWN: c2 is undecided: difference -0.017 [" in done.out
+    assert "after 120 of 120 examples; about " in done.out
+    assert "examples would show it" in done.out
+    assert json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)["for"] == "new"
+    assert gate(capsys, tmp_path, *new[:-2], "--challenger", "c2").code == 0  # on these examples
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,37 @@ def test_at_a_tie_each_error_alone_keeps_its_rate_before_the_last_example(
     check_rate(int(early.sum()), WORLDS, 0.05)
 
 
+@pytest.mark.slow
+@pytest.mark.coverage
+@pytest.mark.parametrize(
+    ("true", "improve", "void"),
+    [(-0.05, False, 0.0), (0.0, False, 0.05), (0.05, True, 0.0), (-0.06, False, 0.0)],
+)
+def test_of_new_examples_any_statement_is_ever_wrong_at_most_as_often_as_allowed(
+    true: float, improve: bool, void: float, check_rate: RateCheck
+) -> None:
+    # Binomial test at 1e-6 of the error rate .05 of each statement, for three challengers together,
+    # looking after each of 150 examples that are drawn independently of a population.
+    rng, shape, differing = np.random.default_rng(17), (WORLDS, 3, 150), 0.15
+    shares = [(differing - true) / 2, 1.0 - differing, (differing + true) / 2]
+    drawn = rng.choice([-1.0, 0.0, 1.0], shape, p=shares)
+    hidden = rng.random(shape) < void * (1.0 - drawn)  # losses run into the time-out
+    gains, losses = np.where(hidden, -1.0, drawn), np.where(hidden, -1.0, -drawn)
+    question = Question(MARGIN, improve, 0.05, 3, 150, on_new=True)
+    found, bar = shown(gains, losses, question), question.bar
+    for after, is_wrong in (
+        (found.passed, true <= bar),
+        (found.failed, true >= bar),
+        (found.worse, true >= 0.0),
+    ):
+        assert np.isfinite(found.passed if true > bar else found.failed).any() or true == bar
+        if is_wrong:
+            check_rate(int(np.isfinite(after).any(axis=-1).sum()), WORLDS, 0.05)
+    of_seen = shown(gains, losses, replace(question, on_new=False))  # what the draws happen to show
+    if not void and true == bar:
+        assert np.isfinite(of_seen.passed).mean() > 0.3
+
+
 @pytest.mark.coverage
 def test_the_rate_check_sees_unpaired_peeking(check_rate: RateCheck) -> None:
     # A z-test at 5 %, repeated after every example, must not get past the check.
@@ -79,12 +112,13 @@ def test_an_equal_challenger_passes_soon_and_a_worse_one_is_caught() -> None:
 
 
 @pytest.mark.parametrize("improve", [False, True])
+@pytest.mark.parametrize("on_new", [False, True])
 @pytest.mark.parametrize(("void", "margin"), [(0.0, MARGIN), (0.05, MARGIN), (0.0, 0.0)])
 def test_one_example_at_a_time_and_many_worlds_at_once_agree(
-    improve: bool, void: float, margin: float
+    improve: bool, on_new: bool, void: float, margin: float
 ) -> None:
     world = World(120, -0.05, 0.2, void=void)
-    question = question_of(world, margin, improve=improve)
+    question = replace(question_of(world, margin, improve=improve), on_new=on_new)
     gains, losses = world.differences(30, np.random.default_rng(15))
     found = shown(gains, losses, question)
     for run in range(30):
@@ -121,6 +155,19 @@ def test_the_interval_says_all_at_first_and_later_what_was_shown() -> None:
     worse = fed(question, [-1.0] * 60)
     assert worse.worse_after < 60
     assert worse.interval()[1] < -MARGIN
+
+
+def test_all_examples_say_all_of_themselves_and_not_of_new_ones() -> None:
+    differences = [0.0, 0.0, 1.0, -1.0] * 15
+    seen, new = (
+        fed(Question(MARGIN, False, 0.05, 1, 60, on_new=on_new), differences)
+        for on_new in (False, True)
+    )
+    assert seen.verdict is Decision.PASSED
+    assert seen.interval() == (0.0, 0.0)
+    assert new.verdict is Decision.UNDECIDED
+    lower, upper = new.interval()
+    assert -0.5 < lower < -MARGIN < MARGIN < upper < 0.5
 
 
 def test_missing_scores_leave_it_open_to_the_end() -> None:

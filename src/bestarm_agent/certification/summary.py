@@ -15,12 +15,17 @@ from bestarm_agent.certification.pairs import (
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.words import run_json, run_lines, safe
+from bestarm_agent.report.words import run_json, run_lines, safe, shown
 from bestarm_agent.stats.non_inferiority import Decision
 
 _WIDTH = len("Labels used: ")
-_COLUMNS = ("Candidate", "Decision", "Labels", "e-value", "Needed", "Mean loss")
-_WORDS = {
+_COLUMNS = ("Candidate", "Good enough", "Labels", "e-value", "Needed", "Mean loss")
+_MARKS = {
+    Decision.PASSED: "shown",
+    Decision.FAILED: "shown not to be",
+    Decision.UNDECIDED: "not shown",
+}
+_WORDS = {  # in JSON
     Decision.PASSED: "certified",
     Decision.FAILED: "refuted",
     Decision.UNDECIDED: "undecided",
@@ -39,7 +44,7 @@ def certificate_result(plan: CertificationPlan, standing: Standing) -> ModeResul
         rows=_rows(plan, found, names),
         lines=tuple(_lines(plan, found, others, names, standing)),
         verdict=Decision.UNDECIDED if found.chosen is None else Decision.PASSED,
-        marks=_WORDS,
+        marks=_MARKS,
         as_json={**_json(plan, found, others, names), **run_json(standing)},
     )
 
@@ -52,12 +57,11 @@ def _lines(
     standing: Standing,
 ) -> list[str]:
     goal = goal_of(plan.spec)
-    lines = [f"Chosen:      {_statement(found, names)}"]
-    if found.chosen is not None:
-        lines.append(
-            f"Guarantee:   risk at most {goal.risk:g}; the probability that a bad one was "
-            f"certified is at most {goal.delta:.3g}, whenever one looked"
-        )
+    claim = f"for new examples like yours: mean loss at most {goal.risk:g}"
+    if found.chosen is None:
+        lines = [f"Chosen:      {_statement(found, names)} {claim}"]
+    else:
+        lines = [f"Chosen:      {_statement(found, names)}; {claim}: {shown(1.0 - goal.delta)}"]
     lines += [f"Labels used: {found.n_labels:,}", *run_lines(standing, _WIDTH)]
     if standing.end not in (End.VERDICT, None):
         lines.append("The run ended before the last verdict was in.")
@@ -73,7 +77,7 @@ def _rows(plan: CertificationPlan, found: Certificate, names: Sequence[str]) -> 
     for one in found.screened:
         cells = (
             safe(names[one.candidate]),
-            _WORDS[one.verdict],
+            _MARKS[one.verdict],
             f"{len(one.examples):,}",
             e_value(one.log_e_value),
             needed,

@@ -151,7 +151,7 @@ app = _group(
         ),
         _command(
             "run:gate",
-            f"{_STUDY} baseline challenger margin by improve markdown junit budget_usd "
+            f"{_STUDY} baseline challenger margin by improve aim markdown junit budget_usd "
             f"budget_pulls {_CALLS} quiet",
             """Tell whether candidates are not worse than a baseline.
 

@@ -97,7 +97,7 @@ OPTIONS: Mapping[str, Option] = {
         "selector.confidence",
     ),
     "aim": Option(
-        "Examples for which it must be shown who leads: seen (of the study) or new.",
+        "Examples for which it must be shown: seen (of the study), if not given, or new.",
         key="stop.for",
         forms="--for",
     ),

@@ -588,9 +588,9 @@ class StopSpec(StudyModel):
     for_: Literal["seen", "new"] = Field(
         "seen",
         alias="for",
-        description="For which examples it must be shown who leads: `seen`, those of the study, or "
-        "`new`, examples like them, which takes more calls. It ends, too, when the examples cannot "
-        "show it.",
+        description="For which examples it must be shown who leads, or what a `gate` asks: `seen`, "
+        "those of the study, or `new`, examples like them, which takes more calls. It ends, too, "
+        "when the examples cannot show it.",
     )
 
 
@@ -1064,7 +1064,7 @@ class StudyConfig(StudyModel):
     def _check_stop(self) -> Self:
         for key, is_asked in (
             ("within", self.stop.within is not None),
-            ("for", self.stop.for_ == "new"),
+            ("for", self.stop.for_ == "new" and self.gate is None),  # a verdict ends a gate
         ):
             if is_asked and not self.objective.is_plain:
                 limited = " with `subject_to`" if self.objective.subject_to else ""

@@ -31,34 +31,44 @@ class GateMode:
 
     spec: GateSpec
     seed: int
+    on_new: bool = False  # whether its verdicts are about new examples, else about the study's
+    repeats: int = 1  # draws of every example
 
     @classmethod
     def of(cls, study: LoadedStudy) -> GateMode:
         """Make the gate of a study; raises ConfigError if it has no ``gate`` section."""
-        if study.config.gate is None:
+        config = study.config
+        if config.gate is None:
             raise ConfigError(
                 "no baseline is named; say --baseline LABEL, or write a `gate` section"
             )
-        return cls(study.config.gate, study.config.selector.seed)
+        return cls(config.gate, config.selector.seed, config.stop.for_ == "new", config.repeats)
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
     ) -> Pairs:
         """Make what asks for the pairs of a run."""
         labels = [candidate.label for candidate in candidates]
-        spec = self.spec
+        spec, n, slices = self.spec, size.n_examples, size.slices
+        if self.on_new:  # the first draws: several of one example are not independent
+            n //= self.repeats
+            slices = tuple(
+                replace(one, examples=tuple(example for example in one.examples if example < n))
+                for one in slices
+            )
         question = Question(
             margin=spec.margin_used,
             improve=spec.improve,
             alpha=1.0 - spec.confidence,
             n_challengers=max(1, len(labels) - 1),
-            n_examples=size.n_examples,
-            n_parts=1 + len(size.slices),
+            n_examples=n,
+            n_parts=1 + len(slices),
+            on_new=self.on_new,
         )
         in_slice = replace(question, margin=spec.slice_margin_used, improve=False)
-        slices = [(one, replace(in_slice, n_examples=len(one.examples))) for one in size.slices]
+        asked = [(one, replace(in_slice, n_examples=len(one.examples))) for one in slices]
         problem, baseline = size.problem(per_dollar=False), labels.index(spec.baseline)
-        return Pairs(GatePlan(problem, baseline, question, self.seed, slices))
+        return Pairs(GatePlan(problem, baseline, question, self.seed, asked))
 
     def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Warn of a budget that cannot suffice."""

@@ -89,7 +89,7 @@ class GatePlan(Rule):
 
     Args:
         baseline: row of the baseline.
-        question: what is asked of the challengers, over all examples.
+        question: what is asked of the challengers, over all examples; the first so many are asked.
         slices: each with its own question, of its size.
 
     Attributes:
@@ -111,9 +111,9 @@ class GatePlan(Rule):
         slices: Sequence[tuple[Slice, Question]] = (),
     ) -> None:
         super().__init__(replace(problem, stop_when_separated=True))  # a verdict ends the run
-        n_rows, n = problem.n_candidates, problem.n_examples
+        n_rows = problem.n_candidates
         self.baseline = baseline
-        order = KeyedRandom(seed, "gate-order").at(0).permutation(n)
+        order = KeyedRandom(seed, "gate-order").at(0).permutation(question.n_examples)
         place_of = np.argsort(order).tolist()
         self.parts = [Part("", order.tolist(), question)]
         for one, asked in slices:
@@ -121,7 +121,7 @@ class GatePlan(Rule):
         rows = [row for row in range(n_rows) if row != baseline]
         self.challengers = {row: Challenger(self.parts) for row in rows}
         self.undecided = rows
-        self._members = np.zeros((len(self.parts), n), dtype=bool)
+        self._members = np.zeros((len(self.parts), problem.n_examples), dtype=bool)
         for number, part in enumerate(self.parts):
             self._members[number, part.examples] = True
         self._scores: list[dict[int, tuple[float, float]]] = [{} for _ in range(n_rows)]
@@ -130,7 +130,7 @@ class GatePlan(Rule):
     @property
     def examples_allowed(self) -> int:
         """The number of examples that the budget of pairs allows the open challengers."""
-        n = self.problem.n_examples
+        n = self.parts[0].question.n_examples
         if self.problem.budget is None:
             return n
         left = max(0, self.problem.budget - self.table.n_asked)

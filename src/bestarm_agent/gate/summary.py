@@ -9,15 +9,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bestarm_agent.engine.mode import ModeResult, ModeRow
+from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
-from bestarm_agent.report.words import safe
+from bestarm_agent.report.words import about, safe
+from bestarm_agent.stats.new_examples import examples_needed
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 
 TITLE_WIDTH = len("Baseline:  ")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAMED = 3  # slices that a sentence names
 _SIGNS = {Decision.PASSED: "✅", Decision.FAILED: "❌", Decision.UNDECIDED: "⚠️"}  # in Markdown
-_MARKS = {Decision.PASSED: "PASS", Decision.FAILED: "FAIL", Decision.UNDECIDED: "OPEN"}
+_NEAR = 0.001  # to the bar: no number of examples that anybody has would decide
+_MARKS = {Decision.PASSED: "PASS", Decision.FAILED: "FAIL", Decision.UNDECIDED: "NOT SHOWN"}
 _NOTE = (
     "Differences are challenger minus baseline, on common examples; each end of an interval "
     "holds at the confidence."
@@ -66,6 +69,7 @@ def gate_result(
             "baseline": baseline,
             "margin": question.margin,
             "improve": question.improve,
+            "for": "new" if question.on_new else "seen",
             "confidence": 1.0 - question.alpha,
             "examples": question.n_examples,
             "challengers": [_challenger_json(label, one) for label, one in challengers.items()],
@@ -88,10 +92,22 @@ def statement(label: str, challenger: Challenger) -> str:
         texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
     elif slices and not failed:
         texts.append(f"{_word(slices[0])} on each of {len(slices)} slices")
+    if (needed := _needed(over_all)) is not None:
+        texts.append(f"about {about(needed)} examples would show it")
     undecided = challenger.verdict is over_all.verdict is Decision.UNDECIDED
     if undecided and over_all.worse_after < math.inf:
         texts.append("it is worse than the baseline, perhaps by less than the margin")
     return f"{safe(label)} is {'; '.join(texts)}"
+
+
+def _needed(one: Comparison) -> int | None:
+    """Return how many examples would decide, where all are used up and more of them may."""
+    question, differing = one.question, float(np.square(one.gains).mean()) if one.n else 0.0
+    if one.is_decided or not question.on_new or one.n < question.n_examples or not differing:
+        return None
+    distance = abs(_difference(one) - question.bar)
+    level = 1.0 / max(question.enough_to_pass, question.enough_to_fail)
+    return examples_needed(distance, differing, level) if distance > _NEAR else None
 
 
 def word(question: Question, verdict: Decision) -> str:
@@ -110,10 +126,10 @@ def _sure(question: Question, n_challengers: int) -> str:
     """Give the grounds of the verdicts in one sentence."""
     several = n_challengers > 1 or question.n_parts > 1
     whose = "all verdicts together are" if several else "the verdict is"
-    return (
-        f"{1.0 - question.alpha:.0%} sure that {whose} right, whenever one looked "
-        f"(anytime-valid, on common examples)"
-    )
+    n = counted(question.n_examples, "example")
+    where = f"for new examples like your {n}" if question.on_new else f"on your {n}"
+    other = "" if question.on_new else "; `--for new` asks about new ones like them"
+    return f"{1.0 - question.alpha:.0%} sure that {whose} right {where}, whenever one looked{other}"
 
 
 def _rows(label: str, challenger: Challenger) -> list[ModeRow]:

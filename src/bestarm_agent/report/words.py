@@ -620,7 +620,7 @@ def _on_new(standing: Standing, found: NewExamples) -> str:
     said = f"For new examples like them: {mean} [{low}, {high}]; "
     if found.shown:
         reach = f", or within {standing.within:g} of them" if standing.within else ""
-        return f"{said}ahead of all others{reach}: shown ({standing.confidence:.0%})."
+        return f"{said}ahead of all others{reach}: {shown(standing.confidence)}."
     if not found.leads:
         return f"{said}nothing is shown about others."
     nearest = min(found.leads, key=lambda one: one.mean)
@@ -635,6 +635,16 @@ def _on_new(standing: Standing, found: NewExamples) -> str:
     return f"{said}{gap}{likely}{_would_show(standing, found)}."
 
 
+def shown(confidence: float) -> str:
+    """Say that something is shown: the one word for it, wherever a statement is made.
+
+    Example:
+        >>> shown(0.95)
+        'shown (95%)'
+    """
+    return f"shown ({confidence:.0%})"
+
+
 def _likely(probability: float) -> str:
     percent = f"{min(max(probability, 0.01), 0.99):.0%}"
     return f"likely ({percent}), not shown" if probability >= 0.5 else f"not shown ({percent})"
@@ -646,27 +656,27 @@ def _would_show(standing: Standing, found: NewExamples) -> str:
         return ""
     more = found.examples_needed - found.n_examples
     if more > 0:
-        return f"; about {_about(more)} more examples would show it"
+        return f"; about {about(more)} more examples would show it"
     is_left = standing.winner is not None and standing.winner.n < standing.n_examples
     return "; the examples that are left would show it (`--for new`)" if is_left else ""
 
 
 def comparison_line(found: PairedComparison) -> str:
     """Say what a comparison shows about new examples."""
-    gap, level = found.difference, f"{found.confidence:.0%}"
+    gap = found.difference
     names, ends = "A is ahead of B", (gap.lower, gap.value, gap.upper)
     if gap.value < 0.0:
         names, ends = "B is ahead of A", (-gap.upper, -gap.value, -gap.lower)
     low, value, high = map(_signed_share, ends)
     said = f"for new examples like them: {names} by {value} [{low}, {high}]: "
     if gap.lower > 0.0 or gap.upper < 0.0:
-        return f"{said}shown ({level})"
+        return said + shown(found.confidence)
     said += f"not shown; {found.n_examples:,} examples can tell apart about "
     said += near(found.resolution)
     if found.examples_needed is None or abs(gap.value) * 4 < found.resolution:
         return said
     return f"{said}, and a difference of {near(abs(gap.value))} takes about " + (
-        f"{_about(found.examples_needed)}"
+        f"{about(found.examples_needed)}"
     )
 
 
@@ -734,7 +744,7 @@ def _up(bound: float) -> str:
     return f"{ceil(1000 * bound) / 1000:.3f}".removeprefix("0")
 
 
-def _about(pairs: int) -> str:
+def about(pairs: int) -> str:
     """Write a number with two significant digits."""
     return f"{float(f'{pairs:.2g}'):,.0f}"
 

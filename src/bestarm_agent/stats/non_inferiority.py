@@ -1,7 +1,8 @@
 """Tests by betting on the difference between a challenger and a baseline, on common examples.
 
 Both take the N examples in one order, drawn at random before any score is seen. Example t has the
-difference d_t = x_t - y_t in [-1, 1], challenger minus baseline, and D is its mean over all N. The
+difference d_t = x_t - y_t in [-1, 1], challenger minus baseline, and D is its mean over all N; or,
+``on_new``, over the population that the N were drawn from, one independently of the other. The
 wealth (6) of a gambler who bets against a hypothesis on such a mean is an e-process: if the
 hypothesis is true, it ever reaches 1/a with probability at most a, however often one looks.
 With the bar B, which is -margin, or +margin where an improvement is asked for:
@@ -38,7 +39,7 @@ A score that is not known lies in [low, high]: each test takes the end that spea
 The bets. Of the first wealth, the share S is staked by a bet that is predicted from the past, the
 rest by the grid of ``betting``, which is there for whatever was not expected:
 
-    c_t(b) = (N b - sum_{i < t} d_i) / (N - t + 1)                                        (4)
+    c_t(b) = (N b - sum_{i < t} d_i) / (N - t + 1)      (b, on new examples)              (4)
     A_t(b) = prod_{i <= t} (1 + min(l_i, 0.98 / (1 + c_i(b))) (d_i - c_i(b)))             (5)
     W_t(b) = S A_t(b) + (1 - S) K_t((1 + b) / 2)                                          (6)
 
@@ -49,7 +50,7 @@ and what is rejected is an interval (``betting``, (4)).
 
 l_t is Kelly's bet for differences of +1, 0 and -1 whose mean is larger than B by a gap g:
 
-    e_t = c_t(B) + g N / (N - t + 1)                          mean of what is left            (7)
+    e_t = c_t(B) + g N / (N - t + 1)     (B + g)              mean of what is left            (7)
     q_t = max((k q_0 + sum_{i < t} d_i^2) / (k + t - 1), |e_t| + k r / (k + t - 1))           (8)
     l_t = argmax_l  p_+ log(1 + l (1 - c)) + (1 - q) log(1 - l c) + p_- log(1 - l (1 + c)),
           p_+ = (q + e) / 2, p_- = (q - e) / 2, c = c_t(B)                                    (9)
@@ -106,6 +107,7 @@ class Question:
     n_challengers: int  # that share this error probability
     n_examples: int
     n_parts: int = 1  # of which a challenger must pass all
+    on_new: bool = False  # whether D is the mean of new examples like these, else of these
 
     @property
     def bar(self) -> float:
@@ -155,7 +157,8 @@ class AimedWealth:
     ) -> None:
         self._mean = np.broadcast_to(np.asarray(mean, dtype=float), n_rows)[:, None]
         self._bar = np.broadcast_to(np.asarray(bar, dtype=float), n_rows)[:, None]
-        self._gap, self._size = question.margin, question.n_examples
+        self._gap = question.margin
+        self._size = None if question.on_new else question.n_examples
         self._grid = Wealth(n_rows, (1.0 + self._mean[:, 0]) / 2.0, question.bets, self._size)
         self._aimed: FloatArray = np.ones(n_rows)
         self._total: FloatArray = np.zeros(n_rows)
@@ -171,7 +174,7 @@ class AimedWealth:
             squares = np.cumsum(np.column_stack([self._squares, differences**2]), axis=-1)
             total, self._total, self._squares = sums[:, :-1], sums[:, -1], squares[:, -1]
             bets = self._bets(n, total, squares[:, :-1])
-            fair = np.maximum((self._size * self._mean - total) / (self._size - n), _TINY - 1.0)
+            fair = np.maximum(self._fair(self._mean, n, total), _TINY - 1.0)
             factors = 1.0 + np.minimum(bets, _MOST / (1.0 + fair)) * (differences - fair)
             with np.errstate(over="ignore", under="ignore"):
                 factors[:, :1] *= self._aimed[:, None]
@@ -183,11 +186,18 @@ class AimedWealth:
 
     def _bets(self, n: IntArray, total: FloatArray, squares: FloatArray) -> FloatArray:
         """Return the bets after the first n differences, by their sum and that of squares."""
-        fair = (self._size * self._bar - total) / (self._size - n)  # (4)
-        mean = fair + self._gap * self._size / (self._size - n)  # (7)
+        fair = self._fair(self._bar, n, total)
+        gap = self._gap if self._size is None else self._gap * self._size / (self._size - n)
+        mean = fair + gap  # (7)
         seen, foreseen = _WEIGHT * _GUESS + squares, _WEIGHT * _CONTRARY
         share = np.maximum(seen / (_WEIGHT + n), np.abs(mean) + foreseen / (_WEIGHT + n))  # (8)
         return kelly_bet(fair, mean, share)
+
+    def _fair(self, mean: FloatArray, n: IntArray, total: FloatArray) -> FloatArray:
+        """Return (4) after n differences of that sum."""
+        if self._size is None:
+            return np.broadcast_to(mean, total.shape)
+        return np.asarray((self._size * mean - total) / (self._size - n))
 
 
 def kelly_bet(
@@ -235,7 +245,7 @@ def shown(gains: FloatArray, losses: FloatArray, question: Question) -> Shown:
     worse = np.full_like(failed, np.inf)
     if not question.improve:
         worse = _first(losses, 0.0, -bar, question.enough_to_fail, question)
-    if gains.shape[-1] == question.n_examples:
+    if gains.shape[-1] == question.n_examples and not question.on_new:
         passes, fails = _passes_at_end(gains, question), _fails_at_end(losses, question)
         passed = np.where(passes, np.minimum(passed, question.n_examples), passed)
         failed = np.where(fails, np.minimum(failed, question.n_examples), failed)
@@ -291,8 +301,8 @@ class Comparison:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all examples were taken."""
-        return self.n == self.question.n_examples
+        """Return whether all examples were taken, and nothing is uncertain but missing scores."""
+        return self.n == self.question.n_examples and not self.question.on_new
 
     @property
     def passed_after(self) -> float:
@@ -327,7 +337,7 @@ class Comparison:
         self.losses.append(baseline[0] - challenger[1])
 
     def interval(self) -> tuple[float, float]:
-        """Bound the mean difference over all N examples, at all times.
+        """Bound the mean difference D, at all times.
 
         The lower end errs as passing does, the upper one as failing.
         """
@@ -366,6 +376,8 @@ class Comparison:
     def _bound(self, known: array[float], bar: float, enough: float) -> float:
         asked, differences = self.question, np.array(known)
         least = float((differences.sum() - (asked.n_examples - self.n)) / asked.n_examples)
+        if asked.on_new:
+            least = -1.0
         if self.is_complete:
             return least
 
