@@ -40,7 +40,6 @@ from bestarm_agent.report.words import (
     problem_lines,
     safe,
     shortened,
-    weakest_line,
     what_next,
 )
 
@@ -97,9 +96,7 @@ def _verdict_lines(standing: Standing) -> list[str]:
     if standing.objective is not None:
         lines += _objective_lines(standing, standing.objective)
     lines += [f"{title + ':':<11}{text}" for title, text in number_lines(standing)]
-    said = (measures_line(standing.winner), weakest_line(standing))
-    titles = ("Measures:", "Weakest:")
-    lines += [f"{title:<11}{text}" for title, text in zip(titles, said, strict=True) if text]
+    lines += [f"Measures:  {text}"] if (text := measures_line(standing.winner)) else []
     return lines + [f"{title + ':':<11}{text}" for title, text in caveat_lines(standing)]
 
 

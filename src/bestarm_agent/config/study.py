@@ -1014,7 +1014,7 @@ class StudyConfig(StudyModel):
     )
     slices: SlicesSpec = Field(
         default_factory=SlicesSpec,
-        description="Groups of examples that are looked at by themselves, beside all examples.",
+        description="Groups of examples on which `gate` has verdicts; `view` shows their pairs.",
     )
     gate: GateSpec | None = Field(
         None,

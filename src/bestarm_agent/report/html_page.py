@@ -25,7 +25,6 @@ from bestarm_agent.domain.values import Json, PromptTemplate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.judge_check import CorrectedRow, JudgeCheck, corrected_rows
-from bestarm_agent.engine.results.means import course, places
 from bestarm_agent.engine.results.pairs import RunTexts, scores_of
 from bestarm_agent.engine.results.standing import (
     FailureLine,
@@ -64,11 +63,11 @@ from bestarm_agent.report.words import (
     seen,
     seen_title,
     share,
-    slice_rows,
-    slice_text,
     state,
 )
-from bestarm_agent.selectors.types import Guarantee, State
+from bestarm_agent.selectors.types import FloatArray, Guarantee, IntArray, State
+from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.stats.betting import mean_interval
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState
 
@@ -249,6 +248,7 @@ def chart_axes(standing: Standing) -> list[dict[str, object]]:
 
 _RACERS = 5
 _BINS = 50
+_MOMENTS = 32  # of a course
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +333,36 @@ def _race(standing: Standing, state: RunState) -> dict[str, object]:
         },
         "left": sorted(left),
     }
+
+
+def course(state: RunState, row: int, alpha: float) -> tuple[list[int], list[Measure]]:
+    """Return numbers of outcomes, evenly over a run, and a candidate's mean after each of them.
+
+    The intervals are those of draws without replacement (``betting``): scores enter them in the
+    order of asking, up to the first that was pending. They err with probability ``alpha``; none
+    are stated for 0.
+    """
+    n_told = state.n_told
+    moments = np.linspace(0, n_told, min(_MOMENTS, n_told) + 1).astype(int)[1:].tolist()
+    seqs, found = np.flatnonzero(state.asks["candidate"] == row), []
+    place, told = _places(state)[seqs], state.told["score"][seqs]
+    for moment in moments:
+        scores: FloatArray = np.where(place < moment, told, np.nan)
+        seen, ends = scores[~np.isnan(scores)], (0.0, 1.0)
+        if alpha:
+            late = np.flatnonzero(place >= moment)
+            known = scores[: late[0]] if len(late) else scores
+            low, high = np.nan_to_num(known, nan=0.0), np.nan_to_num(known, nan=1.0)
+            ends = mean_interval(low, high, alpha, len(state.example_ids))
+        found.append(Measure(float(seen.mean()) if len(seen) else float("nan"), *ends))
+    return moments, found
+
+
+def _places(state: RunState) -> IntArray:
+    """Return how many outcomes came before that of each ask; of a pending one, how many came."""
+    found = np.full(state.n_asked, state.n_told)
+    found[state.order] = np.arange(state.n_told)
+    return found
 
 
 def _number(value: float | None) -> float | None:
@@ -422,7 +452,7 @@ def short(text: str) -> str:
 def departures(standing: Standing, state: RunState) -> dict[int, tuple[int | None, str]]:
     """Return after how many outcomes candidates were asked no more, and why, by row."""
     last = np.zeros(len(state.candidates), int)
-    np.maximum.at(last, state.asks["candidate"], places(state) + 1)
+    np.maximum.at(last, state.asks["candidate"], _places(state) + 1)
     gone = [row for row in standing.rows if row.problem or row.status is Status.BEATEN]
     return {row.index: (int(last[row.index]), row.problem or "shown to be worse") for row in gone}
 
@@ -569,8 +599,6 @@ def _page() -> Template:
         effect_title=_effect_title,
         full_grid=_full_grid,
         limit_text=limit_text,
-        slice_rows=slice_rows,
-        slice_text=slice_text,
         objective_text=objective_text,
         measure=measure,
         per_1k=_per_1k,

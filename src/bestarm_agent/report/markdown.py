@@ -23,12 +23,10 @@ from bestarm_agent.report.words import (
     safe,
     seen,
     seen_title,
-    slice_text,
     state,
 )
 
 _SHOWN_ROWS = 20
-_SHOWN_BY_SLICE = 5  # candidates
 
 
 def markdown(standing: Standing, result: ModeResult | None = None) -> str:
@@ -37,7 +35,7 @@ def markdown(standing: Standing, result: ModeResult | None = None) -> str:
     lines += _verdict(standing) if result is None else _result(result)
     lines += ["", *_ranking(standing, with_intervals=result is None)]
     hidden = hidden_line(standing.rows[_SHOWN_ROWS:])
-    lines += [*(["", hidden] if hidden else []), *_slices(standing)]
+    lines += ["", hidden] if hidden else []
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -51,18 +49,6 @@ def _ranking(standing: Standing, *, with_intervals: bool) -> list[str]:
         cells += [estimate(row), interval(row), state(row)] if with_intervals else []
         rows.append(cells)
     return _table(heads, "lrrrl", rows)
-
-
-def _slices(standing: Standing) -> list[str]:
-    """Write the means of the first candidates on each slice."""
-    if not standing.slices:
-        return []
-    labels = [escaped(row.candidate.label) for row in standing.rows[:_SHOWN_BY_SLICE]]
-    rows = [
-        [escaped(one.name), *(" ".join(slice_text(mean)) for mean in one.means[:_SHOWN_BY_SLICE])]
-        for one in standing.slices
-    ]
-    return ["", "### Slices", "", *_table(["slice", *labels], "l" + "r" * len(labels), rows)]
 
 
 def _table(heads: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Every sentence about a result, and numbers as text: for terminal, report, page and messages.
 
 Also reservations about a verdict (missing scores or rivals, caps that were passed), limits of an
-objective, the spend, the waits and the end of a run, slices, and the winner's mean.
+objective, the spend, the waits and the end of a run, and the winner's mean.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from bestarm_agent.domain.values import Candidate, Vote
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
-from bestarm_agent.engine.results.means import SliceMean
 from bestarm_agent.engine.results.new_examples import NewExamples
 from bestarm_agent.engine.results.standing import (
     LimitState,
@@ -515,35 +514,6 @@ def whose(labels: Sequence[str]) -> str:
     more = len(labels) - _SHOWN_LABELS
     shown = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def slice_text(one: SliceMean) -> tuple[str, str]:
-    """Write a mean and its interval."""
-    if not one.n:
-        return "-", ""
-    width = one.mean.upper - one.mean.lower
-    value, lower, upper = (share(x, width) for x in one.mean)
-    return value, f"[{lower}, {upper}]"
-
-
-def slice_rows(standing: Standing) -> Sequence[tuple[Row, tuple[SliceMean, ...]]]:
-    """Return the candidates that are shown by slice, with their means in the slices' order."""
-    columns = [one.means for one in standing.slices]
-    return list(zip(standing.rows, zip(*columns, strict=True), strict=False))
-
-
-def weakest_line(standing: Standing) -> str:
-    """Say on which slice the winner is worst; "" without slices."""
-    winner = standing.winner
-    for row, means in slice_rows(standing):
-        seen = [k for k, one in enumerate(means) if one.n]
-        if winner is not None and row.index == winner.index and seen:
-            k = min(seen, key=lambda k: means[k].mean.value)
-            numbers = " ".join(slice_text(means[k]))
-            on = safe(standing.slices[k].name)
-            seen_there = counted(means[k].n, "score")
-            return f"on {on}: {numbers}, {seen_there}; {len(means)} slices in the report"
-    return ""
 
 
 def headline(standing: Standing) -> tuple[str, str]:

@@ -10,10 +10,9 @@ import pytest
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Outcome, Score
-from bestarm_agent.engine.results.means import course
 from bestarm_agent.engine.results.standing import Status, build_standing
 from bestarm_agent.report import html_page as matrix_module
-from bestarm_agent.report.html_page import departures, matrix_of
+from bestarm_agent.report.html_page import course, departures, matrix_of
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 from bestarm_agent.store.codec import line_of

@@ -21,7 +21,6 @@ from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Failure
 from bestarm_agent.engine.limits.waiting import Wait
-from bestarm_agent.engine.results.means import SliceMeans, slice_means
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
 from bestarm_agent.selectors.pairs import Pairs
@@ -172,7 +171,6 @@ class Standing:
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     confirmation: Confirmation | None = None  # None until the winner answered what was kept back
-    slices: tuple[SliceMeans, ...] = ()  # filled while no pair is in flight
 
     def __repr__(self) -> str:
         return f"<Standing of {self._summary}>"
@@ -371,7 +369,6 @@ def build_standing(
         latest_failure="".join(state.failures[number].message for number in latest),
         objective=result,
         costs=cost_breakdown(state, spent),
-        slices=() if in_flight else slice_means(state, pairs, order, estimates.confidence),
     )
     return replace(standing, new_examples=_on_new(standing, pairs))
 
