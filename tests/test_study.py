@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,6 +132,29 @@ def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> None:
 def test_one_candidate_alone_is_not_established_without_a_score(tmp_path: Path) -> None:
     standing = run_all(write_study(tmp_path, n_candidates=1))
     assert standing.told > 0 or not standing.established
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Say hi.", "prompt `new` uses no field of the dataset"),
+        ("Say {question}.", "prompt `new` holds `{question}`"),
+    ],
+)
+def test_a_prompt_that_joins_is_checked_as_those_of_the_file(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    never = {"base_url": "http://127.0.0.1:9/v1", "key": "none"}
+    changes = {"models": ["openai/alpha", "openai/beta"], "providers": {"openai": never}}
+
+    async def scene() -> int:
+        async with Study.open(write_study(tmp_path, changes=changes)) as study:
+            prompt = {"name": "new", "text": text}
+            with pytest.raises(ConfigError, match=re.escape(said)):
+                study.add_candidates([{"model": "openai/alpha", "prompt": prompt}])
+            return len(study.standing().rows)
+
+    assert asyncio.run(scene()) == 2
 
 
 def test_candidates_join_between_and_while_running(tmp_path: Path) -> None:

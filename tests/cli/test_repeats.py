@@ -47,6 +47,11 @@ def test_the_plan_counts_all_draws(tmp_path: Path, capsys: Capsys) -> None:
     drawn_study(tmp_path)
     plan = json.loads(invoke(capsys, "plan", "study.json", "--json", folder=tmp_path).out)
     assert plan["pulls"] == plan["expected"]["calls"] == 4 * N * 3
+    assert (plan["n_examples"], plan["repeats"]) == (N, 3)
+    said = invoke(capsys, "plan", "study.json", "--detect", "0.05", folder=tmp_path).out
+    assert "4 candidates x 30 examples x 3 draws = 360 pairs" in said
+    assert "30 examples tell apart candidates that differ by about .25" in said
+    assert "there are 30 examples:" in said
     once = json.loads(
         invoke(capsys, "plan", drawn_study(tmp_path, repeats=1), "--json", folder=tmp_path).out
     )

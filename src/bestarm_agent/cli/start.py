@@ -32,6 +32,7 @@ from bestarm_agent.engine.setup.plan import (
     Plan,
     examples_to_detect,
     make_plan,
+    n_independent,
     resolution_of,
 )
 from bestarm_agent.engine.single_calls import FirstCall, make_first_calls
@@ -134,11 +135,12 @@ def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) ->
 
 
 def _print_plan(plan: Plan, judge: str) -> None:
-    grid = plan.n_candidates * plan.n_examples
+    grid = plan.n_candidates * plan.n_examples * plan.repeats
+    draws = f" x {plan.repeats} draws" if plan.repeats > 1 else ""
     share = f"; the budget allows {plan.pulls:,} ({plan.pulls / grid:.1%})"
     say(
-        f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')} = "
-        f"{counted(grid, 'pair')}{share if plan.pulls < grid else ''}; scorer {judge}"
+        f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')}{draws} "
+        f"= {counted(grid, 'pair')}{share if plan.pulls < grid else ''}; scorer {judge}"
     )
     say(resolution_line(plan.n_examples, plan.resolution))
     rows = {"expected, at most": plan.expected, "worst case": plan.worst}
@@ -183,7 +185,7 @@ def try_(given: Given) -> int:
             click.echo(line)
         for said in _suspicion(calls, parts.judge):
             say(f"notice: {safe(said)}")
-        say(resolution_line(len(parts.examples), resolution_of(parts)))
+        say(resolution_line(n_independent(parts), resolution_of(parts)))
     return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
 
 

@@ -25,7 +25,7 @@ from bestarm_agent.engine.record import RunRecord, examples_added, size_of
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, check_new
 from bestarm_agent.engine.setup.history import History, learn_from_history, recorded_history
-from bestarm_agent.engine.setup.parts import Options, StudyParts
+from bestarm_agent.engine.setup.parts import Options, StudyParts, check_prompts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.store.run_state import RunState, fold
@@ -93,6 +93,12 @@ class Run:
         """Let candidates join; see ``Study.add_candidates``."""
         candidates = [self._candidate(spec) for spec in specs]
         check_new(candidates, self.record.state.candidates)
+        parts = self.parts
+        for one in candidates:
+            check_prompts(
+                *({one.prompt.name: one.prompt}, [one], parts.providers),
+                *(parts.config.dataset, parts.examples),
+            )
         entries = self.candidates.entries(candidates)
         self._check_started(entries)
         self.loop.add_candidates(entries)

@@ -27,6 +27,7 @@ from bestarm_agent.config.load import (
 )
 from bestarm_agent.config.study import (
     CandidateSpec,
+    DatasetSpec,
     ModelSpec,
     ProviderLimits,
     StudyConfig,
@@ -337,14 +338,11 @@ def assemble(
         slices = slices_of(found, config.slices.by)
     mode, judge = open_mode(study, found, catalog)
     prompts = read_prompts(config.prompts, base_dir, catalog, places)
-    with places.locating("prompts"):
-        fixed = check_fields(prompts, config.dataset, found)
     providers = ProviderSet(study, catalog)
     dropped = left_out(judge, found, providers.able) if judge.models else []
     candidates, merged = expand(config, prompts, providers.params, places)
-    sent = _sent(candidates, providers)
     with places.locating("prompts"):
-        _refuse_fixed(sent, fixed, found)
+        sent = check_prompts(prompts, candidates, providers, config.dataset, found)
     grid_notices = _grid_notices(sent, config.repeats)
     with places.locating("labels"):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
@@ -364,17 +362,22 @@ def assemble(
     )
 
 
-def _sent(candidates: Sequence[Candidate], providers: ProviderSet) -> list[Candidate]:
-    """Return those whose prompt is sent; records and programs answer by the example."""
+def check_prompts(
+    prompts: Mapping[str, PromptTemplate],
+    candidates: Sequence[Candidate],
+    providers: ProviderSet,
+    dataset: DatasetSpec,
+    examples: Sequence[Example],
+) -> list[Candidate]:
+    """Return those whose prompt is sent; records and programs answer by the example.
+
+    Raises:
+        ConfigError: a prompt uses the target or a field in single braces, or is sent and uses none.
+    """
+    fixed = check_fields(prompts, dataset, examples)
     facts = (providers.of(one.provider, one.model).capabilities(one.model) for one in candidates)
     known = zip(candidates, facts, strict=True)
-    return [one for one, able in known if not (able.by_example or able.by_inputs)]
-
-
-def _refuse_fixed(
-    sent: Sequence[Candidate], fixed: Sequence[str], examples: Sequence[Example]
-) -> None:
-    """Raise ConfigError for a prompt that is sent and uses no field."""
+    sent = [one for one, able in known if not (able.by_example or able.by_inputs)]
     fields = sorted({field for example in examples for field in example.inputs})
     for name in fixed:
         if any(one.prompt.name == name for one in sent):
@@ -383,6 +386,7 @@ def _refuse_fixed(
                 f"examples; write what differs in double braces: "
                 f"{', '.join(f'`{{{{ {field} }}}}`' for field in fields[:5])}"
             )
+    return sent
 
 
 def _grid_notices(sent: Sequence[Candidate], repeats: int) -> Iterator[str]:

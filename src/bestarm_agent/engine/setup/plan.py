@@ -43,7 +43,8 @@ class Plan:
     """The size of a study and what running it can cost."""
 
     n_candidates: int  # K
-    n_examples: int  # N
+    n_examples: int  # N; those kept back are not among them
+    repeats: int  # draws of each
     pulls: int  # pairs that the budget allows, at most the whole grid
     # one attempt for every pair, spread over the candidates (evenly, or as working per dollar
     # spreads them), each at the most that it can cost; within the caps
@@ -84,7 +85,8 @@ def make_plan(parts: StudyParts) -> Plan:
     prices, n_kept = _prices(prepared, parts), len(parts.kept_back)
     return Plan(
         n_candidates=size.n_candidates,
-        n_examples=size.n_examples,
+        n_examples=n_independent(parts),
+        repeats=parts.config.repeats,
         pulls=pulls,
         expected=_capped(replace(expected, pulls=pulls), budget),
         worst=_capped(worst, budget),
@@ -133,8 +135,12 @@ def examples_to_detect(parts: StudyParts, difference: float) -> dict[float, int]
 
 def resolution_of(parts: StudyParts) -> float:
     """Return the difference that the examples show, where as many answers differ as usual."""
-    n_independent = len(parts.examples) // parts.config.repeats  # draws of one count once
-    return resolution(USUAL_DIFFERING, n_independent, _level(parts))
+    return resolution(USUAL_DIFFERING, n_independent(parts), _level(parts))
+
+
+def n_independent(parts: StudyParts) -> int:
+    """Return the number of examples, of which several draws count once."""
+    return len(parts.examples) // parts.config.repeats
 
 
 def _level(parts: StudyParts) -> float:
