@@ -91,7 +91,7 @@ def plan(given: Given, detect: float | None) -> None:
     found = make_plan(parts)
     where = given.options().store_of(parts.study)
     if parts.config.selector.history:
-        history = asyncio.run(learn_from_history(parts, where, keeps=False))
+        history = asyncio.run(learn_from_history(parts, where))
         found = replace(found, notices=(*found.notices, *history.notices))
     needed = None if detect is None else examples_to_detect(parts, detect)
     if given.as_json:

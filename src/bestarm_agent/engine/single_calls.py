@@ -72,11 +72,11 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
                     outcome = await evaluator.evaluate(pair)
             is_answered = call.found or (call.tries.n and call.tries.failure is None)
             reply = await store.get_reply(call.key) if is_answered else None
-            problem = str(
-                pair.obstacle or "the study's budget does not pay the call and its judging"
-            )
-            if outcome is not None:
-                problem = "" if outcome.failure is None else outcome.failure.message
+            failure = None if outcome is None else outcome.failure
+            problem = "" if failure is None else failure.message
+            if outcome is None:
+                unpaid = "the study's budget does not pay the call and its judging"
+                problem = str(pair.obstacle or unpaid)
             return FirstCall(
                 candidate.candidate,
                 pair.example,
@@ -84,7 +84,7 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
                 reply,
                 call.found,
                 None if outcome is None else outcome.score,
-                None if outcome is None or not outcome.failure else outcome.failure.kind,
+                None if failure is None else failure.kind,
                 problem,
                 pair.spend,
             )

@@ -55,32 +55,32 @@ def load(runs: dict[str, RunState], examples: list[Example] | None = None) -> Fl
     return past_scores(runs, examples or EXAMPLES)[0]
 
 
-def test_a_runs_examples_are_recognised_by_content() -> None:
+def test_a_runs_examples_are_recognised_by_content(tmp_path: Path) -> None:
     """The same examples under other ids and in another order teach the same."""
     scores = by_ease(12)
     order = np.random.default_rng(1).permutation(len(EXAMPLES))
     renamed = [Example(f"other {j}", EXAMPLES[j].inputs, EXAMPLES[j].reference) for j in order]
     np.testing.assert_array_equal(load({"run": run_of(scores, EXAMPLES)}), scores)
     np.testing.assert_array_equal(load({"run": run_of(scores[:, order], renamed)}), scores)
-    assert learn_once(scores, None)[0].validation.is_useful
+    assert learn_once(scores, tmp_path)[0].validation.is_useful
 
 
-def test_examples_that_history_does_not_know_are_average() -> None:
+def test_examples_that_history_does_not_know_are_average(tmp_path: Path) -> None:
     study = [Example("new", {"question": "what is new?"}, "new"), *EXAMPLES]
     scores = load({"run": run_of(by_ease(12), EXAMPLES)}, study)
-    model, _ = learn_once(scores, None)
+    model, _ = learn_once(scores, tmp_path)
     assert "on 40 of the 41 examples" in described(model.validation, scores, 0)
     assert model.factors.offset[0] == pytest.approx(model.factors.offset[1:].mean())
     Pulse(Problem(3, 41), history=model)
 
 
-def test_candidates_with_too_few_scores_are_dropped() -> None:
+def test_candidates_with_too_few_scores_are_dropped(tmp_path: Path) -> None:
     scores = by_ease(12)
     scores[3, 5:] = np.nan
 
     found, n_dropped = past_scores({"run": run_of(scores, EXAMPLES)}, EXAMPLES)
     assert (len(found), n_dropped) == (11, 1)
-    model, _ = learn_once(found, None)
+    model, _ = learn_once(found, tmp_path)
     assert "1 more had too few scores" in described(model.validation, found, n_dropped)
 
 
@@ -98,9 +98,9 @@ def test_history_on_other_examples_is_refused() -> None:
         load({"run": run_of(by_ease(5), others)})
 
 
-def test_history_that_predicts_nothing_says_so() -> None:
+def test_history_that_predicts_nothing_says_so(tmp_path: Path) -> None:
     scores = (np.random.default_rng(5).random((20, 40)) < 0.5).astype(float)
-    model, _ = learn_once(scores, None)
+    model, _ = learn_once(scores, tmp_path)
     assert not model.validation.is_useful
     assert "not used" in described(model.validation, scores, 0)
     assert not Pulse(Problem(3, 40), history=model).uses_history

@@ -199,7 +199,7 @@ def rule(
     spec: ObjectiveSpec,
     selector: Pairs,
     findings: Sequence[Finding],
-    prices: FloatArray | None = None,
+    prices: FloatArray,
 ) -> ObjectiveState:
     """Say what is known about an objective.
 
@@ -207,15 +207,13 @@ def rule(
         spec: the objective.
         selector: what is known of the scores.
         findings: what is known of each limit.
-        prices: (K,) prices as far as they are known, for ``cheapest-within-epsilon``.
+        prices: (K,) prices as far as they are known; read for ``cheapest-within-epsilon`` alone.
     """
     estimates = selector.estimates()
     if not (estimates.n > 0).any():
         return ObjectiveState(None)
     if spec.name is not Objective.CHEAPEST:
         return _best_within(selector, tuple(findings), estimates)
-    if prices is None:
-        raise ValueError(f"objective {spec.name} needs prices")
     return _cheapest(spec, selector, prices, estimates)
 
 
@@ -320,8 +318,8 @@ class ObjectiveTracker:
     def state(self) -> ObjectiveState:
         """Work out what is known now."""
         findings = [Finding(one, self._means[one.name].means()) for one in self.spec.constraints]
-        cheapest = self.spec.name is Objective.CHEAPEST
-        prices = self._means[PRICE].guesses() if cheapest else None
+        is_cheapest = self.spec.name is Objective.CHEAPEST
+        prices = self._means[PRICE].guesses() if is_cheapest else np.empty(0)
         return rule(self.spec, self._pairs, findings, prices)
 
     def is_behind(self) -> bool:

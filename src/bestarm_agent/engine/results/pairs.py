@@ -46,16 +46,11 @@ class PairFilter:
         if self.candidate is not None:
             is_chosen &= state.asks["candidate"] == row_of(state, self.candidate)
         if self.example is not None:
-            if self.example not in state.example_ids:
-                known = nearest(self.example, state.example_ids)
-                raise ConfigError(f"the run has no example {self.example!r}; {known}")
-            is_chosen &= state.asks["example"] == state.example_ids.index(self.example)
+            column = _place("example", self.example, state.example_ids)
+            is_chosen &= state.asks["example"] == column
         if self.slice is not None:
-            slices = {one.name: one.examples for one in state.slices}
-            if self.slice not in slices:
-                known = nearest(self.slice, slices)
-                raise ConfigError(f"the run has no slice {self.slice!r}; {known}")
-            is_chosen &= np.isin(state.asks["example"], slices[self.slice])
+            one = state.slices[_place("slice", self.slice, [one.name for one in state.slices])]
+            is_chosen &= np.isin(state.asks["example"], one.examples)
         if self.wrong:
             is_chosen &= state.told["score"] < RIGHT
         if self.failed:
@@ -64,15 +59,15 @@ class PairFilter:
 
 
 def row_of(state: RunState, name: str) -> int:
-    """Return the row of a candidate, by its label or id.
+    """Return the row of a candidate, by its label or id; raise ConfigError if there is none."""
+    rows = {candidate.id: row for row, candidate in enumerate(state.candidates)}
+    return rows[name] if name in rows else _place("candidate", name, labels(state))
 
-    Raises:
-        ConfigError: there is none.
-    """
-    for known in (labels(state), [candidate.id for candidate in state.candidates]):
-        if name in known:
-            return known.index(name)
-    raise ConfigError(f"the run has no candidate {name!r}; {nearest(name, labels(state))}")
+
+def _place(what: str, name: str, names: Sequence[str]) -> int:
+    if name not in names:
+        raise ConfigError(f"the run has no {what} {name!r}; {nearest(name, names)}")
+    return names.index(name)
 
 
 def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from bestarm_agent.domain.values import Candidate, Failure
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
+from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Guarantee, State
 from bestarm_agent.stats.agreement import Measure
@@ -504,13 +505,12 @@ class FailureLine:
 
 def failures_of(state: RunState) -> list[FailureLine]:
     """Count failures by candidate and kind, most frequent first."""
-    count, last = Counter[tuple[int, str, str]](), dict[tuple[int, str, str], Failure]()
+    found = defaultdict[tuple[int, FailureKind, Blame], list[Failure]](list)
     seqs = state.failed()
     rows, numbers = state.asks["candidate"][seqs].tolist(), state.told["failure"][seqs].tolist()
     for row, number in zip(rows, numbers, strict=True):
         failure = state.failures[number]
-        key = row, failure.kind.value, failure.blame.value
-        count[key] += 1
-        last[key] = failure
-    label = [candidate.label for candidate in state.candidates]
-    return [FailureLine(label[key[0]], n, last[key]) for key, n in count.most_common()]
+        found[row, failure.kind, failure.blame].append(failure)
+    labels = [candidate.label for candidate in state.candidates]
+    lines = [FailureLine(labels[row], len(of), of[-1]) for (row, *_), of in found.items()]
+    return sorted(lines, key=lambda line: -line.count)

@@ -37,16 +37,12 @@ class History:
     """Past candidates' lessons about a study's examples."""
 
     model: HistoryModel  # factors of all N examples, in the study's order
-    name: str | None  # of the file that keeps it beside the store; None if it is not kept
+    name: str  # of the file that keeps it beside the store
     notices: tuple[str, ...]  # what it rests on and what it is good for, a sentence each
 
 
-async def learn_from_history(
-    parts: StudyParts, where: StorePlace, *, keeps: bool = True
-) -> History:
-    """Learn from the earlier runs that a study names, at least one.
-
-    With ``keeps`` the model is written next to the store, for the run.
+async def learn_from_history(parts: StudyParts, where: StorePlace) -> History:
+    """Learn from the earlier runs that a study names, at least one; keep it next to their store.
 
     Raises:
         ConfigError: a run is gone, or nothing in them is of use.
@@ -54,12 +50,12 @@ async def learn_from_history(
     names = parts.config.selector.history
     with parts.study.places.locating("selector", "history"):
         try:
-            async with open_store(where, create=keeps) as store:
+            async with open_store(where, create=False) as store:
                 runs = {name: await folded(store, name) for name in names}
         except StoreError as error:
             raise ConfigError(f"selector.history: {error}") from error
         scores, n_dropped = past_scores(runs, parts.examples)
-        model, file = learn_once(scores, folder_of(where) / _FOLDER if keeps else None)
+        model, file = learn_once(scores, folder_of(where) / _FOLDER)
     judges = {name: run.started.judge for name, run in runs.items()}
     notices = (
         f"history run {name} was scored by another judge (digest {judge}, now "
@@ -126,24 +122,23 @@ def described(found: Validation, scores: Scores, n_dropped: int) -> str:
     )
 
 
-def learn_once(scores: Scores, folder: Path | None) -> tuple[HistoryModel, str | None]:
+def learn_once(scores: Scores, folder: Path) -> tuple[HistoryModel, str]:
     """Learn from (H, N) past scores, or read what was learned from the same ones before.
 
-    It is kept in ``folder``, unless that is None, so that a run can be resumed when its sources
-    have changed. Also return the name of the file: a digest of the scores.
+    It is kept in ``folder``, so that a run can be resumed when its sources have changed. Also
+    return the name of the file: a digest of the scores.
     """
     content = np.ascontiguousarray(scores, dtype="<f4")
     digest = hashlib.sha256(f"{_FORMAT} {content.shape} ".encode() + content.tobytes()).hexdigest()
     name = f"lesson-{digest[:16]}"
-    model = None if folder is None else _kept(folder / f"{name}.npz")
+    model = _kept(folder / f"{name}.npz")
     if model is None:
         known, columns = _known(scores), np.full(scores.shape[1], -1)
         columns[known] = np.arange(len(known))
         model = learn(content[:, known])
         model = HistoryModel(model.factors.at(columns), model.validation)
-        if folder is not None:
-            _keep(folder / f"{name}.npz", model)
-    return model, None if folder is None else name
+        _keep(folder / f"{name}.npz", model)
+    return model, name
 
 
 def _known(scores: Scores) -> NDArray[np.intp]:
