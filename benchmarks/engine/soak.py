@@ -185,7 +185,7 @@ def check_amounts(store: Path, pairs: int, kills: int) -> dict[str, float]:
     assert n == state.n_asked
     assert pairs - kills * 2 * IN_FLIGHT <= n <= pairs
     assert not state.pending
-    assert sum(one.spend.calls for one in state.totals) == state.spend.calls
+    assert sum(one.calls for one in state.spends()) == state.spend.calls
     charged = state.spend.calls - n
     assert 0 <= charged <= kills * 2 * IN_FLIGHT, f"{charged} calls too many"
     return {"pairs": n, "calls charged for kills": charged}

@@ -119,7 +119,7 @@ def test_only_the_judge_is_asked_again_once_its_key_is_right(
     assert second.end == "exhausted"
     assert judged == 2 * N
     assert state.spend.pulls == 2 * N
-    candidates = state.spend.usd_nanos - sum(one.judge_spend.usd_nanos for one in state.totals)
+    candidates = state.spend.usd_nanos - sum(one.usd_nanos for one in state.judging)
     assert candidates == pytest.approx(2 * N * 1_000_000), "no answer was paid for twice"
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from bestarm_agent.cli.result_output import print_result, standing_json
+from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.values import Outcome, Score
 from bestarm_agent.engine.results.standing import Standing, cost_breakdown
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.report.words import (
@@ -23,7 +25,7 @@ from bestarm_agent.report.words import (
 )
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.store.run_state import CandidateTotals
+from bestarm_agent.store.codec import line_of
 from tests.support.commands import invoke
 from tests.support.standings import standing_of, standing_with, state_of
 from tests.support.studies import write_study
@@ -140,7 +142,9 @@ def test_a_known_price_of_nothing_stays_a_zero() -> None:
 def test_a_judge_without_a_price_makes_the_cost_unknown() -> None:
     state = state_of(["a"], 5)
     state.started = replace(state.started, judge_priced=False)
-    state.totals[0] = CandidateTotals(Spend(calls=3), Spend(calls=2))
+    spend, judging = Spend(calls=3), Spend(calls=2)
+    told = Told(0, Outcome(Score(1.0), None, spend, judging), 1.0)
+    state.take([line_of(event) for event in (Asked(0, 0, 0, "ucb"), told)])
     lines = {line.what: line.priced for line in cost_breakdown(state, Spend(calls=4))}
     assert lines == {
         "p: answered calls of candidates": True,

@@ -234,7 +234,7 @@ def test_an_empty_file_gets_the_tables(tmp_path: Path) -> None:
     check(path)
 
 
-def test_the_tables_are_those_of_version_7(tmp_path: Path) -> None:
+def test_the_tables_are_those_of_version_8(tmp_path: Path) -> None:
     """When this fails, the version of the layout has to rise."""
     path = tmp_path / "runs.db"
     fill(path)

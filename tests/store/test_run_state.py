@@ -17,7 +17,6 @@ from bestarm_agent.domain.events import (
     Proposed,
     ProposerCalled,
     Resumed,
-    Rows,
     Stopped,
     Told,
 )
@@ -42,23 +41,26 @@ from tests.support.store_runs import (
 
 def test_a_small_run_by_hand() -> None:
     state = fold(small_run())
-    later = [asked(seq, candidate=1) for seq in (2, 3)]
+    asks = [replace(asked(seq, seq // 2), excluded=()) for seq in range(4)]
     assert state.n_events == 15
     assert (state.costs, state.prices) == ([0.25, None], ["study", None])
     assert state.started == started()
     assert [candidate.label for candidate in state.candidates] == ["model 0", "model 1"]
     assert (len(state.example_ids), state.example_ids[7]) == (1000, "example-7")
     assert state.example_digests[7] == f"{7:016x}"
-    assert [state.ask(seq) for seq in range(4)] == [asked(0), asked(1), *later]
+    assert [state.ask(seq) for seq in range(4)] == asks
     assert state.order.tolist() == [1, 0, 2]
     np.testing.assert_equal(state.told["score"], [np.nan, 0.5, 0.0, np.nan])
     states = [State.VOID, State.DONE, State.FAILED, State.PENDING]
     assert state.told["state"].tolist() == states
-    assert list(state.pending_asks()) == [asked(3, candidate=1)]
+    assert list(state.pending_asks()) == asks[3:]
     assert state.budget == Budget(calls=200, seconds=60.5)
     one_call = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
-    assert [one.spend for one in state.totals] == [one_call + Spend(calls=3), Spend(calls=3)]
+    assert state.spends() == [one_call + Spend(calls=3), Spend(calls=3)]
     assert state.spend == one_call + Spend(calls=6)
+    assert state.judging == [Spend(calls=1, tokens=5, usd_nanos=700), Spend()]
+    assert state.lost == [Spend(calls=1, usd_nanos=200), Spend()]
+    assert state.latencies() == [[0.5, 1.5], [1.5]]
     assert state.sessions == [
         Session(AT, "0.1.0", Stopped(AT, "interrupted", 2.5)),
         Session(AT, "0.1.1", Stopped(AT, "budget", 1.5)),
@@ -191,7 +193,8 @@ def test_what_changes_is_the_same_line_by_line_and_at_once() -> None:
     moves = flat(move for line in log for move in slowly.take([line]))
     assert moves == flat(at_once.take(log))
     assert [move for move in moves if isinstance(move, int)] == [0, 1, 2, ~1, ~0, ~2, 3]
-    assert (slowly.totals, slowly.pending) == (at_once.totals, at_once.pending)
+    assert slowly.pending == at_once.pending
+    assert (slowly.judging, slowly.lost) == (at_once.judging, at_once.lost)
     for name in at_once.told.dtype.names or ():
         np.testing.assert_equal(slowly.told[name], at_once.told[name])
     np.testing.assert_equal(slowly.asks, at_once.asks)
@@ -228,7 +231,7 @@ def test_sums_agree_with_a_naive_count_on_a_random_run() -> None:
     assert state.spend.calls == sum(o.outcome.spend.calls for o in outcomes.values())
     for row in range(6):
         mine = [o for seq, o in outcomes.items() if pairs[seq][0] == row]
-        assert state.totals[row].spend.tokens == sum(o.outcome.spend.tokens for o in mine)
+        assert state.spends()[row].tokens == sum(o.outcome.spend.tokens for o in mine)
 
 
 PLAIN = Outcome(
@@ -282,7 +285,7 @@ def test_asks_come_back() -> None:
         replace(
             asked(seq, candidate=seq % 7, example=seq // 7),
             reason=("floor", "duel")[seq % 2],
-            excluded=Rows.of([1, 2]) if seq % 11 == 0 else Rows(),
+            excluded=(),
         )
         for seq in range(N)
     ]
@@ -329,5 +332,3 @@ def test_the_columns_of_measures() -> None:
     config: dict[str, Json] = {"measures": {"brief": {}, "polite": {}}}
     state = fold([replace(started(), config=config), *grid(1, 5), asked(0), asked(1), *scored])
     np.testing.assert_equal(state.told["measures"], [[0.5, np.nan], [1.0, 0.25]])
-    [totals] = state.totals
-    assert (totals.measures, totals.measured) == ([1.5, 0.25], [2, 1])

@@ -28,7 +28,8 @@ def unexplained_asks(events: Sequence[Event], selector: Pairs) -> list[int]:
         if isinstance(event, Asked):
             begun = True
             allowed = np.ones(selector.table.n_candidates, dtype=np.bool_)
-            allowed[list(event.excluded)] = False
+            for first, last in event.excluded:
+                allowed[first : last + 1] = False
             choice = selector.next_choice(allowed)
             if choice is None or choice.pair != (event.candidate, event.example):
                 unexplained.append(event.seq)

@@ -12,7 +12,6 @@ from bestarm_agent.domain.events import (
     Event,
     ExamplesAdded,
     Resumed,
-    Rows,
     Started,
     Stopped,
     Told,
@@ -42,7 +41,7 @@ def started(name: str = "study") -> Started:
 
 def asked(seq: int, candidate: int = 0, example: int | None = None) -> Asked:
     """Return an ask, of example ``seq`` if no other is given."""
-    return Asked(seq, candidate, seq if example is None else example, "ucb", Rows.of([1]))
+    return Asked(seq, candidate, seq if example is None else example, "ucb", ((1, 1),))
 
 
 def told(seq: int, score: float = 1.0) -> Told:

@@ -8,48 +8,30 @@ from logs of versions that did not record them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Outcome, Slice
 
+Ranges: TypeAlias = tuple[tuple[int, int], ...]  # first and last of each, ascending, not adjacent
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A set of rows; iterating yields them in ascending order.
 
-    It is kept as ranges: thousands of candidates of one model are few numbers.
+def ranges_of(rows: Iterable[int]) -> Ranges:
+    """Write ascending rows as ranges: thousands of candidates of one model are few numbers.
+
+    Example:
+        >>> ranges_of([1, 2, 3, 7])
+        ((1, 3), (7, 7))
     """
-
-    ranges: tuple[tuple[int, int], ...] = ()  # (first, last) of each, ascending, not adjacent
-
-    @classmethod
-    def of(cls, rows: Iterable[int]) -> Rows:
-        """Collect rows that are given in ascending order.
-
-        Example:
-            >>> Rows.of([1, 2, 3, 7]).ranges
-            ((1, 3), (7, 7))
-        """
-        ranges: list[tuple[int, int]] = []
-        for row in rows:
-            if ranges and row == ranges[-1][1] + 1:
-                ranges[-1] = (ranges[-1][0], row)
-            else:
-                ranges.append((row, row))
-        return cls(tuple(ranges))
-
-    def __iter__(self) -> Iterator[int]:
-        for first, last in self.ranges:
-            yield from range(first, last + 1)
-
-    def __bool__(self) -> bool:
-        return bool(self.ranges)
-
-
-NO_ROWS = Rows()
+    ranges: list[tuple[int, int]] = []
+    for row in rows:
+        if ranges and row == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], row)
+        else:
+            ranges.append((row, row))
+    return tuple(ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +85,7 @@ class Asked:
     example: int  # column
     reason: str  # the rule's word for why
     # rows that could not be asked then: at a rate limit, or too expensive for the budget left
-    excluded: Rows = NO_ROWS
+    excluded: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,12 +161,16 @@ def clean_text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def clean_fields(value: object, *names: str) -> None:
-    """Clean texts of a frozen value: JSON allows lone surrogates, and no file or page does."""
-    for name in names:
-        text = getattr(value, name)
-        if text is not None and text != (clean := clean_text(text)):
-            object.__setattr__(value, name, clean)
+class _CleanTexts:
+    """Replaces lone surrogates in its texts: JSON allows them, and no file or page does."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            text = getattr(self, name)
+            if type(text) is str and not text.isascii():
+                object.__setattr__(self, name, clean_text(text))
 
 
 class Finish(StrEnum):
@@ -242,7 +246,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(_CleanTexts):
     """A model's answer to one request."""
 
     text: str
@@ -261,16 +265,12 @@ class Reply:
     calls: int = 1  # requests sent for this answer; a program may send several
     recorded: bool = False  # played back: an answer to a prompt that may have been another one
 
-    def __post_init__(self) -> None:
-        """Replace lone surrogates."""
-        clean_fields(self, "text", "model", "request_id", "service_tier")
-
 
 RIGHT = 0.5  # a score of at least this counts as right
 
 
 @dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(_CleanTexts):
     """One judgement among those that a score is made of."""
 
     by: str  # the judging model, then the criterion or the order of answers if there are several
@@ -278,13 +278,9 @@ class Vote:
     said: str = ""  # the verdict in the judge's words: "7", "partially-correct", "second"
     why: str = ""  # its explanation, cut to a few hundred characters
 
-    def __post_init__(self) -> None:
-        """Replace lone surrogates."""
-        clean_fields(self, "by", "said", "why")
-
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class Score(_CleanTexts):
     """A judge's score of one reply."""
 
     value: float  # in [0, 1]
@@ -293,22 +289,14 @@ class Score:
     gold: float | None = None  # the trusted score, in a certification, in [0, 1]
     measures: tuple[float | None, ...] = ()  # each further scorer's in [0, 1]; None: it failed
 
-    def __post_init__(self) -> None:
-        """Replace lone surrogates."""
-        clean_fields(self, "answer")
-
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(_CleanTexts):
     """Reason why a pair has no score that says something of the candidate's answer."""
 
     kind: FailureKind
     blame: Blame  # only a failure of the CANDIDATE counts, with the floor score
     message: str  # one line for people, free of secrets
-
-    def __post_init__(self) -> None:
-        """Replace lone surrogates."""
-        clean_fields(self, "message")
 
 
 @dataclass(frozen=True, slots=True)

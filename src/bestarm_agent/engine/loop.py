@@ -25,9 +25,9 @@ from bestarm_agent.domain.events import (
     CandidatesBarred,
     Charged,
     Resumed,
-    Rows,
     Stopped,
     Told,
+    ranges_of,
 )
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
@@ -127,8 +127,7 @@ class RunLoop:
         # Spend and caps when pairs that could not be paid were sent again last.
         self._tried_with: tuple[Spend, Budget] | None = None
         self._n_void = 0  # in this process
-        answered = (one.latencies for one in record.state.totals if one.latencies)
-        self._slowest = max((one[-1] for one in answered), default=0.0)  # answered call, in seconds
+        self._slowest = float(record.state.told["seconds"].max(initial=0.0))  # answered call
         self._take_over()
 
     @property
@@ -250,7 +249,7 @@ class RunLoop:
             asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)
             if not asks and not self.pool.end_blocks():
                 break
-            excluded = Rows.of(() if allowed is None else np.flatnonzero(~allowed).tolist())
+            excluded = ranges_of(() if allowed is None else np.flatnonzero(~allowed).tolist())
             for ask in asks:
                 asked = Asked(ask.seq, *ask.pair, ask.reason, excluded)
                 self.record.record(asked)
@@ -284,12 +283,13 @@ class RunLoop:
         return both(None if objective is None else objective.worth, self._in_time())
 
     def _in_time(self) -> BoolArray | None:
-        """Return (K,) whose calls usually end before the time cap; None if all do, or may."""
+        """Return (K,) whose calls end before the time cap, on average; None if all do, or may."""
         left = self._seconds_left()
         if left >= self._slowest:
             return None
-        latencies = [totals.latencies for totals in self.record.state.totals]
-        return np.array([not one or one[len(one) // 2] <= left for one in latencies])
+        seconds = self.record.state.told["seconds"]
+        _, usual = self.record.state.means(np.where(seconds > 0, seconds, np.nan))
+        return ~(usual > left)
 
     def _room(self) -> int:
         """Return how many more pairs may be asked now."""

@@ -51,7 +51,7 @@ from bestarm_agent.store.codec import SIGN_OF_LIFE_SECONDS, Row, Transaction
 
 _T = TypeVar("_T")
 
-SCHEMA = 7
+SCHEMA = 8
 """Version of the layout below; a store of another one is refused."""
 TABLES = {
     "meta": "(key TEXT PRIMARY KEY, value TEXT NOT NULL)",

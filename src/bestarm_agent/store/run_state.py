@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from pydantic_core import from_json
 
 from bestarm_agent.domain.events import (
-    NO_ROWS,
     Asked,
     Attempted,
     BudgetSet,
@@ -30,7 +29,6 @@ from bestarm_agent.domain.events import (
     Proposed,
     ProposerCalled,
     Resumed,
-    Rows,
     Started,
     Stopped,
 )
@@ -48,7 +46,13 @@ ASKED = np.dtype(
         ("reason", np.int32),  # number in ``reasons``
     ]
 )
-_AMOUNTS = {"pulls": np.int32, "calls": np.int32, "tokens": np.int64, "usd_nanos": np.int64}
+AMOUNTS = {  # what a pair has cost, as ``Spend`` has it
+    "pulls": np.int32,
+    "calls": np.int32,
+    "tokens": np.int64,
+    "usd_nanos": np.int64,
+    "gpu_seconds": np.float64,
+}
 
 
 def told_type(n_measures: int = 0) -> np.dtype[np.void]:
@@ -58,8 +62,7 @@ def told_type(n_measures: int = 0) -> np.dtype[np.void]:
             ("state", np.int8),  # ``State``
             ("score", np.float64),  # NaN while pending, or if void
             ("gold", np.float64),  # the trusted score; NaN: none
-            *_AMOUNTS.items(),  # what the pair has cost
-            ("gpu_seconds", np.float64),
+            *AMOUNTS.items(),
             ("seconds", np.float64),  # of the answered call; 0 where there was none
             ("output", np.int64),  # tokens of the reply; -1 unless it was scored
             ("price", np.float64),  # nano-dollars of the answered call; NaN: unknown
@@ -74,7 +77,6 @@ def told_type(n_measures: int = 0) -> np.dtype[np.void]:
 
 _PENDING, _DONE, _FAILED, _VOID = map(int, (State.PENDING, State.DONE, State.FAILED, State.VOID))
 _FIRST = 64  # pairs that there is room for at first
-_SUMMED = ("judge_spend", "lost_spend")
 _FAILURE = ("kind", "blame", "message")
 _Record: TypeAlias = dict[str, Any]  # an event as JSON has it
 _T = TypeVar("_T")
@@ -93,20 +95,6 @@ class _Numbered(list[_T]):
         if number == len(self):
             self.append(value)
         return number
-
-
-@dataclass(slots=True)
-class CandidateTotals:
-    """Totals over the outcomes of one candidate."""
-
-    spend: Spend = field(default_factory=Spend)
-    judge_spend: Spend = field(default_factory=Spend)  # its part for judging
-    lost_spend: Spend = field(default_factory=Spend)  # its part without an answer
-    latencies: list[float] = field(default_factory=list)  # seconds of answered calls, sorted
-    replies: int = 0  # that were scored
-    output_tokens: int = 0  # of these replies
-    measures: list[float] = field(default_factory=list)  # their sum by each further scorer
-    measured: list[int] = field(default_factory=list)  # replies that each of them could score
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +135,8 @@ class RunState:
         self.candidates: list[Candidate] = []  # (K,)
         self.costs: list[float | None] = []  # (K,) most dollars of a call
         self.prices: list[str | None] = []  # (K,) sources of the prices
+        self.judging: list[Spend] = []  # (K,) the part of the costs for judging
+        self.lost: list[Spend] = []  # (K,) the part for attempts that brought no answer
         self.barred: dict[int, str] = {}  # by row: why it was excluded
         self.example_ids: list[str] = []  # (N,)
         self.example_digests: list[str] = []  # (N,)
@@ -168,10 +158,6 @@ class RunState:
         self._told = _pending(_FIRST, told_type())
         self._n_measures = 0
         self._order = np.empty(_FIRST, np.int64)  # ask numbers in the order of telling
-        self._excluded: dict[int, Rows] = {}  # by ask number; alike ones are one object
-        self._alike: dict[tuple[tuple[int, ...], ...], Rows] = {}
-        self._totals: list[CandidateTotals] = []
-        self._summed = 0  # outcomes in the totals
 
     @property
     def asks(self) -> NDArray[np.void]:
@@ -198,9 +184,9 @@ class RunState:
         return None if number < 0 else self.failures[number]
 
     def ask(self, seq: int) -> Asked:
-        """Return an ask as it was logged."""
+        """Return an ask as it was logged, without what was excluded then."""
         row, column, reason = self._asked[seq].tolist()
-        return Asked(seq, row, column, self.reasons[reason], self._excluded.get(seq, NO_ROWS))
+        return Asked(seq, row, column, self.reasons[reason])
 
     def pending_asks(self) -> Iterator[Asked]:
         """Yield the asks without an outcome, in the order of asking."""
@@ -253,19 +239,36 @@ class RunState:
         size = f"{len(self.candidates)} x {len(self.example_ids)}"
         return f"RunState({self.name!r}, {size}, {self.n_events} events)"
 
-    @property
-    def totals(self) -> list[CandidateTotals]:
-        """(K,) totals of the candidates."""
-        new = self.order[self._summed :]
-        if len(new):
-            self._sum_up(self._asked["candidate"][new], self._told[new])
-            self._summed = self.n_told
-        return self._totals
+    def by_candidate(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return (K,) the sums of what the asks have each, such as a column of ``told``."""
+        sums = np.bincount(self.asks["candidate"], values, len(self.candidates))
+        return sums.astype(np.float64)
+
+    def means(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return (K,) how many of the asks have a value, and their mean; NaN is none."""
+        n = self.by_candidate(~np.isnan(values))
+        mean = np.full(len(n), np.nan)
+        np.divide(self.by_candidate(np.nan_to_num(values)), n, out=mean, where=n > 0)
+        return n, mean
+
+    def spends(self) -> list[Spend]:
+        """Return (K,) the costs of the candidates' outcomes."""
+        *whole, gpu_seconds = (self.by_candidate(self.told[name]) for name in AMOUNTS)
+        columns = [np.rint(one).astype(np.int64).tolist() for one in whole]
+        return [Spend(*one) for one in zip(*columns, gpu_seconds.tolist(), strict=True)]
+
+    def latencies(self) -> list[list[float]]:
+        """Return (K,) the seconds of the candidates' answered calls, rising."""
+        rows, seconds = self.asks["candidate"], self.told["seconds"]
+        order = np.lexsort((seconds, rows))
+        order = order[seconds[order] > 0]
+        ends = np.searchsorted(rows[order], np.arange(len(self.candidates)), side="right")
+        return [one.tolist() for one in np.split(seconds[order], ends)[:-1]]
 
     @property
     def spend(self) -> Spend:
         """The cost of all outcomes, and of proposers' calls."""
-        return sum((one.spend for one in self.totals), self.proposer_spend)
+        return sum(self.spends(), self.proposer_spend)
 
     @property
     def name(self) -> str:
@@ -313,18 +316,14 @@ class RunState:
     def _put_asks(self, records: Sequence[_Record]) -> None:
         n = self.n_asked + len(records)
         if n > len(self._asked):
-            self._asked = _grown(self._asked, np.empty(max(n, 2 * len(self._asked)), ASKED))
-            self._told = _grown(self._told, _pending(len(self._asked), self._told.dtype))
+            more = max(n, 2 * len(self._asked)) - len(self._asked)
+            self._asked = np.append(self._asked, np.empty(more, ASKED))
+            self._told = np.append(self._told, _pending(more, self._told.dtype))
+            self._order = np.append(self._order, np.empty(more, np.int64))
         number_of = self.reasons.number_of
         self._asked[self.n_asked : n] = [
             (one["candidate"], one["example"], number_of(one["reason"])) for one in records
         ]
-        for one in records:
-            if "excluded" in one:
-                ranges = tuple(map(tuple, one["excluded"]["ranges"]))
-                if ranges not in self._alike:
-                    self._alike[ranges] = Rows(ranges)
-                self._excluded[one["seq"]] = self._alike[ranges]
         self.n_asked = n
 
     def _tell(self, record: _Record, n_asked: int) -> int:
@@ -345,16 +344,14 @@ class RunState:
         seqs = np.array([record["seq"] for record, _, _ in told])
         self._told[seqs] = np.array([self._columns(*one) for one in told], self._told.dtype)
         n = self.n_told + len(told)
-        if n > len(self._order):
-            self._order = _grown(self._order, np.empty(len(self._asked), np.int64))
         self._order[self.n_told : n] = seqs
         self.n_told = n
         for record, _, _ in told:
             outcome = record["outcome"]
-            if not outcome.keys().isdisjoint(_SUMMED):
-                totals = self._totals[self._asked["candidate"][record["seq"]]]
-                totals.judge_spend += Spend(**outcome.get("judge_spend", {}))
-                totals.lost_spend += Spend(**outcome.get("lost_spend", {}))
+            for name, spends in (("judge_spend", self.judging), ("lost_spend", self.lost)):
+                if name in outcome:
+                    row = self._asked["candidate"][record["seq"]]
+                    spends[row] += Spend(**outcome[name])
 
     def _columns(self, record: _Record, event: int, at: float) -> tuple[object, ...]:
         """Return an outcome as ``told_type`` has it."""
@@ -388,29 +385,6 @@ class RunState:
     def _measures_of(self, judged: _Record) -> tuple[float, ...]:
         known = judged.get("measures") or [None] * self._n_measures
         return tuple([math.nan if one is None else one for one in known[: self._n_measures]])
-
-    def _sum_up(self, rows: NDArray[np.int32], told: NDArray[np.void]) -> None:
-        """Add outcomes of pairs in these rows to their totals."""
-        n, scored = len(self._totals), told["output"] >= 0
-        spend = [np.bincount(rows, told[name], n) for name in (*_AMOUNTS, "gpu_seconds")]
-        replies = np.bincount(rows, scored, n)
-        generated = np.bincount(rows, np.where(scored, told["output"], 0), n)
-        measures = told["measures"].T
-        sums = [np.bincount(rows, np.nan_to_num(one), n) for one in measures]
-        measured = [np.bincount(rows, ~np.isnan(one), n) for one in measures]
-        order = np.argsort(rows, kind="stable")
-        ends = np.cumsum(np.bincount(rows, minlength=n))
-        for row in np.unique(rows).tolist():
-            one = self._totals[row]
-            pulls, calls, tokens, nanos, gpu_seconds = (float(of[row]) for of in spend)
-            one.spend += Spend(int(pulls), int(calls), int(tokens), round(nanos), gpu_seconds)
-            one.replies += int(replies[row])
-            one.output_tokens += int(generated[row])
-            one.measures = [a + float(of[row]) for a, of in zip(one.measures, sums, strict=True)]
-            one.measured = [a + int(of[row]) for a, of in zip(one.measured, measured, strict=True)]
-            times = told["seconds"][order[ends[row - 1] if row else 0 : ends[row]]]
-            answered = times[times > 0].tolist()
-            one.latencies = sorted(one.latencies + answered)
 
     def _rare(self, event: Event) -> None:
         match event:
@@ -456,10 +430,8 @@ class RunState:
         self.candidates += event.candidates
         self.costs += event.costs or nothing
         self.prices += event.prices or nothing
-        n = self._n_measures
-        self._totals += [
-            CandidateTotals(measures=[0.0] * n, measured=[0] * n) for _ in event.candidates
-        ]
+        self.judging += [Spend()] * len(nothing)
+        self.lost += [Spend()] * len(nothing)
 
     def _end_session(self, seconds: float) -> None:
         self.seconds += seconds
@@ -481,11 +453,6 @@ def _pending(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:
     for name in ("score", "gold", "price", "measures"):
         told[name] = math.nan
     return told
-
-
-def _grown(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    new[: len(old)] = old
-    return new
 
 
 def _records(lines: Sequence[Line]) -> list[_Record]:

@@ -110,10 +110,7 @@ class MeanTracker:
             own = np.minimum(shares[fresh[rows[fresh] == row]], 1.0)
             low, high = np.nan_to_num(own, nan=0.0), np.nan_to_num(own, nan=1.0)
             self._intervals.extend(row, low, high)
-        known = ~np.isnan(values)
-        n = np.bincount(rows[known], minlength=k)
-        mean = np.full(k, np.nan)
-        np.divide(np.bincount(rows[known], values[known], k), n, out=mean, where=n > 0)
+        _, mean = state.means(values)
         loose[rows[values > units[rows] * (1 + 1e-9)]] = True
         lower, upper = self._intervals.lower * units, self._intervals.upper * units
         return Means(mean, lower, np.where(loose, np.inf, upper))

@@ -419,12 +419,15 @@ def _rows(
     table, estimates = pairs.table, pairs.estimates()
     failed, void = table.count(State.FAILED), table.count(State.VOID)
     prices = None if objective is None else objective.prices()
-    names = measure_names(state)
+    columns = zip(measure_names(state), state.told["measures"].T, strict=False)
+    means = [(name, *state.means(column)) for name, column in columns]
+    output = state.told["output"]
+    _, length = state.means(np.where(output >= 0, output, np.nan))
+    spends, latencies = state.spends(), state.latencies()
     any_score = bool(estimates.n.any())  # else there are mere priors
     found = []
     for i, status in statuses.items():
-        candidate, totals, mean = state.candidates[i], state.totals[i], float(estimates.mean[i])
-        scored = zip(names, totals.measured, totals.measures, strict=False)
+        candidate, mean = state.candidates[i], float(estimates.mean[i])
         found.append(
             Row(
                 index=i,
@@ -435,22 +438,26 @@ def _rows(
                 pending=int(estimates.pending[i]),
                 void=int(void[i]),
                 failed=int(failed[i]),
-                estimate=mean if any_score and not math.isnan(mean) else None,
+                estimate=_known(mean) if any_score else None,
                 lower=float(estimates.lower[i]),
                 upper=float(estimates.upper[i]),
-                spend=totals.spend,
+                spend=spends[i],
                 problem=broken.get(candidate.label, state.barred.get(i)),
-                p50_seconds=percentile(totals.latencies, 50),
-                p95_seconds=percentile(totals.latencies, 95),
+                p50_seconds=percentile(latencies[i], 50),
+                p95_seconds=percentile(latencies[i], 95),
                 price=None if prices is None else prices.of(i),
                 limits=tuple(_limit(i, one) for one in findings),
                 price_source=state.prices[i],
                 priced=state.costs[i] is not None and state.started.judge_priced,
-                output_tokens=totals.output_tokens / max(1, totals.replies) or None,
-                measures=tuple(RowMeasure(name, k, s / k if k else None) for name, k, s in scored),
+                output_tokens=_known(length[i]) or None,
+                measures=tuple(RowMeasure(name, int(n[i]), _known(k[i])) for name, n, k in means),
             )
         )
     return tuple(found)
+
+
+def _known(mean: float) -> float | None:
+    return None if math.isnan(mean) else float(mean)
 
 
 def _limit(row: int, found: Finding) -> RowLimit:
@@ -473,14 +480,14 @@ def percentile(seconds: Sequence[float], percent: int) -> float | None:
 def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
     parts, unpriced = defaultdict[str, Spend](Spend), set[str]()
-    for candidate, totals, cost in zip(state.candidates, state.totals, state.costs, strict=True):
+    for i, (candidate, spend) in enumerate(zip(state.candidates, state.spends(), strict=True)):
         answered = f"{candidate.provider}: answered calls of candidates"
         lost = f"{candidate.provider}: attempts that brought no answer"
-        parts[answered] += totals.spend - totals.judge_spend - totals.lost_spend
-        parts[lost] += totals.lost_spend
-        if cost is None:
+        parts[answered] += spend - state.judging[i] - state.lost[i]
+        parts[lost] += state.lost[i]
+        if state.costs[i] is None:
             unpriced |= {answered, lost, "pairs that are not told yet"}
-    parts["judging"] = sum((totals.judge_spend for totals in state.totals), Spend())
+    parts["judging"] = sum(state.judging, Spend())
     parts["proposing prompts"] = state.proposer_spend
     parts["pairs that are not told yet"] = spent - state.spend
     if not state.started.judge_priced:
