@@ -88,6 +88,10 @@ class Endpoint:
         """The address for messages: without a query, which may hold a key."""
         return self.url.partition("?")[0]
 
+    def url_of(self, path: str) -> str:
+        """Return the address of one path, below this one, with the query that all of them have."""
+        return f"{self.shown.rstrip('/')}/{path}{self.url.removeprefix(self.shown)}"
+
     @property
     def missing_path(self) -> str:
         """The path of the vendor's address, such as "/v1", where this one has none; else empty."""

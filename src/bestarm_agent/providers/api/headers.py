@@ -102,7 +102,7 @@ def header_cost(headers: Mapping[str, str], name: str | None) -> int | None:
         >>> header_cost({"x-litellm-response-cost": "0.000415"}, "x-litellm-response-cost")
         415000
     """
-    dollars = None if name is None else _number(headers.get(name))
+    dollars = None if name is None else _number(headers.get(name.lower()))
     return None if dollars is None else nanos(dollars)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
-from urllib.parse import parse_qsl
 
 from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.spend import Allowance, Spend, Usage
@@ -61,6 +60,8 @@ _REPLY_FACTS = {
 }
 _PROTOCOL_VERSION = 1  # raise it when replies change: old ones must not come from the cache
 _IN_FLIGHT = 64
+# A request is sent once, without a time-out; SDKs copy deeply what is not stated.
+_ONCE: Mapping[str, Any] = {"max_retries": 0, "timeout": None, "params": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,10 @@ class ApiProvider(Provider[ApiOptions]):
         with self._opened().hold(prompt_prefix(request)) as server:
             client = server.client  # the first one imports an SDK, which is no latency
             sent = client.post(
-                wire.path, body=body, cast_to=_raw(), options={"headers": dict(wire.headers)}
+                server.endpoint.url_of(wire.path),
+                body=body,
+                cast_to=_raw(),
+                options={"headers": dict(wire.headers), **_ONCE},
             )
             answer, headers, seconds = await self._ask(request.model, server, sent, wire.decode)
         answer = _without_keys(answer, server.endpoint.secrets)
@@ -204,7 +208,8 @@ class ApiProvider(Provider[ApiOptions]):
         """Ask the server for the names of its models; raises ConfigError and ProviderError."""
         self._check_keys()
         with self._opened().hold(b"") as server:
-            asked = server.client.get(self.models_path, cast_to=_raw())
+            url = server.endpoint.url_of(self.models_path)
+            asked = server.client.get(url, cast_to=_raw(), options=_ONCE)
             names, _, _ = await self._ask("(list of models)", server, asked, _model_names)
         return names
 
@@ -219,24 +224,13 @@ class ApiProvider(Provider[ApiOptions]):
 
     def _connect(self, endpoint: Endpoint) -> Any:  # noqa: ANN401
         """Open a client that sends a request once, keeps no time, and reads a bounded response."""
-        from httpx2 import AsyncClient
+        from bestarm_agent.providers.api.transport import Connection
 
-        from bestarm_agent.providers.api.transport import Transport
-
-        base, _, query = endpoint.url.partition("?")
-        transport = Transport(self.options.max_response_bytes)
         return self.open_client(
-            http_client=AsyncClient(
-                transport=transport,
-                follow_redirects=False,
-                headers={"accept-encoding": "gzip, deflate"},  # which aiohttp always understands
-            ),
-            base_url=base,
-            default_query=dict(parse_qsl(query, keep_blank_values=True)),  # else before the path
+            http_client=Connection(self.options.max_response_bytes),
+            base_url=endpoint.shown,
             api_key=endpoint.key,
             default_headers=self.options.headers,
-            max_retries=0,
-            timeout=None,
         )
 
     def _model(self, name: str) -> _Model:
@@ -303,12 +297,13 @@ class ApiProvider(Provider[ApiOptions]):
                 self._record_allowances(model, refused.headers)
         else:
             seconds = now() - started
-            self._record_allowances(model, response.headers)
+            headers = dict(response.headers.items())  # lower-case names
+            self._record_allowances(model, headers)
             try:
                 body = read_body(response.content)
                 failed = body_failure(body, name, server.endpoint)
                 if failed is None:
-                    return read(body), response.headers, seconds
+                    return read(body), headers, seconds
             except MalformedError as error:
                 failed = call_failure(error, name, server.endpoint)
         raise failed

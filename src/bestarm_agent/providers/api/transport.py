@@ -6,6 +6,7 @@ was packed, and hides aiohttp's errors behind others that say less.
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.request import getproxies
 
 import aiohttp
@@ -32,10 +33,14 @@ def transport_failure(error: BaseException) -> FailureKind | None:
     return next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
 
 
-class Transport(httpx2.AsyncBaseTransport):
-    """Sends each request once, without a time-out; raises aiohttp's errors, and MalformedError."""
+class Connection(httpx2.AsyncClient):
+    """Sends each request once, as an SDK wrote it: no time-out, redirects, cookies, or retries.
+
+    It raises aiohttp's errors, and MalformedError.
+    """
 
     def __init__(self, max_bytes: int) -> None:
+        super().__init__(transport=httpx2.AsyncBaseTransport())  # unused
         self._max_bytes = max_bytes  # of a body, when decompressed
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -46,7 +51,12 @@ class Transport(httpx2.AsyncBaseTransport):
             trust_env=bool(getproxies()),
         )
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    def build_request(self, method: str, url: httpx2.URL | str, **parts: Any) -> httpx2.Request:  # noqa: ANN401
+        """Make a request of what the SDK gives, without adding anything."""
+        del parts["timeout"]
+        return httpx2.Request(method, url, **parts)
+
+    async def send(self, request: httpx2.Request, **_how: object) -> httpx2.Response:
         """Return the response with its whole body."""
         async with self._session.request(
             request.method,
@@ -64,8 +74,11 @@ class Transport(httpx2.AsyncBaseTransport):
                         "`max_response_bytes` if its answers are that long"
                     )
         headers = [pair for pair in response.raw_headers if pair[0].lower() not in _DECODED]
-        return httpx2.Response(response.status, headers=headers, content=bytes(body))
+        return httpx2.Response(
+            response.status, headers=headers, content=bytes(body), request=request
+        )
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._session.close()
+        await super().aclose()
