@@ -105,7 +105,6 @@ class Study:
         self.store = run.options.store_of(run.parts.study)  # for ``Options`` when it is resumed
         self._run = run
         self._confirming = Confirming(run)
-        self._check: JudgeCheck | None = None
 
     def __repr__(self) -> str:
         return f"<Study: {self.standing()!r}>"
@@ -254,10 +253,7 @@ class Study:
                 await self._confirming.run(caps)
             else:
                 await run.run(caps)
-        standing = self.standing()
-        of = run.store, self.run_id, state, self.parts.labels
-        self._check = await check_run(*of, standing.confidence)
-        return standing
+        return self.standing()
 
     @property
     def budget(self) -> Budget:
@@ -319,7 +315,9 @@ class Study:
         run = self._run.record
         await run.flush()
         texts = RunTexts(self._run.store, self.run_id, run.state, self.parts.examples)
-        record = StoredRun(self.standing(), (), self._check, self.result())
+        standing, of = self.standing(), (self._run.store, self.run_id, run.state, self.parts.labels)
+        check = await check_run(*of, standing.confidence)
+        record = StoredRun(standing, (), check, self.result())
         return await _report(record, texts, path or report_path(self.store, self.run_id))
 
     async def outcomes(self, *, only: PairFilter | None = None) -> AsyncIterator[PairOutcome]:

@@ -145,7 +145,7 @@ async def compare_answers(
                     if error.blame is Blame.JUDGE:
                         void.append(str(error))
                     return None
-            return JudgedAnswer(None, score.value, label.score, len(answer), calls.spent)
+            return JudgedAnswer(score.value, label.score, len(answer), calls.spent)
 
         try:
             found = await together(map(judged, labels))

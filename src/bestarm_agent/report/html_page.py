@@ -24,7 +24,7 @@ from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.domain.values import Json, PromptTemplate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
-from bestarm_agent.engine.results.judge_check import CorrectedRow, JudgeCheck, corrected_rows
+from bestarm_agent.engine.results.judge_check import JudgeCheck
 from bestarm_agent.engine.results.pairs import RunTexts, scores_of
 from bestarm_agent.engine.results.standing import (
     FailureLine,
@@ -470,21 +470,13 @@ class SessionLine:
     end: str | None  # why it ended, or None after a crash
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeSection:
-    """The accuracy of the judge, and the means corrected for its errors."""
-
-    check: JudgeCheck  # its measures
-    moved: Sequence[CorrectedRow]  # the candidates' corrected means, best estimate first
-
-
 def render_report(
     standing: Standing,
     *,
     config: Json,
     failures: Sequence[FailureLine],
     sessions: Sequence[SessionLine],
-    judge: JudgeSection | None = None,
+    judge: JudgeCheck | None = None,
     result: ModeResult | None = None,
     remarks: Sequence[str] = (),
     details: Details | None = None,
@@ -682,7 +674,7 @@ async def report_of(
             SessionLine(s.at, s.version, s.stopped.reason if s.stopped else None)
             for s in state.sessions
         ],
-        judge=None if check is None else JudgeSection(check, corrected_rows(standing, check)),
+        judge=check,
         result=result,
         remarks=_remarks(state),
         details=Details(state, matrix, sample, outcomes_over_time(state), verdicts),

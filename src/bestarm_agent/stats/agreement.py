@@ -147,19 +147,6 @@ def difference(one: ArrayLike, other: ArrayLike, low: float, high: float, alpha:
     return Measure(a.value - b.value, a.lower - b.upper, a.upper - b.lower)
 
 
-def shifted(observed: Measure, bias: Measure) -> Measure:
-    """Return a mean in [0, 1] less a bias; it holds when both intervals do."""
-
-    def clipped(value: float) -> float:
-        return value if np.isnan(value) else min(1.0, max(0.0, value))
-
-    return Measure(
-        clipped(observed.value - bias.value),
-        clipped(observed.lower - bias.upper),
-        clipped(observed.upper - bias.lower),
-    )
-
-
 def _lower(unit: NDArray[np.float64], alpha: float) -> float:
     bound = lower_bound(np.clip(unit, 0.0, 1.0), alpha, None, bet_grid(len(unit), alpha))
     return min(bound, float(unit.mean()))

@@ -1,4 +1,4 @@
-"""A judge held against gold scores: how far it can be trusted, and what its errors may change.
+"""A judge held against gold scores: how far it can be trusted.
 
 The gold scores are a study's ``labels``, those that people gave in ``view`` (a file beside the
 store), or a file that ``judge check`` names. A label is about the text of an answer, not its
@@ -16,9 +16,8 @@ import numpy as np
 
 from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_labels
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import Blame, ConfigError, StoreError
-from bestarm_agent.stats.agreement import Measure, agreement, difference, mean, shifted
+from bestarm_agent.stats.agreement import Measure, agreement, difference
 from bestarm_agent.store.export import whole_file
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import Store, StorePlace, folder_of, open_store
@@ -80,7 +79,6 @@ MEANINGS = {
 class JudgedAnswer:
     """One answer that has both a judge's score and a gold score."""
 
-    candidate: int | None  # row of the candidate, or None
     judged: float  # the judge's score, in [0, 1]
     gold: float  # the gold score, in [0, 1]
     n_chars: int  # length of the answer
@@ -112,15 +110,6 @@ class JudgeCheck:
         return [(name, found, MEANINGS[name]) for name, found in self.measures.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectedRow:
-    """A candidate's mean, corrected by the judge's bias on its own labelled answers."""
-
-    row: Row  # the candidate as the run has it
-    mean: Measure
-    n_labels: int  # how many of its answers are labelled
-
-
 def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
     """Measure a judge; raise ConfigError if nothing could be compared."""
     pairs, alpha = comparison.pairs, 1.0 - confidence
@@ -144,22 +133,6 @@ def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
     paid = usd(sum(p.spend.usd_nanos for p in pairs))
     per_1000 = 1000 * paid / len(pairs) if comparison.priced else None
     return JudgeCheck(comparison, measures, per_1000, confidence)
-
-
-def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
-    """Correct the candidates' means by the judge's measured bias.
-
-    Every interval takes the run's and the check's error probabilities together.
-    """
-    found = []
-    for row in standing.rows:
-        if row.estimate is not None:
-            labelled = [one for one in check.comparison.pairs if one.candidate == row.index]
-            errors = [one.judged - one.gold for one in labelled]
-            bias = mean(errors, -1.0, 1.0, 1.0 - check.confidence)
-            observed = Measure(row.estimate, row.lower, row.upper)
-            found.append(CorrectedRow(row, shifted(observed, bias), len(errors)))
-    return found
 
 
 async def compare_run(
@@ -187,7 +160,7 @@ async def compare_run(
             continue
         cost, score, failure = outcome.judge_spend, outcome.score, outcome.failure
         if score is not None:
-            pairs.append(JudgedAnswer(row, score.value, label.score, len(text), cost))
+            pairs.append(JudgedAnswer(score.value, label.score, len(text), cost))
         if failure is not None and failure.blame is Blame.JUDGE:
             void.append(failure.message)
     why, priced = void[-1] if void else "", state.started.judge_priced

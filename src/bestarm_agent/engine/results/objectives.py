@@ -35,12 +35,7 @@ from bestarm_agent.config.study import (
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import (
-    BoolArray,
-    Estimates,
-    FloatArray,
-    Guarantee,
-)
+from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import MeanIntervals
 from bestarm_agent.store.run_state import RunState
@@ -193,10 +188,7 @@ class ObjectiveState:
 
 
 def rule(
-    spec: ObjectiveSpec,
-    selector: Pairs,
-    findings: Sequence[Finding],
-    prices: FloatArray,
+    spec: ObjectiveSpec, selector: Pairs, findings: Sequence[Finding], prices: FloatArray
 ) -> ObjectiveState:
     """Say what is known about an objective.
 
