@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.commands import command as command
+from tests.support.rates import check_rate as check_rate
 from tests.support.ray_cluster import small_cluster
 
 # The same cases everywhere, and no limit on time, which a busy machine would break.

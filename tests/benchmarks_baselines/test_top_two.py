@@ -6,25 +6,19 @@ from benchmarks.baselines.top_two import TopTwo
 from scipy.stats import beta
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import Problem, State, Tell
-from tests.support.selector_suite import SelectorSuite
-
-
-class TestTopTwo(SelectorSuite):
-    def make(self, problem: Problem) -> Rule:
-        return TopTwo(problem)
+from bestarm_agent.selectors.types import State, Tell
+from tests.support.selector_suite import opened
 
 
 def told(scores: list[list[float]], n_examples: int = 100) -> tuple[Pairs, TopTwo]:
     """A selector that has been told the given scores of each candidate."""
-    rule = TopTwo(Problem(len(scores), n_examples, stop_when_separated=False))
-    selector = Pairs(rule)
+    selector = opened(TopTwo, len(scores), n_examples)
+    assert isinstance(selector.rule, TopTwo)
     for i, row in enumerate(scores):
         only = np.arange(len(scores)) == i
         asks = selector.ask(len(row), allowed=only)
         selector.tell([Tell(a.seq, State.DONE, s) for a, s in zip(asks, row, strict=True)])
-    return selector, rule
+    return selector, selector.rule
 
 
 def test_the_posterior_by_hand() -> None:

@@ -53,12 +53,8 @@ def test_two_plug_in_bets_by_hand() -> None:
     assert bets.log_wealth == pytest.approx(math.log(expected), abs=1e-6)
 
 
-def test_plug_in_bets_never_stake_more_than_three_quarters() -> None:
-    bets = plug_in(0.5, 0.01, horizon=2)
-    assert bets.stakes() == pytest.approx([0.75])
-
-
-def test_plug_in_bets_without_a_horizon_spread_their_effort() -> None:
+def test_plug_in_bets_stake_at_most_three_quarters_and_spread_their_effort() -> None:
+    assert plug_in(0.5, 0.01, horizon=2).stakes() == pytest.approx([0.75])
     bets = plug_in(0.5)
     feed(bets, np.full(50, 0.5))
     variance = 0.25 / 51  # every mean so far was a half

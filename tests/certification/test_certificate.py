@@ -14,7 +14,7 @@ from bestarm_agent.certification.certificate import (
     single_goal,
 )
 from bestarm_agent.stats.non_inferiority import Decision
-from tests.stats.conftest import RateCheck
+from tests.support.rates import RateCheck
 
 GOAL = Goal(0.1, 0.1)
 
@@ -79,7 +79,7 @@ def e_values(seed: int, n_null: int, n_good: int) -> list[float]:
 @pytest.mark.parametrize("correction", ["sequence", "bonferroni"])
 def test_error_rates(correction: str, check_rate: RateCheck) -> None:
     # Level 1e-6 each. E-values of mean 1 with a heavy tail for the bad, in the worst order.
-    wrong, runs = 0, 4000
+    wrong, runs = 0, 2000
     for seed in range(runs):
         found = Bench(e_values(seed, n_null=5, n_good=5), Goal(0.1, 0.2)).certify(
             list(range(10)), correction

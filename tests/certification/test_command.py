@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import Done, invoke
+from tests.support.commands import Command, Done
 from tests.support.studies import write_study
 
-ASKED = ("--judge", "recorded", "--set", "certify.order=given", "--quiet")
+JUDGED = ("--judge", "recorded", "--quiet")
+ASKED = (*JUDGED, "--set", "certify.order=given")
 
 
 def study(
@@ -27,23 +28,20 @@ def study(
     return path
 
 
-def certify(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str | Path) -> Done:
-    return invoke(capsys, "certify", "-c", "study.json", *arguments, folder=folder)
+def certify(command: Command, *arguments: str) -> Done:
+    return command("certify", "-c", "study.json", *arguments)
 
 
-def reported(capsys: pytest.CaptureFixture[str], folder: Path, fmt: str) -> bytes:
-    done = invoke(capsys, "report", "--format", fmt, folder=folder)
-    return (folder / done.out.strip()).read_bytes()
+def reported(command: Command, folder: Path, fmt: str) -> str:
+    return (folder / command("report", "--format", fmt).out.strip()).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_good_candidate(tmp_path: Path, command: Command) -> None:
     study(tmp_path)
-    done = certify(
-        capsys, tmp_path, *ASKED, "--risk", "0.55", "--set", "certify.per_label=1", "--json"
-    )
+    done = certify(command, *ASKED, "--risk", "0.55", "--set", "certify.per_label=1", "--json")
     assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = done.json
     assert found["certified"][0] == "c5"
     assert found["chosen"] in {"c5", "c4", "c3", "c2"}
     assert found["end"] == "verdict"
@@ -59,125 +57,91 @@ def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     page = (tmp_path / "runs" / f"{found['run_id']}.html").read_text(encoding="utf-8")
     assert f"Chosen:      {found['chosen']}" in page
     assert "<h2>Certificate</h2>" in page
-    reports = {fmt: reported(capsys, tmp_path, fmt) for fmt in ("md", "json")}
-    assert f"- Chosen: {found['chosen']}; for new examples" in reports["md"].decode()
-    assert "| c5 | shown |" in reports["md"].decode()
-    assert "leads" not in reports["md"].decode()
-    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
-    assert json.loads(reports["json"]) == shown
-
-
-@pytest.mark.slow
-def test_the_log_alone_tells_what_was_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study(tmp_path)
-    found = json.loads(certify(capsys, tmp_path, *ASKED, "--risk", "0.5", "--json").out)
+    text = reported(command, tmp_path, "md")
+    assert f"- Chosen: {found['chosen']}; for new examples" in text
+    assert "| c5 | shown |" in text
+    assert "leads" not in text
+    # the log alone tells the same
     for name in ("study.json", "questions.jsonl", "scores.jsonl"):
         (tmp_path / name).unlink()
-    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    shown = command("show", "--json").json
+    assert json.loads(reported(command, tmp_path, "json")) == shown
     for key in ("chosen", "certified", "labels", "candidates", "alternatives"):
         assert shown[key] == found[key]
 
 
-def test_nobody_is_good_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_is_good_enough(tmp_path: Path, command: Command) -> None:
     study(tmp_path)
-    done = certify(capsys, tmp_path, *ASKED, "--risk", "0.01")
+    done = certify(command, *ASKED, "--risk", "0.01")
     assert done.code == 3
     assert "Chosen:      none is shown to be good enough" in done.out
     assert "Labels used: " in done.out
 
 
 @pytest.mark.slow
-def test_a_budget_that_ends_early_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_that_ends_early_is_said(tmp_path: Path, command: Command) -> None:
     study(tmp_path, {"budget": {"pulls": 40}})
-    done = certify(capsys, tmp_path, *ASKED, "--risk", "0.4")
+    done = certify(command, *ASKED, "--risk", "0.4")
     assert done.code == 3
     assert "The run ended before the last verdict was in" in done.out
-    more = invoke(capsys, "resume", "--budget-pulls", "2000", "-q", "--json", folder=tmp_path)
-    assert json.loads(more.out)["end"] == "verdict"
+    more = command("resume", "--budget-pulls", "2000", "-q", "--json")
+    assert more.json["end"] == "verdict"
 
 
 @pytest.mark.slow
-def test_dearest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dearest_first(tmp_path: Path, command: Command) -> None:
     study(tmp_path, usd=[0.001, 0.002, 0.003, 0.004, 0.006, 0.005])
-    done = certify(
-        capsys, tmp_path, "--judge", "recorded", "--quiet", "--risk", "0.6", "--json",
-        "--budget-usd", "10",
-    )  # fmt: skip
-    names = [candidate["name"] for candidate in json.loads(done.out)["candidates"]]
+    done = certify(command, *JUDGED, "--risk", "0.6", "--json", "--budget-usd", "10")
+    names = [candidate["name"] for candidate in done.json["candidates"]]
     assert names[:2] == ["c4", "c5"][: len(names[:2])]
 
 
+def label(folder: Path, n: int) -> None:
+    labels = [json.dumps({"id": f"e{j}", "target": "any"}) for j in range(n)]
+    (folder / "some.jsonl").write_text("\n".join(labels), encoding="utf-8")
+
+
 @pytest.mark.slow
-def test_the_section_of_the_study_and_labels_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    labels = [{"id": f"e{j}", "target": "any"} for j in range(50)]
-    text = "".join(json.dumps(label) + "\n" for label in labels)
-    (tmp_path / "some.jsonl").write_text(text, encoding="utf-8")
+def test_the_section_of_the_study_and_labels_of_their_own(tmp_path: Path, command: Command) -> None:
+    label(tmp_path, 50)
     section = {"risk": 0.6, "judge": "recorded", "order": "given", "labels": "some.jsonl"}
     study(tmp_path, {"certify": section})
-    found = json.loads(certify(capsys, tmp_path, "--quiet", "--json").out)
+    found = certify(command, "--quiet", "--json").json
     assert found["labels"] <= 50
     assert found["risk"] == 0.6
-    strict = json.loads(certify(capsys, tmp_path, "-q", "--json", "--risk", "0.5").out)
-    assert strict["risk"] == 0.5
+    assert certify(command, "-q", "--json", "--risk", "0.5").json["risk"] == 0.5
 
 
 @pytest.mark.slow
-def test_labels_that_changed_are_noticed_on_resume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def label(n: int) -> None:
-        labels = [json.dumps({"id": f"e{j}", "target": "any"}) for j in range(n)]
-        (tmp_path / "some.jsonl").write_text("\n".join(labels), encoding="utf-8")
-
-    label(50)
+def test_labels_that_changed_are_noticed_on_resume(tmp_path: Path, command: Command) -> None:
+    label(tmp_path, 50)
     study(tmp_path, {"budget": {"pulls": 20}})
-    begun = certify(capsys, tmp_path, *ASKED, "--risk", "0.5", "--labels", "some.jsonl")
+    begun = certify(command, *ASKED, "--risk", "0.5", "--labels", "some.jsonl")
     assert begun.code == 3, begun.err
-    label(60)
-    done = invoke(capsys, "resume", "--budget-pulls", "100", "-q", folder=tmp_path)
+    label(tmp_path, 60)
+    done = command("resume", "--budget-pulls", "100", "-q")
     assert done.code == 2
-    assert "is no longer what it was when the run began" in " ".join(done.err.split())
-    label(50)
-    assert invoke(capsys, "resume", "--budget-pulls", "100", "-q", folder=tmp_path).code in {0, 3}
+    assert "is no longer what it was when the run began" in done.told
+    label(tmp_path, 50)
+    assert command("resume", "--budget-pulls", "100", "-q").code in {0, 3}
 
 
 @pytest.mark.slow
-def test_a_correction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_correction(tmp_path: Path, command: Command) -> None:
     study(tmp_path)
-    asked = (
-        *ASKED,
-        "--risk",
-        "0.55",
-        "--set",
-        "certify.per_label=1",
-        "--set",
-        "certify.correction=bonferroni",
-        "--json",
-    )
-    found = json.loads(certify(capsys, tmp_path, *asked).out)
+    of_the_section = ("--set", "certify.per_label=1", "--set", "certify.correction=bonferroni")
+    found = certify(command, *ASKED, "--risk", "0.55", *of_the_section, "--json").json
     assert found["correction"] == "bonferroni"
     assert found["candidates"][0]["name"] == "c0"
     assert found["end"] == "verdict"
     assert found["chosen"] in {"c5", "c4", "c3", "c2"}
-    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
-    for key in ("chosen", "certified", "labels", "candidates", "alternatives"):
-        assert shown[key] == found[key]
 
 
-def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_longest_prompt_first(tmp_path: Path, command: Command) -> None:
     prompts = [{"short": "{{ question }}"}, {"long": "Please answer this: {{ question }}"}]
     study(tmp_path, {"prompts": prompts, "models": ["replay/c5"]})
-    done = certify(
-        capsys, tmp_path, "--judge", "recorded", "--set", "certify.order=prompt", "-q",
-        "--risk", "0.6", "--json",
-    )  # fmt: skip
-    names = [candidate["name"] for candidate in json.loads(done.out)["candidates"]]
+    done = certify(command, *JUDGED, "--set", "certify.order=prompt", "--risk", "0.6", "--json")
+    names = [candidate["name"] for candidate in done.json["candidates"]]
     assert names == ["long", "short"][: len(names)]
     assert names[0] == "long"
 
@@ -187,10 +151,7 @@ def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         (("--judge", "recorded", "--risk", "1.5"), "`certify.risk` must be less than 1"),
         (("--risk", "0.1"), "`certify.judge` is missing"),
-        (
-            ("--judge", "recordd", "--risk", "0.1"),
-            "--judge: no judge is called `recordd`; did you mean",
-        ),
+        (("--judge", "recordd", "--risk", "0.1"), "no judge is called `recordd`; did you mean"),
         ((*ASKED, "--risk", "0.1", "--labels", "none.jsonl"), "none.jsonl does not exist"),
         (
             (*ASKED, "--risk", "0.1", "--set", "certify.correction=holm"),
@@ -201,28 +162,19 @@ def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "too few for 900 unlabelled ones",
         ),
         ((*ASKED, "--risk", "0.1", "--labels", "strange.jsonl"), "labels example 'e999'"),
+        ((*JUDGED, "--risk", "0.5"), "the prices of 6 of 6 candidates are not known"),
+        ((*JUDGED, "--risk", "0.5"), "order: given"),
     ],
 )
-def test_bad_requests_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+def test_bad_requests_are_named_and_nothing_is_begun(
+    tmp_path: Path, command: Command, arguments: tuple[str, ...], message: str
 ) -> None:
     study(tmp_path)
     (tmp_path / "strange.jsonl").write_text('{"id": "e999", "target": "x"}\n', encoding="utf-8")
-    done = certify(capsys, tmp_path, *arguments)
-    assert done.code == 2
-    assert message in " ".join(done.err.split())
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_price_that_is_not_known_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = study(tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
-    kept = [{key: value for key, value in row.items() if key != "usd"} for row in rows]
-    (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
-    done = certify(capsys, path.parent, "--judge", "recorded", "--risk", "0.5", "-q")
+    free = [json.dumps({key: row[key] for key in row if key != "usd"}) for row in rows]
+    (tmp_path / "scores.jsonl").write_text("\n".join(free))
+    done = certify(command, *arguments)
     assert done.code == 2
-    assert "the prices of 6 of 6 candidates are not known" in done.err
-    assert "order: given" in done.err
-    assert not (tmp_path / "runs").exists(), "nothing was begun"
+    assert message in done.told
+    assert not (tmp_path / "runs").exists()

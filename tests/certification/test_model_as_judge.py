@@ -11,12 +11,10 @@ from pydantic import JsonValue
 
 from bestarm_agent.engine.results.judge_check import put_label
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from tests.support.commands import invoke
+from tests.support.commands import Command
 
 N_EXAMPLES, N_LABELS = 480, 120
 RIGHT = {"large": 0.97, "medium": 0.9, "small": 0.4}
-
-
 RUBRIC: dict[str, JsonValue] = {"name": "rubric", "scale": {"bad": 0, "good": 1}}
 
 
@@ -52,14 +50,15 @@ def write(folder: Path, **section: JsonValue) -> None:
     (folder / "study.json").write_text(json.dumps(study))
 
 
+ASKED = ("certify", "-c", "study.json", "-q", "--json")
+
+
 @pytest.mark.slow
-def test_few_labels_and_many_judgements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_labels_and_many_judgements(tmp_path: Path, command: Command) -> None:
     write(tmp_path)
-    done = invoke(
-        capsys, "certify", "-c", "study.json", "--judge", "rubric", "-q", "--json", folder=tmp_path
-    )
+    done = command(*ASKED, "--judge", "rubric")
     assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = done.json
     assert found["chosen"] == "medium"
     assert [one["verdict"] for one in found["candidates"]] == ["certified", "certified", "refuted"]
     assert found["labels"] < N_LABELS
@@ -68,23 +67,21 @@ def test_few_labels_and_many_judgements(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["spent"]["usd"] == pytest.approx(0.012 * pulls)
 
 
-def human(folder: Path, rows: list[dict[str, JsonValue]]) -> None:
+def human(folder: Path, rows: list[dict[str, JsonValue]], name: str = "human.jsonl") -> None:
     """Let the study name a file of scores that people gave."""
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "human.jsonl").write_text(text, encoding="utf-8")
+    if rows:
+        (folder / name).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     study = json.loads((folder / "study.json").read_text())
-    (folder / "study.json").write_text(json.dumps({**study, "labels": "human.jsonl"}))
+    (folder / "study.json").write_text(json.dumps({**study, "labels": name}))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("people", [False, True])
-def test_people_have_the_last_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], people: bool
-) -> None:
+def test_people_have_the_last_word(tmp_path: Path, command: Command, people: bool) -> None:
     write(tmp_path, people=people)
     human(tmp_path, [{"example": f"e{j}", "answer": "yes", "score": 0} for j in range(N_LABELS)])
-    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
-    found = json.loads(done.out)
+    done = command(*ASKED)
+    found = done.json
     assert found["chosen"] == (None if people else "medium")
     assert done.code == (3 if people else 0)
     first = found["candidates"][0]
@@ -93,16 +90,12 @@ def test_people_have_the_last_word(
     )
 
 
-def test_labels_given_in_the_view_are_scores_of_people(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_given_in_the_view_are_scores_of_people(tmp_path: Path, command: Command) -> None:
     write(tmp_path, people=True)
     for j in range(N_LABELS):
         put_label(tmp_path / "runs.sqlite", "run", f"e{j}", "yes", 0.0)
-    study = json.loads((tmp_path / "study.json").read_text())
-    (tmp_path / "study.json").write_text(json.dumps({**study, "labels": "run.labels.jsonl"}))
-    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
-    assert json.loads(done.out)["candidates"][0]["mean_loss"] == 1.0
+    human(tmp_path, [], "run.labels.jsonl")
+    assert command(*ASKED).json["candidates"][0]["mean_loss"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -113,14 +106,11 @@ def test_labels_given_in_the_view_are_scores_of_people(
     ],
 )
 def test_scores_of_people_that_name_no_answer(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    row: dict[str, JsonValue] | None,
-    message: str,
+    tmp_path: Path, command: Command, row: dict[str, JsonValue] | None, message: str
 ) -> None:
     write(tmp_path, people=True)
     if row is not None:
         human(tmp_path, [row])
-    done = invoke(capsys, "certify", "-c", "study.json", "-q", folder=tmp_path)
+    done = command(*ASKED)
     assert done.code == 2
-    assert message in " ".join(done.err.split())
+    assert message in done.told

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.certification.betting import Goal
-from bestarm_agent.certification.certificate import Screen, plan_rounds
+from bestarm_agent.certification.certificate import Certificate, Screen, plan_rounds
 from bestarm_agent.certification.mode import Certification
 from bestarm_agent.certification.pairs import CertificationPairs, CertificationPlan
 from bestarm_agent.config.study import CertifySpec
@@ -17,36 +17,39 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.non_inferiority import Decision
-from tests.stats.conftest import RateCheck
+from tests.support.rates import RateCheck
 
 N = 200
 
 
-def driver(
-    order: list[int],
-    *,
-    risk: float = 0.3,
-    n: int = 40,
-    correction: str = "sequence",
-    seed: int = 0,
-) -> Pairs:
-    examples = np.arange(N)
-    rng = KeyedRandom(seed, "certify-order").at(0)
+def spec_of(correction: str = "sequence", ratio: int | None = 3) -> CertifySpec:
+    keys = {"risk": 0.3, "judge": "contains", "order": "given", "correction": correction}
+    return CertifySpec.model_validate({**keys, "per_label": ratio})
+
+
+def driver(order: list[int], *, n: int = 40, correction: str = "sequence", seed: int = 0) -> Pairs:
+    """Certify candidates in this order; the first ``n`` examples have labels."""
+    examples, rng = np.arange(N), KeyedRandom(seed, "certify-order").at(0)
     plan = plan_rounds(examples[:n], examples[n:], rng, ratio=3)
-    keys = {"risk": risk, "judge": "contains", "order": "given", "correction": correction}
-    spec = CertifySpec.model_validate(keys)
-    return CertificationPairs(CertificationPlan(Problem(3, N), spec, plan, order))
+    return CertificationPairs(CertificationPlan(Problem(3, N), spec_of(correction), plan, order))
 
 
-def rebuilt_from(spec: CertifySpec, live: Pairs, events: list[Event]) -> Pairs:
-    """A driver that the log alone says all of, not fed yet."""
+def rebuilt_from(spec: CertifySpec, live: Pairs, asks: list[Ask]) -> Pairs:
+    """A driver that the log alone says all of, with what was asked."""
+    events: list[Event] = [Asked(a.seq, *a.pair, a.reason) for a in asks]
     k, n = live.problem.n_candidates, live.problem.n_examples
-    return Certification.recorded(spec, k, events).pairs(Size(k, n), ())
+    rebuilt = Certification.recorded(spec, k, events).pairs(Size(k, n), ())
+    rebuilt.adopt(asks)
+    return rebuilt
 
 
 def plan_of(pairs: Pairs) -> CertificationPlan:
     assert isinstance(pairs.rule, CertificationPlan)
     return pairs.rule
+
+
+def found_by(pairs: Pairs) -> Certificate:
+    return plan_of(pairs).certificate()
 
 
 Answer = Callable[[Ask], Tell]
@@ -62,12 +65,16 @@ def answers(right: list[float]) -> Answer:
     return answer
 
 
-def play(selector: Pairs, answer: Answer, in_flight: int = 1) -> list[Ask]:
+def drawn(seed: int, *means: float) -> FloatArray:
+    return (np.random.default_rng(seed).random((3, N)) < np.array(means)[:, None]).astype(float)
+
+
+def play(selector: Pairs, answer: Answer, in_flight: int = 1, n: int = 10**6) -> list[Ask]:
     """Ask and tell until there is nothing to do; the last of those in flight is told first."""
     asked: list[Ask] = []
     out: list[Ask] = []
     while True:
-        new = selector.ask(in_flight - len(out))
+        new = selector.ask(min(in_flight - len(out), n - len(asked)))
         asked += new
         out += new
         if not out:
@@ -79,7 +86,7 @@ def test_candidates_are_tried_in_order_until_one_fails() -> None:
     selector = driver([2, 0, 1])
     asked = play(selector, answers([1.0, 0.0, 1.0]))
     assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [2, 0, 1]
-    found = plan_of(selector).certificate()
+    found = found_by(selector)
     assert (found.chosen, found.certified) == (0, (2, 0))
     assert [one.verdict for one in found.screened][-1] is Decision.FAILED
     assert selector.stopped() is Stop.VERDICT
@@ -101,54 +108,22 @@ def test_every_candidate_is_asked_the_same_examples_labels_first_in_each_round()
 def test_nobody_is_shown_to_be_good_enough() -> None:
     selector = driver([0, 1, 2], n=3)
     play(selector, answers([1.0, 1.0, 1.0]))
-    found = plan_of(selector).certificate()
+    found = found_by(selector)
     assert (found.chosen, found.n_labels) == (None, 3)
     assert [one.verdict for one in found.screened] == [Decision.UNDECIDED]
     assert selector.stopped() is Stop.VERDICT
 
 
-@pytest.mark.parametrize("in_flight", [1, 7])
-def test_the_log_alone_rebuilds_the_driver(in_flight: int) -> None:
-    rng = np.random.default_rng(3)
-    scores = (rng.random((3, N)) < np.array([[0.95], [0.9], [0.2]])).astype(float)
-
-    def answer(ask: Ask) -> Tell:
-        score = float(scores[ask.pair])
-        if ask.seq % 11 == 0:
-            return Tell(ask.seq, State.VOID)
-        gold = None if ask.seq % 13 == 0 else score
-        return Tell(ask.seq, State.DONE, 0.9 * score, gold=gold)
-
-    live, rebuilt = driver([0, 1, 2]), driver([0, 1, 2])
-    asks = play(live, answer, in_flight)
-    for ask in asks[:-5]:
-        rebuilt.adopt([ask])
-    rebuilt.tell([answer(ask) for ask in asks[:-5]])
-    assert plan_of(rebuilt).certificate().certified in (
-        plan_of(live).certificate().certified,
-        (0,),
-        (),
-    )
-    rebuilt.adopt(asks[-5:])
-    rebuilt.tell([answer(ask) for ask in asks[-5:]])
-    assert plan_of(rebuilt).certificate().certified == plan_of(live).certificate().certified
-    assert [one.log_e_value for one in plan_of(rebuilt).certificate().screened] == [
-        one.log_e_value for one in plan_of(live).certificate().screened
-    ]
-
-
 def test_the_order_of_answers_does_not_matter() -> None:
-    rng = np.random.default_rng(4)
-    scores = (rng.random((3, N)) < np.array([[0.95], [0.8], [0.2]])).astype(float)
+    scores, found = drawn(4, 0.95, 0.8, 0.2), []
 
     def answer(ask: Ask) -> Tell:
         return Tell(ask.seq, State.DONE, float(scores[ask.pair]), gold=float(scores[ask.pair]))
 
-    found = []
     for in_flight in (1, 5, 16):
         selector = driver([0, 1, 2])
         play(selector, answer, in_flight)
-        found.append([(o.log_wealths, o.verdict) for o in plan_of(selector).certificate().screened])
+        found.append([(o.log_wealths, o.verdict) for o in found_by(selector).screened])
     assert found[0] == found[1] == found[2]
 
 
@@ -156,7 +131,7 @@ def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
     def wealth(answer: Answer) -> tuple[float, Decision]:
         selector = driver([0], n=10)
         play(selector, answer)
-        one = plan_of(selector).certificate().screened[0]
+        one = found_by(selector).screened[0]
         return one.log_wealths[-1], one.verdict
 
     good, _ = wealth(answers([1.0]))
@@ -169,8 +144,8 @@ def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
 def test_a_candidates_own_failure_is_a_loss() -> None:
     selector = driver([0])
     play(selector, lambda ask: Tell(ask.seq, State.FAILED, 0.0))
-    assert plan_of(selector).certificate().screened[0].verdict is Decision.FAILED
-    assert plan_of(selector).certificate().screened[0].mean_loss == 1.0
+    assert found_by(selector).screened[0].verdict is Decision.FAILED
+    assert found_by(selector).screened[0].mean_loss == 1.0
 
 
 def test_a_throttled_candidate_is_waited_for() -> None:
@@ -185,7 +160,7 @@ def test_alternatives_use_the_rounds_of_the_run() -> None:
     play(selector, answers([1.0, 0.9, 0.0]))
     others = plan_of(selector).alternatives()
     assert set(others) == {"r-eval", "r-autoeval", "r-autoeval+"}
-    mine = plan_of(selector).certificate()
+    mine = found_by(selector)
     assert others["r-autoeval+"].certified == mine.certified
     assert others["r-autoeval+"].n_labels == mine.n_labels
 
@@ -201,22 +176,16 @@ def test_a_log_that_follows_another_plan_is_refused() -> None:
 @pytest.mark.parametrize("ratio", [3, None])
 @pytest.mark.parametrize("n_asked", [0, 1, 3, 4, 5, 9])
 def test_a_log_cut_short_rebuilds_a_driver(n_asked: int, ratio: int | None) -> None:
-    spec = CertifySpec.model_validate({"risk": 0.3, "judge": "contains", "per_label": ratio})
     live = driver([2, 0, 1])
     asks = live.ask(n_asked)
-    events: list[Event] = [Asked(a.seq, *a.pair, a.reason) for a in asks]
-    rebuilt = rebuilt_from(spec, live, events)
-    rebuilt.adopt(asks)
-    tells = [Tell(ask.seq, State.DONE, 1.0, gold=1.0) for ask in asks]
+    rebuilt = rebuilt_from(spec_of(ratio=ratio), live, asks)
     for selector in (live, rebuilt):
-        selector.tell(tells)
-    mine, theirs = plan_of(live).certificate(), plan_of(rebuilt).certificate()
+        selector.tell([Tell(ask.seq, State.DONE, 1.0, gold=1.0) for ask in asks])
+    mine, theirs = found_by(live), found_by(rebuilt)
     if n_asked == 4 and ratio is None:  # where the round ends is not known yet
         assert theirs.screened == ()
         return
-    assert [one.log_e_value for one in theirs.screened] == [
-        one.log_e_value for one in mine.screened
-    ]
+    assert [o.log_e_value for o in theirs.screened] == [o.log_e_value for o in mine.screened]
     assert theirs.n_labels == mine.n_labels == n_asked // 4
 
 
@@ -224,7 +193,7 @@ def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() 
     selector = driver([2, 0, 1], correction="bonferroni")
     asked = play(selector, answers([1.0, 0.0, 1.0]))
     assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [1, 0]
-    found = plan_of(selector).certificate()
+    found = found_by(selector)
     assert (found.chosen, found.certified) == (0, (0,))
     assert [one.candidate for one in found.screened] == [1, 0]
     assert found.screened[-1].log_e_value >= np.log(3 / 0.1)
@@ -233,27 +202,27 @@ def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() 
 
 
 @pytest.mark.parametrize("correction", ["sequence", "bonferroni"])
-@pytest.mark.parametrize("n_asked", [3, 130, 410, None])
-def test_the_log_alone_tells_the_same(correction: str, n_asked: int | None) -> None:
-    section = {"risk": 0.3, "judge": "contains", "correction": correction}
-    live = driver([2, 0, 1], correction=correction)
-    answer = answers([0.95, 0.3, 1.0])
-    asks: list[Ask] = []
-    while n_asked is None or len(asks) < n_asked:
-        if not (new := live.ask(1)):
-            break
-        asks += new
-        live.tell([answer(new[0])])
-    events: list[Event] = [Asked(a.seq, *a.pair, a.reason) for a in asks]
-    rebuilt = rebuilt_from(CertifySpec.model_validate(section), live, events)
-    rebuilt.adopt(asks)
+@pytest.mark.parametrize(("n_asked", "in_flight"), [(3, 1), (130, 7), (410, 1), (10**6, 7)])
+def test_the_log_alone_tells_the_same(correction: str, n_asked: int, in_flight: int) -> None:
+    scores = drawn(3, 0.3, 0.9, 0.95)
+
+    def answer(ask: Ask) -> Tell:
+        score = float(scores[ask.pair])
+        if ask.seq % 31 == 0:
+            return Tell(ask.seq, State.VOID)
+        gold = None if ask.seq % 37 == 0 else score
+        return Tell(ask.seq, State.DONE, 0.9 * score, gold=gold)
+
+    live = driver([2, 1, 0], correction=correction)
+    asks = play(live, answer, in_flight, n_asked)
+    rebuilt = rebuilt_from(spec_of(correction), live, asks)
     rebuilt.tell([answer(ask) for ask in asks])
-    mine, theirs = plan_of(live).certificate(), plan_of(rebuilt).certificate()
+    mine, theirs = found_by(live), found_by(rebuilt)
     assert theirs.certified == mine.certified
     assert [(o.candidate, o.log_wealths) for o in theirs.screened] == [
         (o.candidate, o.log_wealths) for o in mine.screened
     ]
-    assert (n_asked is None) <= bool(mine.certified)
+    assert (n_asked > 1000) <= bool(mine.certified)
 
 
 def test_rounds_as_the_algorithm_alone_has_them() -> None:
@@ -271,7 +240,7 @@ def test_rounds_as_the_algorithm_alone_has_them() -> None:
     while screen.verdict is Decision.UNDECIDED:
         j, others = plan.labelled[screen.n], plan.others[screen.n]
         screen.push(float(losses[j]), float(guesses[j]), float(guesses[others].mean()))
-    one = plan_of(selector).certificate().screened[0]
+    one = found_by(selector).screened[0]
     assert one.log_wealths == pytest.approx(screen.log_wealths)
     assert one.mean_loss == losses[list(one.examples)].mean()
 
@@ -283,8 +252,7 @@ def test_an_autoevaluator_that_fails_on_bad_answers_fools_nobody(check_rate: Rat
     # the answer is bad, with calls in flight.
     false = 0
     for seed in range(120):
-        rng = np.random.default_rng(seed)
-        losses = (rng.random(N) < 0.305).astype(float)
+        losses = drawn(seed, 0.305, 0.0, 0.0)[0]
 
         def answer(ask: Ask, at: FloatArray = losses) -> Tell:
             loss = float(at[ask.pair.example])
@@ -294,5 +262,5 @@ def test_an_autoevaluator_that_fails_on_bad_answers_fools_nobody(check_rate: Rat
 
         selector = driver([0], n=50, seed=seed)
         play(selector, answer, in_flight=8)
-        false += plan_of(selector).certificate().chosen is not None
+        false += found_by(selector).chosen is not None
     check_rate(false, 120, 0.1)

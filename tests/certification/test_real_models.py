@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import invoke
+from tests.support.commands import Command
 from tests.support.processes import kill_once
 
 pytest.importorskip("transformers", reason="needs the extra hf")
@@ -28,16 +28,10 @@ STUDY = {
     "scorer": "numeric",
 }
 PROGRAM = "from bestarm_agent.cli.main import main; main()"
-ASKED = [
-    "--risk",
-    "0.5",
-    "--judge",
-    "contains",
-    "--labels",
-    "labels.jsonl",
-    "--set",
-    "certify.order=given",
-]
+ASKED = (
+    *("certify", "-c", "study.json", "--risk", "0.5", "--judge", "contains", "--quiet"),
+    *("--labels", "labels.jsonl", "--set", "certify.order=given", "--store", "killed.sqlite"),
+)
 
 
 @pytest.fixture
@@ -63,43 +57,26 @@ def told(store: Path) -> int:
         return int(count.fetchone()[0])
 
 
-def killed_after(folder: Path, count: int) -> Path:
-    """Begin a certification in a process of its own and kill it; return its store."""
-    store = folder / "killed.sqlite"
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "certify", "-c", "study.json", *ASKED,
-         "--store", str(store), "--quiet", "--set", "limits.in_flight=4"],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    kill_once(process, lambda: told(store) >= count)
-    return store
-
-
 def verdicts(found: dict[str, Any]) -> list[tuple[str, str, float]]:
     return [(c["name"], c["verdict"], c["log_e_value"]) for c in found["candidates"]]
 
 
 @pytest.mark.slow
-def test_certify_killed_and_resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = killed_after(folder, 12)
-    before = told(store)
-    assert before >= 12
-    done = invoke(capsys, "resume", "--store", store, "--json", "--quiet", folder=folder)
+def test_certify_killed_and_resumed(folder: Path, command: Command) -> None:
+    store = folder / "killed.sqlite"
+    words = [sys.executable, "-c", PROGRAM, *ASKED, "--set", "limits.in_flight=4"]
+    process = subprocess.Popen(
+        words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    kill_once(process, lambda: told(store) >= 12)
+    assert told(store) >= 12
+    done = command("resume", "--store", store, "--json", "--quiet")
     assert done.code == 0, done.err
-    resumed = json.loads(done.out)
+    resumed, undisturbed = done.json, command(*ASKED, "--json").json
     assert (resumed["chosen"], resumed["end"]) == ("sum-llama-113k", "verdict")
-
-    whole = invoke(
-        capsys, "certify", "-c", "study.json", *ASKED, "--store", store, "--json", "-q",
-        folder=folder,
-    )  # fmt: skip
-    undisturbed = json.loads(whole.out)
     assert verdicts(resumed) == verdicts(undisturbed)
     assert undisturbed["run_id"] != resumed["run_id"]
     assert undisturbed["labels"] < 120
-
-    shown = invoke(capsys, "show", "--store", store, folder=folder)
+    shown = command("show", "--store", store)
     assert "Chosen:      sum-llama-113k" in shown.out
     assert "more than" in shown.out or "labels for the same" in shown.out

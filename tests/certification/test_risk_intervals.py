@@ -1,28 +1,18 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from bestarm_agent.certification.betting import Goal, Method, RiskTest, risk_interval
-from bestarm_agent.stats.arrays import FloatArray
-from tests.stats.conftest import RateCheck
-
-
-def flips(n: int, seed: int, risk: float = 0.1, wrong: float = 0.05) -> tuple[FloatArray, ...]:
-    rng = np.random.default_rng(seed)
-    losses = rng.random(n) < risk
-    guesses = losses ^ (rng.random(n) < wrong)
-    others = ((rng.random((n, 10)) < risk) ^ (rng.random((n, 10)) < wrong)).mean(axis=1)
-    return losses.astype(float), guesses.astype(float), others
+from tests.certification.test_risk_test import rounds
+from tests.support.rates import RateCheck
 
 
 def test_the_upper_bound_is_where_the_test_stops_certifying() -> None:
-    losses, guesses, others = flips(400, seed=1)
+    losses, guesses, others = rounds(400, 0.1, 0.05, seed=1)
     lower, upper = risk_interval(losses, guesses, others, delta=0.1)
     for risk, expected in ((upper + 2e-4, True), (upper - 2e-4, False)):
         test = RiskTest(Goal(risk, 0.05))
-        for loss, guess, other in zip(losses, guesses, others, strict=True):
-            test.push(float(loss), float(guess), float(other))
+        test.extend(losses, guesses, others)
         assert test.certified is expected
     flipped = risk_interval(1 - losses, 1 - guesses, 1 - others, delta=0.1)
     assert flipped == pytest.approx((1 - upper, 1 - lower), abs=2e-4)
@@ -40,7 +30,7 @@ def test_one_loss_by_hand() -> None:
 
 @pytest.mark.slow
 def test_a_good_autoevaluator_narrows_the_interval() -> None:
-    data = flips(1500, seed=3, wrong=0.01)
+    data = rounds(1500, 0.1, 0.01, seed=3)
     width = {}
     for name in ("r-eval", "r-autoeval+"):
         lower, upper = risk_interval(*data, delta=0.1, method=Method(name))
@@ -54,7 +44,8 @@ def test_coverage(check_rate: RateCheck) -> None:
     # Level 1e-6: an interval of level .8 misses in at most 20 % of runs, either side in 10 %.
     below = above = 0
     for seed in range(120):
-        lower, upper = risk_interval(*flips(100, seed), delta=0.2, method=Method(n_factors=3))
+        data = rounds(100, 0.1, 0.05, seed)
+        lower, upper = risk_interval(*data, delta=0.2, method=Method(n_factors=3))
         below += upper < 0.1
         above += lower > 0.1
     check_rate(below, 120, 0.1)

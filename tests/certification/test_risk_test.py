@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from bestarm_agent.certification.betting import METHODS, BetPrior, Goal, Method, RiskTest
 from bestarm_agent.stats.arrays import FloatArray
-from tests.stats.conftest import RateCheck
 from tests.support.portfolio_grids import GridMethod, exact_prior, published_prior
+from tests.support.rates import RateCheck
 
 
 def slow_test(
@@ -35,14 +35,24 @@ def slow_test(
     return path, own / own.sum()
 
 
-def rounds(n: int, risk: float, flips: float, seed: int) -> list[tuple[float, float, float]]:
+def rounds(
+    n: int, risk: float, flips: float, seed: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Losses, guesses that are wrong with probability ``flips``, means of ten other guesses."""
     rng = np.random.default_rng(seed)
     losses = rng.random(n) < risk
     guesses = losses ^ (rng.random(n) < flips)
     others = (rng.random((n, 10)) < risk) ^ (rng.random((n, 10)) < flips)
-    columns = losses.astype(float), guesses.astype(float), others.mean(axis=1)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return losses.astype(float), guesses.astype(float), others.mean(axis=1)
+
+
+def one_by_one(test: RiskTest, columns: Sequence[FloatArray]) -> list[float]:
+    """Push one round after the other; return the log wealth after each."""
+    path = []
+    for loss, guess, other in zip(*(column.tolist() for column in columns), strict=True):
+        test.push(loss, guess, other)
+        path.append(test.log_wealth)
+    return path
 
 
 def test_one_round_by_hand() -> None:
@@ -59,12 +69,8 @@ def test_one_round_by_hand() -> None:
 def test_equals_the_algorithm_word_for_word(grid: Callable[[], BetPrior]) -> None:
     prior = grid()
     test = RiskTest(Goal(0.3, 0.1), GridMethod(n_factors=3, prior=prior))
-    data = rounds(30, 0.2, flips=0.1, seed=4)
-    path = []
-    for loss, guess, other in data:
-        test.push(loss, guess, other)
-        path.append(test.log_wealth)
-    losses, guesses, others = (np.array(column) for column in zip(*data, strict=True))
+    losses, guesses, others = rounds(30, 0.2, flips=0.1, seed=4)
+    path = one_by_one(test, (losses, guesses, others))
     observations = losses[:, None] + np.outer(others - guesses, test.reliance)
     tops = np.array([1.0, 1.5, 2.0])
     expected, weights = slow_test(observations, 0.3, tops, prior.nodes, prior.masses)
@@ -82,45 +88,36 @@ def test_equals_the_algorithm_word_for_word(grid: Callable[[], BetPrior]) -> Non
     ],
 )
 def test_many_at_once_equal_one_at_a_time(method: Callable[[], Method]) -> None:
-    data = rounds(100, 0.1, flips=0.1, seed=9)
-    one_by_one, at_once = (RiskTest(Goal(0.12, 0.1), method()) for _ in range(2))
-    path = []
-    for loss, guess, other in data:
-        one_by_one.push(loss, guess, other)
-        path.append(one_by_one.log_wealth)
-    table = np.array(data)
-    found: list[float] = []
-    for start, end in ((0, 5), (5, 70), (70, 100)):
-        part = table[start:end]
-        found += at_once.extend(part[:, 0], part[:, 1], part[:, 2]).tolist()
+    columns = rounds(100, 0.1, flips=0.1, seed=9)
+    singly, at_once = (RiskTest(Goal(0.12, 0.1), method()) for _ in range(2))
+    path, found = one_by_one(singly, columns), list[float]()
+    for part in (slice(0, 5), slice(5, 70), slice(70, 100)):
+        found += at_once.extend(*(column[part] for column in columns)).tolist()
     assert found == pytest.approx(path, abs=1e-9)
-    assert at_once.log_peak == pytest.approx(one_by_one.log_peak, abs=1e-9)
-    assert at_once.n == one_by_one.n
-    assert at_once.weights == pytest.approx(one_by_one.weights)
-    assert at_once.stakes() == pytest.approx(one_by_one.stakes())
+    assert at_once.log_peak == pytest.approx(singly.log_peak, abs=1e-9)
+    assert at_once.n == singly.n
+    assert at_once.weights == pytest.approx(singly.weights)
+    assert at_once.stakes() == pytest.approx(singly.stakes())
 
 
 def test_the_whole_wealth_is_the_weighted_sum_of_the_factors() -> None:
     test = RiskTest(Goal(0.12, 0.1), Method(betting="plug-in", horizon=200))
-    by_rounds = 0.0  # equation 11, round by round
-    for loss, guess, other in rounds(200, 0.1, flips=0.05, seed=5):
+    columns = rounds(200, 0.1, flips=0.05, seed=5)
+    for loss, guess, other in zip(*columns, strict=True):  # equation 11, round by round
         weights, before = test.weights, test.log_wealth
         stakes = test.stakes()
-        test.push(loss, guess, other)
+        test.push(float(loss), float(guess), float(other))
         observations = loss + test.reliance * (other - guess)
         spans = 1 + test.reliance - 0.12
         gain = float(weights @ (1 - stakes * (observations - 0.12) / spans))
         assert test.log_wealth - before == pytest.approx(math.log(gain), abs=1e-9)
-        by_rounds = test.log_wealth
-    assert by_rounds == pytest.approx(test.log_wealth)
 
 
 def test_weights_move_to_the_factors_that_reduce_the_variance() -> None:
     heaviest = {}
     for flips in (0.01, 0.1, 0.3):
         test = RiskTest(Goal(0.12, 0.1))
-        for loss, guess, other in rounds(4000, 0.1, flips, seed=6):
-            test.push(loss, guess, other)
+        test.extend(*rounds(4000, 0.1, flips, seed=6))
         heaviest[flips] = float(test.weights @ test.reliance)
     # Figure 2 of the paper: concentrated around 0.9, 0.5 and 0.
     assert heaviest[0.01] > 0.65
@@ -135,20 +132,17 @@ def test_factors() -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="did you mean `r-autoeval"):
-        Method(name="r-autoevl").reliance()
-    with pytest.raises(ValueError, match="2 or more"):
-        Method(n_factors=1).reliance()
-    with pytest.raises(ValueError, match="did you mean `plug-in`"):
-        RiskTest(Goal(0.1, 0.1), Method(betting="plugin"))
-    with pytest.raises(ValueError, match="delta must be in"):
-        Goal(0.1, 1.0)
-    test = RiskTest(Goal(0.1, 0.1))
-    with pytest.raises(ValueError, match=r"a loss must be in \[0, 1\], got 50"):
-        test.push(50.0)
-    with pytest.raises(ValueError, match="guesses must be in"):
-        test.extend([0.0], [np.nan], [0.0])
-    assert test.n == 0
+    goal = Goal(0.1, 0.1)
+    for message, make in (
+        ("did you mean `r-autoeval", lambda: Method(name="r-autoevl").reliance()),
+        ("2 or more", lambda: Method(n_factors=1).reliance()),
+        ("did you mean `plug-in`", lambda: RiskTest(goal, Method(betting="plugin"))),
+        ("delta must be in", lambda: Goal(0.1, 1.0)),
+        (r"a loss must be in \[0, 1\], got 50", lambda: RiskTest(goal).push(50.0)),
+        ("guesses must be in", lambda: RiskTest(goal).extend([0.0], [np.nan], [0.0])),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
 
 
 @pytest.mark.slow
@@ -162,8 +156,7 @@ def test_a_risk_above_the_target_is_rarely_certified(
     false = 0
     for seed in range(250):
         test = RiskTest(Goal(0.12, 0.1), Method(method, betting))
-        for loss, guess, other in rounds(250, 0.1201, flips=0.1, seed=seed):
-            test.push(loss, guess, other)
+        test.extend(*rounds(250, 0.1201, flips=0.1, seed=seed))
         false += test.certified
     check_rate(false, 250, 0.1)
 

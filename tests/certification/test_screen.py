@@ -6,7 +6,7 @@ import pytest
 from bestarm_agent.certification.betting import Goal, Method, RiskTest
 from bestarm_agent.certification.certificate import Screen
 from bestarm_agent.stats.non_inferiority import Decision
-from tests.stats.conftest import RateCheck
+from tests.support.rates import RateCheck
 
 
 def test_a_good_and_a_bad_candidate_get_their_verdicts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,39 +20,44 @@ from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.study import open_mode
-from tests.support.commands import invoke
+from tests.support.commands import Command
 from tests.support.studies import write_study
 
 
-def warned(n_labels: int, *costs: float, **section: str | int) -> tuple[str, ...]:
-    """What a certification of candidates with these costs warns of, each label beside three."""
+@pytest.mark.parametrize(
+    ("n_labels", "costs", "section", "texts"),
+    [
+        (
+            3,
+            (1.0, 2.0),
+            {},
+            [
+                "3 labels cannot suffice",
+                "reaches an e-value of 1.3, and 10 is needed; at least 21 labels are needed",
+            ],
+        ),
+        (20, (1.0, 2.0), {}, ["20 labels cannot suffice"]),
+        (21, (1.0, 2.0), {}, []),
+        (40, (0.5, 0.5), {"order": "cost"}, ["all candidates cost the same"]),
+        (40, (0.5, 0.6), {"order": "cost"}, []),
+        (
+            40,
+            (1.0, 2.0),
+            {"max_labels": 90},
+            ["certify.max_labels is 90, and only 40 labels will be used"],
+        ),
+    ],
+)
+def test_what_is_warned_of(
+    n_labels: int, costs: tuple[float, ...], section: dict[str, Any], texts: list[str]
+) -> None:
+    """Each label stands beside three other examples."""
     keys = {"risk": 0.2, "judge": "contains", "order": "given", **section}
-    plan = plan_rounds(
-        np.arange(n_labels),
-        np.arange(n_labels, 4 * n_labels),
-        KeyedRandom(0, "certify-order").at(0),
-        ratio=3,
-    )
-    return warnings(CertifySpec.model_validate(keys), plan, costs)
-
-
-def test_too_few_labels_are_told_with_what_is_needed() -> None:
-    [text] = warned(3, 1.0, 2.0)
-    assert "3 labels cannot suffice" in text
-    assert "reaches an e-value of 1.3, and 10 is needed; at least 21 labels are needed" in text
-    assert len(warned(20, 1.0, 2.0)) == 1
-    assert warned(21, 1.0, 2.0) == ()
-
-
-def test_an_order_by_equal_costs_is_arbitrary() -> None:
-    [text] = warned(40, 0.5, 0.5, order="cost")
-    assert "all candidates cost the same" in text
-    assert warned(40, 0.5, 0.6, order="cost") == ()
-
-
-def test_labels_that_the_examples_cannot_serve() -> None:
-    [text] = warned(40, 1.0, 2.0, max_labels=90)
-    assert "certify.max_labels is 90, and only 40 labels will be used" in text
+    examples, rng = np.arange(4 * n_labels), KeyedRandom(0, "certify-order").at(0)
+    plan = plan_rounds(examples[:n_labels], examples[n_labels:], rng, ratio=3)
+    found = warnings(CertifySpec.model_validate(keys), plan, costs)
+    assert len(found) == bool(texts)
+    assert all(text in found[0] for text in texts)
 
 
 def test_a_price_that_is_no_number_is_refused() -> None:
@@ -61,12 +67,10 @@ def test_a_price_that_is_no_number_is_refused() -> None:
         trial_order("cost", candidates, [1.0, math.nan])
 
 
-def test_the_command_warns_before_it_spends(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_warns_before_it_spends(tmp_path: Path, command: Command) -> None:
     path = write_study(tmp_path, n_candidates=2, n_examples=40, usd=[0.001, 0.001])
     asked = ("certify", "-c", path, "--judge", "recorded", "--risk", "0.1", "--max-labels", "3")
-    done = invoke(capsys, *asked)
+    done = command(*asked)
     assert "3 labels cannot suffice" in done.err
     assert "all candidates cost the same" in done.err
     assert done.err.index("cannot suffice") < done.err.index("pairs")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question, shown
-from tests.stats.conftest import RateCheck
 from tests.support.gate_worlds import World, fixed_gate, question_of, simulate, wrong
+from tests.support.rates import RateCheck
 
 WORLDS = 2_000
 MARGIN = 0.05

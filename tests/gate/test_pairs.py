@@ -10,7 +10,7 @@ from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
-from tests.stats.conftest import RateCheck
+from tests.support.rates import RateCheck
 
 Latency = Callable[[float], float]
 

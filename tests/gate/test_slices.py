@@ -15,9 +15,9 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, Problem, Stop
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 from tests.gate.test_pairs import drive, plan_of, scored
-from tests.stats.conftest import RateCheck
 from tests.support.commands import invoke
 from tests.support.gate_worlds import World, simulate_sliced, wrong_verdicts, wrongly_worse
+from tests.support.rates import RateCheck
 from tests.support.studies import write_study
 
 MARGIN = 0.05

@@ -6,10 +6,7 @@ from benchmarks.preselection.rules import Mm
 
 from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.linucb import LinUcb
-from bestarm_agent.preselection.rule import (
-    RankedArms,
-    score_feedback,
-)
+from bestarm_agent.preselection.rule import RankedArms, score_feedback
 from tests.support.feedback import winner_feedback
 
 

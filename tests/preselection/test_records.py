@@ -57,17 +57,14 @@ def test_bad_records_say_where_and_why(line: str, message: str) -> None:
     assert str(caught.value).startswith("file, line 3")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_bad_prompts_say_why() -> None:
+    for line, message in (
         ("x", "not a line of JSON"),
         ('{"text": "p"}', "`prompt` is missing"),
         ('{"prompt": "p", "n": 2}', "unknown field `n`"),
-    ],
-)
-def test_bad_prompts_say_why(line: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        list(read_rows(PromptRow, [line], "stdin"))
+    ):
+        with pytest.raises(ConfigError, match=message):
+            list(read_rows(PromptRow, [line], "stdin"))
 
 
 def test_history_is_read_from_lines_of_json(tmp_path: Path) -> None:

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 from benchmarks.preselection.rules import RULES
 
 from bestarm_agent.preselection.cppl import Cppl
-from bestarm_agent.preselection.rule import (
-    Preselector,
-    RankedArms,
-    score_feedback,
-)
+from bestarm_agent.preselection.rule import Preselector, RankedArms, score_feedback
 from tests.support.preselector_suite import PreselectorSuite
 
 
-class TestCppl(PreselectorSuite):
-    name: ClassVar[str] = "cppl"
+class TestEveryRule(PreselectorSuite):
+    @pytest.fixture(autouse=True, params=["cppl", "linucb", "max-theta", "random"])
+    def _rule(self, request: pytest.FixtureRequest) -> None:
+        self.name = request.param
+        self.learns = self.name != "random"
 
     def make(self, n_arms: int, n_features: int, seed: int) -> Preselector:
         return RULES[self.name](n_arms, n_features, seed)
-
-
-class TestMaxTheta(TestCppl):
-    name = "max-theta"
-
-
-class TestLinUcb(TestCppl):
-    name = "linucb"
-
-
-class TestRandom(TestCppl):
-    name = "random"
-    learns = False
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 0)])

@@ -15,7 +15,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.records import RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
 from bestarm_agent.preselection.serve import Served, Service, text_of
-from tests.support.commands import invoke
+from tests.support.commands import Command
 from tests.support.studies import recorded_scores, write_study
 
 pytest.importorskip("sklearn", reason="needs the extra preselect")
@@ -79,20 +79,15 @@ def test_dollars_are_a_hard_cap(tmp_path: Path, cap: str) -> None:
     found, service = serve_all(study(tmp_path), k=3, overrides={"budget.usd": cap})
     calls = int(float(cap) / 0.001 + 1e-9)
     assert service.spent.usd_nanos == calls * 1_000_000
-    assert [len(served.answers) for served in found] == [3] * (calls // 3) + [calls % 3] * (
-        calls % 3 > 0
-    )
+    assert [len(one.answers) for one in found] == [3] * (calls // 3) + [calls % 3] * (calls % 3 > 0)
+    found, service = serve_all(tmp_path / "study.json", overrides={"budget.minutes": 1e-9})
+    assert (found, service.spent.calls) == ([], 0), "minutes end it too"
 
 
 def test_a_study_with_repeats_is_served_with_single_draws(tmp_path: Path) -> None:
     found, service = serve_all(study(tmp_path, repeats=5), overrides={"budget.usd": "0.004"})
     assert [len(served.answers) for served in found] == [2, 2]
     assert service.parts.config.repeats == 1
-
-
-def test_minutes_end_it_too(tmp_path: Path) -> None:
-    found, service = serve_all(study(tmp_path), overrides={"budget.minutes": 1e-9})
-    assert (found, service.spent.calls) == ([], 0)
 
 
 def test_who_could_not_be_measured_says_nothing(tmp_path: Path) -> None:
@@ -137,15 +132,15 @@ def test_the_text_that_a_router_looks_at() -> None:
 
 @pytest.mark.slow
 def test_the_command_prints_a_line_per_prompt_or_a_summary(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: Command
 ) -> None:
     path = study(tmp_path)
-    done = invoke(capsys, "preselect", "run", path, "--setting", "collect=10", "--json")
+    done = command("preselect", "run", path, "--setting", "collect=10", "--json")
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert len(rows) == N
     assert all(row["scores"][row["winner"]] == max(row["scores"].values()) for row in rows)
-    less = invoke(capsys, "preselect", "run", path, "-k", "4", "--set", "budget.calls=10")
+    less = command("preselect", "run", path, "-k", "4", "--set", "budget.calls=10")
     assert less.code == 0, less.err
     assert f"of {N} prompts" in less.out
     assert "router default, version 2" in less.out

@@ -15,14 +15,20 @@ from bestarm_agent.preselection.records import RouterSettings
 from bestarm_agent.preselection.serve import Served, Service
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.study import Archive, StoredRun, Study
-from tests.support.commands import invoke
+from bestarm_agent.study import Archive, Study
+from tests.support.commands import Command
 from tests.support.studies import store_of, write_study
 
 pytest.importorskip("sklearn", reason="needs the extra preselect")
 
 K, N = 4, 30
 SETTINGS = RouterSettings(collect=10, n_components=3)
+
+
+def study(folder: Path) -> Path:
+    return write_study(folder, n_candidates=K, n_examples=N)
+
+
 Pick = Callable[[Service], list[Example]]
 
 
@@ -37,10 +43,6 @@ def serve(path: Path, pick: Pick, calls: int | None = None) -> tuple[list[Served
     return asyncio.run(scene())
 
 
-def record_of(path: Path, run: str) -> StoredRun:
-    return asyncio.run(Archive(store_of(path)).record(run))
-
-
 def state_of(path: Path, run: str) -> RunState:
     return asyncio.run(Archive(store_of(path)).state(run))
 
@@ -50,9 +52,9 @@ def every(service: Service) -> list[Example]:
 
 
 def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> None:
-    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+    path = study(tmp_path)
     found, service = serve(path, every)
-    record = record_of(path, service.run_id)
+    record = asyncio.run(Archive(store_of(path)).record(service.run_id))
     state, standing = state_of(path, service.run_id), record.standing
     assert (state.name, state.end) == ("recorded-preselect", "served")
     assert (standing.asked, standing.told, len(state.pending)) == (2 * N, 2 * N, 0)
@@ -78,14 +80,14 @@ def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("calls", "end"), [(7, "budget"), (2 * N, "served")])
 def test_the_log_says_why_it_ended(tmp_path: Path, calls: int, end: str) -> None:
-    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+    path = study(tmp_path)
     _, service = serve(path, every, calls)
     state = state_of(path, service.run_id)
     assert (state.end, state.n_told) == (end, calls)
 
 
 def test_an_error_is_an_end_too(tmp_path: Path) -> None:
-    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+    path = study(tmp_path)
     with pytest.raises(ConfigError, match="a router looks at one text"):
         serve(path, lambda service: [*every(service)[:3], Example("odd", {"a": 1, "b": 2})])
     state = state_of(path, "latest")
@@ -132,8 +134,8 @@ def test_an_interruption_leaves_what_was_asked_pending(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+def test_it_is_not_resumed(tmp_path: Path, command: Command) -> None:
+    path = study(tmp_path)
     serve(path, every)
 
     async def resumed() -> None:
@@ -142,23 +144,22 @@ def test_it_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
     with pytest.raises(ConfigError, match=r"what `preselect run` did.*run that command again"):
         asyncio.run(resumed())
-    done = invoke(capsys, "resume", "--store", store_of(path))
+    done = command("resume", "--store", store_of(path))
     assert done.code == 2
     assert "what `preselect run` did" in done.err
 
 
 @pytest.mark.slow
-def test_the_usual_commands_read_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_study(tmp_path, n_candidates=K, n_examples=N)
-    ran = invoke(capsys, "preselect", "run", path, "--setting", "collect=10")
+def test_the_usual_commands_read_it(tmp_path: Path, command: Command) -> None:
+    path = study(tmp_path)
+    ran = command("preselect", "run", path, "--setting", "collect=10")
     [line] = [line for line in ran.out.splitlines() if line.startswith("run ")]
     run = line.split()[1].rstrip(":")
-    shown = invoke(capsys, "show", run, "--store", store_of(path))
+    shown = command("show", run, "--store", store_of(path))
     assert f"{run}, ended: every prompt was answered" in shown.out
-    exported = invoke(capsys, "export", run, "--store", store_of(path))
+    exported = command("export", run, "--store", store_of(path))
     assert len(exported.out.splitlines()) == 1 + 2 * N
-    taught = invoke(
-        capsys,
+    taught = command(
         *("select", "-c", path, "--history", run, "--selector", "pulse", "--budget-pulls", "20"),
     )
     assert taught.code in (0, 3), taught.err

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors import Ask, Problem, State, Tell, make_selector
+from bestarm_agent.selectors import Ask, State, Tell
 from bestarm_agent.selectors.registry import SELECTORS
+from tests.support.selector_suite import opened
 
 RECORDED = Path(__file__).with_name("asked_pairs.json")
 K, N, PULLS, IN_FLIGHT = 7, 60, 160, 5
@@ -26,7 +27,7 @@ def asked_by(rule: str) -> dict[str, Any]:
     """Run a rule with five pairs in flight, told in random order; return its asks and ranking."""
     chances = np.linspace(0.2, 0.8, K)[:, None]
     scores = (np.random.default_rng(7).random((K, N)) < chances).astype(float)
-    selector = make_selector(rule, Problem(K, N, seed=3, budget=PULLS, stop_when_separated=False))
+    selector = opened(rule, K, N, seed=3, budget=PULLS)
     order = np.random.default_rng(11)
     in_flight: list[Ask] = []
     pairs: list[list[int]] = []

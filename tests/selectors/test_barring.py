@@ -6,23 +6,22 @@ import numpy as np
 import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
-from tests.support.selector_suite import World, WorldRun
+from bestarm_agent.selectors.types import Guarantee, Stop
+from tests.support.selector_suite import World, WorldRun, opened, play, replay
 
 RULES = ("ucb-e", "racing", "auto", "sysrs", "opt-mai")
 K, N = 5, 20
 MEANS = [0.1, 0.3, 0.5, 0.7, 0.95]
 
 
-def opened(rule: str, *, seed: int = 0) -> Pairs:
-    return make_selector(rule, Problem(K, N, seed=seed, budget=K * N, stop_when_separated=False))
+def begun(rule: str, *, seed: int = 0) -> Pairs:
+    return opened(rule, K, N, seed=seed, budget=K * N)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_barred_are_asked_no_more_and_come_last(rule: str) -> None:
     for seed in range(3):
-        selector = opened(rule, seed=seed)
+        selector = begun(rule, seed=seed)
         run = WorldRun(selector, World.bernoulli(MEANS, N, seed), in_flight=3).go(20)
         selector.bar([4])
         n_before = len(run.pairs)
@@ -39,13 +38,8 @@ def test_the_barred_are_asked_no_more_and_come_last(rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rebuilt_selector_goes_on_alike(rule: str) -> None:
     world = World.bernoulli(MEANS, N, 2)
-    warm = WorldRun(opened(rule), world, 2).go(15)
-    cold = opened(rule)
-    for event in warm.events:
-        if isinstance(event, Tell):
-            cold.tell([event])
-        elif isinstance(event, Ask):
-            cold.adopt([event])
+    warm = WorldRun(begun(rule), world, 2).go(15)
+    cold = replay(warm.events, begun(rule))
     warm.selector.bar([1, 4])
     cold.bar([1, 4])
     again = WorldRun(cold, world, 2, waiting=list(warm.waiting))
@@ -54,19 +48,24 @@ def test_a_rebuilt_selector_goes_on_alike(rule: str) -> None:
 
 
 def test_the_others_can_be_exact_without_the_barred() -> None:
-    selector = opened("uniform")
+    selector = begun("uniform")
     selector.bar([0])
     WorldRun(selector, World.bernoulli(MEANS, N, 1)).finish()
     assert selector.stopped() is Stop.EXHAUSTED
     assert selector.estimates().guarantee is Guarantee.EXACT
     assert selector.table.n_trials[0] == 0
     assert selector.margin() == 0.0
+    selector = begun("ucb-e")
+    selector.bar(range(K))
+    assert selector.ask(3) == []
+    assert selector.stopped() is Stop.EXHAUSTED
 
 
 def test_a_barred_leader_leaves_the_title_to_the_next() -> None:
-    selector = opened("uniform")
-    while asks := selector.ask(K):
-        selector.tell([Tell(a.seq, State.DONE, MEANS[a.pair.candidate]) for a in asks])
+    selector = begun("uniform")
+    play(selector, MEANS)
+    gaps = [selector.margin(i) for i in range(K)]
+    assert gaps == pytest.approx(np.max(MEANS) - np.array(MEANS))
     assert selector.best().best == 4
     selector.bar([4])
     assert selector.best().best == 3
@@ -75,25 +74,10 @@ def test_a_barred_leader_leaves_the_title_to_the_next() -> None:
 
 
 def test_barring_twice_and_growing_keep_who_is_barred() -> None:
-    selector = opened("ucb-e")
+    selector = begun("ucb-e")
     selector.bar([2])
     selector.bar([2, 3])
     selector.add_candidates(2)
     assert selector.answer.barred.tolist() == [False, False, True, True, False, False, False]
     asked = {ask.pair.candidate for ask in selector.ask(60)}
     assert asked == {0, 1, 4, 5, 6}
-
-
-def test_all_may_be_barred() -> None:
-    selector = opened("ucb-e")
-    selector.bar(range(K))
-    assert selector.ask(3) == []
-    assert selector.stopped() is Stop.EXHAUSTED
-
-
-def test_a_stated_margin_is_that_of_the_candidate_asked_about() -> None:
-    selector = opened("uniform")
-    while asks := selector.ask(K):
-        selector.tell([Tell(a.seq, State.DONE, MEANS[a.pair.candidate]) for a in asks])
-    gaps = [selector.margin(i) for i in range(K)]
-    assert gaps == pytest.approx(np.max(MEANS) - np.array(MEANS))

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
 from benchmarks.baselines.filled_subset import FilledSubset
-from numpy.typing import NDArray
 
-from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
 from bestarm_agent.stats.betting import bounds_on_new, early_bets
 from bestarm_agent.stats.new_examples import nearness
-from tests.support.selector_suite import World, WorldRun
+from tests.support.selector_suite import World, WorldRun, opened, replay
 
 N = 300
 LEVEL = World.bernoulli([0.8, 0.8], N, 1)
 CLEAR = World.bernoulli([0.9, 0.6, 0.5], N, 2)
 
-
 EXACT = 1e-9  # a reach that only equals have: with it, runs do not end as level
-GRID = {"stop_when_separated": False}
+STOPS = {"stop_when_separated": True}
 
 
-def finished(world: World, rule: str = "auto", **asked: float) -> WorldRun:
-    problem = Problem(len(world.scores), N, seed=1, open_ended=True, **asked)  # type: ignore[arg-type]
-    return WorldRun(make_selector(rule, problem), world).finish()
+def finished(world: World, rule: str = "auto", **asked: Any) -> WorldRun:  # noqa: ANN401
+    asked = STOPS | {"seed": 1, "open_ended": True} | asked
+    return WorldRun(opened(rule, len(world.scores), N, **asked), world).finish()
 
 
 @pytest.mark.parametrize("rule", ["auto", "racing"])
@@ -36,20 +36,11 @@ def test_level_candidates_end_a_run_early_and_change_no_ask_before(rule: str) ->
     assert len(level.pairs) < 0.7 * len(whole.pairs)
     assert whole.pairs[: len(level.pairs)] == level.pairs
     assert not level.selector.best().separated
-    rebuilt = make_selector(rule, level.selector.problem)
-    for event in level.events:
-        if isinstance(event, Tell):
-            rebuilt.tell([event])
-        else:
-            rebuilt.adopt([event])  # type: ignore[list-item]
+    rebuilt = replay(level.events, make_selector(rule, level.selector.problem))
     assert rebuilt.stopped() is Stop.LEVEL
-
-
-def test_a_candidate_that_joins_level_ones_opens_the_run_again() -> None:
-    level = finished(LEVEL).selector
-    level.add_candidates(1)
-    assert level.stopped() is None
-    assert 2 in {ask.pair.candidate for ask in level.ask(4)}
+    rebuilt.add_candidates(1)
+    assert rebuilt.stopped() is None, "a candidate that joins opens the run again"
+    assert 2 in {ask.pair.candidate for ask in rebuilt.ask(4)}
 
 
 def test_a_clear_lead_is_shown_for_new_examples() -> None:
@@ -70,7 +61,7 @@ def test_a_clear_lead_is_shown_for_new_examples() -> None:
 @pytest.mark.slow
 def test_a_leader_that_is_shown_to_be_near_enough_ends_a_run() -> None:
     ended = 0
-    for seed in range(6):
+    for seed in range(4):
         world = World.bernoulli([0.85, 0.81, 0.6], N, seed)
         whole = finished(world, "racing", within=EXACT)
         near = finished(world, "racing")
@@ -109,13 +100,12 @@ def test_what_was_beaten_by_little_is_asked_on_to_show_it_for_new_examples() -> 
 
 def test_nothing_is_said_of_new_examples_where_the_order_is_not_random() -> None:
     for name in ("ucb-e-lrf", "auto"):
-        problem = Problem(3, N, seed=1, budget=200, track_intervals=name != "auto")
-        run = WorldRun(make_selector(name, problem), CLEAR).go(60)
-        assert not run.selector.answer.speaks_of_new
+        selector = opened(name, 3, N, seed=1, budget=200, track_intervals=name != "auto")
+        assert not WorldRun(selector, CLEAR).go(60).selector.answer.speaks_of_new
 
 
 def test_rules_without_a_common_order_compare_means() -> None:
-    run = WorldRun(make_selector("ucb-e", Problem(3, N, seed=1, budget=700)), CLEAR).go(700)
+    run = WorldRun(opened("ucb-e", 3, N, seed=1, budget=700, **STOPS), CLEAR).go(700)
     answer = run.selector.answer
     (low, high), (least, most) = answer.mean_on_new(0), answer.mean_on_new(2)
     assert answer.lead(0, 2) == (low - most, high - least)
@@ -126,7 +116,7 @@ def test_rules_without_a_common_order_compare_means() -> None:
 
 
 def test_of_those_that_are_left_the_leads_of_pairs_decide() -> None:
-    selector = finished(CLEAR, "uniform", **GRID).selector
+    selector = finished(CLEAR, "uniform", stop_when_separated=False).selector
     assert selector.answer.open_on_new(1) == [0]
     selector.bar([0])
     behind = selector.answer.behind_on_new(1)
@@ -134,7 +124,7 @@ def test_of_those_that_are_left_the_leads_of_pairs_decide() -> None:
 
 
 def test_pairs_in_flight_are_waited_for_and_void_ones_count_against_the_leader() -> None:
-    known, hidden = (make_selector("uniform", Problem(2, 60, seed=1)) for _ in range(2))
+    known, hidden = (opened("uniform", 2, 60, seed=1, **STOPS) for _ in range(2))
     for selector in (known, hidden):
         for ask in selector.ask(100):
             candidate, _ = ask.pair
@@ -148,10 +138,6 @@ def test_pairs_in_flight_are_waited_for_and_void_ones_count_against_the_leader()
     assert np.isclose(hidden.answer.compared(0, 1).mean, 1.0, atol=0.11)
 
 
-def answered(scores: NDArray[np.float64]) -> World:
-    return World(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
-
-
 @pytest.mark.slow
 @pytest.mark.coverage
 @pytest.mark.parametrize(("draws", "alike"), [(6, True), (3, False)])
@@ -160,34 +146,31 @@ def test_draws_of_one_example_count_once(draws: int, alike: bool) -> None:
 
     At most 5 % of 100 runs may err in each: more than 13 have a probability of .0005 at that rate.
     """
-    n, shown, missed, missed_lead = 40, 0, 0, 0
+    n, errors = 40, Counter[str]()
     for seed in range(100):
         k = 2 + seed % 2
         rng = np.random.default_rng(seed)
         always = rng.random((k, n)) < 0.7
         chance = always if alike else rng.beta(1.4, 0.6, (k, n))
-        world = answered(np.hstack([(rng.random((k, n)) < chance) * 1.0 for _ in range(draws)]))
-        problem = Problem(k, n * draws, seed=seed, draws=draws, **GRID)  # type: ignore[arg-type]
-        answer = WorldRun(Pairs(FilledSubset(problem)), world, 4).finish().selector.answer
-        wrong = {"mean": False, "lead": False, "shown": False}
+        world = World.of(np.hstack([rng.random((k, n)) < chance for _ in range(draws)]))
+        selector = opened(FilledSubset, k, n * draws, seed=seed, draws=draws)
+        answer = WorldRun(selector, world, 4).finish().selector.answer
+        wrong = set[str]()
         for one in range(k):
             lower, upper = answer.mean_on_new(one)
-            wrong["mean"] |= not lower <= 0.7 <= upper
-            wrong["shown"] |= answer.behind_on_new(one) == 0.0
+            wrong |= {"mean"} if not lower <= 0.7 <= upper else set()
+            wrong |= {"shown"} if answer.behind_on_new(one) == 0.0 else set()
             for other in range(one):
                 lower, upper = answer.lead(one, other)
-                wrong["lead"] |= not lower <= 0.0 <= upper
-        shown += wrong["shown"]
-        missed += wrong["mean"]
-        missed_lead += wrong["lead"]
-    assert max(shown, missed, missed_lead) <= 13
+                wrong |= {"lead"} if not lower <= 0.0 <= upper else set()
+        errors.update(wrong)
+    assert max(errors.values(), default=0) <= 13
 
 
 def test_a_draw_tells_of_new_examples_what_the_first_one_does() -> None:
     """Three draws of each that are alike: bounds as for one, in the order of the firsts."""
     scores = (np.random.default_rng(3).random((2, 50)) < [[0.9], [0.5]]).astype(float)
-    problem = Problem(2, 150, seed=1, draws=3, **GRID)  # type: ignore[arg-type]
-    run = WorldRun(make_selector("uniform", problem), answered(np.tile(scores, 3)))
+    run = WorldRun(opened("uniform", 2, 150, seed=1, draws=3), World.of(np.tile(scores, 3)))
     pairs = run.finish().selector
     for row in (0, 1):
         order = [pair.example for pair in run.pairs if pair.candidate == row]

@@ -8,37 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 from bestarm_agent.stats import costs
 from bestarm_agent.stats.costs import pull_weights
-from tests.support.selector_suite import K, N, SelectorSuite, World, WorldRun
-
-
-def per_cost(problem: Problem) -> Problem:
-    """The problem with prices that are wrong alike: the suite's pulls all cost a tenth."""
-    return replace(problem, costs=(0.3,) * problem.n_candidates)
-
-
-class PerCostSuite(SelectorSuite):
-    """What every rule must do, it must do per unit of cost too."""
-
-    rule: str
-
-    def make(self, problem: Problem) -> Rule:
-        return make_selector(self.rule, per_cost(problem)).rule
-
-
-class TestUcbEPerCost(PerCostSuite):
-    rule = "ucb-e"
-
-
-class TestAutoPerCost(PerCostSuite):
-    rule = "auto"
+from tests.support.selector_suite import K, N, World, WorldRun, opened
 
 
 def told(table: ScoreTable, candidate: int, cost: float) -> None:
@@ -66,18 +41,14 @@ def test_expected_costs_by_hand() -> None:
     )
 
 
-def test_a_pending_pull_says_nothing_about_costs() -> None:
+def test_what_says_nothing_of_costs_leaves_an_expectation_above_zero() -> None:
     table = ScoreTable(2, 9)
-    table.ask(Ask(0, Pair(0, 0), ""))
+    table.ask(Ask(0, Pair(0, 0), ""))  # pending
     assert expected_costs(np.array([1.0, 2.0]), table).tolist() == [1.0, 2.0]
-
-
-def test_free_pulls_leave_an_expectation_above_zero() -> None:
     table = ScoreTable(2, 9)
     for _ in range(9):
-        told(table, 0, 0.0)
-    expected = expected_costs(np.array([1.0, 1.0]), table)
-    assert expected.tolist() == [0.1, 1.0]
+        told(table, 0, 0.0)  # free
+    assert expected_costs(np.array([1.0, 1.0]), table).tolist() == [0.1, 1.0]
     told(table, 1, 1e9)
     assert (expected_costs(np.array([1e-9, 1.0]), table) > 0).all()
 
@@ -88,16 +59,17 @@ def test_nobody_counts_more_than_a_hundred_times_as_much_as_another() -> None:
 
 
 def test_equal_costs_change_nothing() -> None:
+    world = World.with_failures((K, N), 3)
     for rule in ("auto", "ucb-e", "uniform", "racing"):
-        world = World.with_failures((K, N), 3)
-        plain = WorldRun(make_selector(rule, Problem(K, N)), world).go(40)
-        equal = WorldRun(make_selector(rule, per_cost(Problem(K, N))), world).go(40)
+        plain, equal = (
+            WorldRun(opened(rule, K, N, costs=costs), world).go(40) for costs in (None, (0.3,) * K)
+        )
         assert plain.pairs == equal.pairs
 
 
-def pulls_of(rule: str, costs: tuple[float, ...], n_pulls: int, **params: float) -> list[int]:
+def pulls_of(rule: str, costs: tuple[float, ...], n_pulls: int) -> list[int]:
     """Pulls of candidates that all score 1 and cost what was expected."""
-    selector = make_selector(rule, Problem(len(costs), 5000, costs=costs), **params)
+    selector = opened(rule, len(costs), 5000, costs=costs)
     for _ in range(n_pulls):
         [ask] = selector.ask()
         selector.tell([Tell(ask.seq, State.DONE, 1.0, costs[ask.pair.candidate])])
@@ -112,12 +84,13 @@ def test_pulls_of_equals_go_by_the_square_root_of_their_costs(rule: str) -> None
 
 def test_ucb_e_per_cost_by_hand() -> None:
     """Weights sqrt(1/2), sqrt(2) of costs 1 and 4, halved widths to the fourth root."""
-    rule = UcbE(Problem(2, 50, costs=(1.0, 4.0)))
-    selector = Pairs(rule)
+    selector = opened("ucb-e", 2, 50, costs=(1.0, 4.0))
     for candidate, score in ((0, 1.0), (1, 1.0)):
         ask = Ask(selector.table.n_asked, Pair(candidate, candidate), "by hand")
         selector.adopt([ask])
         selector.tell([Tell(ask.seq, State.DONE, score, (1.0, 4.0)[candidate])])
+    rule = selector.rule
+    assert isinstance(rule, UcbE)
     assert rule.weights == pytest.approx([2**-0.5, 2**0.5])
     assert rule._index() == pytest.approx([1 + 2**0.25, 1 + 2**-0.25])
     assert selector.ask()[0].pair.candidate == 0
@@ -137,9 +110,7 @@ def test_auto_spends_less_on_a_dear_half_that_is_as_good() -> None:
     for seed in range(4):
         world = World.bernoulli(np.linspace(0.65, 0.35, 10), 400, seed)
         for told in pulls:
-            selector = make_selector(
-                "auto", Problem(10, 400, seed=seed, costs=told, stop_when_separated=False)
-            )
+            selector = opened("auto", 10, 400, seed=seed, costs=told)
             for _ in range(600):
                 [ask] = selector.ask()
                 outcome = world.outcome(ask)
@@ -150,7 +121,7 @@ def test_auto_spends_less_on_a_dear_half_that_is_as_good() -> None:
 
 
 def test_candidates_that_join_bring_their_costs() -> None:
-    selector = Pairs(UcbE(Problem(2, 9, costs=(1.0, 2.0))))
+    selector = opened("ucb-e", 2, 9, costs=(1.0, 2.0))
     selector.add_candidates(1, [4.0])
     assert selector.problem.costs == (1.0, 2.0, 4.0)
     expected = selector.rule.expected_costs()
@@ -158,15 +129,14 @@ def test_candidates_that_join_bring_their_costs() -> None:
     assert expected.tolist() == [1.0, 2.0, 4.0]
 
 
-@pytest.mark.parametrize("costs", [None, [1.0, 2.0]])
-def test_candidates_that_join_without_their_costs_are_refused(costs: list[float] | None) -> None:
+@pytest.mark.parametrize(
+    ("known", "new"), [((1.0, 2.0), None), ((1.0, 2.0), [1.0, 2.0]), (None, [1.0])]
+)
+def test_candidates_that_join_must_be_priced_as_the_others_are(
+    known: tuple[float, ...] | None, new: list[float] | None
+) -> None:
     with pytest.raises(ValueError, match="need as many costs"):
-        Pairs(UcbE(Problem(2, 9, costs=(1.0, 2.0)))).add_candidates(1, costs)
-
-
-def test_costs_are_refused_where_none_were_given() -> None:
-    with pytest.raises(ValueError, match="need as many costs"):
-        Pairs(UcbE(Problem(2, 9))).add_candidates(1, [1.0])
+        opened("ucb-e", 2, 9, costs=known).add_candidates(1, new)
 
 
 @pytest.mark.parametrize("costs", [(1.0,), (1.0, 0.0), (1.0, float("inf")), (1.0, float("nan"))])

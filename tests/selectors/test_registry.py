@@ -22,28 +22,16 @@ def test_every_rule_is_made_by_its_name_with_its_defaults(name: str) -> None:
     assert len(selector.ask(2)) == 2
 
 
-def test_parameters_reach_the_rule() -> None:
+def test_parameters_are_known_and_reach_the_rule() -> None:
     selector = make_selector("ucb-e", PROBLEM, eta=3).rule
     assert isinstance(selector, UcbE)
     assert selector.eta == 3
-
-
-def test_keywords_of_a_rule_are_known() -> None:
-    assert {"eta", "batch", "rank"} <= set(selector_params("ucb-e-lrf"))
-    make_selector("ucb-e-lrf", PROBLEM, batch=2, rank=2, members=4)
-    with pytest.raises(ValueError, match="no parameter 'membres'; did you mean `members`"):
-        make_selector("ucb-e-lrf", PROBLEM, membres=4)
-
-
-def test_a_number_may_be_left_out_where_null_is_allowed() -> None:
-    assert make_selector("pulse", PROBLEM, history=None).name == "pulse"
-
-
-def test_the_parameters_of_a_rule_are_known() -> None:
     params = selector_params("opt-mai")
     assert list(params) == ["top_k", "beta"]
-    assert params["top_k"].default == 1
-    assert params["top_k"].annotation is int
+    assert (params["top_k"].default, params["top_k"].annotation) == (1, int)
+    assert {"eta", "batch", "rank"} <= set(selector_params("ucb-e-lrf"))  # keywords of a rule
+    make_selector("ucb-e-lrf", PROBLEM, batch=2, rank=2, members=4)
+    assert make_selector("pulse", PROBLEM, history=None).name == "pulse"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +68,7 @@ def test_the_parameters_of_a_rule_are_known() -> None:
         ("opt-mai", {"top_k": 0}, "top_k must be >= 1, got 0"),
         ("opt-mai", {"top_k": 9}, "top_k is 9, and there are 3 candidates: nothing is to be found"),
         ("auto", {"top_k": 2}, "selector 'auto' has no parameter 'top_k'"),
+        ("ucb-e-lrf", {"membres": 4}, "no parameter 'membres'; did you mean `members`"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_way_out(

@@ -5,10 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
+from bestarm_agent.selectors.types import Ask, Pair, State, Tell
+from tests.support.selector_suite import opened
 
 
 def filled() -> ScoreTable:
@@ -40,10 +39,7 @@ def test_every_view_agrees_on_what_happened() -> None:
     assert table.spent.tolist() == [3.0, 0.0, 4.0]
     np.testing.assert_allclose(table.mean(), [0.3, np.nan, np.nan])
     assert np.flatnonzero(table.state == State.PENDING).tolist() == [3, 4]
-
-
-def test_a_row_is_in_ask_order_whatever_came_back_first() -> None:
-    assert list(filled().row(0)) == [0, 2, 3]
+    assert list(table.row(0)) == [0, 2, 3], "in ask order, whatever came back first"
 
 
 def test_a_second_outcome_is_refused_and_changes_nothing() -> None:
@@ -104,7 +100,7 @@ def test_growing_one_by_one_is_cheap() -> None:
 def test_a_study_of_24_million_cells_opens_and_asks_in_little_memory() -> None:
     tracemalloc.start()
     try:
-        selector = Pairs(UcbE(Problem(2000, 12_000, stop_when_separated=False)))
+        selector = opened("ucb-e", 2000, 12_000)
         asks = selector.ask(3000)
         selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks])
         peak = tracemalloc.get_traced_memory()[1]

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import BoolArray, Bounds, Problem, State, Tell
+from bestarm_agent.selectors.types import Ask, BoolArray, Bounds, Problem, State, Tell
 from bestarm_agent.simulation.replay import SimulatedCalls
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
+from tests.support.rates import RateCheck
+from tests.support.selector_suite import flown, opened
 
 DATA = Path(__file__).parents[2] / "../shared/data"
-N = 50
+N = 40
 # calls at once, and the share of them that cannot be measured; wrong answers come five times later
 CONDITIONS = {"one": (1, 0.0), "many": (32, 0.0), "failing": (32, 0.1)}
 SLOWDOWN = 5.0
-HEADS = {"two coins": (26, 25), "all level": (26, 25, 25, 25), "rare failures": (49, 48, 47)}
-RUNS = {"two coins": 70, "all level": 30, "rare failures": 40}
-conditions = pytest.mark.parametrize("how", list(CONDITIONS))
+HEADS = {"two coins": (21, 20), "all level": (21, 20, 20, 20), "rare failures": (39, 38, 37)}
 
 
 def coins(name: str, seed: int) -> ScoreMatrix:
@@ -56,85 +55,73 @@ def declared(pairs: Pairs, matrix: ScoreMatrix, seed: int, how: str) -> tuple[bo
     world, truth = SimulatedCalls(matrix.scores, seed), matrix.means
     rng = np.random.default_rng([seed, 84])
     in_flight, failures = CONDITIONS[how]
-    flying: list[tuple[float, int, Tell]] = []
-    now, ever, wrongly = 0.0, False, False
+
+    def outcome(ask: Ask) -> tuple[Tell, float]:
+        tell = world.outcome(ask)
+        seconds = rng.exponential(1 + (SLOWDOWN - 1) * (1 - tell.score))
+        return (Tell(ask.seq, State.VOID) if rng.random() < failures else tell), seconds
+
+    ever = wrongly = False
     best = {i for i, row in enumerate(world.rows) if truth[row] >= truth.max() - 1e-9}
-    while True:
-        for ask in pairs.ask(in_flight - len(flying)):
-            tell = world.outcome(ask)
-            seconds = rng.exponential(1 + (SLOWDOWN - 1) * (1 - tell.score))
-            if rng.random() < failures:
-                tell = Tell(ask.seq, State.VOID)
-            heappush(flying, (now + seconds, ask.seq, tell))
-        if not flying:
-            return ever, wrongly
-        now, _, tell = heappop(flying)
-        pairs.tell([tell])
+    for _ in flown(pairs, outcome, in_flight):
         verdict = pairs.best()
         ever |= verdict.separated
         wrongly |= verdict.separated and verdict.best not in best
+    return ever, wrongly
 
 
 def count_wrong(
-    rule: type[Rule],
-    matrix_of: Callable[[int], ScoreMatrix],
-    how: str,
-    runs: int,
-    confidence: float,
+    rule: type[Rule], matrix_of: Callable[[int], ScoreMatrix], how: str, runs: int
 ) -> tuple[int, int]:
-    """In how many runs a winner is ever declared, and in how many wrongly."""
+    """In how many runs at delta = .2 a winner is ever declared, and in how many wrongly."""
     results = []
+    asked = {"confidence": 0.8, "stop_when_separated": True}
+    asked["within"] = 1e-9  # candidates that are level are told apart, too
     for seed in range(runs):
         matrix = matrix_of(seed)
-        problem = Problem(
-            len(matrix.scores), N, seed=seed, confidence=confidence, within=1e-9
-        )  # ``within``: candidates that are level are told apart, too
-        results.append(declared(Pairs(rule(problem)), matrix, seed, how))
+        pairs = opened(rule, len(matrix.scores), N, seed=seed, **asked)
+        results.append(declared(pairs, matrix, seed, how))
     ever, wrongly = np.sum(results, axis=0)
     return int(ever), int(wrongly)
 
 
-def check_rate(wrong: int, runs: int, delta: float) -> None:
-    """A binomial test at level 1e-6 that a run goes wrong with probability ``delta`` at most."""
-    assert binom.sf(wrong - 1, runs, delta) >= 1e-6, f"{wrong} of {runs} wrong, allowed {delta:.0%}"
+WORLDS: dict[str, Callable[[int], ScoreMatrix]] = {
+    **{name: partial(coins, name) for name in HEADS},  # one cell apart: every decision is a guess
+    "hard": hard_examples,  # for all alike: pairs decide here long before intervals do
+}
 
 
 @pytest.mark.slow
 @pytest.mark.coverage
-@conditions
-@pytest.mark.parametrize("name", list(HEADS))
-def test_racing_declares_a_wrong_winner_at_most_at_level_delta(name: str, how: str) -> None:
-    # 30 to 70 runs at delta = .2, rows one cell behind the best: every early decision is a guess.
-    runs = RUNS[name]
-    _, wrong = count_wrong(Racing, lambda seed: coins(name, seed), how, runs, confidence=0.8)
+@pytest.mark.parametrize(
+    ("rule", "world", "how", "runs"),
+    [
+        (Racing, "two coins", "one", 70),
+        (Racing, "two coins", "failing", 70),
+        (Racing, "all level", "many", 30),
+        (Racing, "rare failures", "many", 40),
+        (Racing, "rare failures", "failing", 40),
+        (Racing, "hard", "one", 40),
+        (Racing, "hard", "many", 40),
+        # whom it asks, and when it stops, depends on all that was seen
+        (UcbE, "two coins", "one", 40),
+        (UcbE, "two coins", "many", 40),
+    ],
+)
+def test_a_wrong_winner_is_declared_at_most_at_level_delta(
+    rule: type[Rule], world: str, how: str, runs: int, check_rate: RateCheck
+) -> None:
+    # Binomial test at 1e-6 against delta = .2.
+    ever, wrong = count_wrong(rule, WORLDS[world], how, runs)
     check_rate(wrong, runs, 0.2)
+    assert ever > 20 or world != "hard"
 
 
 @pytest.mark.slow
 @pytest.mark.coverage
-@conditions
-def test_racing_where_examples_are_hard_for_all(how: str) -> None:
-    # 40 runs at delta = .2; pairs decide here long before intervals do.
-    ever, wrong = count_wrong(Racing, hard_examples, how, 40, confidence=0.8)
-    check_rate(wrong, 40, 0.2)
-    assert ever > 20 or how == "failing"
-
-
-@pytest.mark.slow
-@pytest.mark.coverage
-@conditions
-def test_a_rule_that_follows_the_scores(how: str) -> None:
-    # 40 runs at delta = .2; whom they ask, and when they stop, depends on all that was seen.
-    _, wrong = count_wrong(UcbE, lambda seed: coins("two coins", seed), how, 40, confidence=0.8)
-    check_rate(wrong, 40, 0.2)
-
-
-@pytest.mark.slow
-@pytest.mark.coverage
-@pytest.mark.parametrize("how", ["one", "many"])
 @pytest.mark.parametrize("name", ["zeroeval_gsm8k", "livecodebench_gen_2024-04"])
-def test_racing_on_real_rows(name: str, how: str) -> None:
-    # 30 runs at delta = .2: the best four candidates of a real matrix on 50 of its examples each.
+def test_racing_on_real_rows(name: str, check_rate: RateCheck) -> None:
+    # 30 runs at delta = .2: the best four candidates of a real matrix on 40 of its examples each.
     if not DATA.is_dir():
         pytest.skip("the shared score matrices are not here")
     whole = load_matrix(str(DATA / f"{name}.npz"))
@@ -144,12 +131,12 @@ def test_racing_on_real_rows(name: str, how: str) -> None:
         drawn = np.random.default_rng([seed, 83]).choice(whole.scores.shape[1], N, replace=False)
         return named(whole.scores[top][:, drawn])
 
-    _, wrong = count_wrong(Racing, sample, how, 30, confidence=0.8)
+    _, wrong = count_wrong(Racing, sample, "many", 30)
     check_rate(wrong, 30, 0.2)
 
 
 @pytest.mark.slow
-def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
+def test_the_check_finds_a_rule_that_decides_too_soon(check_rate: RateCheck) -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
     class HastyAnswer(Answer):
         def _rivals_of_leader(self, leader: int, bounds: Bounds) -> BoolArray:
@@ -164,6 +151,6 @@ def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
             super().__init__(problem)
             self.answer = HastyAnswer(problem, self.table, self.belief, exogenous=True, paired=True)
 
-    _, wrong = count_wrong(Hasty, lambda seed: coins("two coins", seed), "one", 60, confidence=0.8)
-    with pytest.raises(AssertionError, match="allowed 20%"):
+    _, wrong = count_wrong(Hasty, WORLDS["two coins"], "one", 60)
+    with pytest.raises(AssertionError, match="misses in 60 runs"):
         check_rate(wrong, 60, 0.2)

@@ -1,58 +1,45 @@
-"""Feeds of the betting classes, one value after the other."""
+"""Feeds of the betting classes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 
-from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.betting import Bets, MeanInterval, Wealth
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 
-class Wager:
-    """The wealth of one row."""
-
-    def __init__(self, mean: float, bets: Bets, size: int | None = None) -> None:
-        self._wealth = Wealth(1, mean, bets, size)
-
-    def push(self, value: float) -> None:
-        self._wealth.extend(np.array([[value]]))
-
-    def extend(self, values: FloatArray) -> None:
-        self._wealth.extend(values[None])
-
-    @property
-    def wealth(self) -> float:
-        return float(self._wealth.now[0])
-
-    @property
-    def highest(self) -> float:
-        return float(self._wealth.highest[0])
+def wealth_path(values: ArrayLike, mean: float, bets: Bets, size: int | None = None) -> list[float]:
+    """Return the wealth after each of one row's values."""
+    rows = np.asarray(values, dtype=float)[None]
+    path: list[float] = Wealth(1, mean, bets, size).extend(rows)[0].tolist()
+    return path
 
 
-class Intervals:
-    """Intervals of several rows."""
-
-    def __init__(self, n_rows: int, size: int, alpha: float) -> None:
-        self._rows = [MeanInterval(size, alpha) for _ in range(n_rows)]
-
-    def push(self, row: int, low: float, high: float) -> None:
-        self._rows[row].extend(np.array([low]), np.array([high]))
-
-    def extend(self, row: int, values: Sequence[float] | FloatArray) -> None:
-        self._rows[row].extend(np.asarray(values), np.asarray(values))
-
-    @property
-    def lower(self) -> FloatArray:
-        return np.array([row.lower for row in self._rows])
-
-    @property
-    def upper(self) -> FloatArray:
-        return np.array([row.upper for row in self._rows])
+def ends(
+    low: ArrayLike, size: int, alpha: float, high: ArrayLike | None = None
+) -> tuple[float, float]:
+    """Return the interval after one row's values, known as ranges if ``high`` is given."""
+    interval, least = MeanInterval(size, alpha), np.asarray(low, dtype=float)
+    interval.extend(least, least if high is None else np.asarray(high, dtype=float))
+    return interval.lower, interval.upper
 
 
 def push(pairs: PairedSequences, row: int, example: int, low: float, high: float) -> None:
     """Let a row have its next value."""
     pairs.extend(row, np.array([example]), np.array([low]), np.array([high]))
+
+
+def feed(pairs: PairedSequences, row: int, values: ArrayLike, start: int = 0) -> None:
+    """Let a row have its next values, from the example ``start`` on."""
+    known = np.asarray(values, dtype=float)
+    pairs.extend(row, np.arange(start, start + len(known)), known, known)
+
+
+def compared(values: ArrayLike, size: int, alpha: float) -> PairedSequences:
+    """Return sequences of which every row has all of its (K, n) values."""
+    rows = np.asarray(values, dtype=float)
+    pairs = PairedSequences(len(rows), size, alpha)
+    for row, known in enumerate(rows):
+        feed(pairs, row, known)
+    return pairs

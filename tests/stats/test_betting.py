@@ -17,42 +17,27 @@ from bestarm_agent.stats.betting import (
     lower_bound,
 )
 from bestarm_agent.stats.paired_sequences import pair_bets
-from tests.stats.one_by_one import Wager
+from tests.stats.one_by_one import wealth_path
 
 values_in_unit = st.lists(
     st.one_of(st.sampled_from([0.0, 1.0, 0.5]), st.floats(0, 1)), min_size=1, max_size=30
 )
 
 
-def wealth_path(values: tuple[float, ...], mean: float, bets: Bets) -> list[float]:
-    path: list[float] = Wealth(1, mean, bets, len(values)).extend(np.array([values]))[0].tolist()
-    return path
-
-
 def test_two_draws_by_hand() -> None:
-    # N = 4, m = 1/2, one bet b = 1/2.
-    wager = Wager(0.5, Bets((0.5,), (1.0,)), size=4)
-    wager.push(1.0)  # c = 1/2, stake = .5 sqrt(.5), gain = 1
-    assert wager.wealth == pytest.approx(1.353553, abs=1e-6)
-    wager.push(0.0)  # c = (2 - 1) / 3, stake = .5 sqrt(1/3) 4/3 = .3849, gain = -1
-    assert wager.wealth == pytest.approx(1.353553 * (1 - 0.384900), abs=1e-6)
-
-
-def test_two_draws_with_replacement_by_hand() -> None:
-    wager = Wager(0.25, Bets((0.5, 1.0), (0.5, 0.5)))
-    wager.push(1.0)  # c = 1/4, stakes .25 and .5, gain = 3: 1.75 and 2.5
-    assert wager.wealth == pytest.approx(2.125)
-    wager.push(0.0)
-    assert wager.wealth == pytest.approx((1.75 * 0.75 + 2.5 * 0.5) / 2)
+    # N = 4, m = 1/2, one bet b = 1/2: c = 1/2, stake = .5 sqrt(.5), gain = 1; then c = (2 - 1) / 3,
+    # stake = .5 sqrt(1/3) 4/3 = .3849, gain = -1
+    path = wealth_path([1.0, 0.0], 0.5, Bets((0.5,), (1.0,)), 4)
+    assert path == pytest.approx([1.353553, 1.353553 * (1 - 0.384900)], abs=1e-6)
+    # with replacement: c = 1/4, stakes .25 and .5, gain = 3: 1.75 and 2.5
+    path = wealth_path([1.0, 0.0], 0.25, Bets((0.5, 1.0), (0.5, 0.5)))
+    assert path == pytest.approx([2.125, (1.75 * 0.75 + 2.5 * 0.5) / 2])
 
 
 def test_a_refuted_hypothesis_makes_rich() -> None:
-    wager = Wager(0.5, bet_grid(4, 0.1), size=4)
-    for value in (1.0, 1.0):
-        wager.push(value)
-    assert math.isfinite(wager.wealth)  # two ones among four: the mean may still be 1/2
-    wager.push(1.0)
-    assert wager.wealth == math.inf
+    path = wealth_path([1.0] * 3, 0.5, bet_grid(4, 0.1), 4)
+    assert math.isfinite(path[1])  # two ones among four: the mean may still be 1/2
+    assert path[2] == math.inf
 
 
 POPULATIONS = [
@@ -68,7 +53,7 @@ POPULATIONS = [
 def test_wealth_is_a_fair_game_over_all_orders(population: tuple[float, ...], bets: Bets) -> None:
     # Exact, not simulated: the mean over all 120 orders is 1 at every time under the true mean.
     true_mean = sum(population) / 5
-    paths = np.array([wealth_path(order, true_mean, bets) for order in permutations(population)])
+    paths = np.array([wealth_path(order, true_mean, bets, 5) for order in permutations(population)])
     fair = paths.mean(axis=0)
     np.testing.assert_allclose(fair, 1.0, rtol=1e-3)  # odds of 0 are raised to 1e-9
     assert (fair <= 1 + 1e-9).all()
@@ -79,7 +64,7 @@ def test_wealth_is_a_fair_game_over_all_orders(population: tuple[float, ...], be
 def test_ville_over_all_orders(population: tuple[float, ...], alpha: float) -> None:
     bets = bet_grid(5, alpha)
     true_mean = sum(population) / 5
-    peaks = [max(wealth_path(order, true_mean, bets)) for order in permutations(population)]
+    peaks = [max(wealth_path(order, true_mean, bets, 5)) for order in permutations(population)]
     assert np.mean(np.array(peaks) >= 1 / alpha) <= alpha
 
 
@@ -97,7 +82,7 @@ def test_understating_never_pays(hide: str) -> None:
             "places": [t % 2 == 0 for t in range(5)],
         }[hide]
         known = tuple(0.0 if h else x for x, h in zip(order, hidden, strict=True))
-        paths.append(wealth_path(known, sum(population) / 5, bets))
+        paths.append(wealth_path(known, sum(population) / 5, bets, 5))
     assert (np.mean(paths, axis=0) <= 1 + 1e-9).all()
 
 
@@ -130,10 +115,8 @@ def test_wealth_falls_as_the_hypothesis_rises(
 ) -> None:
     bets = bet_grid(50, 0.05)
     for size in (None, len(values) + spare):
-        low, high = (Wager(mean, bets, size) for mean in sorted(means))
-        low.extend(np.array(values))
-        high.extend(np.array(values))
-        assert low.wealth >= high.wealth * (1 - 1e-9)
+        low, high = (wealth_path(values, mean, bets, size)[-1] for mean in sorted(means))
+        assert low >= high * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["coin", "rare", "beta"])
@@ -148,9 +131,7 @@ def test_bound_is_the_edge_of_what_is_rejected(kind: str, size: int | None) -> N
     for t in range(1, 151):
         bound.extend(np.asarray(draws[t - 1 : t], dtype=np.float64))
         for mean in np.arange(edge, 1.0, 1 / 2000)[1:]:
-            wager = Wager(float(mean), bets, size)
-            wager.extend(np.asarray(draws[:t], dtype=np.float64))
-            if wager.wealth < 1 / alpha:
+            if wealth_path(draws[:t], float(mean), bets, size)[-1] < 1 / alpha:
                 break
             edge = float(mean)
         step = math.sqrt(math.log(1 / alpha) / 2 / t) / 128
@@ -191,8 +172,8 @@ def test_the_bound_does_not_depend_on_the_blocks(chance: float, size: int | None
     assert lower_bound(values, 0.01, size, bets) == max(bound.lower, certain)
 
 
-def test_bets_span_what_the_horizon_allows() -> None:
-    sizes, shares = bet_grid(1000, 0.01)
+def test_the_sizes_and_shares_of_bets() -> None:
+    sizes, shares = bet_grid(1000, 0.01)  # spans what the horizon allows
     assert sizes[-1] == 1.0
     assert sizes[0] == pytest.approx(0.5 * math.sqrt(2 * math.log(100) / 1000))
     ratios = np.array(sizes[1:]) / np.array(sizes[:-1])
@@ -200,21 +181,14 @@ def test_bets_span_what_the_horizon_allows() -> None:
     assert ratios[0] <= 3.0
     assert shares == pytest.approx([1 / len(sizes)] * len(sizes))
     assert len(bet_grid(1, 0.5).sizes) == 2
-
-
-def test_early_bets_stake_most_on_the_largest() -> None:
-    sizes, shares = early_bets(500, 0.025)
+    sizes, shares = early_bets(500, 0.025)  # most on the largest
     assert sizes[0] == pytest.approx(math.sqrt(2 * math.log(40) / 500))
     assert sizes[-1] == 1.0
     assert max(b / a for a, b in pairwise(sizes)) <= 2.0
     assert shares == pytest.approx([0.38 / 3, 0.38 / 3, 0.38 / 3, 0.22, 0.4])
-
-
-def test_bets_on_pairs_have_shares_by_their_sizes() -> None:
-    sizes, shares = pair_bets(500, 0.025)
+    sizes, shares = pair_bets(500, 0.025)  # in proportion to the sizes
     assert sizes == bet_grid(500, 0.025).sizes
     assert shares == pytest.approx(np.array(sizes) / sum(sizes))
-    assert sum(shares) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("horizon", "alpha"), [(0, 0.1), (10, 0.0), (10, 1.0), (10, math.nan)])

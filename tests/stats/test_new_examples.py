@@ -20,8 +20,8 @@ from bestarm_agent.stats.new_examples import (
     resolution,
 )
 from bestarm_agent.stats.paired_sequences import PairedSequences, pair_bets
-from tests.stats.conftest import RateCheck
 from tests.stats.test_best_row import Scores, in_step
+from tests.support.rates import RateCheck
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 

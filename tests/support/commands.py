@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
 from contextlib import chdir, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -19,6 +22,16 @@ class Done:
     code: int
     out: str
     err: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - whatever it wrote
+        """What was written to standard output, read as JSON."""
+        return json.loads(self.out)
+
+    @property
+    def told(self) -> str:
+        """What was written to standard error, in one line."""
+        return " ".join(self.err.split())
 
 
 def invoke(
@@ -37,3 +50,12 @@ def invoke(
         sys.argv = before
     captured = capsys.readouterr()
     return Done(code, captured.out, captured.err)
+
+
+Command: TypeAlias = Callable[..., Done]
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run ``bestarm-agent`` with some arguments, in the folder of the test."""
+    return lambda *arguments: invoke(capsys, *arguments, folder=tmp_path)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 
-from bestarm_agent.preselection.rule import (
-    FloatArray,
-    IntArray,
-    Preselector,
-    RankedArms,
-)
+from bestarm_agent.preselection.rule import FloatArray, IntArray, Preselector, RankedArms
 from tests.support.bandit_model import draw_ranking
 
 SIZES = 6, 4, 3  # arms, features, seed
@@ -21,7 +14,7 @@ SIZES = 6, 4, 3  # arms, features, seed
 class PreselectorSuite:
     """Conformance tests of one preselection rule."""
 
-    learns: ClassVar[bool] = True  # whether the rule gets better by learning
+    learns: bool = True  # whether the rule gets better by learning
 
     def make(self, n_arms: int, n_features: int, seed: int) -> Preselector:
         """Make the rule."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import cache
-from typing import ClassVar
+from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Ask, Guarantee, Pair, Problem, State, Tell
 from bestarm_agent.testing.selector_suite import TIGHT as TIGHT
@@ -21,19 +24,24 @@ from bestarm_agent.testing.selector_suite import N as N
 from bestarm_agent.testing.selector_suite import SelectorSuite as PublicSuite
 from bestarm_agent.testing.selector_suite import World as PublicWorld
 from bestarm_agent.testing.selector_suite import WorldRun as WorldRun
-from bestarm_agent.testing.selector_suite import replay
+from bestarm_agent.testing.selector_suite import replay as replay
 
 
 class World(PublicWorld):
     """Scores and outcomes of all pairs."""
 
     @classmethod
+    def of(cls, scores: ArrayLike) -> World:
+        """Make a world in which every pair has its score."""
+        known = np.asarray(scores, dtype=np.float64)
+        return cls(known, np.full(known.shape, int(State.DONE), dtype=np.int8))
+
+    @classmethod
     def bernoulli(cls, means: Iterable[float], n_examples: int, seed: int) -> World:
         """Draw 0/1 scores with the given chances per row."""
         column = np.asarray(list(means))[:, None]
         rng = np.random.default_rng([seed, 71])
-        scores = (rng.random((len(column), n_examples)) < column).astype(float)
-        return cls(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
+        return cls.of(rng.random((len(column), n_examples)) < column)
 
     def mean(self, n_candidates: int, n_examples: int) -> NDArray[np.float64]:
         """(K,) true means of the pairs that are not void."""
@@ -41,6 +49,53 @@ class World(PublicWorld):
         total = np.where(known, self.scores[:n_candidates, :n_examples], 0.0).sum(axis=1)
         means: NDArray[np.float64] = total / known.sum(axis=1)
         return means
+
+
+_OF_A_PROBLEM = {field.name for field in fields(Problem)}
+
+
+def opened(rule: str | Callable[..., Rule], k: int, n: int, **given: Any) -> Pairs:  # noqa: ANN401
+    """Open a rule, by default one that goes on when the best is known.
+
+    ``given`` are options of the problem and of the rule.
+    """
+    asked = {key: value for key, value in given.items() if key in _OF_A_PROBLEM}
+    options = {key: value for key, value in given.items() if key not in asked}
+    problem = Problem(k, n, **{"stop_when_separated": False} | asked)
+    if isinstance(rule, str):
+        return make_selector(rule, problem, **options)
+    return Pairs(rule(problem, **options))
+
+
+def play(selector: Pairs, scores: Sequence[float], n: int | None = None) -> list[int]:
+    """Ask and tell one by one, all examples of a candidate scoring alike; return who was asked.
+
+    It ends after ``n`` pairs, or with the run.
+    """
+    asked: list[int] = []
+    while len(asked) != n and (asks := selector.ask()):
+        asked.append(asks[0].pair.candidate)
+        selector.tell([Tell(asks[0].seq, State.DONE, scores[asked[-1]])])
+    return asked
+
+
+def flown(
+    selector: Pairs, outcome: Callable[[Ask], tuple[Tell, float]], in_flight: int
+) -> Iterator[Ask]:
+    """Run a selector under a virtual clock to its end; yield each ask once it is told.
+
+    ``outcome`` says what an ask brings, and after how many seconds.
+    """
+    now, flying = 0.0, list[tuple[float, int, Tell, Ask]]()
+    while True:
+        for ask in selector.ask(in_flight - len(flying)):
+            tell, seconds = outcome(ask)
+            heappush(flying, (now + seconds, ask.seq, tell, ask))
+        if not flying:
+            return
+        now, _, tell, ask = heappop(flying)
+        selector.tell([tell])
+        yield ask
 
 
 EASY_WORLDS = 60
@@ -150,8 +205,8 @@ class SelectorSuite(PublicSuite):
     """Tests of one selection rule."""
 
     # whether it spends more on better candidates, and so must beat uniform sampling
-    learns: ClassVar[bool] = True
-    easy_budget: ClassVar[int] = 120  # pulls of that problem's 3,600 after which it is compared
+    learns: bool = True
+    easy_budget: int = 120  # pulls of that problem's 3,600 after which it is compared
 
     @pytest.mark.parametrize("budget", [None, TIGHT])
     def test_asking_for_n_is_asking_n_times_for_one(self, budget: int | None) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.engine.confirm import mean_of_new
-from tests.stats.conftest import RateCheck
 from tests.support.confirm_worlds import World, missed, simulate
+from tests.support.rates import RateCheck
 
 WORLDS = 10_000
 TIES = World((0.8,) * 10)

@@ -28,8 +28,8 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState
-from tests.stats.conftest import RateCheck
 from tests.support.confirm_worlds import missed
+from tests.support.rates import RateCheck
 from tests.support.standings import PROMPT
 from tests.support.studies import run_all, write_study
 

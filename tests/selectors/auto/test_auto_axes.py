@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from bestarm_agent.selectors.auto.axes_model import CrossedEffects
 from bestarm_agent.selectors.auto.factor_model import OneFactor
 from bestarm_agent.selectors.auto.rule import Auto
-from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
-from tests.support.selector_suite import SelectorSuite, World, WorldRun
+from tests.support.selector_suite import World, WorldRun, opened
 
 
 def grid(*sizes: int) -> IntArray:
     """Return the (K, A) levels of a full grid."""
     return np.indices(sizes).reshape(len(sizes), -1).T
-
-
-def halves(n: int) -> IntArray:
-    """Return two axes on which any number of candidates share levels."""
-    return np.column_stack([np.arange(n) % 2, np.arange(n) // 2])
-
-
-class TestAutoOnAGrid(SelectorSuite):
-    def make(self, problem: Problem) -> Auto:
-        return Auto(replace(problem, axes=halves(problem.n_candidates)))
 
 
 def additive(sizes: tuple[int, int], seed: int, n_examples: int = 200) -> World:
@@ -40,7 +27,7 @@ def additive(sizes: tuple[int, int], seed: int, n_examples: int = 200) -> World:
 def regret(world: World, axes: IntArray | None, seed: int, n_pulls: int) -> float:
     """Run ``auto`` on the world; return how far its answer is from the best mean."""
     k, n = world.scores.shape
-    selector = Pairs(Auto(Problem(k, n, seed=seed, axes=axes, track_intervals=False)))
+    selector = opened(Auto, k, n, seed=seed, axes=axes, track_intervals=False)
     WorldRun(selector, world).go(n_pulls)
     means = world.scores.mean(axis=1)
     return float(means.max() - means[selector.best().best])
@@ -48,19 +35,21 @@ def regret(world: World, axes: IntArray | None, seed: int, n_pulls: int) -> floa
 
 def test_candidates_without_shared_levels_are_asked_as_without_axes() -> None:
     world = additive((3, 4), 0, 40)
-    plain = WorldRun(Pairs(Auto(Problem(12, 40, seed=2))), world, 3).go(120)
-    alone = Problem(12, 40, seed=2, axes=np.column_stack([np.arange(12), np.zeros(12, int)]))
-    assert WorldRun(Pairs(Auto(alone)), world, 3).go(120).pairs == plain.pairs
+    alone = np.column_stack([np.arange(12), np.zeros(12, int)])
+    plain, same = (
+        WorldRun(opened(Auto, 12, 40, seed=2, axes=axes), world, 3).go(120).pairs
+        for axes in (None, alone)
+    )
+    assert same == plain
 
 
 @pytest.mark.slow
 def test_it_works_with_fewer_pulls_than_candidates() -> None:
     sizes, n_pulls = (8, 30), 150
     found: list[FloatArray] = []
-    for seed in range(8):
-        world = additive(sizes, seed)
-        axes = grid(*sizes)
-        found.append(np.array([regret(world, given, seed, n_pulls) for given in (axes, None)]))
+    for seed, world in enumerate(additive(sizes, seed) for seed in range(8)):
+        by_axes = (grid(*sizes), None)
+        found.append(np.array([regret(world, axes, seed, n_pulls) for axes in by_axes]))
     with_axes, without = np.mean(found, axis=0)
     assert with_axes < 0.5 * without
 
@@ -68,7 +57,7 @@ def test_it_works_with_fewer_pulls_than_candidates() -> None:
 def test_it_says_what_it_expects_of_candidates_not_tried() -> None:
     sizes = (6, 25)
     world, axes = additive(sizes, 3), grid(*sizes)
-    selector = Pairs(Auto(Problem(150, 200, seed=3, axes=axes)))
+    selector = opened(Auto, 150, 200, seed=3, axes=axes)
     WorldRun(selector, world).go(120)
     untried = selector.table.n_trials == 0
     assert untried.sum() > 50
@@ -93,7 +82,7 @@ def test_labels_that_say_nothing_lose_nothing() -> None:
 def test_candidates_that_join_with_levels_are_known_by_them() -> None:
     axes = grid(4, 10)
     world = World.bernoulli([0.2 + 0.2 * model for model in axes[:, 0]], 60, seed=1)
-    selector = Pairs(Auto(Problem(40, 60, seed=1, axes=axes)))
+    selector = opened(Auto, 40, 60, seed=1, axes=axes)
     WorldRun(selector, world).go(100)
     selector.add_candidates(2, axes=np.array([[0, 99], [3, 99]]))
     worst, best = selector.estimates().mean[40:]
@@ -102,24 +91,20 @@ def test_candidates_that_join_with_levels_are_known_by_them() -> None:
     assert worst < selector.estimates().mean[42] < best
 
 
-def test_joining_axes_must_fit() -> None:
-    plain, axes = Pairs(Auto(Problem(2, 5))), Pairs(Auto(Problem(4, 5, axes=grid(2, 2))))
-    with pytest.raises(ValueError, match="axes must be 3 candidates"):
-        plain.add_candidates(1, axes=np.array([[1, 2]]))
-    with pytest.raises(ValueError, match="dimension"):
-        axes.add_candidates(1, axes=np.array([[1, 2, 3]]))
-
-
-def test_wrong_axes_are_named() -> None:
+def test_axes_must_fit() -> None:
     with pytest.raises(ValueError, match=r"4 candidates x at least 1 axis, got \(3, 2\)"):
         Problem(4, 5, axes=grid(3, 1))
     with pytest.raises(ValueError, match="integers >= 0"):
         Problem(2, 5, axes=np.array([[0.5], [1.0]]))
+    with pytest.raises(ValueError, match="axes must be 3 candidates"):
+        opened(Auto, 2, 5).add_candidates(1, axes=np.array([[1, 2]]))
+    with pytest.raises(ValueError, match="dimension"):
+        opened(Auto, 4, 5, axes=grid(2, 2)).add_candidates(1, axes=np.array([[1, 2, 3]]))
 
 
 def test_pairs_in_flight_spread_out_over_the_grid() -> None:
     world, axes = additive((5, 8), 2, 100), grid(5, 8)
-    selector = Pairs(Auto(Problem(40, 100, seed=2, axes=axes)))
+    selector = opened(Auto, 40, 100, seed=2, axes=axes)
     WorldRun(selector, world).go(80)
     asked = [ask.pair for ask in selector.ask(20)]
     assert len(set(asked)) == 20
@@ -128,11 +113,11 @@ def test_pairs_in_flight_spread_out_over_the_grid() -> None:
 
 def test_many_pulls_hand_over_to_the_model_without_axes() -> None:
     world, axes = additive((3, 4), 4, 60), grid(3, 4)
-    rule = Auto(Problem(12, 60, seed=4, axes=axes))
-    run = WorldRun(Pairs(rule), world)
-    run.go(20)
-    models = [type(rule._model)]
+    selector = opened(Auto, 12, 60, seed=4, axes=axes)
+    assert isinstance(selector.rule, Auto)
+    run = WorldRun(selector, world).go(20)
+    models = [type(selector.rule._model)]
     run.go(120)
-    models.append(type(rule._model))
+    models.append(type(selector.rule._model))
     assert models == [CrossedEffects, OneFactor]
     assert len(run.pairs) == len(set(run.pairs)) == 140

@@ -11,25 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from bestarm_agent.selectors.auto.rule import Auto
-from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.selectors.types import Problem, State
-from bestarm_agent.stats.history import Factors, HistoryModel, Validation
-from tests.support.selector_suite import SelectorSuite, World, WorldRun
-
-
-def lesson(factors: Factors, gain: float = 0.5) -> HistoryModel:
-    return HistoryModel(factors, Validation(1, 4.0, gain, 0.02, 30))
-
-
-def made_up(n_examples: int) -> Factors:
-    rng = np.random.default_rng([n_examples, 5])
-    return Factors(rng.normal(0, 2, n_examples), rng.uniform(0.5, 2, (n_examples, 1)))
-
-
-class TestAutoWithHistory(SelectorSuite):
-    def make(self, problem: Problem) -> Auto:
-        return Auto(problem, history=lesson(made_up(problem.n_examples)))
+from bestarm_agent.stats.history import Factors
+from tests.support.histories import lesson
+from tests.support.selector_suite import World, WorldRun, opened
 
 
 def worlds(factors: Factors, abilities: NDArray[np.float64]) -> Iterator[World]:
@@ -40,15 +24,14 @@ def worlds(factors: Factors, abilities: NDArray[np.float64]) -> Iterator[World]:
         scores = (rng.random(chance.shape) < chance).astype(float)
         best = int(scores.mean(axis=1).argmax())
         scores[[0, best]] = scores[[best, 0]]
-        yield World(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
+        yield World.of(scores)
 
 
 def test_a_history_that_predicts_too_little_is_left_aside() -> None:
-    problem = Problem(4, 30, seed=1, budget=60, stop_when_separated=False)
     world = World.bernoulli([0.3, 0.5, 0.7, 0.6], 30, 2)
     asked = []
-    for history in (None, lesson(made_up(30), gain=0.1)):
-        selector = make_selector("auto", problem, history=history)
+    for history in (None, lesson(30, gain=0.1)):
+        selector = opened("auto", 4, 30, seed=1, budget=60, history=history)
         assert isinstance(selector.rule, Auto)
         assert not selector.rule.uses_history
         asked.append(WorldRun(selector, world).go(60).pairs)
@@ -66,11 +49,11 @@ def test_history_is_judged_by_the_scores_of_the_run(kind: str) -> None:
     chance = expit(offset + np.linspace(1.5, -0.5, 10)[:, None] * loadings[:, 0])
     believed = 0
     for seed in range(10):
-        scores = (rng.random(chance.shape) < chance).astype(float)
-        world = World(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
-        rule = Auto(Problem(10, 300, seed=seed, budget=900, track_intervals=False), history=told)
-        WorldRun(Pairs(rule), world).go(900)
-        believed += rule.uses_history
+        world = World.of(rng.random(chance.shape) < chance)
+        given = {"budget": 900, "track_intervals": False, "history": told}
+        selector = WorldRun(opened(Auto, 10, 300, seed=seed, **given), world).go(900).selector
+        assert isinstance(selector.rule, Auto)
+        believed += selector.rule.uses_history
     assert believed >= 9 if kind == "right" else believed <= 1
 
 
@@ -81,8 +64,8 @@ def test_history_makes_estimates_more_accurate() -> None:
     errors: dict[bool, list[float]] = {False: [], True: []}
     for seed, world in enumerate(islice(worlds(factors, np.linspace(1.6, 0.0, 8)), 12)):
         for given, found in errors.items():
-            problem = Problem(8, 400, seed=seed, budget=120, track_intervals=False)
-            selector = Pairs(Auto(problem, history=lesson(factors) if given else None))
+            told = {"history": lesson(factors) if given else None, "track_intervals": False}
+            selector = opened(Auto, 8, 400, seed=seed, budget=120, **told)
             WorldRun(selector, world).go(120)
             off = selector.estimates().mean - world.scores.mean(axis=1)
             found.append(float(np.mean(off**2)))
@@ -93,19 +76,9 @@ def test_history_makes_estimates_more_accurate() -> None:
 def test_estimates_are_never_what_cannot_be() -> None:
     factors = Factors(np.where(np.arange(200) < 140, 5.0, 0.0), np.ones((200, 1)))
     for seed, world in enumerate(islice(worlds(factors, np.linspace(1.5, -0.5, 6)), 3)):
-        selector = Pairs(
-            Auto(
-                Problem(6, 200, seed=seed, budget=700, stop_when_separated=False),
-                history=lesson(factors),
-            )
-        )
+        selector = opened(Auto, 6, 200, seed=seed, budget=700, history=lesson(factors))
         WorldRun(selector, world).go(700)
         table, mean = selector.table, selector.estimates().mean
         missing = table.n_examples - table.n_scored
         assert (table.total <= 200 * mean + 1e-9).all()
         assert (200 * mean <= table.total + missing + 1e-9).all()
-
-
-def test_history_of_more_examples_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match="align the history"):
-        Pairs(Auto(Problem(2, 10, stop_when_separated=False), history=lesson(made_up(12))))

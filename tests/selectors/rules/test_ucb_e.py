@@ -3,36 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Pair, Problem, State, Tell
-from tests.support.selector_suite import SelectorSuite
-
-
-class TestUcbE(SelectorSuite):
-    def make(self, problem: Problem) -> Rule:
-        return UcbE(problem)
-
-
-class TestUcbEInBatches(SelectorSuite):
-    def make(self, problem: Problem) -> Rule:
-        return UcbE(problem, batch=3)
-
-
-class TestUcbEOnCommonExamples(SelectorSuite):
-    def make(self, problem: Problem) -> Rule:
-        return UcbE(problem, common_examples=True)
-
-
-def arms(selector: Pairs, scores: list[float], n: int) -> list[int]:
-    """Ask and tell one by one; every example of a candidate has the same score."""
-    found = []
-    for _ in range(n):
-        [ask] = selector.ask()
-        found.append(ask.pair.candidate)
-        selector.tell([Tell(ask.seq, State.DONE, scores[ask.pair.candidate])])
-    return found
+from bestarm_agent.selectors.types import State, Tell
+from tests.support.selector_suite import opened, play
 
 
 def test_a_trace_by_hand() -> None:
@@ -41,7 +14,7 @@ def test_a_trace_by_hand() -> None:
     After one pull of each: B = (2, 1, 1.6), so 0 (1.707), 0 (1.577 < 1.6), 2 (1.307), then 0 until
     1 + 1/sqrt(n_0) < 1.307, which is at n_0 = 11 (8 pulls), then 2 (.6 + 1/sqrt(3) = 1.177).
     """
-    found = arms(Pairs(UcbE(Problem(3, 50, stop_when_separated=False))), [1.0, 0.0, 0.6], 16)
+    found = play(opened(UcbE, 3, 50), [1.0, 0.0, 0.6], 16)
     assert sorted(found[:3]) == [0, 1, 2]
     assert found[3:] == [0, 0, 2, *[0] * 8, 2, 0]
 
@@ -52,7 +25,7 @@ def test_common_examples_by_hand() -> None:
     After one pull of each B = (2, 1). Then B_0 = 1.207, 1.244, 1.25, 1.047, .908 < 1, so 1 follows
     at the second place: B_1 = 1.207, .911, .75 < .908, and 0 goes on at the seventh.
     """
-    selector = Pairs(UcbE(Problem(2, 50, stop_when_separated=False), common_examples=True))
+    selector = opened(UcbE, 2, 50, common_examples=True)
     place_of = {
         example: place for place, example in enumerate(selector.rule.order.examples.tolist())
     }
@@ -69,35 +42,25 @@ def test_common_examples_by_hand() -> None:
 
 def test_eta_scales_the_width() -> None:
     """eta = 4 doubles the widths: B = (3, 2, 2.6), then 0 at 2.414 falls behind 2 at 2.6."""
-    found = arms(
-        Pairs(UcbE(Problem(3, 50, stop_when_separated=False), eta=4.0)), [1.0, 0.0, 0.6], 6
-    )
-    assert found[3:] == [0, 2, 0]
+    assert play(opened(UcbE, 3, 50, eta=4.0), [1.0, 0.0, 0.6], 6)[3:] == [0, 2, 0]
 
 
-def test_a_batch_stays_with_its_candidate() -> None:
+def test_a_batch_stays_with_its_candidate_until_that_has_no_more_examples() -> None:
     """Batches of 2; scores 1, 0, .6, widths 1/sqrt(2) after the first ones: B = 1.707, .707, 1.307.
 
     So 0 (n = 4: 1.5), 0 (n = 6: 1.408), 0 (n = 8: 1.354), 0 (n = 10: 1.316), 0 (n = 12: 1.289), 2.
     """
-    found = arms(
-        Pairs(UcbE(Problem(3, 50, stop_when_separated=False), batch=2)), [1.0, 0.0, 0.6], 18
-    )
+    found = play(opened(UcbE, 3, 50, batch=2), [1.0, 0.0, 0.6], 18)
     assert found[::2] == found[1::2]
     assert sorted(found[:6:2]) == [0, 1, 2]
     assert found[6::2] == [0, 0, 0, 0, 0, 2]
-
-
-def test_a_batch_ends_early_with_its_candidate() -> None:
-    selector = Pairs(UcbE(Problem(2, 3, stop_when_separated=False), batch=2))
-    assert sorted(arms(selector, [1.0, 0.0], 6)) == [0, 0, 0, 1, 1, 1]
+    assert sorted(play(opened(UcbE, 2, 3, batch=2), [1.0, 0.0])) == [0, 0, 0, 1, 1, 1]
 
 
 def test_pulls_in_flight_spread_over_candidates() -> None:
     """Nothing is told: every mean is taken to be 1, so widths decide and counts stay equal."""
-    asks = Pairs(UcbE(Problem(4, 50, stop_when_separated=False))).ask(20)
-    counts = np.bincount([ask.pair.candidate for ask in asks])
-    assert counts.tolist() == [5, 5, 5, 5]
+    asks = opened(UcbE, 4, 50).ask(20)
+    assert np.bincount([ask.pair.candidate for ask in asks]).tolist() == [5, 5, 5, 5]
 
 
 def test_a_pull_in_flight_narrows_the_width_and_leaves_the_mean_alone() -> None:
@@ -106,8 +69,8 @@ def test_a_pull_in_flight_narrows_the_width_and_leaves_the_mean_alone() -> None:
     So three pulls of 0 in a row (the third at 1.58), and at n_0 = 4 both stand at 1.5; a fourth
     pending pull of 0 at the latest brings it to 1.447, and 1 is next.
     """
-    selector = Pairs(UcbE(Problem(2, 50, stop_when_separated=False)))
-    selector.tell([Tell(a.seq, State.DONE, (1.0, 0.5)[a.pair.candidate]) for a in selector.ask(2)])
+    selector = opened(UcbE, 2, 50)
+    play(selector, [1.0, 0.5], 2)
     found = [ask.pair.candidate for ask in selector.ask(5)]
     assert found[:3] == [0, 0, 0]
     assert sorted(found[3:]) == [0, 1]
@@ -115,40 +78,25 @@ def test_a_pull_in_flight_narrows_the_width_and_leaves_the_mean_alone() -> None:
 
 
 def test_a_candidate_whose_pulls_are_all_void_draws_no_more_than_a_useless_one() -> None:
-    selector = Pairs(UcbE(Problem(2, 200, stop_when_separated=False)))
-    counts = [0, 0]
+    selector = opened(UcbE, 2, 200)
     for _ in range(100):
         [ask] = selector.ask()
-        counts[ask.pair.candidate] += 1
         state = State.VOID if ask.pair.candidate == 0 else State.DONE
         selector.tell([Tell(ask.seq, state, 0.8)])
-    assert counts[0] <= 2
+    assert selector.table.n_trials[0] <= 2
 
 
-def test_equal_candidates_are_drawn_at_random() -> None:
-    firsts = {
-        Pairs(UcbE(Problem(4, 5, seed=seed, stop_when_separated=False))).ask()[0].pair.candidate
-        for seed in range(40)
-    }
-    assert firsts == {0, 1, 2, 3}
-
-
-def test_examples_are_drawn_uniformly_among_the_unseen() -> None:
-    selector = Pairs(UcbE(Problem(1, 400, stop_when_separated=False)))
-    asks = selector.ask(400)
-    order = np.array([ask.pair.example for ask in asks])
+def test_equal_candidates_and_the_unseen_examples_are_drawn_at_random() -> None:
+    assert {opened(UcbE, 4, 5, seed=s).ask()[0].pair.candidate for s in range(40)} == {0, 1, 2, 3}
+    order = np.array([ask.pair.example for ask in opened(UcbE, 1, 400).ask(400)])
     assert sorted(order) == list(range(400))
     assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 0.25  # five standard errors
 
 
 def test_asks_of_an_earlier_life_are_adopted() -> None:
-    first, second = (
-        Pairs(UcbE(Problem(3, 9, stop_when_separated=False))),
-        Pairs(UcbE(Problem(3, 9, stop_when_separated=False))),
-    )
+    first, second = opened(UcbE, 3, 9), opened(UcbE, 3, 9)
     asks = first.ask(7)
     second.adopt(asks)
     assert second.table.cells.tolist() == first.table.cells.tolist()
     with pytest.raises(ValueError, match=r"expected 7, got 3"):
         second.adopt([asks[3]])
-    assert Pair(0, 0) in {ask.pair for ask in asks + second.ask(20)}

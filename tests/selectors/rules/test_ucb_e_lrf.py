@@ -5,24 +5,15 @@ import pytest
 from scipy.sparse import csr_array
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.rules.ucb_e_lrf import (
     SWEEPS,
     SWEEPS_AGAIN,
     LowRankEnsemble,
     UcbELrf,
 )
-from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Tell
+from bestarm_agent.selectors.types import Ask, Guarantee, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from tests.support.selector_suite import SelectorSuite, World, WorldRun, finish_pending
-
-
-class TestUcbELrf(SelectorSuite):
-    learns = False  # two pulls per example say nothing to a model; see the low-rank problem below
-
-    def make(self, problem: Problem) -> Rule:
-        return UcbELrf(problem, batch=8, members=16)
+from tests.support.selector_suite import World, WorldRun, finish_pending, opened
 
 
 def correlated_world(k: int, n: int, seed: int) -> World:
@@ -31,8 +22,7 @@ def correlated_world(k: int, n: int, seed: int) -> World:
     ability = rng.normal(0, 0.7, (k, 1))
     ability[rng.integers(k)] = ability.max() + 0.6
     chance = 1 / (1 + np.exp(2 * rng.normal(0, 1, (1, n)) - ability))
-    scores = (rng.random((k, n)) < chance).astype(np.float64)
-    return World(scores, np.full((k, n), int(State.DONE), dtype=np.int8))
+    return World.of(rng.random((k, n)) < chance)
 
 
 def cells_of(selector: Pairs) -> csr_array:
@@ -46,19 +36,8 @@ def cells_of(selector: Pairs) -> csr_array:
 def test_one_by_one_it_is_algorithm_2() -> None:
     """Redone by hand: warm-up, then fit, argmax of B, and the b examples of the largest R."""
     k, n, batch, world = 12, 40, 7, correlated_world(12, 40, seed=2)
-    run = WorldRun(
-        Pairs(
-            UcbELrf(
-                Problem(k, n, stop_when_separated=False),
-                batch=batch,
-                warm_up=0.2,
-                members=16,
-                eta=3.0,
-            )
-        ),
-        world,
-    )
-    run.go(96)  # T0 = 0.2 * 480
+    selector = opened(UcbELrf, k, n, batch=batch, warm_up=0.2, members=16, eta=3.0)
+    run = WorldRun(selector, world).go(96)  # T0 = 0.2 * 480
     draws = KeyedRandom(0, "low-rank")
     model = LowRankEnsemble(k, n, draws.at(0), n_members=16)
     for number in range(6):
@@ -80,17 +59,13 @@ def test_one_by_one_it_is_algorithm_2() -> None:
         assert [pair.example for pair in pairs] == wanted.tolist()
 
 
-def test_the_warm_up_is_random_and_says_so() -> None:
-    selector = Pairs(UcbELrf(Problem(10, 40, stop_when_separated=False), batch=4, warm_up=0.1))
-    run = WorldRun(selector, World.with_failures((10, 40), 1)).go(60)
+def test_the_warm_up_is_random_until_all_of_it_is_told() -> None:
+    run = WorldRun(opened(UcbELrf, 10, 40, batch=4, warm_up=0.1), correlated_world(10, 40, 1))
+    run.go(60)
     reasons = [event.reason for event in run.events if isinstance(event, Ask)]
-    assert set(reasons[:40]) == {"random"}
-    assert set(reasons[40:]) == {"spread"}
+    assert reasons == ["random"] * 40 + ["spread"] * 20
     assert len({pair.candidate for pair in run.pairs[:40]}) > 6
-
-
-def test_random_pairs_go_on_until_the_warm_up_is_told() -> None:
-    selector = Pairs(UcbELrf(Problem(10, 40, stop_when_separated=False), batch=4, warm_up=0.1))
+    selector = opened(UcbELrf, 10, 40, batch=4, warm_up=0.1)
     asks = selector.ask(70)
     assert all(ask.reason == "random" for ask in asks)
     selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks[:39]])
@@ -99,12 +74,17 @@ def test_random_pairs_go_on_until_the_warm_up_is_told() -> None:
     assert selector.ask()[0].reason == "spread"
 
 
-def test_a_fit_ends_the_batch_under_way() -> None:
-    rule = UcbELrf(Problem(10, 40, stop_when_separated=False), batch=6, warm_up=0.1, members=8)
-    selector = Pairs(rule)
-    world = correlated_world(10, 40, seed=5)
-    run = WorldRun(selector, world).go(40)
+def warm(seed: int, eta: float = 1.0) -> tuple[UcbELrf, WorldRun]:
+    """Return a rule, and its run, whose warm-up is over."""
+    selector = opened(UcbELrf, 10, 40, batch=6, warm_up=0.1, members=8, eta=eta)
+    run = WorldRun(selector, correlated_world(10, 40, seed)).go(40)
     run.tell()
+    assert isinstance(selector.rule, UcbELrf)
+    return selector.rule, run
+
+
+def test_a_fit_ends_the_batch_under_way() -> None:
+    rule, run = warm(seed=5)
     n_fits = rule._n_fits
     asks = run.ask(10)
     assert {ask.pair.candidate for ask in asks[:6]} == {asks[0].pair.candidate}
@@ -116,11 +96,7 @@ def test_a_fit_ends_the_batch_under_way() -> None:
 
 
 def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> None:
-    rule = UcbELrf(
-        Problem(10, 40, stop_when_separated=False), batch=6, warm_up=0.1, members=8, eta=2.0
-    )
-    run = WorldRun(Pairs(rule), correlated_world(10, 40, seed=6)).go(40)
-    run.tell()
+    rule, run = warm(seed=6, eta=2.0)
     before = rule._bonus()
     [ask] = run.ask()
     i, j = ask.pair
@@ -133,22 +109,17 @@ def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> N
 def test_a_candidate_that_never_works_draws_no_batch_after_batch() -> None:
     world = correlated_world(8, 60, seed=7)
     world.states[3] = State.VOID
-    selector = Pairs(
-        UcbELrf(Problem(8, 60, stop_when_separated=False), batch=4, members=8, eta=0.5)
-    )
+    selector = opened(UcbELrf, 8, 60, batch=4, members=8, eta=0.5)
     WorldRun(selector, world).go(240)
     assert selector.table.n_trials[3] < 20
     assert selector.ranking()[-1] == 3
 
 
 def test_a_new_candidate_is_tried_at_once() -> None:
-    run = WorldRun(
-        Pairs(UcbELrf(Problem(8, 60, stop_when_separated=False), batch=4, members=8)),
-        correlated_world(9, 60, seed=8),
-    ).go(60)
+    selector = opened(UcbELrf, 8, 60, batch=4, members=8)
+    run = WorldRun(selector, correlated_world(9, 60, seed=8)).go(60)
     run.grow(candidates=1)
-    run.go(8)
-    assert 8 in {pair.candidate for pair in run.pairs[60:]}
+    assert 8 in {pair.candidate for pair in run.go(8).pairs[60:]}
 
 
 @pytest.mark.slow
@@ -156,20 +127,20 @@ def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
     """60 candidates, 150 examples, 1,500 of 9,000 pairs, 8 problems: mean regret."""
     k, n, n_pulls = 60, 150, 1500
 
-    def regret(make: type[Rule], seed: int) -> float:
+    def regret(rule: str, seed: int) -> float:
         world = correlated_world(k, n, seed)
-        selector = Pairs(make(Problem(k, n, seed=seed, track_intervals=False)))
+        selector = opened(rule, k, n, seed=seed, track_intervals=False)
         WorldRun(selector, world).go(n_pulls)
         finish_pending(selector, world)
         truth = world.mean(k, n)
         return float(truth.max() - truth[selector.best().best])
 
     seeds = range(8)
-    assert sum(regret(UcbELrf, s) for s in seeds) < sum(regret(Uniform, s) for s in seeds)
+    assert sum(regret("ucb-e-lrf", s) for s in seeds) < sum(regret("uniform", s) for s in seeds)
 
 
 def test_its_intervals_are_a_models_opinion() -> None:
-    selector = Pairs(UcbELrf(Problem(20, 80, stop_when_separated=False), batch=8, members=16))
+    selector = opened(UcbELrf, 20, 80, batch=8, members=16)
     run = WorldRun(selector, correlated_world(20, 80, seed=9)).go(40)
     early = selector.estimates()
     np.testing.assert_allclose(early.upper - early.lower, 1 - early.n / 80)
@@ -184,7 +155,7 @@ def test_its_intervals_are_a_models_opinion() -> None:
 
 
 def test_a_heuristic_interval_never_stops_a_run() -> None:
-    selector = Pairs(UcbELrf(Problem(3, 60, stop_when_separated=True), batch=4, members=8))
+    selector = opened(UcbELrf, 3, 60, stop_when_separated=True, batch=4, members=8)
     world = World.bernoulli([0.0, 1.0, 0.0], 60, seed=1)
     run = WorldRun(selector, world).go(150)
     assert len(run.pairs) == 150

@@ -1,10 +1,13 @@
+"""A binomial test for error rates that are bounded."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 
-RateCheck = Callable[[int, int, float], None]
+RateCheck: TypeAlias = Callable[[int, int, float], None]
 
 
 @pytest.fixture
@@ -21,9 +24,3 @@ def check_rate() -> RateCheck:
         assert p_value >= 1e-6, f"{misses} misses in {runs} runs, at most {rate:.2%} are allowed"
 
     return check
-
-
-def test_rate_check_has_teeth(check_rate: RateCheck) -> None:
-    check_rate(110, 1000, 0.1)
-    with pytest.raises(AssertionError, match="160 misses in 1000 runs"):
-        check_rate(160, 1000, 0.1)

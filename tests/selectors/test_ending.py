@@ -1,0 +1,136 @@
+"""When a run ends, and whom it asks until then: separated, equal, or good enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.types import Problem, State, Stop, Tell
+from tests.support.rates import RateCheck
+from tests.support.selector_suite import World, WorldRun, opened, replay
+
+N = 300
+NEAR = World.bernoulli([0.8, 0.79, 0.3, 0.2], N, 3)
+STOPS = {"stop_when_separated": True}
+
+
+def finished(rule: str, **asked: Any) -> WorldRun:  # noqa: ANN401 - options of a problem
+    return WorldRun(opened(rule, 4, N, **STOPS, **asked), NEAR).finish()
+
+
+def played(rule: str, n: int, scores: list[float]) -> Pairs:
+    """A run of candidates that score alike on all of n examples, 8 in flight, to its end."""
+    selector = opened(rule, len(scores), n, **STOPS)
+    while asks := selector.ask(8):
+        selector.tell([Tell(a.seq, State.DONE, scores[a.pair.candidate]) for a in asks])
+    return selector
+
+
+def test_a_run_stops_once_the_best_is_separated() -> None:
+    selector = played("uniform", 2000, [0.0, 1.0, 0.0])
+    assert selector.stopped() is Stop.SEPARATED
+    verdict = selector.best()
+    assert (verdict.best, verdict.tied, verdict.separated) == (1, (), True)
+    assert selector.table.n_asked < 400
+
+
+def test_a_run_stops_once_the_best_are_complete_and_equal() -> None:
+    selector = played("ucb-e", 400, [1.0, 1.0, 0.0])
+    assert selector.stopped() is Stop.INDIFFERENT
+    assert selector.table.n_trials[2] < 200  # it has shown what it is long before the end
+    verdict = selector.best()
+    assert (len(verdict.tied), verdict.separated) == (1, False)
+    assert selector.margin() == 0
+
+
+@pytest.mark.parametrize("rule", ["racing", "auto", "uniform"])
+def test_a_run_stops_once_the_leading_one_is_near_enough(rule: str) -> None:
+    run = finished(rule, within=0.1)
+    selector = run.selector
+    assert selector.stopped() is Stop.WITHIN
+    assert selector.margin() <= 0.1
+    assert not selector.best().separated
+    means = NEAR.mean(4, N)
+    assert means[selector.best().best] >= means.max() - 0.1
+    cold = replay(run.events[:-2], opened(rule, 4, N, **STOPS, within=0.1))
+    assert cold.stopped() is None
+    assert replay(run.events[-2:], cold).stopped() is Stop.WITHIN
+
+
+@pytest.mark.slow
+def test_near_enough_costs_less_than_the_best() -> None:
+    whole = finished("racing", within=1e-9)  # else it ends once they are level
+    near, nearer = finished("racing", within=0.1), finished("racing", within=0.03)
+    assert len(near.pairs) < 0.7 * len(whole.pairs)
+    assert len(near.pairs) < len(nearer.pairs) <= len(whole.pairs)
+    assert whole.pairs[: len(near.pairs)] == near.pairs
+
+
+def test_a_set_is_near_enough_if_each_of_it_is() -> None:
+    selector = opened("opt-mai", 4, N, **STOPS, budget=4 * N, within=0.25, top_k=3)
+    WorldRun(selector, World.bernoulli([0.9, 0.85, 0.3, 0.28], N, 4)).finish()
+    assert selector.stopped() is Stop.WITHIN
+    assert set(selector.top()) >= {0, 1}
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+def test_good_enough_is_wrong_at_most_at_level_delta(check_rate: RateCheck) -> None:
+    # 40 runs at delta = .2, binomial at 1e-6: the leader of three is .05 or .08 behind, and 16
+    # calls in flight decide who leads.
+    wrong = 0
+    for seed in range(40):
+        rows = np.random.default_rng([seed, 5]).permuted(
+            (np.arange(60) < np.array([[35], [32], [30]])) * 1.0, axis=1
+        )
+        problem = {"seed": seed, "confidence": 0.8, "within": 0.03}
+        selector = opened("racing", 3, 60, **STOPS, **problem)
+        WorldRun(selector, World.of(rows), in_flight=16).finish()
+        if selector.stopped() in (Stop.WITHIN, Stop.SEPARATED):
+            wrong += selector.best().best != 0
+    check_rate(wrong, 40, 0.2)
+
+
+@pytest.mark.parametrize("within", [0.0, 1.0])
+def test_what_is_good_enough_lies_between_0_and_1(within: float) -> None:
+    with pytest.raises(ValueError, match=r"must be in \(0, 1\), got"):
+        Problem(2, 10, within=within)
+
+
+# candidates that are shown to be beaten are not asked in place of those that cannot be
+
+BEATEN = World.bernoulli([0.9, 0.85, 0.02], 120, seed=1)
+RULES = ["auto", "pulse", "racing", "ucb-e", "uniform"]
+ONLY_BEATEN = np.array([False, False, True])
+
+
+def after_seventy_scores_each(rule: str, *, stops: bool) -> Pairs:
+    asked = {"stop_when_separated": stops, "within": 1e-9 if stops else None}
+    run = WorldRun(opened(rule, 3, 120, **asked), BEATEN)
+    for row in list(range(3)) * 70:
+        if run.ask(1, allowed=np.arange(3) == row):
+            run.tell()
+    return run.selector
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_only_what_can_still_decide_is_asked(rule: str) -> None:
+    selector = after_seventy_scores_each(rule, stops=True)
+    tied = selector.best().tied
+    assert tied  # the two good ones are too close to be told apart
+    if not selector.rule.exogenous:  # its intervals show nothing
+        assert 2 in tied
+        return
+    assert 2 not in tied
+    assert selector.ask(1, allowed=ONLY_BEATEN) == []
+    assert selector.stopped() is None
+    asks = selector.ask(1, allowed=~ONLY_BEATEN)
+    assert [ask.pair.candidate < 2 for ask in asks] == [True]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_run_to_the_end_of_its_budget_asks_whoever_it_may(rule: str) -> None:
+    assert len(after_seventy_scores_each(rule, stops=False).ask(1, allowed=ONLY_BEATEN)) == 1
