@@ -166,18 +166,28 @@ def test_a_job_passes_the_next_one_pays_nothing_and_a_worse_one_fails(runner: Ru
     assert runner.outputs["verdict"] == "passed"
     assert "c5 | ✅ not worse by more than 0.1" in runner.summary
     folder = Path(runner.outputs["folder"])
-    names = {"gate.md", "gate.json", "gate.xml", "report.html", "comment.md"}
-    assert {path.name for path in folder.iterdir()} == names
+    files = {"gate.md", "gate.json", "gate.xml", "report.html", "comment.md"}
+    assert {path.name for path in folder.iterdir()} == files
     assert runner.result()["spent"]["calls"] > 0
     assert runner.job(ASK) == 0
     assert runner.result()["spent"]["calls"] == 0
     (comment,) = runner.comments
     assert comment["body"].startswith("<!-- bestarm-agent gate study.json -->\n### ✅ Gate")
 
+    # two gates of a job keep their reports and comments apart
+    names = runner.names
+    write_study(runner.folder / "éval", n_examples=200)
+    runner.job({**ASK, "study": "éval/study.json"})
+    assert re.fullmatch("_+val_study.json", runner.names["study"])
+    assert runner.names["stamp"] != names["stamp"]
+    assert Path(runner.outputs["folder"]) != folder
+    assert (folder / "gate.md").exists()
+    assert len(runner.comments) == 2
+
     worse = {**ASK, "baseline": "c5", "arguments": "--challenger c0 -q"}
     assert runner.job(worse) == 5
     assert "::error::A challenger is worse" in runner.told
-    assert len(runner.comments) == 1
+    assert len(runner.comments) == 2
     assert "### ❌ Gate" in runner.comments[0]["body"]
 
 
@@ -190,19 +200,6 @@ def test_an_undecided_challenger_may_be_allowed_and_a_token_may_be_read_only(
     assert runner.outputs == {**runner.outputs, "verdict": "undecided", "exit-code": "3"}
     assert "::warning::The pull request cannot be commented on" in runner.told
     assert "::warning::The budget left a challenger undecided" in runner.told
-
-
-@pytest.mark.slow
-def test_two_gates_of_a_job_keep_their_reports_and_comments_apart(runner: Runner) -> None:
-    write_study(runner.folder / "éval", n_examples=200)
-    runner.job(ASK)
-    first, names = runner.outputs["folder"], runner.names
-    runner.job({**ASK, "study": "éval/study.json"})
-    assert re.fullmatch("_+val_study.json", runner.names["study"])
-    assert runner.names["stamp"] != names["stamp"]
-    assert runner.outputs["folder"] != first
-    assert (Path(first) / "gate.md").exists()
-    assert len(runner.comments) == 2
 
 
 @pytest.mark.slow

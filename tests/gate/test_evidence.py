@@ -9,7 +9,7 @@ from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question, 
 from tests.support.gate_worlds import World, fixed_gate, question_of, simulate, wrong
 from tests.support.rates import RateCheck
 
-WORLDS = 2_000
+WORLDS = 1_000
 MARGIN = 0.05
 # ties at the margin, at no difference; within the margin; worse; better; missing scores; many
 SETTINGS = [

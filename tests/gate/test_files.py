@@ -45,12 +45,8 @@ def test_names_do_nothing_in_markdown(found: ModeResult) -> None:
 
 def test_junit_is_well_formed_and_complete(found: ModeResult) -> None:
     suite = ElementTree.fromstring(junit(found, "support & co"))
-    assert suite.attrib == {
-        "name": "gate support & co",
-        "tests": "3",
-        "failures": "1",
-        "errors": "1",
-    }
+    counts = {"tests": "3", "failures": "1", "errors": "1"}
+    assert suite.attrib == {"name": "gate support & co", **counts}
     passed, failed, undecided = suite.findall("testcase")
     assert "p is not worse by more than 0.05" in (passed.findtext("system-out") or "")
     failure, error = failed.find("failure"), undecided.find("error")

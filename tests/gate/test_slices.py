@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, Problem, Stop
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
-from tests.gate.test_pairs import drive, plan_of, scored
-from tests.support.commands import invoke
+from tests.gate.test_pairs import drive, plan_of, replayed
+from tests.support.commands import Command
 from tests.support.gate_worlds import World, simulate_sliced, wrong_verdicts, wrongly_worse
 from tests.support.rates import RateCheck
 from tests.support.studies import write_study
@@ -24,30 +25,32 @@ MARGIN = 0.05
 
 
 def sliced(
-    sizes: tuple[int, ...], n_challengers: int = 1, *, margin: float = MARGIN, seed: int = 0
+    groups: Sequence[Sequence[int]], n: int, n_challengers: int = 1, *, seed: int = 0
 ) -> Pairs:
-    """A gate whose slices follow one another in the numbers of the examples."""
-    n, parts = sum(sizes), 1 + len(sizes)
-    ends = np.cumsum((0, *sizes))
+    """A gate over n examples whose slices have these members."""
+    question = Question(MARGIN, False, 0.05, n_challengers, n, 1 + len(groups))
     slices = [
-        (
-            Slice(f"s{k}", tuple(range(ends[k], ends[k + 1]))),
-            Question(margin, False, 0.05, n_challengers, size, parts),
-        )
-        for k, size in enumerate(sizes)
+        (Slice(f"s{k}", tuple(group)), replace(question, n_examples=len(group)))
+        for k, group in enumerate(groups)
     ]
-    question = Question(margin, False, 0.05, n_challengers, n, parts)
     return Pairs(GatePlan(Problem(1 + n_challengers, n), 0, question, seed, slices))
+
+
+def in_line(sizes: tuple[int, ...], n_challengers: int = 1) -> Pairs:
+    """A gate whose slices follow one another in the numbers of the examples."""
+    ends = np.cumsum((0, *sizes)).tolist()
+    groups = [range(*ends[k : k + 2]) for k in range(len(sizes))]
+    return sliced(groups, ends[-1], n_challengers)
 
 
 def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None:
     sizes = (900, 70, 30)
-    pairs = sliced(sizes)
+    pairs = in_line(sizes)
     first = [ask.pair.example for ask in pairs.ask(120) if ask.pair.candidate == 0]
     counts = np.histogram(first, bins=(0, 900, 970, 1000))[0]
     assert counts.min() >= 15, "60 examples, by their share 54, 4 and 2"
     scores = np.ones((2, 1000))
-    asked = drive(pairs := sliced(sizes), scores)
+    asked = drive(pairs := in_line(sizes), scores)
     assert plan_of(pairs).challengers[1].verdict is Decision.PASSED
     rows = [np.unique(pairs.table.example[pairs.table.candidate == row]) for row in (0, 1)]
     assert np.array_equal(rows[0], rows[1]), "both answered the same examples"
@@ -56,13 +59,8 @@ def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None
 
 
 def test_every_part_takes_its_examples_in_one_random_order() -> None:
-    question = Question(MARGIN, False, 0.05, 1, 100, 4)
-    groups = (range(60), range(60, 100), range(0, 100, 3))  # the last shares some with the others
-    slices = [
-        (Slice(f"s{k}", tuple(group)), replace(question, n_examples=len(group)))
-        for k, group in enumerate(groups)
-    ]
-    pairs = Pairs(GatePlan(Problem(2, 100), 0, question, 3, slices))
+    # the last slice shares some with the others
+    pairs = sliced((range(60), range(60, 100), range(0, 100, 3)), 100, seed=3)
     over_all, *in_slices = (list(part.examples) for part in plan_of(pairs).parts)
     for own in in_slices:
         assert [j for j in over_all if j in own] == own
@@ -87,7 +85,7 @@ def simpson() -> FloatArray:
 
 def test_a_challenger_that_saw_easier_examples_is_still_seen_to_be_worse() -> None:
     """Simpson's paradox: the better mean of all it answered, and worse in every slice."""
-    scores, pairs = simpson(), sliced((200, 800), 2)
+    scores, pairs = simpson(), in_line((200, 800), 2)
     drive(pairs, scores)
     means = pairs.table.total / pairs.table.n_scored
     assert means[1] > means[0], "the baseline went on with the hard examples for the other one"
@@ -104,7 +102,7 @@ def test_one_bad_slice_fails_the_challenger_though_the_mean_is_better() -> None:
     scores = np.ones((2, 500))
     scores[0, :200] = 0.0  # better on the large slice
     scores[1, 450:] = 0.0  # worse on the small one
-    pairs = sliced((450, 50))
+    pairs = in_line((450, 50))
     drive(pairs, scores)
     over_all, large, small = plan_of(pairs).challengers[1].comparisons
     assert plan_of(pairs).challengers[1].verdict is Decision.FAILED
@@ -116,16 +114,7 @@ def test_one_bad_slice_fails_the_challenger_though_the_mean_is_better() -> None:
 
 def test_a_log_that_is_replayed_leads_to_the_same() -> None:
     scores = (np.random.default_rng(7).random((3, 300)) < 0.8).astype(float)
-    live, again = sliced((200, 60, 40), 2), sliced((200, 60, 40), 2)
-    while asks := live.ask(17):
-        live.tell([scored(ask, scores) for ask in asks])
-        again.adopt(asks)
-        for ask in asks:
-            again.tell([scored(ask, scores)])
-    assert again.stopped() == live.stopped()
-    for row in (1, 2):
-        ours, theirs = (plan_of(run).challengers[row].comparisons for run in (live, again))
-        assert [one.gains for one in ours] == [one.gains for one in theirs]
+    replayed(in_line((200, 60, 40), 2), in_line((200, 60, 40), 2), scores)
 
 
 @pytest.mark.slow
@@ -145,7 +134,7 @@ def test_verdicts_and_statements_of_worse_are_ever_wrong_at_most_as_often_as_all
     differences: tuple[float, ...], challengers: int, check_rate: RateCheck
 ) -> None:
     # Binomial tests at 1e-6 of the joint error rate .05, looking after every example.
-    sizes, worlds = (200, 100, 40), 1_000
+    sizes, worlds = (200, 100, 40), 600
     parts = [World(n, d, 0.15, challengers) for n, d in zip(sizes, differences, strict=True)]
     found = simulate_sliced(parts, MARGIN, 0.05, worlds, np.random.default_rng(21))
     check_rate(int(wrong_verdicts(found).sum()), worlds, 0.05)
@@ -153,16 +142,16 @@ def test_verdicts_and_statements_of_worse_are_ever_wrong_at_most_as_often_as_all
 
 
 def test_to_pass_a_slice_takes_no_more_for_there_being_others_and_to_fail_it_does() -> None:
-    alone, among = (Comparison(Question(0.1, False, 0.05, 1, 400, n)) for n in (1, 10))
-    for comparison in (alone, among):
-        for _ in range(100):
-            comparison.push((1.0, 1.0), (1.0, 1.0))
-    assert alone.passed_after == among.passed_after < 100
-    alone, among = (Comparison(Question(0.1, False, 0.05, 1, 400, n)) for n in (1, 10))
-    for comparison in (alone, among):
+    found = []
+    for parts in (1, 10):
+        passing, failing = (Comparison(Question(0.1, False, 0.05, 1, 400, parts)) for _ in "pf")
         for t in range(100):
-            comparison.push((float(t % 2),) * 2, (1.0, 1.0))
-    assert alone.failed_after < among.failed_after < 100
+            passing.push((1.0, 1.0), (1.0, 1.0))
+            failing.push((float(t % 2),) * 2, (1.0, 1.0))
+        found.append((passing.passed_after, failing.failed_after))
+    (alone, failed_alone), (among, failed_among) = found
+    assert alone == among < 100
+    assert failed_alone < failed_among < 100
 
 
 def study(folder: Path) -> None:
@@ -187,15 +176,13 @@ def study(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_verdicts_by_slice_in_all_outputs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verdicts_by_slice_in_all_outputs(tmp_path: Path, command: Command) -> None:
     study(tmp_path)
     asked = ("gate", "study.json", "-q", "--baseline", "c0", "--margin", "0.05")
-    done = invoke(capsys, *asked, folder=tmp_path)
+    done = command(*asked)
     assert done.code == 0, done.out
     files = ("--markdown", "summary.md", "--by", "language", "--set", "gate.slice_margin=0.1")
-    done = invoke(capsys, *asked, *files, folder=tmp_path)
+    done = command(*asked, *files)
     assert done.code == 5, done.out
     assert "FAIL:      c1 is worse by more than 0.1 on language=de: difference" in done.out
     assert "over all examples" in done.out
@@ -203,39 +190,31 @@ def test_verdicts_by_slice_in_all_outputs(
     summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
     assert "language=de | ❌ worse by more than 0.1 |" in summary
     assert summary.startswith("### ❌ Gate recorded: worse by more than 0.1")
-    shown = invoke(capsys, "show", "--json", folder=tmp_path)
-    found = json.loads(shown.out)["challengers"][0]
+    found = command("show", "--json").json["challengers"][0]
     assert found["verdict"] == "failed"
     verdicts = {one["slice"]: one["verdict"] for one in found["slices"]}
     assert verdicts["language=de"] == "failed"
     assert {one["of_examples"] for one in found["slices"]} == {100, 300}
-    [page] = [
-        path.read_text(encoding="utf-8")
-        for path in (tmp_path / "runs").glob("*.html")
-        if "language=de" in path.read_text(encoding="utf-8")
-    ]
-    assert "· language=de" in page
+    pages = [path.read_text(encoding="utf-8") for path in (tmp_path / "runs").glob("*.html")]
+    assert ["· language=de" in page for page in pages].count(True) == 1
 
 
 @pytest.mark.slow
-def test_a_gate_with_slices_goes_on_where_it_was_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gate_with_slices_goes_on_where_it_was_left(tmp_path: Path, command: Command) -> None:
     study(tmp_path)
     asked = ("gate", "study.json", "-q", "--baseline", "c0", "--margin", "0.1", "--by", "language")
-    done = invoke(capsys, *asked, "--budget-pulls", "20", folder=tmp_path)
+    done = command(*asked, "--budget-pulls", "20")
     assert done.code == 3, done.out
-    more = invoke(capsys, "resume", "--budget-pulls", "400", "-q", folder=tmp_path)
+    more = command("resume", "--budget-pulls", "400", "-q")
     assert more.code == 5, more.out
     assert "FAIL:      c1 is worse by more than 0.1 on language=de" in more.out
 
 
 def test_an_unknown_field_is_refused_before_anything_is_paid(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: Command
 ) -> None:
     study(tmp_path)
-    asked = ("gate", "study.json", "-q", "--baseline", "c0", "--by", "lang")
-    done = invoke(capsys, *asked, folder=tmp_path)
+    done = command("gate", "study.json", "-q", "--baseline", "c0", "--by", "lang")
     assert done.code == 2
     assert "no example has the field `lang`" in done.err
     assert "language" in done.err

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.gate.pairs import agenda
-from bestarm_agent.stats.non_inferiority import Question, Shown, kelly_bet, shown
+from bestarm_agent.stats.non_inferiority import Question, Shown, shown
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 250  # worlds in memory at once
@@ -78,28 +77,6 @@ def simulate(world: World, question: Question, runs: int, rng: np.random.Generat
     return Shown(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def best_bets(world: World, question: Question, runs: int, rng: np.random.Generator) -> FloatArray:
-    """Return (runs,) after how many examples a gambler decides who knows what is left to draw.
-
-    He bets by Kelly on the numbers of +1, 0 and -1 that are left, so no bet on the next example
-    grows faster on average.
-    """
-    gains, losses = world.differences(runs, rng)
-    passes = world.difference > question.bar
-    differences = (gains if passes else losses)[:, 0]
-    bar = question.bar if passes else -question.bar
-    left = world.n_examples - np.arange(world.n_examples)
-    ahead = [one[:, ::-1].cumsum(axis=-1)[:, ::-1] / left for one in (differences, differences**2)]
-    before = differences.sum(axis=-1, keepdims=True) - ahead[0] * left
-    fair = (world.n_examples * bar - before) / left
-    bets = kelly_bet(fair, *ahead)
-    wealth = np.log1p(
-        np.minimum(bets, 0.98 / (1.0 + np.maximum(fair, -0.99))) * (differences - fair)
-    )
-    enough = question.enough_to_pass if passes else question.enough_to_fail
-    return np.asarray(np.argmax(wealth.cumsum(axis=-1) >= np.log(enough), axis=-1) + 1.0)
-
-
 def question_of(
     world: World, margin: float, alpha: float = 0.05, *, improve: bool = False
 ) -> Question:
@@ -146,7 +123,6 @@ class SlicedRuns:
     found: tuple[Shown, ...]  # of (runs, challengers) each
     differences: tuple[float, ...]  # the true ones
     question: Question
-    places: NDArray[np.int64]  # (runs, N) slice of every example in the common order, from 1
 
 
 def simulate_sliced(
@@ -161,7 +137,6 @@ def simulate_sliced(
     question = Question(margin, False, alpha, count, sum(sizes), 1 + len(slices))
     mean = float(np.average([one.difference for one in slices], weights=sizes))
     parts: list[list[Shown]] = [[] for _ in range(1 + len(slices))]
-    all_places = []
     for start in range(0, runs, _CHUNK):
         n_runs = min(_CHUNK, runs - start)
         drawn = [one.differences(n_runs, rng) for one in slices]
@@ -177,12 +152,11 @@ def simulate_sliced(
         parts[0].append(shown(gains, losses, question))
         for k, one in enumerate(drawn, 1):
             parts[k].append(shown(*one, replace(question, n_examples=sizes[k - 1])))
-        all_places.append(places)
     found = tuple(
         Shown(*(np.concatenate(part) for part in zip(*one, strict=True))) for one in parts
     )
     differences = (mean, *(one.difference for one in slices))
-    return SlicedRuns(found, differences, question, np.concatenate(all_places))
+    return SlicedRuns(found, differences, question)
 
 
 def wrong_verdicts(runs: SlicedRuns) -> NDArray[np.bool_]:
@@ -202,56 +176,3 @@ def wrongly_worse(runs: SlicedRuns) -> NDArray[np.bool_]:
         if true >= -runs.question.margin
     ]
     return np.asarray(np.logical_or.reduce(mistakes))
-
-
-def verdicts(runs: SlicedRuns) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return (runs, challengers) whether each passes all parts, and whether it fails one."""
-    passed = [found.passed < found.failed for found in runs.found]
-    failed = [found.failed < found.passed for found in runs.found]
-    return np.asarray(np.logical_and.reduce(passed)), np.asarray(np.logical_or.reduce(failed))
-
-
-def examples_taken(
-    slices: Sequence[World], margin: float, alpha: float, runs: int, rng: np.random.Generator
-) -> tuple[list[int], list[int]]:
-    """Return after how many examples gates of one challenger end: by turns, and in one order."""
-    runs_found = simulate_sliced(slices, margin, alpha, runs, rng)
-    by_turns, in_order = [], []
-    for run, kinds in enumerate(runs_found.places):
-        members = [np.arange(len(kinds)), *(np.flatnonzero(kinds == k) for k in _kinds(slices))]
-        after = [np.minimum(one.passed, one.failed)[run, 0] for one in runs_found.found]
-        fails = [bool((one.failed < one.passed)[run, 0]) for one in runs_found.found]
-        by_turns.append(_taken(members, after, fails))
-        places = [
-            float(of[int(n) - 1] + 1) if np.isfinite(n) else float(len(kinds))
-            for of, n in zip(members, after, strict=True)
-        ]
-        failed = [place for place, fail in zip(places, fails, strict=True) if fail]
-        in_order.append(int(min(failed, default=max(places))))
-    return by_turns, in_order
-
-
-def _kinds(slices: Sequence[World]) -> range:
-    return range(1, 1 + len(slices))
-
-
-def _taken(
-    members: Sequence[NDArray[np.int64]], after: Sequence[float], fails: Sequence[bool]
-) -> int:
-    """Count the examples of a gate whose parts end after so many of their ``members``."""
-    parts = [one.tolist() for one in members]
-    taken, reach = dict[int, None](), [0] * len(parts)
-    open_ = list(range(len(parts)))
-    while open_:
-        done = list[int]()
-        for example in agenda([parts[part] for part in open_], taken)[len(taken) :]:
-            taken[example] = None
-            for part in open_:
-                while reach[part] < len(parts[part]) and parts[part][reach[part]] in taken:
-                    reach[part] += 1
-            if done := [part for part in open_ if reach[part] >= after[part]]:
-                break
-        if not done or any(fails[part] for part in done):
-            break
-        open_ = [part for part in open_ if part not in done]
-    return len(taken)
