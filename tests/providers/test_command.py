@@ -11,12 +11,13 @@ import pytest
 
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Json, Message, Reply, Request
-from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
+from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.providers.child_process import shown_tail
 from bestarm_agent.providers.command import CommandProvider
 from bestarm_agent.providers.failures import BilledError
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from tests.support.processes import dies
+from tests.support.provider_calls import error, replies, reply
 
 PROGRAM = r"""
 import json, os, signal, subprocess, sys, time
@@ -88,19 +89,10 @@ def ask(what: str) -> Request:
     return Request("mine", text=what, params={"depth": 1}, inputs={"n": 1}, example=what)
 
 
-def answered(provider: CommandProvider, *requests: Request) -> list[Reply]:
-    async def main() -> list[Reply]:
-        async with provider:
-            return [await provider.generate(request) for request in requests]
-
-    return asyncio.run(main())
-
-
 def failed(provider: CommandProvider, request: Request) -> BilledError:
-    with pytest.raises(ProviderError) as caught:
-        answered(provider, request)
-    assert isinstance(caught.value, BilledError)
-    return caught.value
+    found = error(provider, request)
+    assert isinstance(found, BilledError)
+    return found
 
 
 class TestConformance(ProviderSuite):
@@ -118,7 +110,7 @@ class TestConformance(ProviderSuite):
 
 def test_what_is_read_and_written(base: Path) -> None:
     chat = Request("mine", messages=(Message("user", "hi"),))
-    plain, from_chat = answered(build(base), ask("hello"), chat)
+    plain, from_chat = replies(build(base), ask("hello"), chat)
     assert plain.text == "hello|{'n': 1}|{'depth': 1}|None"
     assert from_chat.text == "None|{}|{}|[{'role': 'user', 'content': 'hi'}]"
     assert (plain.usage, plain.usd_nanos) == (Usage(input=5, output=2), 1_000_000)
@@ -141,29 +133,29 @@ def test_misbehaviour_says_nothing_about_quality(
     base: Path, what: str, kind: FailureKind, message: str
 ) -> None:
     provider = build(base, most_output_bytes=50_000)
-    error = failed(provider, ask(what))
-    assert error.kind is kind
-    assert error.blame is not Blame.CANDIDATE
-    assert message in str(error)
-    assert error.spend == provider.bound(ask(what)), "it may have paid for something"
+    found = failed(provider, ask(what))
+    assert found.kind is kind
+    assert found.blame is not Blame.CANDIDATE
+    assert message in str(found)
+    assert found.spend == provider.bound(ask(what)), "it may have paid for something"
 
 
 def test_what_it_reports_is_booked(base: Path) -> None:
-    error = failed(build(base), ask("refuse"))
-    assert (error.kind, error.blame) == (FailureKind.REFUSED, Blame.CANDIDATE)
-    assert error.spend == Spend(calls=1, tokens=3, usd_nanos=2_000_000)
-    error = failed(build(base), ask("dear"))
-    assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, True), "beyond its bounds"
-    assert error.spend.usd_nanos == 5_000_000_000
+    found = failed(build(base), ask("refuse"))
+    assert (found.kind, found.blame) == (FailureKind.REFUSED, Blame.CANDIDATE)
+    assert found.spend == Spend(calls=1, tokens=3, usd_nanos=2_000_000)
+    found = failed(build(base), ask("dear"))
+    assert (found.kind, found.fatal) == (FailureKind.BAD_REQUEST, True), "beyond its bounds"
+    assert found.spend.usd_nanos == 5_000_000_000
 
 
 def test_one_that_hangs_is_killed(base: Path) -> None:
-    error = failed(build(base, timeout_seconds=0.5), ask("hang"))
-    assert error.kind is FailureKind.TIMEOUT
-    assert "did not answer within 0.5 s and was killed" in str(error)
+    found = failed(build(base, timeout_seconds=0.5), ask("hang"))
+    assert found.kind is FailureKind.TIMEOUT
+    assert "did not answer within 0.5 s and was killed" in str(found)
 
 
-def test_cancelling_kills_it_and_the_next_is_answered(base: Path) -> None:
+def test_cancelling_kills_it_and_the_next_is_replies(base: Path) -> None:
     provider = build(base, in_flight=1)
 
     async def main() -> Reply:
@@ -180,24 +172,24 @@ def test_cancelling_kills_it_and_the_next_is_answered(base: Path) -> None:
 
 
 def test_what_it_leaves_behind_is_killed_and_does_not_hold_the_answer_up(base: Path) -> None:
-    (reply,) = answered(build(base), ask("child"))
-    assert dies(int(reply.text))
+    assert dies(int(reply(build(base), ask("child")).text))
 
 
 def test_keys_do_not_leak(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "top-secret-value")
     monkeypatch.setenv("MY_KEY", "very-hidden-value")
-    (reply,) = answered(build(base, env={"MODE": "fast"}), ask("variables"))
-    assert "OPENAI_API_KEY" not in reply.text
-    assert "MY_KEY" not in reply.text
-    assert "MODE" in reply.text
-    error = failed(build(base, pass_env=["MY_KEY"]), ask("fail"))
-    assert "api_key=[redacted] [redacted]" in str(error)
-    assert "very-hidden-value" not in str(error)
-    assert "abcdefgh1234" not in str(error)
-    error = failed(build(base, pass_env=["MY_KEY"]), ask("chatter"))
-    assert "it wrote b'Using key [redacted]" in str(error)
-    assert "very-hidden-value" not in str(error)
+    variables = reply(build(base, env={"MODE": "fast"}), ask("variables")).text
+    assert "OPENAI_API_KEY" not in variables
+    assert "MY_KEY" not in variables
+    assert "MODE" in variables
+    for what, said in (
+        ("fail", "api_key=[redacted] [redacted]"),
+        ("chatter", "it wrote b'Using key [redacted]"),
+    ):
+        found = str(failed(build(base, pass_env=["MY_KEY"]), ask(what)))
+        assert said in found
+        assert "very-hidden-value" not in found
+        assert "abcdefgh1234" not in found
 
 
 @pytest.mark.parametrize(
@@ -216,21 +208,21 @@ def test_what_looks_like_a_secret_is_cut_out(written: str, shown: str) -> None:
 
 def test_nothing_goes_through_a_shell(base: Path) -> None:
     options: Mapping[str, Json] = {"argv": ["echo", '"$HOME; rm -rf /"']}
-    (reply,) = answered(CommandProvider.create("command", options, base), ask("x"))
-    assert reply.text == "$HOME; rm -rf /"
+    assert (
+        reply(CommandProvider.create("command", options, base), ask("x")).text == "$HOME; rm -rf /"
+    )
 
 
 def test_a_study_may_be_named_by_a_relative_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "study"
-    folder.mkdir()
-    script = folder / "answer.sh"
+    script = tmp_path / "study" / "answer.sh"
+    script.parent.mkdir()
     script.write_text("#!/bin/sh\necho '\"here\"'\n")
     script.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     provider = CommandProvider.create("command", {"argv": ["./answer.sh"]}, Path("study"))
-    assert answered(provider, ask("x"))[0].text == "here"
+    assert reply(provider, ask("x")).text == "here"
 
 
 @pytest.mark.parametrize(
@@ -251,11 +243,12 @@ def test_programs_are_checked_before_they_are_needed(
     assert failed(provider, ask("x")).spend == Spend()
 
 
-def test_options_are_checked(base: Path) -> None:
-    with pytest.raises(ConfigError, match="`argv` is missing"):
-        CommandProvider.create("command", {}, base)
-    with pytest.raises(ConfigError, match="`argv`"):
-        CommandProvider.create("command", {"argv": []}, base)
+@pytest.mark.parametrize(
+    ("options", "message"), [({}, "`argv` is missing"), ({"argv": []}, "`argv`")]
+)
+def test_options_are_checked(base: Path, options: Mapping[str, Json], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CommandProvider.create("command", options, base)
 
 
 def test_the_fingerprint_is_of_the_program_and_its_files(base: Path) -> None:

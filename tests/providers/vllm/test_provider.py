@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.values import Json, Reply, Request
+from bestarm_agent.domain.concurrent import together
+from bestarm_agent.domain.values import Json, Message, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.vllm.provider import VllmProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
 from tests.support.processes import dies
+from tests.support.provider_calls import answers, attempt, error, replies
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_vllm.py")
 API: Mapping[str, Json] = {
@@ -60,24 +62,13 @@ def ask(model: str, prompt: str = "hello") -> Request:
     return Request(model, text=prompt, params={"max_tokens": 5})
 
 
-def run(provider: VllmProvider, *requests: Request) -> list[Reply]:
-    async def main() -> list[Reply]:
-        async with provider:
-            return [await provider.generate(request) for request in requests]
-
-    return asyncio.run(main())
-
-
-def failed(provider: VllmProvider, request: Request) -> ProviderError:
-    with pytest.raises(ProviderError) as caught:
-        run(provider, request)
-    return caught.value
-
-
-def engine_pid(log: Path) -> int:
-    found = re.search(r"engine pid=(\d+)", log.read_text())
-    assert found
-    return int(found[1])
+def started(base: Path, model: str) -> tuple[int, str, list[str]]:
+    """Return the engine's process, the devices that a server sees, its arguments after --port."""
+    text = (base / "runs" / "vllm" / f"{model}.log").read_text()
+    (engine,) = re.findall(r"engine pid=(\d+)", text)[-1:]
+    (devices,) = re.findall(r"devices (.*)", text)[-1:]
+    (argv,) = map(json.loads, re.findall(r"started with (.*)", text)[-1:])
+    return int(engine), devices, argv[argv.index("--port") + 2 :]
 
 
 def parent(pid: int) -> int:
@@ -102,47 +93,51 @@ def test_an_address_is_spoken_to_as_it_is(base: Path) -> None:
 
 
 def test_models_have_servers_of_their_own_with_logs_and_arguments(base: Path) -> None:
-    small, large = run(build(base), ask("small"), ask("large", "hi"))
-    assert (small.text, large.text) == ("small|hello", "large|hi")
+    chat = Request("small", messages=(Message("user", "hi"),))
+    found = replies(build(base), ask("small"), chat, ask("large", "hi"))
+    assert [one.text for one in found] == ["small|hello", "small|hi", "large|hi"]
     log = (base / "runs" / "vllm" / "small.log").read_text()
     assert f"loading {base / 'models' / 'small'} in vllm" in log, "nothing lies beside the log"
-    assert dies(engine_pid(base / "runs" / "vllm" / "small.log"))
+    assert dies(started(base, "small")[0])
 
 
-def test_chat_goes_to_the_chat_endpoint(base: Path) -> None:
-    from bestarm_agent.domain.values import Message
-
-    request = Request("small", messages=(Message("user", "hi"),))
-    assert run(build(base), request)[0].text == "small|hi"
-
-
-def test_every_second_is_charged_starting_included(base: Path) -> None:
+def ticking(base: Path, **serve: Json) -> VllmProvider:
+    """A provider whose clock moves on by a second at every look."""
     ticks = iter(range(1000))
-    provider = build(base, usd_per_gpu_hour=3600, gpus=2, max_gpu_seconds=500)
+    provider = build(base, usd_per_gpu_hour=3600, max_gpu_seconds=500, **serve)
     provider._clock = lambda: float(next(ticks))
-    first, second = run(provider, ask("small", "a"), ask("small", "b"))
+    return provider
+
+
+def test_every_second_of_every_device_is_charged_starting_included(base: Path) -> None:
+    provider = ticking(base, gpus=2)
+    first, second = replies(provider, ask("small", "a"), ask("small", "b"))
     assert first.gpu_seconds > second.gpu_seconds > 0, "the first pays for the start"
-    assert first.usd_nanos == first.gpu_seconds * 1_000_000_000
+    for one in (first, second):
+        assert one.usd_nanos == one.gpu_seconds * 1_000_000_000
     bound = provider.bound(ask("small"))
     assert (bound.gpu_seconds, bound.usd_nanos) == (500, 500_000_000_000)
     assert provider.capabilities("small").priced
+    (alone,) = replies(ticking(base), ask("small", "a"))
+    assert first.gpu_seconds == 2 * alone.gpu_seconds
+
+
+TURNS = [ask(model) for model in ("small", "large", "small")]
+SAID = ["small|hello", "large|hello", "small|hello"]
 
 
 @pytest.mark.slow
 def test_where_one_fits_the_other_sleeps(base: Path) -> None:
     provider = build(base, sleep=True)
 
-    async def main() -> tuple[list[str], list[bool]]:
+    async def main() -> None:
         async with provider:
-            turns = [ask(model) for model in ("small", "large", "small", "large")]
-            texts = [(await provider.generate(request)).text for request in turns]
-            awake = [server.is_loaded for server in provider._models.values()]
-            assert all(server.is_running for server in provider._models.values())
-            return texts, awake
+            assert [(await provider.generate(turn)).text for turn in TURNS] == SAID
+            servers = provider._models.values()
+            assert [server.is_loaded for server in servers] == [True, False]
+            assert all(server.is_running for server in servers)
 
-    texts, awake = asyncio.run(main())
-    assert texts == ["small|hello", "large|hello", "small|hello", "large|hello"]
-    assert awake == [False, True]
+    asyncio.run(main())
 
 
 @pytest.mark.slow
@@ -152,8 +147,7 @@ def test_what_cannot_sleep_is_stopped_and_started_again(
 ) -> None:
     monkeypatch.setattr("bestarm_agent.providers.vllm.server._SLEEP_SECONDS", 0.3)
     provider = build(base, sleep=sleep, env={"FAKE_SLEEP_HANGS": "1"})
-    replies = run(provider, ask("small"), ask("large"), ask("small"))
-    assert [reply.text for reply in replies] == ["small|hello", "large|hello", "small|hello"]
+    assert [one.text for one in replies(provider, *TURNS)] == SAID
     assert provider.asks_per_load("small") is None, "all is stopped and forgotten"
 
 
@@ -162,13 +156,13 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijkl")
     provider = build(base, env={"FAKE_BROKEN": "no such dtype"}, pass_env=["HF_TOKEN"])
-    error = failed(provider, ask("small"))
-    assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
-    assert "ended with exit code 1; its log small.log ends with:" in str(error)
-    assert "ValueError: no such dtype" in str(error)
-    assert "hf_abcdefghijkl" not in str(error)
-    assert str(base) not in str(error)
-    assert dies(engine_pid(base / "runs" / "vllm" / "small.log")), "nor does its engine stay"
+    failed = error(provider, ask("small"))
+    assert (failed.kind, failed.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
+    assert "ended with exit code 1; its log small.log ends with:" in str(failed)
+    assert "ValueError: no such dtype" in str(failed)
+    assert "hf_abcdefghijkl" not in str(failed)
+    assert str(base) not in str(failed)
+    assert dies(started(base, "small")[0]), "nor does its engine stay"
 
 
 def test_a_server_that_does_not_start_is_started_once(base: Path) -> None:
@@ -179,53 +173,40 @@ def test_a_server_that_does_not_start_is_started_once(base: Path) -> None:
     (base / "python").write_text(f"#!/bin/sh\nexec {sys.executable} {base}/count.py\n")
     provider = build(base)
 
-    async def main() -> None:
-        async with provider, asyncio.TaskGroup() as group:
-            for i in range(20):
-                group.create_task(refused(ask("small", f"p{i}")))
+    async def main() -> list[Reply | ProviderError]:
+        async with provider:
+            asks = [ask("small", f"p{i}") for i in range(20)]
+            return await together(attempt(provider, one) for one in asks)
 
-    async def refused(request: Request) -> None:
-        with pytest.raises(ProviderError, match=r"exit code 1; .* ends with: broken"):
-            await provider.generate(request)
-
-    asyncio.run(main())
+    for failed in asyncio.run(main()):
+        assert re.search(r"exit code 1; .* ends with: broken", str(failed))
     assert (base / "runs" / "vllm" / "starts").read_text() == "x"
 
 
 @pytest.mark.slow
 def test_a_server_that_is_never_ready_is_given_up(base: Path) -> None:
     provider = build(base, env={"FAKE_STUCK": "1"}, start_seconds=1.0)
-    error = failed(provider, ask("small"))
-    assert "was not ready after 1 s" in str(error)
-    assert dies(engine_pid(base / "runs" / "vllm" / "small.log"))
+    assert "was not ready after 1 s" in str(error(provider, ask("small")))
+    assert dies(started(base, "small")[0])
 
 
 def test_one_that_dies_is_started_again_a_few_times(base: Path) -> None:
-    provider = build(base)
-
-    async def main() -> list[ProviderError]:
-        async with provider:
-            errors = []
-            for _ in range(4):
-                with pytest.raises(ProviderError) as caught:
-                    await provider.generate(ask("small", "die"))
-                errors.append(caught.value)
-                if len(errors) == 1:
-                    assert (await provider.generate(ask("small"))).text == "small|hello"
-            return errors
-
-    *first, last = asyncio.run(main())
-    for error in first:
-        assert (error.kind, error.transient) == (FailureKind.SERVER, True)
-        assert "ended with exit code 7" in str(error)
-        assert "hush-hush" not in str(error)
+    dying = ask("small", "die")
+    first, answered, *more, last = answers(build(base), dying, ask("small"), *[dying] * 3)
+    assert isinstance(answered, Reply)
+    for failed in (first, *more):
+        assert isinstance(failed, ProviderError)
+        assert (failed.kind, failed.transient) == (FailureKind.SERVER, True)
+        assert "ended with exit code 7" in str(failed)
+        assert "hush-hush" not in str(failed)
+    assert isinstance(last, ProviderError)
     assert (last.kind, last.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
     assert "it died 3 times" in str(last)
 
 
 def test_a_call_that_hangs_runs_out_of_time(base: Path) -> None:
-    error = failed(build(base, call_seconds=0.3), ask("small", "hang"))
-    assert (error.kind, error.transient) == (FailureKind.TIMEOUT, True)
+    failed = error(build(base, call_seconds=0.3), ask("small", "hang"))
+    assert (failed.kind, failed.transient) == (FailureKind.TIMEOUT, True)
 
 
 @pytest.mark.slow
@@ -248,7 +229,7 @@ def test_no_server_outlives_us(base: Path) -> None:
     argv = [sys.executable, "-c", program, str(base)]
     done = subprocess.run(argv, cwd=Path(__file__).parents[3], timeout=60, check=False)
     assert done.returncode == -9
-    assert dies(engine_pid(base / "runs" / "vllm" / "small.log"))
+    assert dies(started(base, "small")[0])
 
 
 @pytest.mark.slow
@@ -258,7 +239,7 @@ def test_no_server_outlives_a_killed_guard(base: Path) -> None:
     async def main() -> str:
         async with provider:
             await provider.generate(ask("small"))
-            engine = engine_pid(base / "runs/vllm/small.log")
+            engine = started(base, "small")[0]
             server = parent(engine)
             guard = parent(server)
             os.kill(guard, signal.SIGKILL)
@@ -293,20 +274,10 @@ def test_the_interpreter_must_be_there(base: Path) -> None:
 
 def test_the_fingerprint_is_of_weights_and_arguments_not_of_places(base: Path) -> None:
     first = build(base).fingerprint("small")
-    assert build(base, start_seconds=1, log_dir="logs").fingerprint("small") == first
+    assert build(base, start_seconds=1, log_dir="logs", gpus=2).fingerprint("small") == first
     assert build(base, args=["--quantization", "fp8"]).fingerprint("small") != first
     (base / "models" / "small" / "config.json").write_text("{}")
     assert build(base).fingerprint("small") != first
-
-
-def started(base: Path, log: str) -> tuple[str, list[str]]:
-    """Return the devices that a server was shown, and the arguments after --port."""
-    text = (base / "runs" / "vllm" / f"{log}.log").read_text()
-    devices, argv = re.search(r"devices (.*)", text), re.search(r"started with (.*)", text)
-    assert devices
-    assert argv
-    arguments: list[str] = json.loads(argv[1])
-    return devices[1], arguments[arguments.index("--port") + 2 :]
 
 
 def models(**options: Json) -> Json:
@@ -319,12 +290,12 @@ def test_servers_see_the_devices_that_the_study_names(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     given = ["--dtype", "float32"]
-    run(build(base), ask("small"))
-    assert started(base, "small") == ("5", given)
+    replies(build(base), ask("small"))
+    assert started(base, "small")[1:] == ("5", given)
     set_here = {"CUDA_VISIBLE_DEVICES": "3,1"}
-    run(build(base, models=models(gpus=2), env=set_here), ask("small"), ask("large"))
-    assert started(base, "small") == ("3,1", given)
-    assert started(base, "large") == ("3,1", ["--tensor-parallel-size", "2", *given])
+    replies(build(base, models=models(gpus=2), env=set_here), ask("small"), ask("large"))
+    assert started(base, "small")[1:] == ("3,1", given)
+    assert started(base, "large")[1:] == ("3,1", ["--tensor-parallel-size", "2", *given])
 
 
 @pytest.mark.parametrize(
@@ -335,20 +306,6 @@ def test_what_the_arguments_say_is_not_said_twice(base: Path, argument: str) -> 
     provider = build(base, gpus=2, args=[argument])
     arguments = provider.options.arguments("small", base, 1)
     assert arguments[arguments.index("--port") + 2 :] == [argument]
-
-
-@pytest.mark.slow
-def test_all_devices_of_a_model_are_paid(base: Path) -> None:
-    def charged(**options: Json) -> float:
-        ticks = iter(range(1000))
-        provider = build(base, usd_per_gpu_hour=3600, max_gpu_seconds=500, **options)
-        provider._clock = lambda: float(next(ticks))
-        (reply,) = run(provider, ask("small"))
-        assert reply.usd_nanos == pytest.approx(reply.gpu_seconds * 1e9)
-        return reply.gpu_seconds
-
-    alone = charged(models=models())
-    assert charged(models=models(), gpus=2) == 2 * alone
 
 
 @pytest.mark.parametrize(
@@ -364,7 +321,3 @@ def test_keys_are_checked(base: Path, serve: dict[str, Json], message: str) -> N
     with pytest.raises(ConfigError) as caught:
         build(base, **serve)
     assert message in str(caught.value)
-
-
-def test_the_fingerprint_does_not_depend_on_devices(base: Path) -> None:
-    assert build(base, gpus=2).fingerprint("small") == build(base).fingerprint("small")
