@@ -16,10 +16,11 @@ from tests.support.virtual_time import run_virtual
 class Fake(LocalModel):
     """A model that takes a second to load."""
 
-    def __init__(self, name: str, said: list[str], *, is_broken: bool = False) -> None:
+    is_broken = False
+
+    def __init__(self, name: str, said: list[str]) -> None:
         super().__init__(name)
         self.said = said
-        self.is_broken = is_broken
         self._is_loaded = False
 
     @property
@@ -49,9 +50,10 @@ async def call(memory: ModelMemory, model: Fake, seconds: float = 1.0) -> None:
         await asyncio.sleep(seconds)
 
 
-def said_by(body: Callable[[list[str]], Coroutine[None, None, None]]) -> list[str]:
+def said_by(body: Callable[..., Coroutine[None, None, None]]) -> list[str]:
+    """What models called a, b and c said during a scene."""
     said: list[str] = []
-    run_virtual(body(said))
+    run_virtual(body(ModelMemory(), *(Fake(name, said) for name in "abc")))
     return said
 
 
@@ -62,12 +64,10 @@ async def all_of(*calls: Coroutine[None, None, None]) -> None:
 
 
 def test_calls_of_one_model_share_a_load_and_another_waits_for_their_end() -> None:
-    async def body(said: list[str]) -> None:
-        memory, a, b = ModelMemory(), Fake("a", said), Fake("b", said)
-        calls = [call(memory, one) for one in (a, b, a, b, a)]
+    async def body(memory: ModelMemory, a: Fake, b: Fake, _: Fake) -> None:
         async with asyncio.TaskGroup() as group:
-            for one in calls:
-                group.create_task(one)
+            for one in (a, b, a, b, a):
+                group.create_task(call(memory, one))
             await asyncio.sleep(1.5)
             group.create_task(call(memory, a, 5.0))  # comes while b waits, and goes on
             await asyncio.sleep(6.0)
@@ -77,9 +77,7 @@ def test_calls_of_one_model_share_a_load_and_another_waits_for_their_end() -> No
 
 
 def test_the_model_that_waited_longest_is_next() -> None:
-    async def body(said: list[str]) -> None:
-        memory = ModelMemory()
-        a, b, c = (Fake(name, said) for name in "abc")
+    async def body(memory: ModelMemory, a: Fake, b: Fake, c: Fake) -> None:
         await all_of(*(call(memory, one) for one in (a, c, b, c, b)))
 
     loads = [line for line in said_by(body) if line.startswith("+")]
@@ -87,16 +85,15 @@ def test_the_model_that_waited_longest_is_next() -> None:
 
 
 def test_where_all_fit_all_stay() -> None:
-    async def body(said: list[str]) -> None:
-        memory, a, b = ModelMemory(lambda: True), Fake("a", said), Fake("b", said)
+    async def body(_: ModelMemory, a: Fake, b: Fake, __: Fake) -> None:
+        memory = ModelMemory(lambda: True)
         await all_of(*(call(memory, one) for one in (a, b, a, b)))
 
     assert sorted(said_by(body)) == ["+a", "+b", "a", "a", "b", "b"]
 
 
 def test_one_that_ended_by_itself_is_loaded_again_though_calls_are_under_way() -> None:
-    async def body(said: list[str]) -> None:
-        memory, a = ModelMemory(), Fake("a", said)
+    async def body(memory: ModelMemory, a: Fake, *_: Fake) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(call(memory, a, 60.0))
             await asyncio.sleep(2.0)
@@ -107,8 +104,8 @@ def test_one_that_ended_by_itself_is_loaded_again_though_calls_are_under_way() -
 
 
 def test_one_that_cannot_be_loaded_fails_its_calls_and_no_others() -> None:
-    async def body(said: list[str]) -> None:
-        memory, a, b = ModelMemory(), Fake("a", said, is_broken=True), Fake("b", said)
+    async def body(memory: ModelMemory, a: Fake, b: Fake, _: Fake) -> None:
+        a.is_broken = True
 
         async def refused() -> None:
             with pytest.raises(ProviderError, match="a is broken"):
@@ -120,9 +117,7 @@ def test_one_that_cannot_be_loaded_fails_its_calls_and_no_others() -> None:
 
 
 def test_a_call_that_is_cancelled_while_it_waits_or_loads_holds_nobody_up() -> None:
-    async def body(said: list[str]) -> None:
-        memory = ModelMemory()
-        a, b, c = (Fake(name, said) for name in "abc")
+    async def body(memory: ModelMemory, a: Fake, b: Fake, c: Fake) -> None:
         loading, waiting = (asyncio.create_task(call(memory, one)) for one in (a, b))
         await asyncio.sleep(0.5)
         other = asyncio.create_task(call(memory, c))

@@ -81,25 +81,25 @@ def test_what_a_users_price_leaves_out_costs_what_plain_tokens_cost() -> None:
 
 def test_a_cost_is_rounded_up_once() -> None:
     price = priced("x", "y", own(input="0.0001", output="0.0001"))
-    assert price.cost(Usage(input=1)) == 1  # a tenth of a nano-dollar
-    assert price.cost(Usage(input=10, output=10)) == 2
-    assert price.cost(Usage()) == 0
+    usages = (Usage(input=1), Usage(input=10, output=10), Usage())
+    assert [price.cost(usage) for usage in usages] == [1, 2, 0]  # 1: a tenth of a nano-dollar
 
 
-def test_service_tiers_of_a_users_price() -> None:
-    override = PriceOverride.model_validate(
-        {"input": 1, "output": 2, "tiers": {"flex": "0.5", "priority": 2}}
-    )
-    price = priced("x", "y", override)
-    usage = Usage(input=100, output=100)
-    assert price.cost(usage) == price.cost(usage, tier="default") == 300_000
-    assert price.cost(usage, tier="flex") == 150_000
-    assert price.cost(usage, tier="priority") == 600_000
-    assert price.bound(100, 100) == 600_000  # the request names no tier: it may be the dearest
-    assert price.bound(100, 100, tier="auto") == 600_000
-    assert price.bound(100, 100, tier="default") == 300_000
-    # a flex call that is served as a standard one is billed as one
-    assert price.bound(100, 100, tier="flex") == 300_000
+@pytest.mark.parametrize(
+    ("tier", "cost", "bound"),
+    [
+        (None, 300_000, 600_000),  # the request names no tier: it may be the dearest
+        ("auto", 300_000, 600_000),
+        ("default", 300_000, 300_000),
+        ("flex", 150_000, 300_000),  # one that is served as a standard one is billed as one
+        ("priority", 600_000, 600_000),
+    ],
+)
+def test_service_tiers_of_a_users_price(tier: str | None, cost: int, bound: int) -> None:
+    given = {"input": 1, "output": 2, "tiers": {"flex": "0.5", "priority": 2}}
+    price = priced("x", "y", PriceOverride.model_validate(given))
+    assert price.cost(Usage(input=100, output=100), tier=tier) == cost
+    assert price.bound(100, 100, tier=tier) == bound
 
 
 @pytest.mark.parametrize(

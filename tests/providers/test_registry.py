@@ -20,33 +20,38 @@ from bestarm_agent.testing.provider_suite import ProviderSuite
 NEEDED: dict[str, dict[str, Json]] = {"command": {"argv": ["true"]}, "replay": {"path": "r.jsonl"}}
 
 
-def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`repaly`; did you mean `replay`"):
-        create_provider("repaly", {}, tmp_path)
-
-
-def test_unknown_options_are_refused_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="provider `hf`: unknown option `max_bach`; did you mean"):
-        create_provider("hf", {"max_bach": 3}, tmp_path)
-
-
-def test_a_provider_may_have_another_name_than_its_adapter(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "r.jsonl").write_text('{"candidate": "a", "example": "1", "text": ""}\n')
-    provider = create_provider("tape", {"path": "r.jsonl"}, tmp_path, adapter="replay")
-    assert provider.name == "tape"
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("repaly", {}, "`repaly`; did you mean `replay`"),
+        ("hf", {"max_bach": 3}, "provider `hf`: unknown option `max_bach`; did you mean"),
+    ],
+)
+def test_unknown_names_and_options_are_refused_with_the_nearest(
+    folder: Path, name: str, options: dict[str, Json], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create_provider(name, options, folder)
+
+
+def test_a_provider_may_have_another_name_than_its_adapter(folder: Path) -> None:
+    assert create_provider("tape", {"path": "r.jsonl"}, folder, adapter="replay").name == "tape"
 
 
 @pytest.mark.parametrize("name", ADAPTERS.names())
-def test_the_catalogue_declares_what_adapters_understand(name: str, tmp_path: Path) -> None:
-    entry = Catalog().shipped("providers", name).data
+def test_the_catalogue_declares_what_adapters_understand(name: str, folder: Path) -> None:
+    entry, needed = Catalog().shipped("providers", name).data, NEEDED.get(name, {})
     assert isinstance(entry["options"], dict)
-    (tmp_path / "r.jsonl").write_text('{"candidate": "a", "example": "1", "text": ""}\n')
-    provider = create_provider(
-        name, {**entry["options"], **NEEDED.get(name, {})}, tmp_path, adapter=str(entry["adapter"])
-    )
-    assert provider.name == name
+    options = {**entry["options"], **needed}
+    assert create_provider(name, options, folder, adapter=str(entry["adapter"])).name == name
     with pytest.raises(ConfigError, match=f"provider `{name}`: unknown option"):
-        create_provider(name, {"no_such_option": 1, **NEEDED.get(name, {})}, tmp_path)
+        create_provider(name, {"no_such_option": 1, **needed}, folder)
 
 
 @pytest.mark.slow

@@ -103,16 +103,19 @@ class FakeRay(RayProvider):
         return [len(actor.texts) for actor in self.actors]
 
 
-Play: TypeAlias = Callable[[Callable[[FakeRay], Awaitable[None]], int], None]
+Scene: TypeAlias = Callable[[FakeRay], Awaitable[None]]
 
 
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Play a scene with actors that are all up."""
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.kill", lambda actor: setattr(actor, "killed", True))
     monkeypatch.setattr("bestarm_agent.providers.ray.provider.connect", lambda address: False)
 
-    def played(scene: Callable[[FakeRay], Awaitable[None]], n_actors: int) -> None:
+
+def play(n_actors: int) -> Callable[[Scene], Callable[[], None]]:
+    """Make a test of a scene with actors that are all up."""
+
+    def test_of(scene: Scene) -> Callable[[], None]:
         async def main() -> None:
             fake = FakeRay.over(n_actors)
             async with fake:
@@ -120,9 +123,9 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
                 await scene(fake)
             assert all(actor.killed for actor in fake.actors)
 
-        run_virtual(main())
+        return lambda: run_virtual(main())
 
-    return played
+    return test_of
 
 
 async def failed(task: asyncio.Task[Reply]) -> ProviderError:
@@ -131,141 +134,127 @@ async def failed(task: asyncio.Task[Reply]) -> ProviderError:
     return caught.value
 
 
-def test_replies_say_who_gave_them_and_a_failure_is_its_own(play: Play) -> None:
-    async def scene(fake: FakeRay) -> None:
-        good, bad = fake.ask("good", "bad")
-        reply = await good
-        assert (reply.text, reply.sent) == ("GOOD", {"top_k": 1, "actor": 0, "host": "node"})
-        assert (await failed(bad)).kind is FailureKind.BAD_REQUEST
-
-    play(scene, 1)
+@play(1)
+async def test_replies_say_who_gave_them_and_a_failure_is_its_own(fake: FakeRay) -> None:
+    good, bad = fake.ask("good", "bad")
+    reply = await good
+    assert (reply.text, reply.sent) == ("GOOD", {"top_k": 1, "actor": 0, "host": "node"})
+    assert (await failed(bad)).kind is FailureKind.BAD_REQUEST
 
 
 @pytest.mark.parametrize(
     ("n_actors", "n_calls", "sizes"), [(1, 3, [3]), (2, 64, [32, 32]), (4, 6, [2, 2, 1, 1])]
 )
-def test_a_burst_is_spread(play: Play, n_actors: int, n_calls: int, sizes: list[int]) -> None:
+def test_a_burst_is_spread(n_actors: int, n_calls: int, sizes: list[int]) -> None:
+    @play(n_actors)
     async def scene(fake: FakeRay) -> None:
         tasks = fake.ask(*(f"call {n}" for n in range(n_calls)))
         assert len({(await task).text for task in tasks}) == n_calls
         assert fake.sizes == sizes
         assert [one.in_flight for one in fake.endpoints] == [0] * n_actors
 
-    play(scene, n_actors)
+    scene()
 
 
-def test_the_actor_with_the_fewest_calls_gets_the_next(play: Play) -> None:
-    async def scene(fake: FakeRay) -> None:
-        fake.actors[0].seconds = 100.0
-        slow = fake.ask("slow")
-        for number in range(4):
-            await asyncio.sleep(2)
-            await fake.ask(f"{number}")[0]
-        assert fake.sizes == [1, 4]
-        await slow[0]
-
-    play(scene, 2)
+@play(2)
+async def test_the_actor_with_the_fewest_calls_gets_the_next(fake: FakeRay) -> None:
+    fake.actors[0].seconds = 100.0
+    slow = fake.ask("slow")
+    for number in range(4):
+        await asyncio.sleep(2)
+        await fake.ask(f"{number}")[0]
+    assert fake.sizes == [1, 4]
+    await slow[0]
 
 
-def test_lost_calls_share_the_time_of_their_actor(play: Play) -> None:
-    async def scene(fake: FakeRay) -> None:
-        lost = fake.ask("a", "b")
-        await asyncio.sleep(0.5)
-        lost += fake.ask("c")
-        await asyncio.sleep(0.4)
-        fake.actors[0].die()
-        errors = [await failed(task) for task in lost]
-        seconds = []
-        for error in errors:
-            assert (error.kind, error.transient) == (FailureKind.SERVER, True)
-            assert "actor 0 on node died while it answered" in str(error)
-            assert isinstance(error, BilledError)
-            assert (error.spend.calls, error.spend.tokens) == (1, 0)
-            assert error.spend.usd_nanos == pytest.approx(100 * error.spend.gpu_seconds, abs=1)
-            seconds.append(error.spend.gpu_seconds)
-        assert seconds == pytest.approx([0.9 / 3, 0.9 / 3, 0.4 / 3])
-        assert sum(seconds) <= 0.9, "no second of the one actor is charged twice"
-        assert (await fake.ask("again")[0]).text == "AGAIN"
-
-    play(scene, 1)
-
-
-def test_no_call_is_charged_more_than_its_bound(play: Play) -> None:
-    async def scene(fake: FakeRay) -> None:
-        fake.actors[0].seconds = 1000.0
-        (task,) = fake.ask("a")
-        await asyncio.sleep(500)
-        fake.actors[0].die()
-        error = await failed(task)
+@play(1)
+async def test_lost_calls_share_the_time_of_their_actor(fake: FakeRay) -> None:
+    lost = fake.ask("a", "b")
+    await asyncio.sleep(0.5)
+    lost += fake.ask("c")
+    await asyncio.sleep(0.4)
+    fake.actors[0].die()
+    errors = [await failed(task) for task in lost]
+    seconds = []
+    for error in errors:
+        assert (error.kind, error.transient) == (FailureKind.SERVER, True)
+        assert "actor 0 on node died while it answered" in str(error)
         assert isinstance(error, BilledError)
-        assert error.spend == Spend(calls=1, usd_nanos=1_000, gpu_seconds=10.0)
-
-    play(scene, 1)
-
-
-def test_calls_go_to_an_actor_that_is_up_and_to_one_that_comes_back(play: Play) -> None:
-    async def scene(fake: FakeRay) -> None:
-        tasks = fake.ask("a")
-        await asyncio.sleep(0.01)
-        fake.actors[0].die(restarts=False)
-        await failed(tasks[0])
-        assert [one.failure for one in fake.endpoints] == [FailureKind.UNREACHABLE, None]
-        assert (await fake.ask("b")[0]).sent["actor"] == 1
-        fake.actors[0].up.set()
-        await asyncio.sleep(0.01)
-        assert fake.endpoints[0].failure is None
-
-    play(scene, 2)
+        assert (error.spend.calls, error.spend.tokens) == (1, 0)
+        assert error.spend.usd_nanos == pytest.approx(100 * error.spend.gpu_seconds, abs=1)
+        seconds.append(error.spend.gpu_seconds)
+    assert seconds == pytest.approx([0.9 / 3, 0.9 / 3, 0.4 / 3])
+    assert sum(seconds) <= 0.9, "no second of the one actor is charged twice"
+    assert (await fake.ask("again")[0]).text == "AGAIN"
 
 
-def test_calls_are_given_up_after_start_seconds_without_any_actor(play: Play) -> None:
-    async def scene(fake: FakeRay) -> None:
-        (lost,) = fake.ask("a")
-        await asyncio.sleep(0.01)
-        fake.actors[0].die(restarts=False)
-        await failed(lost)
-        began = asyncio.get_running_loop().time()
-        error = await failed(fake.ask("b")[0])
-        assert asyncio.get_running_loop().time() - began == pytest.approx(60.0)
-        assert (error.kind, error.transient) == (FailureKind.UNREACHABLE, True)
-        assert "none of 1 actor was up for 60 s (`start_seconds`)" in str(error)
-        waiting, dropped = fake.ask("c", "dropped")
-        await asyncio.sleep(30)
-        dropped.cancel()
-        fake.actors[0].up.set()
-        assert (await waiting).text == "C"
-        assert "dropped" not in fake.actors[0].texts
-
-    play(scene, 1)
+@play(1)
+async def test_no_call_is_charged_more_than_its_bound(fake: FakeRay) -> None:
+    fake.actors[0].seconds = 1000.0
+    (task,) = fake.ask("a")
+    await asyncio.sleep(500)
+    fake.actors[0].die()
+    error = await failed(task)
+    assert isinstance(error, BilledError)
+    assert error.spend == Spend(calls=1, usd_nanos=1_000, gpu_seconds=10.0)
 
 
-def test_actors_that_cannot_be_started_end_the_run(play: Play) -> None:
+@play(2)
+async def test_calls_go_to_an_actor_that_is_up_and_to_one_that_comes_back(fake: FakeRay) -> None:
+    tasks = fake.ask("a")
+    await asyncio.sleep(0.01)
+    fake.actors[0].die(restarts=False)
+    await failed(tasks[0])
+    assert [one.failure for one in fake.endpoints] == [FailureKind.UNREACHABLE, None]
+    assert (await fake.ask("b")[0]).sent["actor"] == 1
+    fake.actors[0].up.set()
+    await asyncio.sleep(0.01)
+    assert fake.endpoints[0].failure is None
+
+
+@play(1)
+async def test_calls_are_given_up_after_start_seconds_without_any_actor(fake: FakeRay) -> None:
+    (lost,) = fake.ask("a")
+    await asyncio.sleep(0.01)
+    fake.actors[0].die(restarts=False)
+    await failed(lost)
+    began = asyncio.get_running_loop().time()
+    error = await failed(fake.ask("b")[0])
+    assert asyncio.get_running_loop().time() - began == pytest.approx(60.0)
+    assert (error.kind, error.transient) == (FailureKind.UNREACHABLE, True)
+    assert "none of 1 actor was up for 60 s (`start_seconds`)" in str(error)
+    waiting, dropped = fake.ask("c", "dropped")
+    await asyncio.sleep(30)
+    dropped.cancel()
+    fake.actors[0].up.set()
+    assert (await waiting).text == "C"
+    assert "dropped" not in fake.actors[0].texts
+
+
+@play(2)
+async def test_actors_that_cannot_be_started_end_the_run(fake: FakeRay) -> None:
     from ray.exceptions import RayActorError
 
-    async def scene(fake: FakeRay) -> None:
-        lost = fake.ask("a", "b")
-        await asyncio.sleep(0.01)
-        for actor in fake.actors:
-            actor.fatal = RayActorError("id", "a trace\nModuleNotFoundError: no module named x")
-            actor.die()
-        assert [(await failed(task)).kind for task in lost] == [FailureKind.SERVER] * 2
-        assert (await failed(fake.ask("c")[0])).kind is FailureKind.MODEL_NOT_FOUND
-        again = FakeRay.over(2)
-        again.actors = fake.actors
-        with pytest.raises(ConfigError, match="`ray`: no actor can be started: ModuleNotFound"):
-            await again.start()
-
-    play(scene, 2)
+    lost = fake.ask("a", "b")
+    await asyncio.sleep(0.01)
+    for actor in fake.actors:
+        actor.fatal = RayActorError("id", "a trace\nModuleNotFoundError: no module named x")
+        actor.die()
+    assert [(await failed(task)).kind for task in lost] == [FailureKind.SERVER] * 2
+    assert (await failed(fake.ask("c")[0])).kind is FailureKind.MODEL_NOT_FOUND
+    again = FakeRay.over(2)
+    again.actors = fake.actors
+    with pytest.raises(ConfigError, match="`ray`: no actor can be started: ModuleNotFound"):
+        await again.start()
 
 
-def test_the_start_waits_for_the_first_actor_only(play: Play) -> None:
-    async def scene(_: FakeRay) -> None:
-        late = FakeRay.over(3, up=False)
-        late.actors[1].up.set()
-        async with late:
-            states = [one.failure for one in late.endpoints]
-            assert states == [FailureKind.UNREACHABLE, None, FailureKind.UNREACHABLE]
-        with pytest.raises(ConfigError, match="no actor was up"):
-            await FakeRay.over(1, up=False).start()
-
-    play(scene, 1)
+@play(1)
+async def test_the_start_waits_for_the_first_actor_only(up: FakeRay) -> None:
+    assert up.endpoints[0].failure is None
+    late = FakeRay.over(3, up=False)
+    late.actors[1].up.set()
+    async with late:
+        states = [one.failure for one in late.endpoints]
+        assert states == [FailureKind.UNREACHABLE, None, FailureKind.UNREACHABLE]
+    with pytest.raises(ConfigError, match="no actor was up"):
+        await FakeRay.over(1, up=False).start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shutil
 import sys
@@ -22,10 +21,10 @@ from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.ray.provider import RayProvider
 from bestarm_agent.providers.registry import create_provider
 from bestarm_agent.store.store import Store
-from bestarm_agent.study import Study
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
 from tests.support.processes import dies
-from tests.support.studies import store_of
+from tests.support.provider_calls import answers, reply
+from tests.support.studies import run_study, store_of, study_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -73,29 +72,18 @@ class TestConformance(ProviderSuite):
 
 
 def test_failures_arrive_as_they_were_raised(folder: Path, connected: object) -> None:
-    async def main() -> list[ProviderError]:
-        async with provider_of(folder) as provider:
-            errors = []
-            for text in ("fail", "crash"):
-                with pytest.raises(ProviderError) as caught:
-                    await provider.generate(ask(text))
-                errors.append(caught.value)
-            return errors
-
-    refused, crashed = asyncio.run(main())
+    refused, crashed = answers(provider_of(folder), ask("fail"), ask("crash"))
+    assert isinstance(refused, ProviderError)
     assert (refused.kind, str(refused)) == (FailureKind.REFUSED, "I would rather not")
+    assert isinstance(crashed, ProviderError)
     assert crashed.kind is FailureKind.INTERNAL
     assert "provider ray raised ZeroDivisionError: a mistake" in str(crashed)
 
 
 def test_actors_get_variables_of_the_runtime_environment(folder: Path, connected: object) -> None:
-    async def main() -> Reply:
-        environment: Json = {"env_vars": {"BESTARM_GREETING": "hello"}}
-        options: Mapping[str, Json] = {"variable": "BESTARM_GREETING"}
-        async with provider_of(folder, runtime_env=environment, **options) as provider:
-            return await provider.generate(ask("a"))
-
-    assert asyncio.run(main()).text == "HELLO"
+    environment: Json = {"env_vars": {"BESTARM_GREETING": "hello"}}
+    provider = provider_of(folder, runtime_env=environment, variable="BESTARM_GREETING")
+    assert reply(provider, ask("a")).text == "HELLO"
 
 
 @pytest.mark.parametrize(
@@ -112,12 +100,8 @@ def test_actors_get_variables_of_the_runtime_environment(folder: Path, connected
 def test_a_run_without_any_actor_does_not_begin(
     folder: Path, connected: object, options: Mapping[str, Json], message: str
 ) -> None:
-    async def main() -> None:
-        async with provider_of(folder, **options):
-            raise AssertionError("it must not start")
-
     with pytest.raises(ConfigError, match=message):
-        asyncio.run(main())
+        reply(provider_of(folder, **options), ask("a"))
 
 
 def test_models_answer_as_they_do_here(models: Path, ray_cluster: Any) -> None:  # noqa: ANN401
@@ -154,19 +138,15 @@ def test_an_actor_runs_servers_of_vllm(tmp_path: Path, ray_cluster: Any) -> None
     python.chmod(0o755)
     serve: Json = {"models": {"small": "small"}, "python": str(python), "start_seconds": 60}
 
-    async def main() -> Reply:
-        options: Mapping[str, Json] = {"address": ray_cluster.address, "serve": serve}
-        async with create_provider("ray", {"adapter": "vllm", **options}, tmp_path) as provider:
-            provider.check("small")
-            return await provider.generate(ask("hello", "small"))
-
-    reply = asyncio.run(main())
-    assert reply.text == "small|hello"
-    assert reply.gpu_seconds > 0
+    options: Mapping[str, Json] = {"address": ray_cluster.address, "serve": serve}
+    provider = create_provider("ray", {"adapter": "vllm", **options}, tmp_path)
+    provider.check("small")
+    found = reply(provider, ask("hello", "small"))
+    assert found.text == "small|hello"
+    assert found.gpu_seconds > 0
     (log,) = (tmp_path / "runs" / "vllm" / "actor-0").iterdir()
-    found = re.search(r"engine pid=(\d+)", log.read_text())
-    assert found
-    assert dies(int(found[1]))
+    (engine,) = re.findall(r"engine pid=(\d+)", log.read_text())
+    assert dies(int(engine))
 
 
 @dataclass(frozen=True)
@@ -184,30 +164,25 @@ class Run:
         return [event for event in told if event.outcome.score]
 
 
-def run_study(folder: Path, **changes: Json) -> Run:
+def run_pairs(folder: Path, **changes: Json) -> Run:
     """Run a study of 160 pairs to its end."""
     rows = [{"id": f"e{n}", "q": f"q{n}", "answer": f"Q{n}"} for n in range(80)]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = {
-        "name": "cluster",
+    study = {
         "models": ["ray/a", "ray/b"],
-        "prompts": [{"plain": "{{ q }}"}],
         "dataset": {"path": "rows.jsonl", "target": "answer", "id": "id"},
         "scorer": "exact",
-        "selector": {"name": "uniform", "stop_when_separated": False},
         **changes,
     }
-    path = folder / "study.json"
-    path.write_text(json.dumps(config))
+    path = study_file(folder, {"rows": rows}, **study)
+    standing, done = run_study(path)
 
-    async def main() -> Run:
-        async with Study.open(path) as study:
-            standing, ledger = await study.run(), study._run.ledger
+    async def stored() -> Run:
         async with await Store.connect(store_of(path), create=False) as store:
-            replies = [reply async for _, reply in store.replies()]
-            return Run(standing.spent, ledger.outstanding, await store.events_of("latest"), replies)
+            replies = [one async for _, one in store.replies()]
+            events = await store.events_of("latest")
+            return Run(standing.spent, done._run.ledger.outstanding, events, replies)
 
-    return asyncio.run(main())
+    return asyncio.run(stored())
 
 
 @pytest.mark.parametrize("kills", ["process", "node"])
@@ -220,7 +195,7 @@ def test_nothing_is_lost_and_the_books_are_exact_when_something_dies(
     """The first actor to answer ten calls dies with those that it is answering."""
     shutil.copy(MORTAL, tmp_path)
     options: Mapping[str, Json] = {"adapter": "mortal_provider:Mortal", "replicas": 2}
-    done = run_study(tmp_path, providers={"ray": {**options, "kills": kills}})
+    done = run_pairs(tmp_path, providers={"ray": {**options, "kills": kills}})
     assert (tmp_path / "killed").exists()
     dead = [one for one in ray_cluster.worker_nodes if one.dead_processes()]
     assert len(dead) == (kills == "node")
@@ -230,7 +205,8 @@ def test_nothing_is_lost_and_the_books_are_exact_when_something_dies(
     assert sorted(event.seq for event in done.scored) == list(range(160)), "each is told once"
     assert_equal(done.outstanding, Spend())
     assert_equal(done.spent, sum((event.outcome.spend for event in done.scored), Spend()))
-    lost = done.spent - sum(by_actor(done.replies).values(), Spend(pulls=160))
+    answered = sum((replied_spend(one, pulls=0) for one in done.replies), Spend(pulls=160))
+    lost = done.spent - answered
     assert (lost.pulls, lost.tokens) == (0, 0)
     assert lost.calls >= 1
     assert 0 < lost.gpu_seconds <= 0.5 * lost.calls
@@ -242,14 +218,3 @@ def assert_equal(one: Spend, other: Spend) -> None:
     """Compare seconds up to rounding, and all else exactly."""
     assert one.gpu_seconds == pytest.approx(other.gpu_seconds, abs=1e-6)
     assert replace(one, gpu_seconds=0) == replace(other, gpu_seconds=0)
-
-
-def by_actor(replies: Sequence[Reply]) -> dict[int, Spend]:
-    """Sum up the replies of each actor."""
-    sums: dict[int, Spend] = {}
-    for reply in replies:
-        number = reply.sent["actor"]
-        assert isinstance(number, int)
-        spend = replied_spend(reply, pulls=0)
-        sums[number] = sums.get(number, Spend()) + spend
-    return sums

@@ -71,30 +71,16 @@ def test_servers_of_vllm_get_the_actors_accelerators_and_logs_of_their_own(tmp_p
         ({"adapter": "hv"}, "no provider is called `hv`; there are `alibaba`"),
         ({"adapter": "ray"}, "provider `ray`: actors cannot run `ray`; set `adapter` to hf"),
         ({"max_bach": 3}, "unknown option `max_bach`; did you mean `max_batch`"),
+        ({}, "absent"),
+        ({"adapter": "openai"}, r"calls an API here.*name the model openai/absent"),
     ],
 )
-def test_wrong_options_are_refused(
-    tmp_path: Path, options: Mapping[str, Json], message: str
+def test_wrong_options_and_models_are_refused_before_the_cluster_is_needed(
+    tmp_path: Path, options: Mapping[str, Json], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
-        provider_of(tmp_path, **options)
-
-
-def test_an_api_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-nothing")
-    with pytest.raises(ConfigError, match=r"calls an API here.*name the model openai/gpt-6-luna"):
-        provider_of(tmp_path, adapter="openai").check("gpt-6-luna")
-
-
-def test_a_model_that_is_not_there_is_refused_before_the_cluster_is_needed(models: Path) -> None:
-    with pytest.raises(ConfigError, match="absent"):
-        provider_of(models).check("absent")
-
-
-def test_ray_must_be_installed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_provider, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'bestarm-agent\[ray\]'"):
-        provider_of(models).check("llama")
+    with pytest.raises(ConfigError, match=message):
+        provider_of(tmp_path, **options).check("absent")
 
 
 @pytest.mark.parametrize(
@@ -111,9 +97,12 @@ def test_errors_travel(error: BestarmError) -> None:
     assert (str(back), vars(back)) == (str(error), vars(error))
 
 
-def test_an_error_names_the_extra_where_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_extra_where_ray_is_missing(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ray_provider, "find_spec", lambda name: None)
-    for act in (check_installed, lambda: connect("auto")):
+    check = provider_of(models).check
+    for act in (check_installed, lambda: connect("auto"), lambda: check("llama")):
         with pytest.raises(ConfigError, match=r"run: pip install 'bestarm-agent\[ray\]'"):
             act()
 
