@@ -17,17 +17,15 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent import Study
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.judges.model import enclosed
-from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Archive
-from tests.support.fake_api import Call, FakeApi, Said
+from tests.support.fake_api import Call, FakeApi, Said, in_thread
 from tests.support.store_runs import outcomes_in
+from tests.support.studies import run_all, store_of, study_file
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "alpaca_eval_responses_sample.jsonl"
-N_INSTRUCTIONS = 50  # all 100 come out as exactly, and take twice the time
+N_INSTRUCTIONS = 25  # all 100 come out as exactly, and take four times as long
 BLOCK = re.compile(r"<<<(\w+) (\w{16})>>>\n(.*?)\n<<<end of \1 \2>>>", re.DOTALL)
 
 
@@ -94,17 +92,13 @@ def write_study(folder: Path, recorded: Recorded, url: str) -> Path:
     examples = {
         r["example_id"]: {
             "id": r["example_id"],
-            "instruction": r["instruction"],
+            "q": r["instruction"],
             "baseline_output": r["baseline_output"],
         }
         for r in recorded.rows
     }
-    for name, lines in (("answers", answers), ("examples", list(examples.values()))):
-        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     study = {
         "models": [{"model": f"replay/{m}", "label": m} for m in recorded.means()],
-        "prompts": [{"p": "{{ instruction }}"}],
-        "dataset": "examples.jsonl",
         "scorer": {
             "name": "pairwise",
             "model": "openai/judge",
@@ -119,23 +113,8 @@ def write_study(folder: Path, recorded: Recorded, url: str) -> Path:
         },
         "budget": {"usd": 100},
         "limits": {"in_flight": 64},
-        "selector": {"name": "uniform", "stop_when_separated": False},
     }
-    path = folder / "study.json"
-    path.write_text(json.dumps(study))
-    return path
-
-
-def run(folder: Path, recorded: Recorded) -> tuple[Standing, RunState, int]:
-    async def scene() -> tuple[Standing, RunState, int]:
-        async with FakeApi(answer=judge_of(recorded)) as api:
-            path = write_study(folder, recorded, api.openai_url)
-            async with Study.open(path) as study:
-                standing = await study.run()
-            state = await Archive(folder / "runs" / "runs.sqlite").state("latest")
-            return standing, state, len(api.received)
-
-    return asyncio.run(scene())
+    return study_file(folder, {"answers": answers, "rows": [*examples.values()]}, **study)
 
 
 @pytest.mark.slow
@@ -143,7 +122,10 @@ def test_the_recorded_ranking_comes_out_exactly(
     tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "fake-key-3f9a")
-    standing, state, n_received = run(tmp_path, recorded)
+    with in_thread(FakeApi(answer=judge_of(recorded))) as api:
+        path = write_study(tmp_path, recorded, api.openai_url)
+        standing, n_received = run_all(path), len(api.received)
+    state = asyncio.run(Archive(store_of(path)).state("latest"))
     means = recorded.means()
     assert standing.end == "exhausted", standing.rows[0].problem
     assert [row.candidate.label for row in standing.rows] == sorted(
@@ -153,7 +135,7 @@ def test_the_recorded_ranking_comes_out_exactly(
         assert row.estimate == pytest.approx(means[row.candidate.label], abs=1e-12)
     by_pair = {(r["model"], r["example_id"]): recorded.score(r) for r in recorded.rows}
     judging = 0
-    outcomes = outcomes_in(tmp_path / "runs" / "runs.sqlite")
+    outcomes = outcomes_in(store_of(path))
     for seq, outcome in zip(state.order.tolist(), outcomes, strict=True):
         ask = state.ask(seq)
         assert outcome.score is not None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bestarm_agent import Options, Study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Example, Finish, Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
@@ -16,6 +14,7 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from tests.support.judge_answers import NoCalls
 from tests.support.store_runs import outcomes_in
+from tests.support.studies import run_all, store_of, study_file
 
 SOURCE = """
 import asyncio
@@ -70,75 +69,78 @@ def score(judge: Judge, reply: Reply) -> float:
 
 @pytest.mark.parametrize(
     ("function", "answer", "expected"),
-    [("length", "12345", 0.5), ("same", "46", 1.0), ("same", "47", 0.0), ("later", "x", 0.25)],
+    [
+        ("length", "12345", 0.5),
+        ("same", "46", 1.0),
+        ("same", "47", 0.0),
+        ("later", "x", 0.25),
+        ("odd", "float32", 1.0),
+    ],
 )
 def test_a_function_scores(tmp_path: Path, function: str, answer: str, expected: float) -> None:
     assert score(judge(tmp_path, function), Reply(answer)) == expected
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind", "message"),
+    ("function", "reply", "kind", "message"),
     [
-        (Reply("none"), FailureKind.UNPARSABLE, "scoring:odd found nothing to score"),
-        (Reply("no", Finish.REFUSAL), FailureKind.REFUSED, "refused"),
-        (Reply("much"), FailureKind.JUDGE_FAILED, r"in \[0, 1\] or None, got 2"),
-        (Reply("text"), FailureKind.JUDGE_FAILED, "got 'good'"),
-        (Reply("nan"), FailureKind.JUDGE_FAILED, "got nan"),
-        (Reply("one"), FailureKind.JUDGE_FAILED, "got '1'"),
-        (Reply("bytes"), FailureKind.JUDGE_FAILED, "got b'1'"),
-        (Reply("huge"), FailureKind.JUDGE_FAILED, "got 10000"),
-        (Reply("list"), FailureKind.JUDGE_FAILED, r"got \[1\]"),
-        (Reply("?"), FailureKind.JUDGE_FAILED, r"scoring:odd raised KeyError: '\?'"),
+        ("odd", Reply("none"), FailureKind.UNPARSABLE, "scoring:odd found nothing to score"),
+        ("odd", Reply("no", Finish.REFUSAL), FailureKind.REFUSED, "refused"),
+        *(
+            (function, Reply(said), FailureKind.JUDGE_FAILED, message)
+            for function, said, message in (
+                ("odd", "much", r"in \[0, 1\] or None, got 2"),
+                ("odd", "text", "got 'good'"),
+                ("odd", "nan", "got nan"),
+                ("odd", "one", "got '1'"),
+                ("odd", "bytes", "got b'1'"),
+                ("odd", "huge", "got 10000"),
+                ("odd", "list", r"got \[1\]"),
+                ("odd", "?", r"scoring:odd raised KeyError: '\?'"),
+                ("odd", "very-hidden-value", r"raised KeyError: '\[redacted\]'"),
+                ("leaves", "bye", "scoring:leaves raised SystemExit: bye"),
+                ("leaves_later", "bye", "scoring:leaves_later raised SystemExit: bye"),
+                ("careless", "x", "let a cancellation of its own get out"),
+                ("broken", "46", r"scoring:broken raised KeyError: '46' \(scoring.py, line \d+\)$"),
+                (
+                    "too_few",
+                    "46",
+                    r"raised TypeError: .*; it is called as too_few\(answer, example\)$",
+                ),
+            )
+        ),
     ],
 )
-def test_what_is_no_score_is_told_apart(
-    tmp_path: Path, reply: Reply, kind: FailureKind, message: str
+def test_what_is_no_score_is_told_apart_and_names_no_secret(
+    tmp_path: Path,
+    function: str,
+    reply: Reply,
+    kind: FailureKind,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("JUDGE_TOKEN", "very-hidden-value")
     with pytest.raises(JudgeError, match=message) as caught:
-        score(judge(tmp_path, "odd"), reply)
-    is_own = kind is not FailureKind.JUDGE_FAILED
-    assert (caught.value.kind, caught.value.blame) == (
-        kind,
-        Blame.CANDIDATE if is_own else Blame.JUDGE,
-    )
+        score(judge(tmp_path, function), reply)
+    blame = Blame.JUDGE if kind is FailureKind.JUDGE_FAILED else Blame.CANDIDATE
+    assert (caught.value.kind, caught.value.blame) == (kind, blame)
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ("broken", r"scoring:broken raised KeyError: '46' \(scoring.py, line \d+\)$"),
-        ("too_few", r"raised TypeError: .*; it is called as too_few\(answer, example\)$"),
-    ],
-)
-def test_an_error_names_its_line_or_how_the_function_is_called(
-    tmp_path: Path, function: str, message: str
-) -> None:
-    with pytest.raises(JudgeError, match=message):
-        score(judge(tmp_path, function), Reply("46"))
-
-
-def test_a_study_keeps_what_a_scorer_says_without_half_characters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("own.py").write_text("def f(answer, example):\n    raise ValueError('\\ud800!')\n")
-    Path("r.jsonl").write_text('{"candidate": "a", "example": "e1", "text": "46"}')
-    study: dict[str, Any] = {
-        "models": ["replay/a"],
-        "prompts": [{"p": "{{ q }}"}],
-        "dataset": "rows.jsonl",
-        "scorer": {"name": "python", "function": "own:f"},
-        "providers": {"replay": {"path": "r.jsonl"}},
-        "selector": {"stop_when_separated": False},
+def test_a_study_keeps_what_a_scorer_says_without_half_characters(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def f(answer, example):\n    raise ValueError('\\ud800!')\n")
+    files = {
+        "rows": [{"id": "e1", "q": "?"}],
+        "r": [{"candidate": "a", "example": "e1", "text": "46"}],
     }
-
-    async def scene() -> None:
-        options = Options(store="runs.sqlite")
-        async with Study.open(study, options=options, examples=[Example("e1", {"q": "?"})]) as run:
-            await run.run()
-
-    asyncio.run(scene())
-    [outcome] = outcomes_in("runs.sqlite")
+    path = study_file(
+        tmp_path,
+        files,
+        models=["replay/a"],
+        scorer={"name": "python", "function": "own:f"},
+        providers={"replay": {"path": "r.jsonl"}},
+    )
+    run_all(path)
+    [outcome] = outcomes_in(store_of(path))
     assert outcome.failure is not None
     assert outcome.failure.message == "own:f raised ValueError: ?! (own.py, line 2)"
 
@@ -156,29 +158,6 @@ def test_a_function_in_the_place_of_a_judge_is_told_its_own(
     (tmp_path / "scoring.py").write_text(SOURCE)
     with pytest.raises(ConfigError, match=message):
         create_judge(name, {}, Catalog(tmp_path))
-
-
-@pytest.mark.parametrize("function", ["leaves", "leaves_later"])
-def test_leaving_the_process_is_a_failure_of_the_function(tmp_path: Path, function: str) -> None:
-    with pytest.raises(JudgeError, match=f"scoring:{function} raised SystemExit: bye") as caught:
-        score(judge(tmp_path, function), Reply("bye"))
-    assert (caught.value.kind, caught.value.blame) == (FailureKind.JUDGE_FAILED, Blame.JUDGE)
-
-
-def test_numbers_of_other_packages_are_scores(tmp_path: Path) -> None:
-    assert score(judge(tmp_path, "odd"), Reply("float32")) == 1.0
-
-
-def test_no_message_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGE_TOKEN", "very-hidden-value")
-    with pytest.raises(JudgeError, match=r"raised KeyError: '\[redacted\]'"):
-        score(judge(tmp_path, "odd"), Reply("very-hidden-value"))
-
-
-def test_a_cancellation_from_within_is_the_judges_failure(tmp_path: Path) -> None:
-    with pytest.raises(JudgeError, match="let a cancellation of its own get out") as caught:
-        score(judge(tmp_path, "careless"), Reply("x"))
-    assert caught.value.blame is Blame.JUDGE
 
 
 def test_a_changed_function_is_another_judge(tmp_path: Path) -> None:
