@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,37 +30,35 @@ def numbers(**built_in: str) -> Registry[float]:
     )
 
 
+Install = Callable[..., None]
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
-    return tmp_path / "site"
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Install a distribution with one entry point, in a module of its own name."""
+    modules = []
+
+    def one(name: str, group: str, entry: str, path: str, source: str, **more: str) -> None:
+        module = name.replace("-", "_")
+        modules.append(module)
+        files = {f"{module}.py": source}
+        points = {group: {entry: path}}
+        install(tmp_path / "site", monkeypatch, name, entry_points=points, files=files, **more)
+
+    yield one
+    for module in modules:
+        sys.modules.pop(module, None)
 
 
-def test_a_plugin_is_found_by_the_name_of_its_entry_point(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(
-        site,
-        monkeypatch,
-        "demo",
-        entry_points={"numbers": {"half": "demo_half:HALF"}},
-        files={"demo_half.py": "HALF = 0.5"},
-    )
+def test_a_plugin_is_found_by_the_name_of_its_entry_point(installed: Install) -> None:
+    installed("demo-half", "numbers", "half", "demo_half:HALF", "HALF = 0.5")
     assert numbers(e="math:e").names() == ("e", "half")
     assert "demo_half" not in sys.modules  # listing names imports nothing
     assert numbers(e="math:e").load("half") == 0.5
 
 
-def test_a_broken_plugin_is_one_error_that_names_its_distribution(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(
-        site,
-        monkeypatch,
-        "bad-rules",
-        entry_points={"selectors": {"bad": "bad_rules:Bad"}},
-        files={"bad_rules.py": BROKEN},
-        version="0.3",
-    )
+def test_a_broken_plugin_is_one_error_that_names_its_distribution(installed: Install) -> None:
+    installed("bad-rules", "selectors", "bad", "bad_rules:Bad", BROKEN, version="0.3")
     assert "bad" in selector_names()
     with pytest.raises(PluginError) as caught:
         make_selector("bad", PROBLEM)
@@ -80,46 +79,23 @@ def test_a_broken_plugin_is_one_error_that_names_its_distribution(
     ],
 )
 def test_an_entry_point_that_leads_to_something_else_is_refused(
-    site: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str
+    installed: Install, path: str, message: str
 ) -> None:
-    install(
-        site,
-        monkeypatch,
-        "odd",
-        entry_points={"numbers": {"odd": path}},
-        files={"odd.py": "TEXT = 'half'"},
-    )
+    installed("odd", "numbers", "odd", path, "TEXT = 'half'")
     with pytest.raises(PluginError, match=message):
         numbers().load("odd")
-    monkeypatch.delitem(sys.modules, "odd", raising=False)
 
 
-def test_a_built_in_name_means_the_built_in_thing(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(
-        site,
-        monkeypatch,
-        "usurper",
-        entry_points={"selectors": {"uniform": "usurper:Mine"}},
-        files={"usurper.py": RULE},
-    )
+def test_a_built_in_name_means_the_built_in_thing(installed: Install) -> None:
+    installed("usurper", "selectors", "uniform", "usurper:Mine", RULE)
     assert selector_names().count("uniform") == 1
     assert make_selector("uniform", PROBLEM).name == "uniform"
     assert SELECTORS.load("usurper:Mine").name == "mine"
 
 
-def test_a_name_that_two_distributions_claim_is_refused(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_two_distributions_claim_is_refused(installed: Install) -> None:
     for name in ("one", "two"):
-        install(
-            site,
-            monkeypatch,
-            name,
-            entry_points={"numbers": {"half": f"{name}:HALF"}},
-            files={f"{name}.py": "HALF = 0.5"},
-        )
+        installed(name, "numbers", "half", f"{name}:HALF", "HALF = 0.5")
     with pytest.raises(PluginError, match=r"`half` is declared by one 1\.2 and two 1\.2; uninst"):
         numbers().load("half")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -24,37 +25,9 @@ from bestarm_agent.study import Archive
 from tests.support.distributions import install
 from tests.support.studies import write_study
 
-RULE = """
-    from bestarm_agent.selectors.rules.racing import Uniform
 
-
-    class Mine(Uniform):
-        name = "mine"
-"""
-PROVIDER = """
-    from bestarm_agent.domain.values import Reply
-    from bestarm_agent.providers.base import Provider
-
-
-    class Parrot(Provider):
-        async def generate(self, request):
-            return Reply(request.text if request.model == "loud" else "")
-"""
-JUDGE = """
-    from bestarm_agent.domain.values import Score
-    from bestarm_agent.judges.base import Judge
-
-
-    class Talks(Judge):
-        async def score(self, example, reply, calls):
-            return Score(float(bool(reply.text)))
-"""
-FILES = {"elsewhere_rule.py": RULE, "elsewhere_provider.py": PROVIDER, "elsewhere_judge.py": JUDGE}
-ENTRY_POINTS = {
-    "selectors": {"mine": "elsewhere_rule:Mine", "broken": "elsewhere_rule:Nothing"},
-    "providers": {"parrot": "elsewhere_provider:Parrot"},
-    "judges": {"talks": "elsewhere_judge:Talks"},
-}
+class Mine(Uniform):
+    name = "mine"
 
 
 class Parrot(Provider):
@@ -67,8 +40,20 @@ class Talks(Judge):
         return Score(float(bool(reply.text)))
 
 
-class Mine(Uniform):
-    pass
+IMPORTS = """
+from __future__ import annotations
+from bestarm_agent.domain.values import Reply, Score
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.selectors.rules.racing import Uniform
+"""
+RULE, PROVIDER, JUDGE = (IMPORTS + inspect.getsource(kind) for kind in (Mine, Parrot, Talks))
+FILES = {"elsewhere_rule.py": RULE, "elsewhere_provider.py": PROVIDER, "elsewhere_judge.py": JUDGE}
+ENTRY_POINTS = {
+    "selectors": {"mine": "elsewhere_rule:Mine", "broken": "elsewhere_rule:Nothing"},
+    "providers": {"parrot": "elsewhere_provider:Parrot"},
+    "judges": {"talks": "elsewhere_judge:Talks"},
+}
 
 
 def study(**changes: Json) -> dict[str, Any]:
