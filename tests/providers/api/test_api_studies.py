@@ -30,7 +30,7 @@ from tests.support.api_studies import (
     FastClock,
     study_of,
 )
-from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Rates, in_thread, quality
+from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, in_thread, quality
 from tests.support.studies import run_all, run_study, store_of
 
 
@@ -142,19 +142,6 @@ def test_a_bad_key_stops_a_run_before_more_is_paid(
     assert [told[name] for name in OPENAI_MODELS] == [0, 0, 0]
 
 
-def test_a_key_that_is_withdrawn_stops_its_provider_and_leaves_the_others(tmp_path: Path) -> None:
-    left = iter(range(9))
-    one, other = vendors(
-        key=False, script=lambda _: None if next(left, None) is not None else Fault.BAD_KEY
-    )
-    with in_thread(one), in_thread(other):
-        standing = run_all(study_of(tmp_path, one, other, n_examples=10))
-    told = told_to_each(standing)
-    assert sum(row.problem is not None for row in standing.rows) == 3
-    assert [told[name] for name in ANTHROPIC_MODELS] == [10, 10, 10]
-    assert sum(told[name] for name in OPENAI_MODELS) == 9
-
-
 @pytest.mark.slow
 def test_a_run_without_credit_goes_on_once_there_is_some(tmp_path: Path) -> None:
     credit = [30]
@@ -198,17 +185,6 @@ def test_calls_without_an_end_are_cut_off_booked_whole_and_sent_again(tmp_path: 
     assert standing.rows[0].estimate == 1.0
     assert {row.fault for row in one.received} == {Fault.SILENT, Fault.SLOW_DRIP, None}
     assert standing.spent.tokens > 2 * 256, "two upper bounds are among what is booked"
-
-
-@pytest.mark.slow
-def test_limits_that_the_server_tells_are_kept(tmp_path: Path) -> None:
-    """The bucket of six requests is empty after six; headers say so, and nobody runs into it."""
-    limited = FakeModel(rates=Rates(rpm=600, burst_seconds=0.6))
-    api = FakeApi(answer=quality(OPENAI_MODELS), key=None, models={"alpha": limited})
-    changes = {"models": ["openai/alpha"], "limits": {"in_flight": 2}}
-    with in_thread(api) as one:
-        assert run_all(study_of(tmp_path, one, one, n_examples=15, changes=changes)).told == 15
-    assert one.limiter("alpha").granted == 15
 
 
 def test_models_of_one_provider_share_it_whatever_is_known_of_each() -> None:

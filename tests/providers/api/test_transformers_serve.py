@@ -16,10 +16,11 @@ from threading import Event, Thread
 import pytest
 
 from bestarm_agent.domain.values import Json, Message, Reply, Request
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.testing.provider_suite import answer_all
+from tests.support.provider_calls import error, reply
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,6 +32,7 @@ pytestmark = [
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "arithmetic"
 MODEL = EXAMPLES / "models" / "sum-llama-113k"
+PARAMS: dict[str, Json] = {"max_tokens": 6, "temperature": 0}
 STARTS_WITHIN = 90.0  # seconds, on a busy machine
 
 
@@ -79,60 +81,35 @@ def provider_at(url: str) -> ApiProvider:
     return OpenAIProvider.create("openai", options, Path())
 
 
-def sums(n: int) -> list[dict[str, str | int]]:
-    lines = (EXAMPLES / "dataset.jsonl").read_text().splitlines()[:n]
-    return [json.loads(line) for line in lines]
-
-
-def answered(url: str, *requests: Request) -> list[Reply]:
-    async def main() -> list[Reply]:
-        async with provider_at(url) as provider:
-            return await answer_all(provider, requests)
-
-    return asyncio.run(main())
-
-
 @pytest.mark.timeout(180)
 def test_it_adds_about_as_well_as_in_this_process(url: str) -> None:
     """The model answers about 85 % of plain additions right, and 88 % of chats."""
-    rows = sums(24)
-    params: dict[str, Json] = {"max_tokens": 6, "temperature": 0}
-    plain = [Request(str(MODEL), text=f"{r['a']}+{r['b']}=", params=params) for r in rows]
-    chats = [
-        Request(str(MODEL), messages=(Message("user", f"{r['a']}+{r['b']}"),), params=params)
-        for r in rows
-    ]
-    replies = answered(url, *plain, *chats)
-    right = [
-        reply.text.strip() == row["answer"] for reply, row in zip(replies, rows * 2, strict=True)
-    ]
+    lines = (EXAMPLES / "dataset.jsonl").read_text().splitlines()[:24]
+    rows = [json.loads(line) for line in lines]
+    sums = [f"{row['a']}+{row['b']}" for row in rows]
+    asks = [Request(str(MODEL), text=f"{one}=", params=PARAMS) for one in sums]
+    asks += [Request(str(MODEL), messages=(Message("user", one),), params=PARAMS) for one in sums]
+
+    async def main() -> list[Reply]:
+        async with provider_at(url) as provider:
+            return await answer_all(provider, asks)
+
+    found = asyncio.run(main())
+    right = [one.text.strip() == row["answer"] for one, row in zip(found, rows * 2, strict=True)]
     # 48 draws at 0.85 and above: fewer than 33 with a probability below 0.003
     assert sum(right) >= 33
-    for reply in replies:
-        assert reply.usage.input > 0
-        assert 0 < reply.usage.output <= 6
-        assert reply.sent == {"temperature": 0, "max_tokens": 6}
+    for one in found:
+        assert one.usage.input > 0
+        assert 0 < one.usage.output <= 6
+        assert one.sent == {"temperature": 0, "max_tokens": 6}
 
 
 @pytest.mark.timeout(180)
-def test_what_it_ignores_is_noticed(url: str) -> None:
+def test_what_it_ignores_is_noticed_and_another_model_is_refused(url: str) -> None:
     message = (Message("user", "2+3"),)
     schema: dict[str, Json] = {"type": "object", "properties": {}, "title": "t"}
-    params: dict[str, Json] = {"max_tokens": 6, "temperature": 0}
-    asked = Request(
-        str(MODEL), messages=message, params=params, top_logprobs=2, response_schema=schema
-    )
-    (reply,) = answered(url, asked)
-    assert "gave no log probabilities although they were asked for" in reply.notices
-
-
-@pytest.mark.timeout(180)
-def test_another_model_is_refused(url: str) -> None:
-    async def main() -> None:
-        async with provider_at(url) as provider:
-            request = Request("some/other", messages=(Message("user", "2+3"),))
-            with pytest.raises(ProviderError) as caught:
-                await provider.generate(request)
-            assert caught.value.kind in (FailureKind.BAD_REQUEST, FailureKind.MODEL_NOT_FOUND)
-
-    asyncio.run(main())
+    asked = Request(str(MODEL), None, message, PARAMS, response_schema=schema, top_logprobs=2)
+    found = reply(provider_at(url), asked)
+    assert "gave no log probabilities although they were asked for" in found.notices
+    refused = error(provider_at(url), Request("some/other", messages=message))
+    assert refused.kind in (FailureKind.BAD_REQUEST, FailureKind.MODEL_NOT_FOUND)

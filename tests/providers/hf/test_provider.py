@@ -17,7 +17,7 @@ from bestarm_agent.providers.hf.folder import ModelFolder
 from bestarm_agent.providers.hf.generate import HfCall, load_engine, read_sampling
 from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
-from tests.support.provider_calls import answers, attempt, error, reply
+from tests.support.provider_calls import answers, attempt, error, replies, reply
 
 GREEDY: Mapping[str, Json] = {"temperature": 0, "max_tokens": 8}
 DRAWN: Mapping[str, Json] = {"temperature": 1, "max_tokens": 8}
@@ -82,7 +82,7 @@ def test_a_reply_does_not_depend_on_its_neighbours(models: Path, model: str) -> 
     """So prompts are padded on the left and masked, whatever the tokenizer would do."""
     for params in (GREEDY, DRAWN):
         requests = [plain(model, text, params) for text in PROMPTS]
-        alone = [answer(models, request)[0] for request in requests]
+        alone = replies(provider_of(models), *requests)  # one after the other
         together = answer(models, *requests)
         assert [(one.text, one.usage) for one in together] == [
             (one.text, one.usage) for one in alone
@@ -167,15 +167,13 @@ def test_half_a_character_spoils_its_own_call_only(models: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.slow
 def test_draws_follow_the_seed(models: Path) -> None:
-    def drawn(**params: Json) -> str:
-        reply = answer(models, plain("llama", "1+2=", {**DRAWN, "temperature": 3, **params}))[0]
-        return reply.text
-
-    assert drawn() == drawn()
-    assert drawn(seed=1) == drawn(seed=1)
-    assert len({drawn(), drawn(seed=1), drawn(seed=2)}) == 3
+    seeds: list[dict[str, Json]] = [{}, {"seed": 1}, {"seed": 2}]
+    hot: dict[str, Json] = {**DRAWN, "temperature": 3}
+    drawn = [plain("llama", "1+2=", {**hot, **seed}) for seed in seeds * 2]
+    texts = [one.text for one in replies(provider_of(models), *drawn)]
+    assert texts[:3] == texts[3:]
+    assert len({*texts}) == 3
 
 
 def test_different_sampling_shares_a_batch(models: Path) -> None:
