@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -45,8 +46,8 @@ def audited(auto: Judge, trusted: Judge, floor: float = 0.0) -> AuditedJudge:
     return AuditedJudge(auto, trusted, {"labelled": label}, floor=floor)
 
 
-def scored(judge: Judge, example: Example) -> Score:
-    return asyncio.run(judge.score(example, REPLY, NoCalls()))
+def scored(judge: Judge, example: Example, reply: Reply = REPLY) -> Score:
+    return asyncio.run(judge.score(example, reply, NoCalls()))
 
 
 def test_labelled_examples_are_scored_twice_each_by_its_own_reference() -> None:
@@ -58,24 +59,27 @@ def test_labelled_examples_are_scored_twice_each_by_its_own_reference() -> None:
     assert [example.reference for example in trusted.seen] == ["label"]
 
 
-def test_a_reply_that_cannot_be_read_gets_the_floor() -> None:
-    unread = Said("auto", Blame.CANDIDATE)
-    assert scored(audited(unread, Said("trusted", 1.0), 0.1), LABELLED) == Score(0.1, gold=1.0)
-    judge = audited(Said("auto", 0.5), Said("trusted", Blame.CANDIDATE), 0.1)
-    assert scored(judge, LABELLED).gold == 0.1
-
-
-def test_a_trusted_judge_that_fails_says_nothing_and_an_autoevaluator_voids_the_pair() -> None:
-    assert scored(audited(Said("a", 0.5), Said("t", Blame.JUDGE)), LABELLED).gold is None
-    with pytest.raises(JudgeError):
-        scored(audited(Said("a", Blame.JUDGE), Said("t", 1.0)), LABELLED)
+@pytest.mark.parametrize(
+    ("auto", "trusted", "score"),
+    [
+        (Blame.CANDIDATE, 1.0, Score(0.1, gold=1.0)),  # the floor, where a reply cannot be read
+        (0.5, Blame.CANDIDATE, Score(0.5, answer="auto", gold=0.1)),
+        (0.5, Blame.JUDGE, Score(0.5, answer="auto")),  # a trusted judge that fails says nothing
+        (Blame.JUDGE, 1.0, None),  # and an autoevaluator that fails voids the pair
+    ],
+)
+def test_what_fails_in_an_audit(
+    auto: float | Blame, trusted: float | Blame, score: Score | None
+) -> None:
+    judge = audited(Said("auto", auto), Said("trusted", trusted), 0.1)
+    with nullcontext() if score else pytest.raises(JudgeError):
+        assert scored(judge, LABELLED) == score
 
 
 def test_calls_are_foreseen_for_both_judges_where_both_will_judge() -> None:
     judge = audited(Said("a", 0.5, calls=2), Said("t", 1.0, calls=1))
-    assert len(judge.models) == 3
-    assert len(judge.longest_calls(PLAIN)) == 2
-    assert len(judge.longest_calls(LABELLED)) == 3
+    counts = [len(judge.longest_calls(example)) for example in (PLAIN, LABELLED)]
+    assert (len(judge.models), counts) == (3, [2, 3])
 
 
 def test_people_have_the_last_word_on_the_replies_that_they_scored() -> None:
@@ -86,8 +90,7 @@ def test_people_have_the_last_word_on_the_replies_that_they_scored() -> None:
     assert scored(judge, LABELLED) == Score(0.5, answer="auto", gold=0.25)
     assert trusted.seen == []
     assert scored(judge, PLAIN).gold is None
-    other = asyncio.run(judge.score(LABELLED, Reply("47"), NoCalls()))
-    assert other.gold == 1.0
+    assert scored(judge, LABELLED, Reply("47")).gold == 1.0
 
 
 def test_the_digest_tells_audits_apart() -> None:
@@ -162,23 +165,19 @@ def test_a_failed_member_gives_no_vote() -> None:
     error = failure(make("ensemble", members=THREE), by_model(a=None, b=6, c=10), Reply("46"))
     assert (error.kind, error.blame) == (FailureKind.JUDGE_FAILED, Blame.JUDGE)
     assert "2 of 3 judges of `ensemble` scored the reply, 3 must; judge `rubric`" in str(error)
-
-
-def test_what_the_candidate_did_is_its_own_failure() -> None:
-    error = failure(make("ensemble", members=THREE), Script([]), Reply("no", Finish.REFUSAL))
-    assert error.blame is Blame.CANDIDATE
+    refused = failure(make("ensemble", members=THREE), Script([]), Reply("no", Finish.REFUSAL))
+    assert refused.blame is Blame.CANDIDATE
 
 
 def test_the_digest_depends_on_members_weights_and_rule() -> None:
-    heavier = [THREE[0] | {"weight": 2}, *THREE[1:]]
-    judges = [
-        make("ensemble", members=THREE),
-        make("ensemble", members=THREE[:2]),
-        make("ensemble", members=heavier),
-        make("ensemble", members=THREE, combine="majority"),
-        make("ensemble", members=THREE, quorum=1),
+    options: list[dict[str, Any]] = [
+        {},
+        {"members": THREE[:2]},
+        {"members": [THREE[0] | {"weight": 2}, *THREE[1:]]},
+        {"combine": "majority"},
+        {"quorum": 1},
     ]
-    assert len({judge.digest for judge in judges}) == 5
+    assert len({make("ensemble", **{"members": THREE, **one}).digest for one in options}) == 5
 
 
 @pytest.mark.parametrize(

@@ -45,22 +45,14 @@ def test_a_rubric_grade_is_mapped_to_the_unit_interval() -> None:
 
 
 def test_the_prompt_shows_task_reference_rubric_and_answer() -> None:
-    script = Script([verdict(7)])
+    script = Script([verdict(7)] * 2)
     score(make("rubric", rubric="Be brief!", fields=["question"]), script, "forty-six")
-    prompt = script.requests[0].messages[-1].content
-    for part in (
-        "What is 19 + 27?",
-        "\n46\n",
-        "Be brief!",
-        "\nforty-six\n",
-        "from 1 (worst)",
-    ):
-        assert part in prompt
-    assert "It is 45." not in prompt
-    script = Script([verdict(7)])
-    bare = Example("e2", {"question": "Why?"})
-    score(make("rubric"), script, example=bare)
-    assert "reference" not in script.requests[0].messages[-1].content
+    score(make("rubric"), script, example=Example("e2", {"question": "Why?"}))
+    full, bare = (request.messages[-1].content for request in script.requests)
+    parts = ("What is 19 + 27?", "\n46\n", "Be brief!", "\nforty-six\n", "from 1 (worst)")
+    assert all(part in full for part in parts)
+    assert "It is 45." not in full
+    assert "reference" not in bare
 
 
 def test_votes_are_asked_apart_and_averaged() -> None:
@@ -92,20 +84,18 @@ def test_a_judge_that_cannot_be_read_has_failed() -> None:
     assert "no readable verdict in 3 attempts; the last time: 11 is not on the scale" in str(error)
 
 
-@pytest.mark.parametrize(
-    ("reply", "kind"),
-    [
-        (Reply("I will not.", Finish.REFUSAL), FailureKind.REFUSED),
-        (Reply("It is", Finish.CONTENT_FILTER), FailureKind.CONTENT_FILTERED),
-        (Reply(" \n"), FailureKind.UNPARSABLE),
-    ],
-)
+SILENT = {
+    FailureKind.REFUSED: Reply("I will not.", Finish.REFUSAL),
+    FailureKind.CONTENT_FILTERED: Reply("It is", Finish.CONTENT_FILTER),
+    FailureKind.UNPARSABLE: Reply(" \n"),
+}
+
+
+@pytest.mark.parametrize("kind", SILENT)
 @pytest.mark.parametrize("name", ["rubric", "reference-graded", "criteria", "pairwise"])
-def test_no_call_is_made_about_a_reply_that_says_nothing(
-    name: str, reply: Reply, kind: FailureKind
-) -> None:
+def test_no_call_is_made_about_a_reply_that_says_nothing(name: str, kind: FailureKind) -> None:
     script = Script([])
-    error = failure(make(name), script, reply)
+    error = failure(make(name), script, SILENT[kind])
     assert (error.kind, error.blame, script.calls) == (kind, Blame.CANDIDATE, [])
 
 
@@ -131,35 +121,32 @@ def test_what_stops_the_run_comes_before_a_verdict_that_could_not_be_read() -> N
 
 
 def test_the_digest_says_what_decides_a_score() -> None:
-    digests = {
-        make("rubric").digest,
-        make("rubric", model="openai/other").digest,
-        make("rubric", template="{{ answer }}").digest,
-        make("rubric", rubric="other").digest,
-        make("rubric", scale=[1, 5]).digest,
-        make("rubric", temperature=1).digest,
-        make("rubric", votes=2, temperature=1).digest,
-        make("rubric", max_answer_chars=100).digest,
-        make("reference-graded").digest,
-    }
-    assert len(digests) == 9
-    assert make("rubric").digest == make("rubric").digest
-
-
-def test_labels_of_the_reference_graded_judge() -> None:
-    judge = make("reference-graded")
-    values = [
-        score(judge, Script([verdict(label)])).value
-        for label in ("correct", "Partially correct", "incorrect")
+    options: list[dict[str, object]] = [
+        {},
+        {"model": "openai/other"},
+        {"template": "{{ answer }}"},
+        {"rubric": "other"},
+        {"scale": [1, 5]},
+        {"temperature": 1},
+        {"votes": 2, "temperature": 1},
+        {"max_answer_chars": 100},
     ]
-    assert values == [1.0, 0.5, 0.0]
+    digests = {make("rubric", **one).digest for one in options}
+    assert len(digests | {make("reference-graded").digest}) == 9
+    assert make("rubric").digest in digests
+
+
+def test_a_reference_graded_judge_needs_a_reference() -> None:
     with pytest.raises(ConfigError, match="has no reference answer, which judge `reference-grad"):
-        check_examples(judge, [Example("e1", {"question": "?"})])
+        check_examples(make("reference-graded"), [Example("e1", {"question": "?"})])
 
 
 @pytest.mark.parametrize(
     ("name", "said", "value"),
     [
+        ("reference-graded", {"verdict": "correct"}, 1.0),
+        ("reference-graded", {"verdict": "Partially correct"}, 0.5),
+        ("reference-graded", {"verdict": "incorrect"}, 0.0),
         ("model-graded-qa", {"verdict": "C"}, 1.0),
         ("model-graded-qa", {"verdict": "i"}, 0.0),
         ("model-graded-fact", {"verdict": "C"}, 1.0),
