@@ -58,6 +58,10 @@ async def leaves_calls(task):
     await asyncio.sleep(0)
     return "done"
 
+async def flood(task):
+    asks = [asyncio.create_task(task.models.ask("tape/good", task.prompt)) for _ in range(4)]
+    return [await ask for ask in asks][0]
+
 class Agent:
     async def __call__(self, task):
         return task.messages[-1].role
@@ -243,6 +247,7 @@ def test_a_failure_inside_stays_what_it_is(base: Path) -> None:
     ("function", "kind", "message"),
     [
         ("gives_up", FailureKind.GAVE_UP, "no answer after 5 steps"),
+        ("flood", FailureKind.GAVE_UP, "max_calls: 3 (4)"),  # at once
         ("refuses", FailureKind.REFUSED, "not that"),
         ("breaks", FailureKind.INTERNAL, "ZeroDivisionError (programs.py:"),
         ("exits", FailureKind.INTERNAL, "SystemExit"),
