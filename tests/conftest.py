@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.commands import command as command
 from tests.support.rates import check_rate as check_rate
 from tests.support.ray_cluster import small_cluster
+from tests.support.virtual_time import run_virtual
 
 # The same cases everywhere, and no limit on time, which a busy machine would break.
 settings.register_profile(
@@ -37,6 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if getattr(item, "originalname", item.name) in SLOW:
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine function to its end, the engine's in virtual time; leave others to pytest."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    (run_virtual if "engine" in pyfuncitem.path.parts else asyncio.run)(test)
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "bestarm_agent"
 
@@ -102,15 +101,20 @@ CONFINED = {
 }
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*.py") if "_catalog" not in path.parts)
+PATHS = sorted(path for path in PACKAGE.rglob("*.py") if "_catalog" not in path.parts)
+NAMES = {
+    path: path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".") for path in PATHS
+}
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-NAMES = {name_of(path) for path in modules()}
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree_of(path)))
 
 
 def room_of(module: str) -> str:
@@ -120,8 +124,9 @@ def room_of(module: str) -> str:
     return next(prefix for prefix in prefixes if prefix in LEVEL)
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imported(body: Iterable[ast.AST], path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of what the statements import."""
+    for node in body:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -131,12 +136,12 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
 
 def own_imports(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and module of what a file imports from the package."""
-    for line, name in imports(path):
+    for line, name in imported(nodes_of(path), path):
         if name.split(".")[0] != "bestarm_agent":
             continue
         inner = name.removeprefix("bestarm_agent").removeprefix(".")
         for candidate in (inner, f"{inner}.__init__", inner.rpartition(".")[0]):
-            if candidate in NAMES:
+            if candidate in NAMES.values():
                 yield line, candidate
                 break
         else:
@@ -144,21 +149,23 @@ def own_imports(path: Path) -> Iterator[tuple[int, str]]:
             yield line, f"{package}.__init__" if package else "__init__"
 
 
-@pytest.mark.slow
+def assert_none(broken: Iterable[str]) -> None:
+    found = "\n".join(broken)
+    assert not found, found
+
+
 def test_imports_point_down_only() -> None:
-    broken = []
-    for path in modules():
-        room = room_of(name_of(path))
-        for line, target in own_imports(path):
-            seen = room_of(target)
-            if seen != room and LEVEL[seen] >= LEVEL[room]:
-                broken.append(f"{path.relative_to(PACKAGE)}:{line}: {room} must not see {target}")
-    assert not broken, "\n".join(broken)
+    rooms = {name: room_of(name) for name in NAMES.values()}
+    assert_none(
+        f"{path.relative_to(PACKAGE)}:{line}: {rooms[name]} must not see {target}"
+        for path, name in NAMES.items()
+        for line, target in own_imports(path)
+        if rooms[target] != rooms[name] and LEVEL[rooms[target]] >= LEVEL[rooms[name]]
+    )
 
 
-@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {name_of(path): {target for _, target in own_imports(path)} for path in modules()}
+    graph = {name: {target for _, target in own_imports(path)} for path, name in NAMES.items()}
     TopologicalSorter(graph).prepare()  # CycleError names the circle
 
 
@@ -166,59 +173,39 @@ def test_few_modules_lie_loose_in_the_package() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 7  # with __main__
 
 
-@pytest.mark.slow
 def test_third_party_packages_stay_where_they_belong() -> None:
-    broken = []
-    for path in modules():
-        room = name_of(path)
-        for line, name in imports(path):
-            allowed = CONFINED.get(name.split(".")[0])
-            if allowed is not None and not any(f"{room}.".startswith(f"{a}.") for a in allowed):
-                broken.append(f"{path.relative_to(PACKAGE)}:{line}: {room} must not use {name}")
-    assert not broken, "\n".join(broken)
+    everywhere = {""}
+    assert_none(
+        f"{path.relative_to(PACKAGE)}:{line}: {name} must not use {used}"
+        for path, name in NAMES.items()
+        for line, used in imported(nodes_of(path), path)
+        if not any(
+            f"{name}.".startswith(f"{room}." if room else "")
+            for room in CONFINED.get(used.split(".")[0], everywhere)
+        )
+    )
 
 
-HEAVY = {
-    "sklearn",
-    "torch",
-    "transformers",
-    "openai",
-    "anthropic",
-    "vllm",
-    "ray",
-    "matplotlib",
-    "pyarrow",
-    "genai_prices",
-    "inspect_ai",
-}
+HEAVY = """
+sklearn torch transformers openai anthropic vllm ray matplotlib pyarrow genai_prices inspect_ai
+"""
 
 
-@pytest.mark.slow
 def test_heavy_packages_are_imported_where_they_are_used() -> None:
-    broken = []
-    for path in modules():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module]
-            broken += [
-                f"{path.relative_to(PACKAGE)}:{node.lineno}: import {name} inside the function"
-                for name in names
-                if name.split(".")[0] in HEAVY
-            ]
-    assert not broken, "\n".join(broken)
+    assert_none(
+        f"{path.relative_to(PACKAGE)}:{line}: import {name} inside the function"
+        for path in PATHS
+        for line, name in imported(tree_of(path).body, path)
+        if name.split(".")[0] in HEAVY.split()
+    )
 
 
-@pytest.mark.slow
 def test_docstrings_begin_with_what_is_done_or_described() -> None:
     riddles = {"What", "Whether", "How", "Which", "Why", "Where"}
     documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-    found = [
-        f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 1)}"
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    assert_none(
+        f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 1)}: begin with a verb or a noun"
+        for path in PATHS
+        for node in nodes_of(path)
         if isinstance(node, documented) and (ast.get_docstring(node) or "").split(" ")[0] in riddles
-    ]
-    assert not found, "begin with a verb or a noun: " + ", ".join(found)
+    )

@@ -25,11 +25,14 @@ from bestarm_agent.study import Archive
 from tests.support.api_studies import FastClock
 from tests.support.replay_check import first_size, unexplained_asks
 from tests.support.studies import (
+    ANSWERED,
     each_turn,
     events_of,
     recorded_scores,
+    resume_all,
     run_all,
     store_of,
+    write_lines,
     write_study,
 )
 
@@ -256,12 +259,8 @@ def test_an_interrupted_run_is_resumed_where_it_was(tmp_path: Path) -> None:
             study.stop()
             return await running
 
-    async def second() -> Standing:
-        async with Study.resume(options=Options(store=store_of(path))) as study:
-            return await study.run()
-
     assert asyncio.run(first()).end == "interrupted"
-    standing = asyncio.run(second())
+    standing = resume_all(path)
     assert (standing.asked, standing.end) == (100, "budget")
     assert asks_of(path) == asks_of(whole)
     told = [e.seq for e in events_of(path) if isinstance(e, Told)]
@@ -274,12 +273,8 @@ def test_a_changed_dataset_is_not_resumed(tmp_path: Path) -> None:
     questions = tmp_path / "questions.jsonl"
     questions.write_text(questions.read_text().replace("q7", "another question"))
 
-    async def resumed() -> None:
-        async with Study.resume(options=Options(store=store_of(path))):
-            pass
-
     with pytest.raises(ConfigError, match="dataset has changed since the run began"):
-        asyncio.run(resumed())
+        resume_all(path)
 
 
 def test_a_dataset_that_has_grown_is_resumed_with_the_examples_of_the_beginning(
@@ -301,26 +296,17 @@ def test_a_dataset_that_has_grown_is_resumed_with_the_examples_of_the_beginning(
 
 
 def test_a_changed_judge_is_not_resumed(tmp_path: Path) -> None:
-    folder = tmp_path / "judges"
-    folder.mkdir()
-    entry = folder / "mine.yaml"
+    entry = tmp_path / "judges" / "mine.yaml"
+    entry.parent.mkdir()
     entry.write_text("adapter: exact\noptions: {max_chars: 100}\n")
-    path = write_study(tmp_path, changes={"scorer": "mine", "dataset": "answers.jsonl"})
-    rows = [{"id": f"e{j}", "question": f"q{j}", "target": "1"} for j in range(40)]
-    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    config = json.loads(path.read_text())
-    config["dataset"] = {"path": "answers.jsonl", "target": "target"}
-    path.write_text(json.dumps(config))
+    rows = [{"id": f"e{j}", "question": f"q{j}", "answer": "1"} for j in range(40)]
+    write_lines(tmp_path / "rows.jsonl", rows)
+    path = write_study(tmp_path, changes={"scorer": "mine", "dataset": ANSWERED})
     run_all(path, Budget(pulls=5))
-
-    async def resume() -> Standing:
-        async with Study.resume(options=Options(store=store_of(path))) as study:
-            return await study.run(Budget(pulls=5))
-
-    assert asyncio.run(resume()).told == 10
+    assert resume_all(path, Budget(pulls=5)).told == 10
     entry.write_text("adapter: exact\noptions: {max_chars: 200}\n")
     with pytest.raises(ConfigError, match=r"judge `mine` is no longer what it was.*begin a new"):
-        asyncio.run(resume())
+        resume_all(path, Budget(pulls=5))
 
 
 def test_a_stored_run_stands_as_it_did(tmp_path: Path) -> None:
@@ -335,12 +321,8 @@ def test_a_stored_run_stands_as_it_did(tmp_path: Path) -> None:
 def test_failures_are_void_and_end_the_run_when_there_are_too_many(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     scores = tmp_path / "scores.jsonl"
-    records = [json.loads(line) for line in scores.read_text().splitlines()]
-    for record in records:
-        if record["candidate"] == "c5":
-            del record["score"]
-            record["error"] = "server"
-    scores.write_text("\n".join(json.dumps(record) for record in records))
+    failed = re.sub(r'(.*"c5".*)"score": [01].0', r'\1"error": "server"', scores.read_text())
+    scores.write_text(failed)
     limits = {"limits.max_attempts": 1, "limits.max_failed_share": 0.9}
     standing = run_all(path, overrides=limits, options=Options(clock=FastClock(100)))
     row = next(row for row in standing.rows if row.candidate.label == "c5")

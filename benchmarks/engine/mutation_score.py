@@ -45,7 +45,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/engine/calls",
             "tests/engine/limits",
             "tests/engine/run",
-            "tests/engine/test_interruption.py",
+            "tests/engine/test_crashes.py",
             "tests/engine/test_ledger.py",
             "tests/engine/test_per_dollar.py",
             "tests/engine/test_record.py",

@@ -15,31 +15,25 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from tests.support.fake_api import Call, FakeApi, Fault
 from tests.support.judge_answers import mark_in
-from tests.support.studies import store_of
+from tests.support.studies import store_of, study_file
 
 N = 6
 PRICE = {"price": {"input": 1.0, "output": 2.0}}
 
 
 def write_study(folder: Path, api: FakeApi, *, question: str = "How good?") -> Path:
-    examples = [{"id": f"e{j}", "q": f"question {j}"} for j in range(N)]
-    (folder / "examples.jsonl").write_text("\n".join(map(json.dumps, examples)))
-    study = {
-        "models": [{"model": f"openai/{name}", "options": PRICE} for name in "ab"],
-        "prompts": [{"p": "{{ q }}"}],
-        "dataset": "examples.jsonl",
-        "scorer": {
+    return study_file(
+        folder,
+        {"rows": [{"id": f"e{j}", "q": f"question {j}"} for j in range(N)]},
+        models=[{"model": f"openai/{name}", "options": PRICE} for name in "ab"],
+        scorer={
             "name": "rubric",
             "model": "openai/judge",
             "rubric": question,
             "model_options": PRICE,
         },
-        "providers": {"openai": {"base_url": api.openai_url, "key": "OPENAI_API_KEY"}},
-        "selector": {"name": "uniform", "stop_when_separated": False},
-    }
-    path = folder / "study.json"
-    path.write_text(json.dumps(study))
-    return path
+        providers={"openai": {"base_url": api.openai_url, "key": "OPENAI_API_KEY"}},
+    )
 
 
 def answered(call: Call) -> str:
@@ -62,58 +56,51 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "fake-key-3f9a")
 
 
-@pytest.mark.slow
-def test_a_new_run_with_a_changed_judge_asks_only_the_judge(tmp_path: Path) -> None:
-    async def scene() -> tuple[Counter[str], Counter[str], Standing]:
-        async with FakeApi(answer=answered) as api:
-            await run(write_study(tmp_path, api))
-            first = asked(api)
-            standing = await run(write_study(tmp_path, api, question="How short?"))
-            return first, asked(api, first.total()), standing
-
-    first, second, standing = asyncio.run(scene())
-    assert first == {"a": N, "b": N, "judge": 2 * N}
-    assert second == {"judge": 2 * N}
-    assert standing.spent.calls == 2 * N
-    assert standing.told == 2 * N
+ASKED = {"a": N, "b": N, "judge": 2 * N}
 
 
 @pytest.mark.parametrize(
-    "edit",
+    ("edit", "again"),
     [
-        {"prompts": [{"p": "{{ q }}"}, {"other": "Please: {{ q }}"}]},
-        {"prompts": [{"renamed": "{{ q }}"}, {"other": "Please: {{ q }}"}]},
-        {"prompts": [{"p": "Please: {{ q }}"}]},
-        {
-            "prompts": [{"p": "{{ q }}"}, {"p2": "Please: {{ q }}"}],
-            "selector": {"name": "uniform", "seed": 7},
-            "slices": {"by": ["id"]},
-        },
+        ({"prompts": [{"p": "{{ q }}"}, {"other": "Please: {{ q }}"}]}, ASKED),
+        ({"prompts": [{"renamed": "{{ q }}"}, {"other": "Please: {{ q }}"}]}, ASKED),
+        ({"prompts": [{"p": "Please: {{ q }}"}]}, ASKED),
+        (
+            {
+                "prompts": [{"p": "{{ q }}"}, {"p2": "Please: {{ q }}"}],
+                "selector": {"name": "uniform", "seed": 7},
+                "slices": {"by": ["id"]},
+            },
+            ASKED,
+        ),
+        ({"rubric": "How short?"}, {"judge": 2 * N}),
     ],
-    ids=["a prompt more", "renamed", "the text changed", "other settings too"],
+    ids=["a prompt more", "renamed", "the text changed", "other settings too", "another rubric"],
 )
-def test_an_edited_study_that_is_selected_again_pays_for_the_new_pairs_alone(
-    tmp_path: Path, edit: dict[str, Any]
+def test_an_edited_study_that_is_selected_again_pays_for_what_is_new_alone(
+    tmp_path: Path, edit: dict[str, Any], again: dict[str, int]
 ) -> None:
     """The loop of a prompt's author: edit, select, look, edit, select ... in one store."""
 
-    async def scene() -> tuple[Counter[str], Counter[str], Standing]:
+    async def scene() -> tuple[list[Counter[str]], Standing]:
         async with FakeApi(answer=answered) as api:
-            path = write_study(tmp_path, api)
+            path, calls = write_study(tmp_path, api), []
             await run(path)
-            first = asked(api)
-            path.write_text(json.dumps({**json.loads(path.read_text()), **edit}))
+            calls.append(asked(api))
+            content = json.loads(path.read_text())
+            if "rubric" in edit:
+                content["scorer"] |= edit
+            path.write_text(json.dumps(content | edit if "prompts" in edit else content))
             standing = await run(path)
-            again = asked(api, first.total())
-            assert await run(path) is not None
-            assert asked(api, first.total()) == again, "a third time, nothing is new"
-            return first, again, standing
+            calls.append(asked(api, calls[0].total()))
+            await run(path)
+            calls.append(asked(api, calls[0].total() + calls[1].total()))
+            return calls, standing
 
-    first, second, standing = asyncio.run(scene())
-    assert first == {"a": N, "b": N, "judge": 2 * N}
-    assert second == {"a": N, "b": N, "judge": 2 * N}, "the new prompt's answers, and their grades"
-    assert standing.spent.calls == 4 * N
-    assert standing.told == 2 * N * len(edit["prompts"])
+    calls, standing = asyncio.run(scene())
+    assert calls == [ASKED, again, {}], "a third time, nothing is new"
+    assert standing.spent.calls == sum(again.values())
+    assert standing.told == 2 * N * len(edit.get("prompts", [{}]))
 
 
 def test_a_resumed_run_asks_only_the_judge_for_pairs_that_wait_for_it(tmp_path: Path) -> None:

@@ -10,28 +10,27 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.ledger import Ledger, Reservation
 
 
+def reserved(ledger: Ledger, amount: Spend) -> Reservation:
+    found = ledger.reserve(amount)
+    assert found is not None
+    return found
+
+
 def test_a_reservation_counts_against_the_cap_until_it_is_settled() -> None:
     ledger = Ledger(Budget(usd_nanos=100))
-    first = ledger.reserve(Spend(usd_nanos=60))
-    assert first is not None
+    first = reserved(ledger, Spend(usd_nanos=60))
     assert ledger.reserve(Spend(usd_nanos=60)) is None
     ledger.settle(first, Spend(usd_nanos=10))
-    assert ledger.reserve(Spend(usd_nanos=90)) is not None
+    reserved(ledger, Spend(usd_nanos=90))
 
 
-def test_earlier_sittings_count() -> None:
-    ledger = Ledger(Budget(calls=3), spent=Spend(calls=2))
-    assert ledger.reserve(Spend(calls=1)) is not None
-    assert ledger.reserve(Spend(calls=1)) is None
-
-
-def test_a_reservation_is_settled_once() -> None:
+def test_a_reservation_is_settled_once_and_nothing_is_drawn_from_it_then() -> None:
     ledger = Ledger(Budget())
-    reservation = ledger.reserve(Spend(calls=1))
-    assert reservation is not None
+    reservation = reserved(ledger, Spend(calls=1))
     ledger.release(reservation)
-    with pytest.raises(ValueError, match="settled or released before"):
-        ledger.settle(reservation, Spend(calls=1))
+    for again in (ledger.settle, ledger.draw):
+        with pytest.raises(ValueError, match="settled or released before"):
+            again(reservation, Spend(calls=1))
 
 
 def test_more_budget_counts_from_what_was_spent() -> None:
@@ -41,11 +40,27 @@ def test_more_budget_counts_from_what_was_spent() -> None:
     assert more == Budget(calls=5, tokens=12, seconds=10.0)
 
 
-def test_room_is_how_often_an_amount_fits() -> None:
-    ledger = Ledger(Budget(pulls=10, tokens=100), spent=Spend(pulls=4, tokens=50))
-    assert ledger.room_for(Spend(pulls=1, tokens=20), 64) == 2
-    assert ledger.room_for(Spend(pulls=1), 64) == 6
-    assert ledger.room_for(Spend(calls=1), 64) == 64
+@pytest.mark.parametrize(
+    ("budget", "spent", "amount", "room"),
+    [
+        (Budget(calls=3), Spend(calls=2), Spend(calls=1), 1),  # earlier sittings count
+        (Budget(pulls=10, tokens=100), Spend(pulls=4, tokens=50), Spend(pulls=1, tokens=20), 2),
+        (Budget(pulls=10, tokens=100), Spend(pulls=4, tokens=50), Spend(pulls=1), 6),
+        (Budget(pulls=10, tokens=100), Spend(pulls=4, tokens=50), Spend(calls=1), 64),  # no cap
+        (Budget(calls=1), Spend(calls=1), Spend(tokens=10**9), 64),  # what costs nothing fits
+        (Budget(calls=1), Spend(calls=1), Spend(calls=1), 0),
+        (Budget(calls=1), Spend(calls=5), Spend(calls=1), 0),
+    ],
+)
+def test_room_is_how_often_an_amount_fits(
+    budget: Budget, spent: Spend, amount: Spend, room: int
+) -> None:
+    ledger = Ledger(budget, spent=spent)
+    assert ledger.room_for(amount, 64) == room
+    assert ledger.affords(amount) == (room > 0)
+    for _ in range(room):
+        reserved(ledger, amount)
+    assert room == 64 or ledger.reserve(amount) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60), st.booleans()), max_size=60))
@@ -69,35 +84,8 @@ def test_the_cap_holds_and_the_books_reconcile(steps: list[tuple[int, int, bool]
 
 def test_an_overrun_is_booked() -> None:
     ledger = Ledger(Budget(tokens=10))
-    reservation = ledger.reserve(Spend(tokens=5))
-    assert reservation is not None
-    ledger.settle(reservation, Spend(tokens=8))
+    ledger.settle(reserved(ledger, Spend(tokens=5)), Spend(tokens=8))
     assert (ledger.spent.tokens, ledger.outstanding.tokens) == (8, 0)
-
-
-def test_a_shared_reserve_pays_several_calls_and_gives_the_rest_back() -> None:
-    ledger = Ledger(Budget(usd_nanos=100))
-    reserved = ledger.reserve(Spend(usd_nanos=50))
-    assert reserved is not None
-    first, second = (ledger.draw(reserved, Spend(usd_nanos=usd)) for usd in (30, 60))
-    assert first is not None
-    assert second is not None, "20 of the reserve and 40 of the budget"
-    assert ledger.outstanding == Spend(usd_nanos=90)
-    assert ledger.draw(reserved, Spend(usd_nanos=11)) is None
-    ledger.settle(first, Spend(usd_nanos=5))
-    ledger.release(second)
-    ledger.release(reserved)
-    assert ledger.outstanding == Spend()
-    assert ledger.spent == Spend(usd_nanos=5)
-
-
-def test_nothing_is_drawn_from_a_reservation_that_was_given_back() -> None:
-    ledger = Ledger(Budget())
-    reserve = ledger.reserve(Spend(calls=2))
-    assert reserve is not None
-    ledger.release(reserve)
-    with pytest.raises(ValueError, match="settled or released before"):
-        ledger.draw(reserve, Spend(calls=1))
 
 
 def test_a_charge_adds_to_the_spend_and_counts_against_the_caps() -> None:
@@ -110,41 +98,38 @@ def test_a_charge_adds_to_the_spend_and_counts_against_the_caps() -> None:
     assert ledger.room_for(Spend(calls=1), 9) == 2
 
 
-def test_drawing_more_than_the_reserve_takes_the_rest_from_the_budget_or_changes_nothing() -> None:
-    ledger = Ledger(Budget(tokens=10))
-    reserve = ledger.reserve(Spend(tokens=4))
-    assert reserve is not None
-    assert ledger.draw(reserve, Spend(tokens=11)) is None
-    assert ledger.outstanding == Spend(tokens=4)
-    drawn = ledger.draw(reserve, Spend(tokens=10))
-    assert drawn is not None
-    assert (drawn.amount, reserve.amount) == (Spend(tokens=10), Spend())
-    assert ledger.outstanding == Spend(tokens=10)
-
-
-def test_an_empty_reserve_pays_from_the_budget() -> None:
-    ledger, reserve = Ledger(Budget(calls=1)), Reservation(Spend())
-    drawn = ledger.draw(reserve, Spend(calls=1))
-    assert drawn is not None
-    assert drawn.amount == ledger.outstanding == Spend(calls=1)
-    assert ledger.draw(reserve, Spend(calls=1)) is None
+def test_a_shared_reserve_pays_several_calls_and_gives_the_rest_back() -> None:
+    ledger = Ledger(Budget(usd_nanos=100))
+    reserve = reserved(ledger, Spend(usd_nanos=50))
+    first, second = (ledger.draw(reserve, Spend(usd_nanos=usd)) for usd in (30, 60))
+    assert first is not None
+    assert second is not None, "20 of the reserve and 40 of the budget"
+    assert ledger.outstanding == Spend(usd_nanos=90)
+    assert ledger.draw(reserve, Spend(usd_nanos=11)) is None
+    ledger.settle(first, Spend(usd_nanos=5))
+    ledger.release(second)
     ledger.release(reserve)
-    assert ledger.outstanding == Spend(calls=1)
+    assert ledger.outstanding == Spend()
+    assert ledger.spent == Spend(usd_nanos=5)
 
 
-def test_releasing_a_reserve_gives_back_what_was_not_drawn() -> None:
-    ledger = Ledger(Budget())
-    reserve = ledger.reserve(Spend(calls=2))
-    assert reserve is not None
-    assert ledger.draw(reserve, Spend(calls=1)) is not None
-    ledger.release(reserve)
-    assert ledger.outstanding == Spend(calls=1)
-
-
-def test_no_cap_no_limit_and_what_costs_nothing_always_fits() -> None:
-    full = Ledger(Budget(calls=1), spent=Spend(calls=1))
-    assert full.affords(Spend(tokens=10**9))
-    assert full.room_for(Spend(tokens=1), 7) == 7
-    assert full.room_for(Spend(calls=1), 7) == 0
-    over = Ledger(Budget(calls=1), spent=Spend(calls=5))
-    assert over.room_for(Spend(calls=1), 7) == 0
+@pytest.mark.parametrize(
+    ("cap", "reserve", "draws", "is_drawn", "left", "outstanding"),
+    [
+        (10, 4, 11, False, 4, 4),  # more than reserve and budget hold: nothing changes
+        (10, 4, 10, True, 0, 10),
+        (1, 0, 1, True, 0, 1),  # an empty reserve pays from the budget
+        (None, 2, 1, True, 1, 2),
+    ],
+)
+def test_a_draw_takes_what_the_reserve_lacks_from_the_budget(
+    cap: int | None, reserve: int, draws: int, is_drawn: bool, left: int, outstanding: int
+) -> None:
+    ledger = Ledger(Budget(tokens=cap))
+    held = reserved(ledger, Spend(tokens=reserve)) if reserve else Reservation(Spend())
+    drawn = ledger.draw(held, Spend(tokens=draws))
+    assert (drawn is not None) == is_drawn
+    assert drawn is None or drawn.amount.tokens == draws
+    assert (held.amount.tokens, ledger.outstanding.tokens) == (left, outstanding)
+    ledger.release(held)
+    assert ledger.outstanding.tokens == outstanding - left, "what was not drawn comes back"

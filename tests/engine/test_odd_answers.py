@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.report.markdown import escaped
 from bestarm_agent.study import Archive, Study
+from tests.support.studies import ANSWERED, study_file
 
 FUNCTIONS = r"""
 import os
@@ -29,15 +29,14 @@ def test_a_lone_surrogate_and_a_changed_folder_stop_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("odd.py").write_text(FUNCTIONS)
-    rows = [json.dumps({"q": f"{j}", "answer": "5"}) for j in range(4)]
-    Path("rows.jsonl").write_text("\n".join(rows))
-    study = {
-        "models": ["python/odd:answer"],
-        "prompts": [{"p": "{{ q }}"}, {"r": "Please: {{ q }}"}],
-        "dataset": {"path": "rows.jsonl", "target": "answer"},
-        "scorer": "exact",
-    }
-    Path("study.json").write_text(json.dumps(study))
+    study_file(
+        Path(),
+        {"rows": [{"q": f"{j}", "answer": "5"} for j in range(4)]},
+        dataset=ANSWERED,
+        models=["python/odd:answer"],
+        prompts=[{"p": "{{ q }}"}, {"r": "Please: {{ q }}"}],
+        scorer="exact",
+    )
     store = Path("runs/runs.sqlite")
 
     async def scene() -> list[str | None]:

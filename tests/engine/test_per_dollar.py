@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +57,24 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path, rule: str) -> 
     [
         ("auto", {}, False),
         ("racing", {}, True),
+        ("sysrs", {}, True),
         ("ucb-e", {}, False),
         ("ucb-e", {"common_examples": True}, True),
     ],
 )
-def test_a_rule_that_is_blind_to_costs_says_so(
+def test_a_rule_that_is_blind_to_costs_says_so_in_plan_and_run(
     tmp_path: Path, rule: str, params: dict[str, bool], is_blind: bool
 ) -> None:
-    chosen = {**selector(rule), "params": params}
-    path = write_study(tmp_path, usd=PRICES, changes={"selector": chosen})
-    notices = make_plan(assemble(load_study(path), Catalog(tmp_path, ()))).notices
-    assert any("per: dollar changes nothing for" in one for one in notices) is is_blind
+    changes = {"selector": {**selector(rule), "params": params}, "budget": {"usd": 0.1}}
+    path = write_study(tmp_path, usd=PRICES, changes=changes)
+
+    async def opened() -> Sequence[str]:
+        async with Study.open(path) as study:
+            return study.notices
+
+    plan = make_plan(assemble(load_study(path), Catalog(tmp_path, ())))
+    for notices in (plan.notices, asyncio.run(opened())):
+        assert sum("per: dollar changes nothing for" in one for one in notices) == is_blind
 
 
 @pytest.mark.slow
@@ -108,59 +116,55 @@ def test_the_price_and_its_source_are_recorded(tmp_path: Path) -> None:
     assert set(added.prices) == {"recording"}
 
 
-def test_working_per_dollar_needs_something_that_costs(tmp_path: Path) -> None:
-    path = write_study(tmp_path, usd=(0.0,) * 6, changes={"selector": selector()})
-    with pytest.raises(ConfigError, match="no candidate costs anything"):
-        run_all(path)
-
-
-def test_working_per_dollar_needs_known_prices(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("price", "said"),
+    [
+        (', "usd": 0.0', "no candidate costs anything"),
+        ("", r"prices of replay/c0, .* and replay/c5 are not .*`usd` in"),
+    ],
+)
+def test_working_per_dollar_needs_prices(tmp_path: Path, price: str, said: str) -> None:
     path = write_study(tmp_path, changes={"selector": selector()})
-    records = (tmp_path / "scores.jsonl").read_text().replace(', "usd": 0.001', "")
+    records = (tmp_path / "scores.jsonl").read_text().replace(', "usd": 0.001', price)
     (tmp_path / "scores.jsonl").write_text(records)
-    with pytest.raises(
-        ConfigError,
-        match=r"prices of replay/c0, .* and replay/c5 are not .*`usd` in",
-    ):
+    with pytest.raises(ConfigError, match=said):
         run_all(path)
 
 
-def test_costs_as_selectors_see_them() -> None:
-    assert known_costs([0.5, None]) is None
-    assert known_costs([0.0, 0.0]) is None
-    assert known_costs([]) is None
-    assert known_costs([0.0, 2.0]) == (0.0002, 2.0)  # free counts as a ten-thousandth
-    assert known_costs([0.0], highest=5.0) == (0.0005,)
-
-
-def test_dollars_as_pulls() -> None:
-    usd = Budget(usd_nanos=nanos(1))
-    assert planned_pulls(usd, None) is None
-    assert planned_pulls(usd, (0.01, 0.03)) == 50
-    assert planned_pulls(Budget(usd_nanos=nanos(1), pulls=20), (0.01, 0.03)) == 20
-    assert planned_pulls(Budget(pulls=20), (0.01,)) == 20
-    assert Size(2, 9, usd, (0.01, 0.03)).problem(per_dollar=False).costs is None
-
-
-def test_a_run_with_any_cap_is_not_open_ended() -> None:
-    caps = [Budget(), Budget(pulls=5), Budget(usd_nanos=1), Budget(tokens=9), Budget(seconds=1.0)]
-    sizes = [Size(2, 9, cap).problem(per_dollar=False) for cap in caps]
-    assert [one.open_ended for one in sizes] == [True, False, False, False, False]
-
-
-@pytest.mark.parametrize(("rule", "in_vain"), [("racing", True), ("ucb-e", False), ("sysrs", True)])
-def test_it_is_said_where_working_per_dollar_changes_nothing(
-    tmp_path: Path, rule: str, in_vain: bool
+@pytest.mark.parametrize(
+    ("costs", "highest", "seen"),
+    [
+        ([0.5, None], None, None),
+        ([0.0, 0.0], None, None),
+        ([], None, None),
+        ([0.0, 2.0], None, (0.0002, 2.0)),  # free counts as a ten-thousandth
+        ([0.0], 5.0, (0.0005,)),
+    ],
+)
+def test_costs_as_selectors_see_them(
+    costs: list[float | None], highest: float | None, seen: tuple[float, ...] | None
 ) -> None:
-    changes = {"selector": selector(rule), "budget": {"usd": 0.1}}
-    path = write_study(tmp_path, usd=PRICES, changes=changes)
+    assert known_costs(costs, **({"highest": highest} if highest else {})) == seen
 
-    async def scene() -> tuple[str, ...]:
-        async with Study.open(path) as study:
-            return tuple(study.notices)
 
-    said = [notice for notice in asyncio.run(scene()) if "changes nothing" in notice]
-    assert len(said) == in_vain
+@pytest.mark.parametrize(
+    ("budget", "costs", "pulls", "open_ended"),
+    [
+        (Budget(usd_nanos=nanos(1)), None, None, False),
+        (Budget(usd_nanos=nanos(1)), (0.01, 0.03), 50, False),
+        (Budget(usd_nanos=nanos(1), pulls=20), (0.01, 0.03), 20, False),
+        (Budget(pulls=20), (0.01, 0.01), 20, False),
+        (Budget(), None, None, True),
+        (Budget(tokens=9), None, None, False),
+        (Budget(seconds=1.0), None, None, False),
+    ],
+)
+def test_a_budget_as_pulls_and_a_run_with_any_cap_is_not_open_ended(
+    budget: Budget, costs: tuple[float, ...] | None, pulls: int | None, open_ended: bool
+) -> None:
+    assert planned_pulls(budget, costs) == pulls
+    problem = Size(2, 9, budget, costs).problem(per_dollar=False)
+    assert (problem.open_ended, problem.costs) == (open_ended, None)
 
 
 def test_dollars_that_the_leaders_are_too_expensive_for_are_not_spent_on_the_beaten(

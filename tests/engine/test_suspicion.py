@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +16,7 @@ from bestarm_agent.judges.text import ExactJudge, ExactOptions
 from tests.support.commands import invoke
 from tests.support.fake_api import Call, FakeApi
 from tests.support.fake_api.threads import in_thread
+from tests.support.studies import ANSWERED, study_file
 
 Capsys = pytest.CaptureFixture[str]
 EXACT = ExactJudge("exact", ExactOptions())
@@ -39,17 +38,14 @@ def seen(
     [
         (
             seen(lambda e: f"It is {e.reference}."),
-            "the target stands in 5 of 5 replies that scored 0",
+            "the target stands in 5 of 5 replies that scored",
         ),
         (seen(lambda _: " "), "5 of 5 replies are empty: raise `max_tokens`"),
         (seen(lambda _: "no"), "all 5 replies are the same ('no'), for 5 different targets"),
         (seen(lambda _: "no", 1.0), "all 5 replies are the same"),
         (seen(lambda e: f"x{e.id}", None, FailureKind.REFUSED), "5 of 5 replies are refusals"),
         (seen(lambda e: f"x{e.id}", None, FailureKind.UNPARSABLE), "scorer `exact` finds nothing"),
-        (
-            seen(lambda e: f"x{e.id}", finish=Finish.LENGTH),
-            "5 of 5 replies were cut off",
-        ),
+        (seen(lambda e: f"x{e.id}", finish=Finish.LENGTH), "5 of 5 replies were cut off"),
         (seen(lambda e: f"x{e.id}"), ""),
         (seen(lambda e: f"It is {e.reference}.", 0.5), ""),
         ([*seen(lambda e: f"It is {e.id}.")[:2], *seen(lambda e: f"x{e.id}")[2:]], ""),
@@ -74,56 +70,39 @@ def test_a_prompt_is_looked_at_once() -> None:
         )
 
 
-@pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
-    monkeypatch.setenv("OPENAI_API_KEY", "fake-key-3f9a")
-
-    def answer(call: Call) -> str:
-        number = call.prompt.split()[-1]
-        return number if "alone" in call.prompt or call.model == "b" else f"The answer is {number}."
-
-    with in_thread(FakeApi(answer=answer)) as api:
-        yield api
-
-
-def study(folder: Path, api: FakeApi) -> Path:
-    rows = [{"q": f"{i}", "answer": i} for i in range(40)]
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    content: dict[str, Any] = {
-        "models": ["openai/a", "openai/b"],
-        "prompts": [{"plain": "Repeat {{ q }}"}, {"short": "The number alone: {{ q }}"}],
-        "dataset": {"path": "rows.jsonl", "target": "answer"},
-        "scorer": "exact",
-        "providers": {"openai": {"base_url": api.openai_url, "key": "OPENAI_API_KEY"}},
-        "selector": {"name": "uniform", "stop_when_separated": False},
-        "exclude": [{"model": "openai/b", "prompt": "plain"}],
-    }
-    path = folder / "study.yaml"
-    path.write_text(json.dumps(content))
-    return path
-
-
-def asked(api: FakeApi) -> Counter[str]:
-    return Counter(str(received.body["messages"]) for received in api.received)
+def answer(call: Call) -> str:
+    number = call.prompt.split()[-1]
+    return number if "alone" in call.prompt or call.model == "b" else f"The answer is {number}."
 
 
 def test_a_run_says_so_and_another_scorer_takes_the_replies_from_the_cache(
-    tmp_path: Path, capsys: Capsys, api: FakeApi
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scorer is never changed by itself; scored again, every reply costs nothing."""
-    path = study(tmp_path, api)
-    done = invoke(capsys, "select", path)
-    said = (
-        "the target stands in 5 of 5 replies to prompt `plain` that scored 0: scorer `contains` or"
-    )
-    assert done.err.count(said) >= 1, done.err
-    [page] = (tmp_path / "runs").glob("*.html")
-    assert "replies to prompt" in page.read_text(encoding="utf-8")
-    before = len(api.received)
-    assert before == 3 * 40
-    again = invoke(capsys, "select", path, "--set", "scorer=numeric", "--json")
-    assert len(api.received) == before, "every reply is taken from the cache"
-    assert said not in again.err
-    standing = json.loads(again.out)
-    assert standing["spent"]["calls"] == 0
-    assert {row["total"] for row in standing["rows"]} == {40.0}
+    monkeypatch.setenv("OPENAI_API_KEY", "fake-key-3f9a")
+    with in_thread(FakeApi(answer=answer)) as api:
+        path = study_file(
+            tmp_path,
+            {"rows": [{"q": f"{i}", "answer": i} for i in range(40)]},
+            dataset=ANSWERED,
+            models=["openai/a", "openai/b"],
+            prompts=[{"plain": "Repeat {{ q }}"}, {"short": "The number alone: {{ q }}"}],
+            scorer="exact",
+            providers={"openai": {"base_url": api.openai_url, "key": "OPENAI_API_KEY"}},
+            exclude=[{"model": "openai/b", "prompt": "plain"}],
+        )
+        done = invoke(capsys, "select", path)
+        said = (
+            "the target stands in 5 of 5 replies to prompt `plain` that scored 0: scorer `contains`"
+        )
+        assert done.err.count(said) >= 1, done.err
+        [page] = (tmp_path / "runs").glob("*.html")
+        assert "replies to prompt" in page.read_text(encoding="utf-8")
+        before = len(api.received)
+        assert before == 3 * 40
+        again = invoke(capsys, "select", path, "--set", "scorer=numeric", "--json")
+        assert len(api.received) == before, "every reply is taken from the cache"
+        assert said not in again.err
+        standing = json.loads(again.out)
+        assert standing["spent"]["calls"] == 0
+        assert {row["total"] for row in standing["rows"]} == {40.0}

@@ -61,93 +61,78 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_claim_of_a_killed_process_is_free(place: str) -> None:
-    async def main() -> None:
-        async with await Store.connect(place) as store:
-            with holder(place):
-                assert not await store.claim_reply("key")
-            async with asyncio.timeout(20):
-                while not await store.claim_reply("key"):  # noqa: ASYNC110 - the server takes a moment
-                    await asyncio.sleep(0)
-
-    asyncio.run(main())
+async def test_the_claim_of_a_killed_process_is_free(place: str) -> None:
+    async with await Store.connect(place) as store:
+        with holder(place):
+            assert not await store.claim_reply("key")
+        async with asyncio.timeout(20):
+            while not await store.claim_reply("key"):  # noqa: ASYNC110 - the server takes a moment
+                await asyncio.sleep(0)
 
 
 @pytest.mark.slow
-def test_the_claim_of_a_stopped_process_ends_and_stays_lost_to_it(
+async def test_the_claim_of_a_stopped_process_ends_and_stays_lost_to_it(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
 
-    async def main() -> None:
-        async with await Store.connect(place) as store:
-            with holder(place) as process:
-                os.kill(process.pid, signal.SIGSTOP)
-                await asyncio.to_thread(os.waitpid, process.pid, os.WUNTRACED)
-                async with asyncio.timeout(20):
-                    while not await store.claim_reply("key"):  # noqa: ASYNC110 - as above
-                        await asyncio.sleep(0)
-                os.kill(process.pid, signal.SIGCONT)
-                async with await Store.connect(place) as other:
-                    assert not await other.claim_reply("key")
-
-    asyncio.run(main())
+    async with await Store.connect(place) as store:
+        with holder(place) as process:
+            os.kill(process.pid, signal.SIGSTOP)
+            await asyncio.to_thread(os.waitpid, process.pid, os.WUNTRACED)
+            async with asyncio.timeout(20):
+                while not await store.claim_reply("key"):  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0)
+            os.kill(process.pid, signal.SIGCONT)
+            async with await Store.connect(place) as other:
+                assert not await other.claim_reply("key")
 
 
-def test_claims_leave_the_writing_of_runs_alone(place: str) -> None:
+async def test_claims_leave_the_writing_of_runs_alone(place: str) -> None:
     """Claims of many keys neither wait for the writer nor keep each other out."""
 
-    async def main() -> None:
-        async with await Store.connect(place) as one, await Store.connect(place) as other:
-            keys = [str(number) for number in range(200)]
-            assert all([await one.claim_reply(key) for key in keys])
-            assert not any([await other.claim_reply(key) for key in keys])
-            for key in keys[:100]:
-                await one.release_reply(key)
-            await one.get_reply("durable with what was queued before")
-            taken = [await other.claim_reply(key) for key in keys]
-            assert taken == [True] * 100 + [False] * 100
-
-    asyncio.run(main())
+    async with await Store.connect(place) as one, await Store.connect(place) as other:
+        keys = [str(number) for number in range(200)]
+        assert all([await one.claim_reply(key) for key in keys])
+        assert not any([await other.claim_reply(key) for key in keys])
+        for key in keys[:100]:
+            await one.release_reply(key)
+        await one.get_reply("durable with what was queued before")
+        taken = [await other.claim_reply(key) for key in keys]
+        assert taken == [True] * 100 + [False] * 100
 
 
-def test_a_run_that_another_process_took_is_not_written_any_more(
+async def test_a_run_that_another_process_took_is_not_written_any_more(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with await Store.connect(place) as other:
-            store = await Store.connect(place)
-            log = await begin(store)
-            monkeypatch.setattr(database, "PATIENCE_SECONDS", -1.0)  # as after a long stop
-            taken = await other.open("latest")
-            log.append(asked(0))
-            for attempt in (log.flush, log.close, store.close):
-                with pytest.raises(StoreError, match=f"being written by process {os.getpid()}; "):
-                    await attempt()
-            assert await taken.events() == [started()]
-            taken.append(asked(0))
-
-    asyncio.run(main())
+    async with await Store.connect(place) as other:
+        store = await Store.connect(place)
+        log = await begin(store)
+        monkeypatch.setattr(database, "PATIENCE_SECONDS", -1.0)  # as after a long stop
+        taken = await other.open("latest")
+        log.append(asked(0))
+        for attempt in (log.flush, log.close, store.close):
+            with pytest.raises(StoreError, match=f"being written by process {os.getpid()}; "):
+                await attempt()
+        assert await taken.events() == [started()]
+        taken.append(asked(0))
 
 
-def test_the_claim_of_another_machine_lasts_until_its_lease_ends(place: str) -> None:
-    async def main() -> None:
-        async with await Store.connect(place) as store:
-            put = "INSERT INTO locks VALUES (:name, :owner, :seen) RETURNING name"
-            for name, owner, seen in (
-                ("reply lives", "999999999:x@elsewhere", 1e12),
-                ("reply silent", "999999999:x@elsewhere", 0.0),
-                ("reply ended", f"999999999:x@{socket.gethostname()}", 1e12),
-                ("reply other's", f"1:x@{socket.gethostname()}", 1e12),
-                ("reply earlier", f"{os.getpid()}:x@{socket.gethostname()}", 1e12),
-            ):
-                values = {"name": name, "owner": owner, "seen": seen}
-                await store._database.rows(put, values, writes=True)
-            keys = ("lives", "silent", "ended", "other's", "earlier")
-            claimed = [await store.claim_reply(key) for key in keys]
-            assert claimed == [False, True, True, False, True]
-
-    asyncio.run(main())
+async def test_the_claim_of_another_machine_lasts_until_its_lease_ends(place: str) -> None:
+    async with await Store.connect(place) as store:
+        put = "INSERT INTO locks VALUES (:name, :owner, :seen) RETURNING name"
+        for name, owner, seen in (
+            ("reply lives", "999999999:x@elsewhere", 1e12),
+            ("reply silent", "999999999:x@elsewhere", 0.0),
+            ("reply ended", f"999999999:x@{socket.gethostname()}", 1e12),
+            ("reply other's", f"1:x@{socket.gethostname()}", 1e12),
+            ("reply earlier", f"{os.getpid()}:x@{socket.gethostname()}", 1e12),
+        ):
+            values = {"name": name, "owner": owner, "seen": seen}
+            await store._database.rows(put, values, writes=True)
+        keys = ("lives", "silent", "ended", "other's", "earlier")
+        claimed = [await store.claim_reply(key) for key in keys]
+        assert claimed == [False, True, True, False, True]
 
 
 def test_a_connection_that_was_closed_meanwhile_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,8 +25,8 @@ from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, begin, reply, small_run
 
 
-def fill(path: Path | str) -> None:
-    """Open a store, making it if need be, and put a run and a reply in."""
+def fill(path: Path | str, look: Callable[[], object] = list) -> None:
+    """Put a run and a reply in a store, making it if need be; ``look`` while it is open."""
 
     async def main() -> None:
         async with await Store.connect(path) as store:
@@ -34,6 +34,8 @@ def fill(path: Path | str) -> None:
             for event in small_run():
                 log.append(event)
             await store.put_reply("key", reply())
+            await log.flush()
+            look()
 
     asyncio.run(main())
 
@@ -77,30 +79,21 @@ def unprivileged() -> Iterator[None]:
 def test_the_file_is_for_the_user_alone_and_folders_are_made(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "runs.db"
 
-    async def main() -> None:
-        async with await Store.connect(path) as store:
-            log = await store.create("study")
-            for event in small_run():
-                log.append(event)
-            await log.flush()
-            modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
-            beside = ("", "-wal", "-shm")
-            assert modes == {f"runs.db{suffix}": 0o600 for suffix in beside}
+    def look() -> None:
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
+        assert modes == {f"runs.db{suffix}": 0o600 for suffix in ("", "-wal", "-shm")}
 
-    asyncio.run(main())
+    fill(path, look)
     assert [p.name for p in path.parent.iterdir()] == ["runs.db"]
 
 
-def test_a_store_opens_by_path_by_text_and_by_url(tmp_path: Path) -> None:
+def test_a_store_opens_by_path_by_text_and_by_url_and_as_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
+    path.touch()
     fill(f"sqlite:///{path}")
     for place in (path, str(path), f"sqlite:///{path}"):
         check(place, create=False)
-
-
-def test_the_write_ahead_log_is_on(tmp_path: Path) -> None:
-    fill(tmp_path / "runs.db")
-    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
@@ -137,69 +130,73 @@ def test_processes_that_open_a_new_store_at_the_same_time_wait_for_each_other(
     assert now == pytest.approx(0.03 + module.BUSY_SECONDS, abs=0.02)
 
 
+def a_text(path: Path) -> None:
+    path.write_bytes(b"not a database, though long enough to be one" * 99)
+
+
+def a_byte(path: Path) -> None:
+    path.write_bytes(b"x")
+
+
+def of_another_program(path: Path, table: str = "CREATE TABLE mails (id INT)") -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(table)
+
+
+def with_a_table_of_that_name(path: Path) -> None:
+    of_another_program(path, "CREATE TABLE meta (key TEXT, value TEXT)")
+
+
+def of_a_newer_version(path: Path) -> None:
+    fill(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE meta SET value = '99'")
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("made", "match"),
+    [
+        (a_text, "not an SQLite database; give another `output_dir`"),
+        (a_byte, "not an SQLite database; give another `output_dir`"),
+        (of_another_program, "tables of another program.*a store of its own"),
+        (with_a_table_of_that_name, "tables of another program.*a store of its own"),
+        (of_a_newer_version, f"schema version 99.*knows {SCHEMA}.*pip install --upgrade"),
+    ],
+)
+def test_what_is_no_store_of_ours_is_refused_and_left_alone(
+    tmp_path: Path, made: Callable[[Path], None], match: str
+) -> None:
+    path = tmp_path / "runs.db"
+    made(path)
+    before = path.read_bytes()
+    refuse(path, StoreVersionError if made is of_a_newer_version else StoreError, match)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_folder_is_no_store(tmp_path: Path, create: bool) -> None:
+    match = r"is a folder; name a file in it, .*/runs\.sqlite"
+    refuse(tmp_path, StoreError, match, create=create)
+
+
 def test_an_absent_store_is_not_made_where_that_is_not_wanted(tmp_path: Path) -> None:
     refuse(tmp_path / "runs.db", StoreError, "there is no store at", create=False)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"not a database, though long enough to be one" * 99, b"x"])
-def test_what_is_not_a_database_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "runs.db"
-    path.write_bytes(content)
-    refuse(path, StoreError, "not an SQLite database; give another `output_dir`")
-    assert path.read_bytes() == content
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize(
-    "table", ["CREATE TABLE meta (key TEXT, value TEXT)", "CREATE TABLE mails (id INT)"]
-)
-def test_another_programs_database_is_refused(tmp_path: Path, table: str) -> None:
-    path = tmp_path / "mail.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(table)
-    before = path.read_bytes()
-    refuse(path, StoreError, "tables of another program.*a store of its own")
-    assert path.read_bytes() == before
-
-
-def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    fill(path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE meta SET value = '99'")
-        connection.commit()
-    before = path.read_bytes()
-    refuse(path, StoreVersionError, f"schema version 99.*knows {SCHEMA}.*pip install --upgrade")
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
-
-
-@pytest.mark.parametrize("create", [True, False])
-def test_a_folder_is_no_store(tmp_path: Path, create: bool) -> None:
-    with pytest.raises(StoreError, match=r"is a folder; name a file in it, .*/runs\.sqlite"):
-        check(tmp_path, create=create)
-
-
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refuse(tmp_path / "file" / "runs.db", StoreError, "cannot be used")
-
-
-def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
+    folder, path = tmp_path / "folder", tmp_path / "runs.db"
     folder.mkdir(mode=0o555)
-    with unprivileged():
-        refuse(folder / "runs.db", StoreError, "Permission denied")
-    assert list(folder.iterdir()) == []
-
-
-def test_a_store_that_may_not_be_written_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
     fill(path)
     path.chmod(0o400)
     with unprivileged():
-        refuse(path, StoreError, "Permission denied")
+        for place in (folder / "runs.db", path):
+            refuse(place, StoreError, "Permission denied")
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -222,16 +219,6 @@ def test_postgres_without_its_driver_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     refuse("postgresql://me@host/db", ConfigError, r"pip install 'bestarm-agent\[postgres\]'")
-
-
-# the layout
-
-
-def test_an_empty_file_gets_the_tables(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    path.touch()
-    fill(path)
-    check(path)
 
 
 def test_the_tables_are_those_of_version_8(tmp_path: Path) -> None:
@@ -328,17 +315,11 @@ def copied_while_in_use(folder: Path, *endings: str) -> Path:
     copy = folder / "copy" / "runs.db"
     copy.parent.mkdir()
 
-    async def main() -> None:
-        async with await Store.connect(folder / "runs.db") as store:
-            log = await store.create("study")
-            for event in small_run():
-                log.append(event)
-            await store.put_reply("key", reply())
-            await log.flush()
-            for ending in ("", *endings):
-                shutil.copy(folder / f"runs.db{ending}", f"{copy}{ending}")
+    def take() -> None:
+        for ending in ("", *endings):
+            shutil.copy(folder / f"runs.db{ending}", f"{copy}{ending}")
 
-    asyncio.run(main())
+    fill(folder / "runs.db", take)
     return copy
 
 

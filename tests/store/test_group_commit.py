@@ -49,31 +49,28 @@ def pages_at_most(limit: int) -> Iterator[None]:
         event.remove(Engine, "connect", configure)
 
 
-def test_what_is_queued_at_once_shares_a_transaction_and_a_wake_up(
+async def test_what_is_queued_at_once_shares_a_transaction_and_a_wake_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with await Store.connect(tmp_path / "runs.db") as store:
-            log = await begin(store)
-            loop = asyncio.get_running_loop()
-            wake_ups = Mock(side_effect=loop.call_soon_threadsafe)
-            monkeypatch.setattr(loop, "call_soon_threadsafe", wake_ups)
+    async with await Store.connect(tmp_path / "runs.db") as store:
+        log = await begin(store)
+        loop = asyncio.get_running_loop()
+        wake_ups = Mock(side_effect=loop.call_soon_threadsafe)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", wake_ups)
 
-            async def one(seq: int) -> None:
-                log.append(asked(seq))
-                await store.put_reply(f"key-{seq}", reply())
-                log.append(told(seq))
-                await log.flush()
+        async def one(seq: int) -> None:
+            log.append(asked(seq))
+            await store.put_reply(f"key-{seq}", reply())
+            log.append(told(seq))
+            await log.flush()
 
-            with commits() as noted:
-                async with asyncio.TaskGroup() as group:
-                    for seq in range(200):
-                        group.create_task(one(seq))
-                # the first put at once, the others and their outcomes in a few transactions more
-                assert len(noted) == wake_ups.call_count
-                assert len(noted) < 10
-
-    asyncio.run(main())
+        with commits() as noted:
+            async with asyncio.TaskGroup() as group:
+                for seq in range(200):
+                    group.create_task(one(seq))
+            # the first put at once, the others and their outcomes in a few transactions more
+            assert len(noted) == wake_ups.call_count
+            assert len(noted) < 10
 
 
 def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: Path) -> None:
@@ -132,23 +129,20 @@ def test_a_failed_write_is_noted_on_the_error_that_ends_the_session(tmp_path: Pa
     assert "disk is full" in caught.value.__notes__[0]
 
 
-def test_a_store_that_another_process_keeps_busy_is_named(
+async def test_a_store_that_another_process_keeps_busy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BUSY_SECONDS", 0.01)
     path = tmp_path / "runs.db"
 
-    async def main() -> None:
-        store = await Store.connect(path)
-        with closing(sqlite3.connect(path)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            assert await store.runs() == []  # reading goes on
-            with pytest.raises(StoreError, match="another process has been writing it"):
-                await store.put_reply("key", reply())
-        with pytest.raises(StoreError, match="another process"):
-            await store.close()
-
-    asyncio.run(main())
+    store = await Store.connect(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert await store.runs() == []  # reading goes on
+        with pytest.raises(StoreError, match="another process has been writing it"):
+            await store.put_reply("key", reply())
+    with pytest.raises(StoreError, match="another process"):
+        await store.close()
 
 
 def test_an_error_that_nobody_foresaw_surfaces_too(tmp_path: Path) -> None:
@@ -160,20 +154,17 @@ def test_an_error_that_nobody_foresaw_surfaces_too(tmp_path: Path) -> None:
         asyncio.run(main())
 
 
-def test_a_closed_store_takes_nothing_and_closes_twice(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = await Store.connect(tmp_path / "runs.db")
-        log = await begin(store)
-        await store.close()
-        await store.close()
-        for attempt in (store.put_reply("key", reply()), store.get_reply("key")):
-            with pytest.raises(StoreError, match="is closed"):
-                await attempt
+async def test_a_closed_store_takes_nothing_and_closes_twice(tmp_path: Path) -> None:
+    store = await Store.connect(tmp_path / "runs.db")
+    log = await begin(store)
+    await store.close()
+    await store.close()
+    for attempt in (store.put_reply("key", reply()), store.get_reply("key")):
         with pytest.raises(StoreError, match="is closed"):
-            log.append(asked(0))
-        await log.close()
-
-    asyncio.run(main())
+            await attempt
+    with pytest.raises(StoreError, match="is closed"):
+        log.append(asked(0))
+    await log.close()
 
 
 def test_damage_in_a_log_is_named_by_its_event(tmp_path: Path) -> None:
@@ -201,7 +192,7 @@ def test_damage_in_a_log_is_named_by_its_event(tmp_path: Path) -> None:
     asyncio.run(read("has a gap after event 0"))
 
 
-def test_a_slow_checkpoint_does_not_hold_up_commits(
+async def test_a_slow_checkpoint_does_not_hold_up_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk takes its time to copy the log; replies become durable meanwhile."""
@@ -216,39 +207,33 @@ def test_a_slow_checkpoint_does_not_hold_up_commits(
     monkeypatch.setattr(module, "checkpoint", slow)
     monkeypatch.setattr(module, "COMMITS_BETWEEN", 3)
 
-    async def main() -> None:
-        async with await Store.connect(tmp_path / "runs.db") as store:
-            for number in range(20):
-                await store.put_reply(f"key-{number}", reply())
-            assert await asyncio.to_thread(begun.wait, 60)
-            await store.put_reply("key", reply())
-            goes_on.set()
-
-    asyncio.run(main())
+    async with await Store.connect(tmp_path / "runs.db") as store:
+        for number in range(20):
+            await store.put_reply(f"key-{number}", reply())
+        assert await asyncio.to_thread(begun.wait, 60)
+        await store.put_reply("key", reply())
+        goes_on.set()
 
 
 def size(path: Path) -> int:
     return path.stat().st_size
 
 
-def test_the_log_is_copied_into_the_database_while_a_run_goes_on(
+async def test_the_log_is_copied_into_the_database_while_a_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "runs.db"
     monkeypatch.setattr(module, "COMMITS_BETWEEN", 10)
 
-    async def main() -> None:
-        async with await Store.connect(path) as store, asyncio.timeout(60):
-            before = size(path)
-            number = 0
-            while size(path) == before:
-                await store.put_reply(f"key-{number}", reply("x" * 10_000))
-                number += 1
-
-    asyncio.run(main())
+    async with await Store.connect(path) as store, asyncio.timeout(60):
+        before = size(path)
+        number = 0
+        while size(path) == before:
+            await store.put_reply(f"key-{number}", reply("x" * 10_000))
+            number += 1
 
 
-def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
+async def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was copied in full, as of when that began, would not begin anew."""
@@ -267,11 +252,7 @@ def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
     monkeypatch.setattr(module, "COMMITS_BETWEEN", 5)
     monkeypatch.setattr(module, "LONGEST_LOG", 50)
 
-    async def main() -> None:
-        nonlocal commits
-        async with await Store.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
-            while not ends.is_set():
-                await store.put_reply(f"key-{commits}", reply("x" * 10_000))
-                commits += 1
-
-    asyncio.run(main())
+    async with await Store.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
+        while not ends.is_set():
+            await store.put_reply(f"key-{commits}", reply("x" * 10_000))
+            commits += 1

@@ -64,19 +64,18 @@ def test_a_newer_store_is_refused(new_database: Callable[[], str]) -> None:
         asyncio.run(connect())
 
 
-def test_processes_that_meet_in_an_empty_database_agree(new_database: Callable[[], str]) -> None:
+async def test_processes_that_meet_in_an_empty_database_agree(
+    new_database: Callable[[], str],
+) -> None:
     url = new_database()
 
-    async def main() -> None:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(Store.connect(url)) for _ in range(8)]
-        stores = [task.result() for task in tasks]
-        await stores[0].put_reply("key", reply())
-        assert await stores[7].get_reply("key") == reply()
-        for store in stores:
-            await store.close()
-
-    asyncio.run(main())
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(Store.connect(url)) for _ in range(8)]
+    stores = [task.result() for task in tasks]
+    await stores[0].put_reply("key", reply())
+    assert await stores[7].get_reply("key") == reply()
+    for store in stores:
+        await store.close()
 
 
 def end_other_sessions(url: str) -> None:
@@ -88,32 +87,29 @@ def end_other_sessions(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_restart_of_the_server_is_survived(
+async def test_a_restart_of_the_server_is_survived(
     new_database: Callable[[], str], restart_server: Callable[[], None]
 ) -> None:
     url = new_database()
 
-    async def main() -> None:
-        async with await Store.connect(url) as store, await Store.connect(url) as other:
-            log = await begin(store)
-            assert await store.claim_reply("key")
-            await asyncio.to_thread(restart_server)
-            log.append(asked(0))
-            await store.put_reply("another", reply())
-            await log.flush()
-            assert await log.events() == [started(), asked(0)]
-            assert await other.get_reply("another") == reply()
-            with pytest.raises(StoreError, match="being written by process"):
-                await other.open("latest")
-            assert not await other.claim_reply("key")
-            log.append(told(0))
-        async with await Store.connect(url) as store:
-            assert await store.events_of("latest") == [started(), asked(0), told(0)]
-
-    asyncio.run(main())
+    async with await Store.connect(url) as store, await Store.connect(url) as other:
+        log = await begin(store)
+        assert await store.claim_reply("key")
+        await asyncio.to_thread(restart_server)
+        log.append(asked(0))
+        await store.put_reply("another", reply())
+        await log.flush()
+        assert await log.events() == [started(), asked(0)]
+        assert await other.get_reply("another") == reply()
+        with pytest.raises(StoreError, match="being written by process"):
+            await other.open("latest")
+        assert not await other.claim_reply("key")
+        log.append(told(0))
+    async with await Store.connect(url) as store:
+        assert await store.events_of("latest") == [started(), asked(0), told(0)]
 
 
-def test_what_was_committed_without_an_answer_is_not_written_twice(
+async def test_what_was_committed_without_an_answer_is_not_written_twice(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_database()
@@ -133,42 +129,36 @@ def test_what_was_committed_without_an_answer_is_not_written_twice(
 
         return run(self, losing, writes=writes)
 
-    async def main() -> None:
-        async with await Store.connect(url) as store:
-            log = await begin(store)
-            monkeypatch.setattr(database.Database, "run", run_and_lose_the_connection)
-            log.append(asked(0))
-            log.append(told(0))
-            await log.flush()
-            assert ended == 1
-            assert await log.events() == [started(), asked(0), told(0)]
-            assert [(run.n_asked, run.n_told) for run in await store.runs()] == [(1, 1)]
-
-    asyncio.run(main())
+    async with await Store.connect(url) as store:
+        log = await begin(store)
+        monkeypatch.setattr(database.Database, "run", run_and_lose_the_connection)
+        log.append(asked(0))
+        log.append(told(0))
+        await log.flush()
+        assert ended == 1
+        assert await log.events() == [started(), asked(0), told(0)]
+        assert [(run.n_asked, run.n_told) for run in await store.runs()] == [(1, 1)]
 
 
-def test_a_server_that_stays_away_surfaces(
+async def test_a_server_that_stays_away_surfaces(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
     url = new_database()
 
-    async def main() -> None:
-        store = await Store.connect(url)
-        log = await begin(store)
-        name = url.partition("@/")[2].partition("?")[0]
-        with psycopg.connect(url.replace(f"/{name}?", "/postgres?"), autocommit=True) as server:
-            server.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
-            server.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
-            )
-        log.append(asked(0))
-        with pytest.raises(StoreError, match=r"cannot be used.*try again"):
-            await log.flush()
-        with pytest.raises(StoreError, match="cannot be used"):
-            await store.close()
-
-    asyncio.run(main())
+    store = await Store.connect(url)
+    log = await begin(store)
+    name = url.partition("@/")[2].partition("?")[0]
+    with psycopg.connect(url.replace(f"/{name}?", "/postgres?"), autocommit=True) as server:
+        server.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        server.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+    log.append(asked(0))
+    with pytest.raises(StoreError, match=r"cannot be used.*try again"):
+        await log.flush()
+    with pytest.raises(StoreError, match="cannot be used"):
+        await store.close()
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:

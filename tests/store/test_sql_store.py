@@ -9,7 +9,7 @@ import pytest
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store import store as module
 from bestarm_agent.store.run_state import fold
-from bestarm_agent.store.store import Store
+from bestarm_agent.store.store import Store, open_store
 from tests.support.store_runs import asked, begin, grid, reply, started, told
 from tests.support.store_suite import StoreSuite
 
@@ -19,18 +19,15 @@ class TestSqliteStore(StoreSuite):
         return await Store.connect(place / "runs.db")
 
 
-def test_an_id_that_is_taken_is_drawn_again(
+async def test_an_id_that_is_taken_is_drawn_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter(["20261121-093015-k3f9", "20261121-093015-k3f9", "20261121-093015-m2x7"])
     monkeypatch.setattr(module, "new_run_id", lambda _now: next(ids))
 
-    async def main() -> None:
-        async with await Store.connect(tmp_path / "runs.db") as store:
-            assert (await begin(store)).run_id == "20261121-093015-k3f9"
-            assert (await begin(store)).run_id == "20261121-093015-m2x7"
-
-    asyncio.run(main())
+    async with await Store.connect(tmp_path / "runs.db") as store:
+        assert (await begin(store)).run_id == "20261121-093015-k3f9"
+        assert (await begin(store)).run_id == "20261121-093015-m2x7"
 
 
 def test_a_store_in_memory_goes_on_where_it_was() -> None:
@@ -89,3 +86,27 @@ def test_a_run_is_shown_in_few_words() -> None:
     for seq in range(2000):
         events += [asked(seq, seq % 50, seq // 50), told(seq)]
     assert repr(fold(events)) == "RunState('study', 50 x 1000, 4003 events)"
+
+
+async def test_an_open_store_stays_open() -> None:
+    store = Store.in_memory()
+    async with open_store(store) as opened:
+        assert opened is store
+        await opened.put_reply("key", reply())
+    await store.put_reply("other", reply())
+
+
+async def test_an_error_inside_comes_before_that_of_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def close() -> None:
+        raise StoreError("the disk is full")
+
+    async def main() -> None:
+        async with Store.in_memory() as store, await begin(store) as log:
+            monkeypatch.setattr(log, "close", close)
+            raise KeyError("inside")
+
+    with pytest.raises(KeyError, match="inside") as caught:
+        await main()
+    assert caught.value.__notes__ == ["the disk is full"]

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import multiprocessing
-import multiprocessing.process
 import os
 import re
 import signal
-import sys
 import time
 from base64 import b64encode
 from collections import Counter
@@ -18,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from urllib.parse import quote
 
-from bestarm_agent.cli.main import main
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Outcome
@@ -37,6 +34,7 @@ from tests.support.api_studies import (
 from tests.support.fake_api import Call, FakeApi, Fault, Said, in_thread, quality, storm
 from tests.support.fake_api.server import Received
 from tests.support.judge_answers import mark_in
+from tests.support.processes import OUTPUT, start_command
 
 KEYS = {
     "OPENAI_API_KEY": "sk-storm/5d81c2+Zk7QwLmEb90xT4==",
@@ -45,15 +43,12 @@ KEYS = {
 SHARES = {**OPENAI_MODELS, **ANTHROPIC_MODELS}
 NAMES = ("one", "two")
 _JUDGE = "grader"
-_OUTPUT = "output.txt"
 _GOOD = (None, Fault.NO_USAGE, Fault.LYING_HEADERS)  # a status of 200 with these is an answer
 _STEP_SECONDS = 0.05  # between looks at the servers, and between the two Ctrl-C
 _ATTEMPTS = 8  # at a call
 _TIMEOUT_SECONDS = 1200  # of the fast clock: one that passes on a busy machine is no fault
 _SLACK_SECONDS = 0.5  # that a busy server may take to see a request that was sent
 _SPEED = 10  # of the clock: what would wait for a minute waits for 6 seconds
-_fork = multiprocessing.get_context("forkserver")  # its processes begin with all modules loaded
-_fork.set_forkserver_preload(["anthropic", "bestarm_agent.study", "openai", __name__])
 
 
 @dataclass(frozen=True)
@@ -301,7 +296,7 @@ class _Runner:
         self._process.join()
         code = self._process.exitcode
         run = asyncio.run(_run_id(self._store, self._name))
-        said = (self._folder / _OUTPUT).read_text()[-2000:]
+        said = (self._folder / OUTPUT).read_text()[-2000:]
         assert code == 0, f"run {self._name} ended with {code}: {said}"
         assert run is not None
         for command in (
@@ -312,26 +307,16 @@ class _Runner:
             process.join()
             assert process.exitcode == 0, command
 
-    def _started(self, *arguments: str) -> multiprocessing.process.BaseProcess:
-        process = _fork.Process(
-            target=_command, args=([*arguments, "--store", str(self._store)], self._folder)
-        )
-        process.start()
-        return process
+    def _started(self, *arguments: str) -> BaseProcess:
+        command = [*arguments, "--store", str(self._store)]
+        return start_command(self._folder, command, KEYS, let_clocks_run_fast)
 
 
-def _command(arguments: Sequence[str], folder: Path) -> None:
-    """Be the command line in a folder, except that the clock runs fast."""
-    os.chdir(folder)
-    os.environ.update(KEYS)
-    with (folder / _OUTPUT).open("ab") as output:
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(output.fileno(), stream.fileno())
+def let_clocks_run_fast() -> None:
+    """Let the clocks of this process run fast."""
     clock = FastClock(_SPEED)
     Clock.now = lambda _: clock.now()  # type: ignore[method-assign, assignment]
     Clock.sleep = lambda _, seconds: clock.sleep(seconds)  # type: ignore[method-assign, assignment]
-    sys.argv[1:] = arguments
-    main()
 
 
 async def _run_id(store: Path, name: str) -> str | None:

@@ -1,12 +1,23 @@
-"""Looking after processes that others started."""
+"""The command line in processes of its own, and looking after processes that others started."""
 
 from __future__ import annotations
 
-import subprocess
+import multiprocessing
+import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+OUTPUT = "output.txt"
+_fork = multiprocessing.get_context("forkserver")  # its processes begin with all modules loaded
+_PRELOADED = """
+anthropic bestarm_agent.cli.main bestarm_agent.cli.progress bestarm_agent.cli.run
+bestarm_agent.config.settings bestarm_agent.judges.text bestarm_agent.providers.replay
+bestarm_agent.report.html_page bestarm_agent.store.database bestarm_agent.study jinja2 openai
+"""
+_fork.set_forkserver_preload(_PRELOADED.split())
 _PATIENCE_SECONDS = 60.0
 _STEP_SECONDS = 0.03
 
@@ -31,12 +42,49 @@ def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def kill_once(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:
+def start_command(
+    folder: Path,
+    arguments: Sequence[str | Path],
+    environ: Mapping[str, str],
+    before: Callable[[], None],
+) -> BaseProcess:
+    """Start the command line in a folder, where it writes its output to a file.
+
+    Args:
+        folder: of the process.
+        arguments: of the command.
+        environ: more variables.
+        before: done first in the process; a function of a module.
+    """
+    process = _fork.Process(target=_command, args=(folder, arguments, environ, before))
+    process.start()
+    return process
+
+
+def _command(
+    folder: Path,
+    arguments: Sequence[str | Path],
+    environ: Mapping[str, str],
+    before: Callable[[], None],
+) -> None:
+    from bestarm_agent.cli.main import main
+
+    os.chdir(folder)
+    os.environ.update(environ)
+    with Path(OUTPUT).open("ab") as output:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(output.fileno(), stream.fileno())
+    before()
+    sys.argv[1:] = map(str, arguments)
+    main()
+
+
+def kill_once(process: BaseProcess, reached: Callable[[], bool]) -> None:
     """Kill a process as soon as its work has ``reached`` a point, if it has not ended before."""
-    while process.poll() is None and not reached():
+    while process.is_alive() and not reached():
         threading.Event().wait(_STEP_SECONDS)
     process.kill()
-    process.communicate()
+    process.join()
 
 
 def becomes_true(condition: Callable[[], bool], seconds: float = 60.0) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bestarm_agent.config.prompts import CompiledPrompt
@@ -24,10 +25,11 @@ from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.model_limits import LimiterRules
-from bestarm_agent.engine.limits.waiting import Gate, WaitBoard
+from bestarm_agent.engine.limits.waiting import Gate, Wait, WaitBoard
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import RunRecord, Size, examples_added
+from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.selectors.pairs import Pairs
@@ -90,6 +92,20 @@ class Actor(Provider):
 def scored(value: float) -> Reply:
     """A reply that carries its own score."""
     return Reply("", usage=Usage(input=3, output=2), usd_nanos=60, score=value)
+
+
+def always(value: float) -> Answer:
+    """Answer every request with the same score."""
+    return lambda _request, _before: scored(value)
+
+
+def failing(
+    kind: FailureKind, *, retry_after: float | None = None, fatal: bool = False
+) -> ProviderError:
+    """A failure that passes, unless it is fatal."""
+    return ProviderError(
+        f"scripted {kind}", kind=kind, transient=not fatal, fatal=fatal, retry_after=retry_after
+    )
 
 
 async def logged_nowhere(_key: str, _cost: Spend, _judges: bool) -> None:
@@ -274,3 +290,28 @@ class Scene:
             return await (await self.open()).run()
 
         return run_virtual(play())
+
+    async def waits_after(self, seconds: float) -> tuple[Wait, ...]:
+        """Run to the end; return what calls waited for after so many seconds."""
+        running = asyncio.create_task((await self.open()).run())
+        await asyncio.sleep(seconds)
+        waits = self.board.summary(asyncio.get_running_loop().time())
+        await running
+        return waits
+
+    async def cut_off(self, seconds: float) -> RunLoop:
+        """Begin a run and cancel it after so many seconds; return its loop, which can go on."""
+        running = asyncio.create_task((await self.open()).run())
+        await asyncio.sleep(seconds)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+            raise AssertionError("a cancelled run went on")
+        return self.loop
+
+    async def stopped(self, seconds: float) -> End:
+        """Begin a run and stop it after so many seconds."""
+        running = asyncio.create_task((await self.open()).run())
+        await asyncio.sleep(seconds)
+        self.loop.stop()
+        return await running

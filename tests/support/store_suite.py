@@ -21,7 +21,7 @@ from bestarm_agent.domain.events import CandidatesAdded, Event, Started, Stopped
 from bestarm_agent.domain.values import Candidate, Json, PromptTemplate, clean_text
 from bestarm_agent.errors import RunNotFoundError, StoreError
 from bestarm_agent.store.codec import events_in
-from bestarm_agent.store.store import RunInfo, Store
+from bestarm_agent.store.store import RunInfo
 from tests.support.reply_suite import ReplySuite, must_get
 from tests.support.store_runs import AT, asked, begin, reply, small_run, started, told
 
@@ -33,36 +33,28 @@ class StoreSuite(ReplySuite):
 
     # logs
 
-    def test_what_is_flushed_is_there_after_reopening(self, tmp_path: Path) -> None:
+    async def test_what_is_flushed_is_there_after_reopening(self, tmp_path: Path) -> None:
         events = small_run()
 
-        async def write(store: Store) -> None:
+        async with self.opened(tmp_path) as store:
             log = await store.create("study")
             for event in events:
                 log.append(event)
             await log.flush()
             assert await log.events() == events
-
-        async def read(store: Store) -> None:
+        async with self.opened(tmp_path) as store:
             assert await store.events_of("study") == events
             assert await (await store.open("latest")).events() == events
 
-        self.run(tmp_path, write)
-        self.run(tmp_path, read)
-
-    def test_closing_flushes(self, tmp_path: Path) -> None:
-        async def write(store: Store) -> None:
+    async def test_closing_flushes(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await store.create("study")
             log.append(started())
-
-        async def read(store: Store) -> None:
+        async with self.opened(tmp_path) as store:
             assert await store.events_of("study") == [started()]
 
-        self.run(tmp_path, write)
-        self.run(tmp_path, read)
-
-    def test_a_log_goes_on_where_it_ended(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_a_log_goes_on_where_it_ended(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await begin(store)
             log.append(asked(0))
             await log.close()
@@ -71,10 +63,8 @@ class StoreSuite(ReplySuite):
             await log.flush()
             assert await log.events() == [started(), asked(0), told(0)]
 
-        self.run(tmp_path, test)
-
-    def test_events_can_be_read_from_a_number_on(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_events_can_be_read_from_a_number_on(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await begin(store)
             log.append(asked(0))
             await log.flush()
@@ -85,10 +75,8 @@ class StoreSuite(ReplySuite):
                 assert events_in(lines) == [started(), asked(0)][since:]
             assert await store.outline_of("study") == [started()]
 
-        self.run(tmp_path, test)
-
-    def test_two_runs_do_not_mix(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_two_runs_do_not_mix(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             one, other = await begin(store, "one"), await begin(store, "other")
             for seq in range(50):
                 one.append(asked(seq))
@@ -98,10 +86,10 @@ class StoreSuite(ReplySuite):
             assert (await one.events())[1:] == [asked(seq) for seq in range(50)]
             assert (await other.events())[1:] == [told(seq) for seq in range(50)]
 
-        self.run(tmp_path, test)
-
-    def test_flushes_from_many_tasks_keep_the_order_of_appending(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_flushes_from_many_tasks_keep_the_order_of_appending(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
             log = await begin(store)
             events: list[Event] = []
 
@@ -116,10 +104,8 @@ class StoreSuite(ReplySuite):
                     group.create_task(work(worker))
             assert await log.events() == [started(), *events]
 
-        self.run(tmp_path, test)
-
-    def test_a_run_starts_once_and_first_of_all(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_a_run_starts_once_and_first_of_all(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await store.create("study")
             with pytest.raises(ValueError, match=log.run_id):
                 log.append(asked(0))
@@ -129,10 +115,8 @@ class StoreSuite(ReplySuite):
             await log.flush()
             assert await log.events() == [started()]
 
-        self.run(tmp_path, test)
-
-    def test_what_json_cannot_hold_is_refused_and_leaves_no_gap(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_what_json_cannot_hold_is_refused_and_leaves_no_gap(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await begin(store)
             with pytest.raises(ValueError, match="told"):
                 log.append(told(0, float("nan")))
@@ -140,20 +124,16 @@ class StoreSuite(ReplySuite):
             await log.flush()
             assert await log.events() == [started(), asked(0)]
 
-        self.run(tmp_path, test)
-
-    def test_a_closed_log_takes_nothing(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_a_closed_log_takes_nothing(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await begin(store)
             await log.close()
             await log.close()
             with pytest.raises(StoreError, match="closed"):
                 log.append(asked(0))
 
-        self.run(tmp_path, test)
-
-    def test_odd_texts_come_back_as_they_were(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_odd_texts_come_back_as_they_were(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await begin(store)
             for text in ODD_TEXTS[:4]:
                 log.append(Stopped(AT, text, 0.0))
@@ -166,11 +146,9 @@ class StoreSuite(ReplySuite):
                 reply(text).text for text in ODD_TEXTS
             ]
 
-        self.run(tmp_path, test)
-
     # secrets and paths
 
-    def test_secrets_are_redacted_and_settings_kept(self, tmp_path: Path) -> None:
+    async def test_secrets_are_redacted_and_settings_kept(self, tmp_path: Path) -> None:
         params: dict[str, Json] = {
             "api_key": "sk-1",
             "max_tokens": 5,
@@ -182,7 +160,7 @@ class StoreSuite(ReplySuite):
         }
         candidate = Candidate("openai", "m", PromptTemplate("p", text="x"), params)
 
-        async def test(store: Store) -> None:
+        async with self.opened(tmp_path) as store:
             log = await store.create("study")
             log.append(Started("study", AT, "0.1.0", config, "."))
             log.append(CandidatesAdded((candidate,)))
@@ -201,22 +179,18 @@ class StoreSuite(ReplySuite):
                 "extra": {"HF_TOKEN": mark, "top_p": 0.5},
             }
 
-        self.run(tmp_path, test)
-
     # the list of runs
 
-    def test_a_run_is_listed_once_it_has_durably_started(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_a_run_is_listed_once_it_has_durably_started(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await store.create("study")
             assert await store.runs() == []
             log.append(started())
             await log.flush()
             assert await store.runs() == [RunInfo(log.run_id, "study", AT, 0, 0, None)]
 
-        self.run(tmp_path, test)
-
-    def test_the_list_says_how_far_a_run_is(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_the_list_says_how_far_a_run_is(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await store.create("study")
             seen = []
             for event in small_run():
@@ -230,19 +204,17 @@ class StoreSuite(ReplySuite):
             await reopened.flush()
             assert await store.runs() == [RunInfo(log.run_id, "study", AT, 5, 3, "budget")]
 
-        self.run(tmp_path, test)
-
-    def test_ids_are_readable_and_runs_listed_in_order_of_beginning(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_ids_are_readable_and_runs_listed_in_order_of_beginning(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
             ids = [(await begin(store, f"study {i}")).run_id for i in range(20)]
             assert [info.id for info in await store.runs()] == ids
             assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-z]{4}", run) for run in ids)
             assert len(set(ids)) == 20
 
-        self.run(tmp_path, test)
-
-    def test_a_run_is_found_by_id_name_prefix_or_latest(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_a_run_is_found_by_id_name_prefix_or_latest(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             ids = [(await begin(store, name)).run_id for name in ("a", "b", "a")]
             for ref, expected in {"a": 2, "b": 1, "latest": 2, ids[0]: 0, ids[1][:-1]: 1}.items():
                 assert (await store.find(ref)).id == ids[expected]
@@ -252,20 +224,16 @@ class StoreSuite(ReplySuite):
                 with pytest.raises(RunNotFoundError, match=r"no run 'c'; there is.*latest"):
                     await read("c")
 
-        self.run(tmp_path, test)
-
-    def test_an_empty_store_says_so(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_an_empty_store_says_so(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             assert await store.runs() == []
             with pytest.raises(RunNotFoundError, match="empty"):
                 await store.open("latest")
 
-        self.run(tmp_path, test)
-
     # one writer at a time
 
-    def test_a_second_writer_is_refused_until_the_first_lets_go(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_a_second_writer_is_refused_until_the_first_lets_go(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await begin(store)
             with pytest.raises(StoreError, match=rf"{log.run_id} is being written.*stop it"):
                 await store.open("study")
@@ -276,10 +244,8 @@ class StoreSuite(ReplySuite):
             again = await store.open("study")
             assert again.run_id == log.run_id
 
-        self.run(tmp_path, test)
-
-    def test_reading_and_other_runs_go_on_while_one_is_written(self, tmp_path: Path) -> None:
-        async def test(store: Store) -> None:
+    async def test_reading_and_other_runs_go_on_while_one_is_written(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
             log = await begin(store)
             async with self.opened(tmp_path) as other:
                 log.append(asked(0))
@@ -289,5 +255,3 @@ class StoreSuite(ReplySuite):
                 second.append(asked(0))
                 await second.flush()
                 assert len(await store.runs()) == 2
-
-        self.run(tmp_path, test)

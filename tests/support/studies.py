@@ -26,6 +26,15 @@ def recorded_scores(n_candidates: int, n_examples: int, seed: int = 0) -> list[l
     return [[float(rng.random() < chance) for _ in range(n_examples)] for chance in chances]
 
 
+ANSWERED: dict[str, Json] = {"path": "rows.jsonl", "target": "answer"}  # a dataset
+RECORDED: dict[str, Json] = {"replay": {"path": "calls.jsonl"}}  # providers
+
+
+def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as JSON, one a line."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
 def study_file(
     folder: Path,
     files: Mapping[str, Sequence[Mapping[str, Any]]],
@@ -38,7 +47,7 @@ def study_file(
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in files.items():
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        write_lines(folder / f"{name}.jsonl", rows)
     usual = {
         "prompts": [{"q": "{{ q }}"}],
         "dataset": "rows.jsonl",
@@ -114,6 +123,16 @@ def run_study(
 
     found: tuple[Standing, Study] = run(scene())
     return found
+
+
+def resume_all(path: Path, budget: Budget | None = None) -> Standing:
+    """Go on with the latest run of the study at ``path``, and see it to its end."""
+
+    async def scene() -> Standing:
+        async with Study.resume(options=Options(store=store_of(path))) as study:
+            return await study.run(budget)
+
+    return asyncio.run(scene())
 
 
 def events_of(path: Path) -> list[Event]:

@@ -1,8 +1,8 @@
-"""What one pair reserves, all or nothing, and what its outcome says about its cost."""
+"""What one pair reserves, all or nothing, what it keeps when put off, what its outcome says."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,46 +15,73 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import score_of
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.store.store import Store
-from tests.support.runs import Actor, Answer, Scene, logged_nowhere, scored
+from tests.support.runs import Actor, Answer, Scene, always, failing, logged_nowhere, scored
 from tests.support.virtual_time import run_virtual
 
 CALL = Spend(calls=1, tokens=10, usd_nanos=100)  # the most that the candidate's call costs
 JUDGING = Spend(calls=1, tokens=7, usd_nanos=30)
+FITS = {"calls": 2, "tokens": 17, "usd_nanos": 130, "pulls": 1}  # a cap that is just enough
 
 
-def reserved(budget: Budget, *, paid_before: bool = False) -> Spend | None:
-    """What a pair under a judge reserves in a ledger; None if it does not fit."""
-    judge = Actor("judge", lambda *_: scored(0.5), bound_spend=JUDGING)
-    scene = Scene({"a": Actor("p", lambda *_: scored(0.5))}, judge=judge)
+def pair_of(ledger: Ledger, *, resent: bool = False, spend: Spend | None = None) -> Evaluation:
+    scene = Scene({"a": Actor("p", always(1.0))}, n_examples=1)
+    (candidate,) = scene.candidates(scene.clients(ledger), Spend())
+    log = AttemptLog(logged_nowhere, resent=resent)
+    return Evaluation(candidate, scene.examples[0], log, spend=spend or Spend())
+
+
+WHOLE = CALL + JUDGING + Spend(pulls=1)
+
+
+@pytest.mark.parametrize(
+    ("budget", "paid_before", "reserved"),
+    [
+        *((Budget(**{name: most}), 0, WHOLE) for name, most in FITS.items()),
+        *((Budget(**{name: most - 1}), 0, Spend()) for name, most in FITS.items()),
+        (Budget(pulls=0), 1, CALL + JUDGING),  # a pull is paid once
+    ],
+)
+def test_a_pair_reserves_attempt_judging_and_pull_together_or_nothing(
+    budget: Budget, paid_before: int, reserved: Spend
+) -> None:
     ledger = Ledger(budget)
-    clients = scene.clients(ledger)
-    (candidate,) = scene.candidates(clients, Spend())
-    pair = Evaluation(candidate, scene.examples[0], spend=Spend(pulls=int(paid_before)))
-    taken = pair.reserve(CALL, JUDGING)
-    if not taken:
-        assert ledger.outstanding == Spend()
-        return None
-    return ledger.outstanding
+    pair = pair_of(ledger, spend=Spend(pulls=paid_before))
+    assert pair.reserve(CALL, JUDGING) == (reserved != Spend())
+    assert ledger.outstanding == reserved
+
+
+async def test_a_pair_that_is_not_sent_gives_back_all_that_it_holds() -> None:
+    ledger = Ledger(Budget())
+    pair = pair_of(ledger)
+    pair.call.permit = pair.call.model.limits.take(pair.call.request, CALL)
+    assert pair.call.permit is not None
+    assert pair.reserve(CALL, JUDGING)
+    pair.let_go()
+    assert (pair.call.permit, pair.call.reservation) == (None, None)
+    assert ledger.outstanding == ledger.spent == Spend()
 
 
 @pytest.mark.parametrize(
-    "budget",
-    [Budget(calls=2), Budget(tokens=17), Budget(usd_nanos=130), Budget(pulls=1)],
+    ("before", "spend", "obstacle", "resent"),
+    [
+        (False, Spend(), None, False),
+        (False, Spend(calls=1), None, True),
+        (False, Spend(), Exception("bad key"), True),
+        (True, Spend(), None, True),
+    ],
 )
-def test_a_pair_reserves_attempt_judging_and_pull_together(budget: Budget) -> None:
-    assert reserved(budget) == CALL + JUDGING + Spend(pulls=1)
-
-
-@pytest.mark.parametrize(
-    "budget",
-    [Budget(calls=1), Budget(tokens=16), Budget(usd_nanos=129), Budget(pulls=0)],
-)
-def test_a_pair_that_does_not_fit_whole_reserves_nothing(budget: Budget) -> None:
-    assert reserved(budget) is None
-
-
-def test_a_pull_is_paid_once() -> None:
-    assert reserved(Budget(pulls=0), paid_before=True) == CALL + JUDGING
+def test_a_pair_that_was_put_off_begins_anew_and_keeps_its_history(
+    before: bool, spend: Spend, obstacle: Exception | None, resent: bool
+) -> None:
+    pair = pair_of(Ledger(Budget()), resent=before)
+    first = pair.call
+    first.spend, first.tries.n_failures, pair.obstacle = spend, 2, obstacle
+    first.is_logged = True
+    pair.begin_again()
+    assert (pair.call.resent, pair.spend, pair.obstacle) == (resent, spend, None)
+    assert pair.call is not first
+    assert (pair.call.tries.n_failures, pair.call.spend) == (0, Spend())
+    assert not pair.call.is_logged, "the ask stood for the first call alone"
 
 
 def evaluated(
@@ -79,17 +106,17 @@ def evaluated(
 @pytest.mark.parametrize("resent", [False, True])
 def test_a_reply_that_the_run_bought_itself_is_not_called_cached(resent: bool) -> None:
     store = Store.in_memory()
-    bought, _ = evaluated(lambda *_: scored(0.5), resent=resent, store=store)
+    bought, _ = evaluated(always(0.5), resent=resent, store=store)
     assert bought is not None
     assert not bought.cached
-    found, call = evaluated(lambda *_: scored(0.5), resent=resent, store=store)
+    found, call = evaluated(always(0.5), resent=resent, store=store)
     assert found is not None
     assert call.found
     assert found.cached is not resent
     assert (found.spend, found.lost_spend) == (Spend(pulls=1), Spend())
 
 
-TIMED_OUT = ProviderError("too slow", kind=FailureKind.TIMEOUT, transient=True)
+TIMED_OUT = failing(FailureKind.TIMEOUT)
 
 
 def test_what_unanswered_attempts_cost_is_told_apart() -> None:
@@ -113,32 +140,30 @@ def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> Non
 BAD = ProviderError("unknown field", kind=FailureKind.BAD_REQUEST, fatal=True, blame=Blame.HARNESS)
 
 
-def bad_on(bad: Collection[str]) -> tuple[list[str], str | None]:
-    """Run a candidate over ten examples; return the kinds of failures, and why it was given up."""
+def asked_in_order(bad: Collection[str]) -> tuple[Scene, list[str]]:
+    """Run a candidate over ten examples, some bad; return the scene, and the order of asks."""
     actor = Actor("p", lambda request, _before: BAD if request.example in bad else scored(0.5))
     scene = Scene({"a": actor}, n_examples=10, selector="uniform", in_flight=1)
     scene.run()
-    told = scene.outcomes()
-    assert all(score_of(one, 0.0) is None for one in told if one.failure)
-    return [one.failure.kind for one in told if one.failure], scene.loop.pool.candidates[0].broken
+    return scene, [request.example for _, request in actor.sent]
 
 
-def order_of_asks() -> list[str]:
-    actor = Actor("p", lambda *_: scored(0.5))
-    Scene({"a": actor}, n_examples=10, selector="uniform", in_flight=1).run()
-    return [request.example for _, request in actor.sent]
-
-
-def test_a_bad_request_of_a_candidate_that_answers_concerns_its_example_alone() -> None:
-    asked = order_of_asks()
-    apart = bad_on({asked[number] for number in (1, 2, 3, 4, 6, 7, 8, 9)})
-    assert apart == ([FailureKind.BAD_REQUEST] * 8, None)
-
-
-def test_a_candidate_that_never_answered_is_given_up_at_its_first_bad_request() -> None:
-    assert bad_on({order_of_asks()[0]}) == ([], "unknown field")
-
-
-def test_bad_requests_in_a_row_give_a_candidate_up() -> None:
-    asked = order_of_asks()
-    assert bad_on(set(asked[2:])) == ([FailureKind.BAD_REQUEST] * 4, "unknown field")
+@pytest.mark.parametrize(
+    ("bad", "n_failed", "problem"),
+    [
+        ((1, 2, 3, 4, 6, 7, 8, 9), 8, None),  # it answers: a bad request concerns its example
+        ((0,), 0, "unknown field"),  # it never answered
+        (range(2, 10), 4, "unknown field"),  # too many in a row
+    ],
+)
+def test_bad_requests_give_a_candidate_up_that_does_not_answer(
+    bad: Sequence[int], n_failed: int, problem: str | None
+) -> None:
+    _, order = asked_in_order(())
+    scene, _ = asked_in_order({order[number] for number in bad})
+    failed = [one for one in scene.outcomes() if one.failure]
+    assert [one.failure and one.failure.kind for one in failed] == (
+        [FailureKind.BAD_REQUEST] * n_failed
+    )
+    assert all(score_of(one, 0.0) is None for one in failed)
+    assert scene.loop.pool.candidates[0].broken == problem

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.call import (
-    AttemptLog,
-    Call,
-    Model,
-    ReplyCache,
-    reply_key,
-)
+from bestarm_agent.engine.call import AttemptLog, Call, Model, ReplyCache, reply_key
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
@@ -44,8 +39,13 @@ def actor(able: Capabilities | None = None, name: str = "p") -> Able:
     return Able(name, lambda *_: scored(1.0), able=able or PLAIN)
 
 
+def key_of(provider: Able | None = None, fingerprint: str = "v1", **changes: object) -> str:
+    request = replace(REQUEST, **changes)  # type: ignore[arg-type]
+    return reply_key(provider or actor(), fingerprint, request)
+
+
 @pytest.mark.parametrize(
-    "change",
+    "other",
     [
         {"model": "other"},
         {"text": "!"},
@@ -54,31 +54,27 @@ def actor(able: Capabilities | None = None, name: str = "p") -> Able:
         {"attempt": 1},
         {"top_logprobs": 5},
         {"response_schema": {"title": "verdict"}},
+        {"fingerprint": "v2"},
+        {"provider": actor(name="q")},
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_requests_that_differ_in_what_is_sent_share_no_reply(change: dict[str, object]) -> None:
-    other = replace(REQUEST, **change)  # type: ignore[arg-type]
-    assert reply_key(actor(), "v1", REQUEST) != reply_key(actor(), "v1", other)
-
-
-def test_models_that_differ_share_no_reply() -> None:
-    key = reply_key(actor(), "v1", REQUEST)
-    assert key == reply_key(actor(), "v1", REQUEST)
-    assert key != reply_key(actor(), "v2", REQUEST), "the fingerprint is part of the key"
-    assert key != reply_key(actor(name="q"), "v1", REQUEST), "and so is the provider"
+def test_requests_that_differ_in_what_is_sent_or_to_whom_share_no_reply(
+    other: dict[str, Any],
+) -> None:
+    assert key_of() == key_of()
+    assert key_of() != key_of(**other)
 
 
 @pytest.mark.parametrize(
     ("field", "change"), [("by_example", {"example": "e1"}), ("by_inputs", {"inputs": {"q": "2"}})]
 )
 def test_example_and_fields_count_where_replies_depend_on_them(
-    field: str, change: dict[str, object]
+    field: str, change: dict[str, Any]
 ) -> None:
-    other = replace(REQUEST, **change)  # type: ignore[arg-type]
     depends = actor(replace(PLAIN, **{field: True}))  # type: ignore[arg-type]
-    assert reply_key(actor(), "v1", REQUEST) == reply_key(actor(), "v1", other)
-    assert reply_key(depends, "v1", REQUEST) != reply_key(depends, "v1", other)
+    assert key_of() == key_of(**change)
+    assert key_of(depends) != key_of(depends, **change)
 
 
 class Scene:
@@ -152,16 +148,18 @@ def test_what_a_found_reply_cost_takes_the_place_of_the_bound_that_was_charged()
     assert scene.ledger.spent == first.spend + first.spend
 
 
-def test_a_reply_of_another_version_of_the_model_is_bought() -> None:
-    scene = Scene()
-    scene.obtain(scene.call(), scene.call(fingerprint="v2"))
-    assert len(scene.provider.sent) == 2
-
-
-@pytest.mark.parametrize(("resent", "n_sent"), [(False, 2), (True, 1)])
-def test_without_the_cache_only_a_runs_own_replies_are_looked_up(resent: bool, n_sent: int) -> None:
-    scene = Scene(use_cache=False)
-    scene.obtain(scene.call(), scene.call(resent=resent))
+@pytest.mark.parametrize(
+    ("use_cache", "second", "n_sent"),
+    [
+        (True, {}, 1),
+        (True, {"fingerprint": "v2"}, 2),  # another version of the model
+        (False, {}, 2),
+        (False, {"resent": True}, 1),  # a run's own replies are looked up without the cache
+    ],
+)
+def test_which_replies_are_looked_up(use_cache: bool, second: dict[str, Any], n_sent: int) -> None:
+    scene = Scene(use_cache=use_cache)
+    scene.obtain(scene.call(), scene.call(**second))
     assert len(scene.provider.sent) == n_sent
 
 
@@ -180,21 +178,18 @@ async def test_a_reply_that_could_not_be_bought_can_be_claimed_by_others() -> No
 async def test_that_a_reply_is_waited_for_is_said(elsewhere: bool) -> None:
     scene = Scene()
     scene.provider.latency = lambda _request: 10.0
-
     call = scene.call()
+    buying = [] if elsewhere else [asyncio.create_task(scene.replies.obtain(scene.call()))]
     if elsewhere:
         await scene.store.claim_reply(call.key)
-    else:
-        buying = asyncio.create_task(scene.replies.obtain(scene.call()))
-        await asyncio.sleep(1.0)
+    await asyncio.sleep(1.0)
     waiting = asyncio.create_task(scene.replies.obtain(call))
     await asyncio.sleep(1.0)
     (wait,) = scene.client.board.summary(0.0)
     if elsewhere:
         await scene.store.release_reply(call.key)
-    else:
-        await buying
-    await waiting
+    for task in (waiting, *buying):
+        await task
     assert wait.reason == "another call is buying the reply"
 
 

@@ -6,38 +6,39 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.call import (
-    AttemptLog,
-    BudgetEndedError,
-    Call,
-    Model,
-)
+from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.limits.waiting import Slot
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
 from tests.support import runs
-from tests.support.runs import Actor
+from tests.support.runs import Actor, failing
 from tests.support.virtual_time import run_virtual
 
 BOUND = Spend(calls=1, tokens=100, usd_nanos=1000)
 ANSWER = Reply("42", usage=Usage(input=7, output=3), usd_nanos=50)
+BUSY = failing(FailureKind.OVERLOADED)
+REFUSED = failing(FailureKind.AUTHENTICATION, fatal=True)
+
+Step = Reply | Exception | float
 
 
-def failure(kind: FailureKind, **options: object) -> ProviderError:
-    return ProviderError("it failed", kind=kind, **options)  # type: ignore[arg-type]
+def limited(seconds: float) -> ProviderError:
+    return failing(FailureKind.RATE_LIMITED, retry_after=seconds)
 
 
-BUSY = failure(FailureKind.OVERLOADED, transient=True)
+def busy(seconds: float) -> ProviderError:
+    return failing(FailureKind.OVERLOADED, retry_after=seconds)
 
 
-def scripted(script: Sequence[Reply | Exception | float]) -> Actor:
+def scripted(script: Sequence[Step]) -> Actor:
     """A provider that follows a script of replies, errors, and seconds before the answer."""
     sent = list[tuple[float, Request]]()
 
@@ -55,13 +56,7 @@ def scripted(script: Sequence[Reply | Exception | float]) -> Actor:
 class Scene:
     """One caller with everything around it, and one request to send."""
 
-    def __init__(
-        self,
-        script: Sequence[Reply | Exception | float],
-        budget: Budget | None = None,
-        *,
-        trial: bool = False,
-    ) -> None:
+    def __init__(self, *script: Step, budget: Budget | None = None, trial: bool = False) -> None:
         self.provider = scripted(script)
         self.ledger = Ledger(budget or Budget())
         run = runs.Scene({}, provider_in_flight=4, limiters={"m": LimiterRules(trial=trial)})
@@ -87,160 +82,139 @@ class Scene:
                 self.gate_while_waiting.append(self.gate.inside)
             await asyncio.sleep(0.1)
 
+    @property
+    def pauses(self) -> list[float]:
+        """Seconds from attempt to attempt."""
+        times = [at for at, _ in self.provider.sent]
+        return [late - early for early, late in pairwise(times)]
 
-def sent_at(scene: Scene) -> list[float]:
-    return [at for at, _ in scene.provider.sent]
+
+# a model that never answers has 120 s for a call
 
 
-def test_an_answer_is_booked_at_what_it_cost() -> None:
-    scene = Scene([ANSWER])
-    assert run_virtual(scene.call()) is ANSWER
-    assert scene.sent.spend == Spend(pulls=1, calls=1, tokens=10, usd_nanos=50)
-    assert scene.ledger.spent == scene.sent.spend
+@pytest.mark.parametrize(
+    ("script", "spend"),
+    [
+        ([ANSWER], Spend(1, 1, 10, 50)),
+        ([BUSY, BUSY, ANSWER], Spend(1, 3, 10, 50)),
+        ([500.0, ANSWER], Spend(1, 2, 110, 1050)),  # a time-out counts as billed in full
+        # an answer made of several calls counts them all
+        ([replace(ANSWER, calls=4, usd_nanos=None)], Spend(1, 4, 10)),
+        # one beyond its bound is charged in full: a server that ignores `max_tokens` bills it
+        (
+            [Reply("42", usage=Usage(input=7, output=5000), usd_nanos=2500, gpu_seconds=2.0)],
+            Spend(1, 1, 5007, 2500, 2.0),
+        ),
+        # a failure whose cost is known is booked at that
+        (
+            [BilledError(failing(FailureKind.TIMEOUT, fatal=True), Spend(0, 3, 7, 20))],
+            Spend(1, 3, 7, 20),
+        ),
+    ],
+)
+async def test_every_attempt_is_booked_at_what_it_cost(script: list[Step], spend: Spend) -> None:
+    scene = Scene(*script)
+    if isinstance(script[-1], Exception):
+        with pytest.raises(ProviderError):
+            await scene.call()
+    else:
+        assert (await scene.call()).text == "42"
+    assert scene.sent.spend == scene.ledger.spent == spend
     assert scene.ledger.outstanding == Spend()
+    assert scene.gate.inside == 0
 
 
-def test_a_transient_failure_is_repeated_after_a_growing_wait_outside_the_gate() -> None:
-    scene = Scene([BUSY, BUSY, ANSWER])
-    run_virtual(scene.call())
-    first, second, third = sent_at(scene)
-    assert 0.5 <= second - first <= 1.0
-    assert 1.0 <= third - second <= 1.5
-    assert scene.sent.spend == Spend(pulls=1, calls=3, tokens=10, usd_nanos=50)
-    assert scene.gate_while_waiting
+@pytest.mark.parametrize(
+    ("script", "bounds"),
+    [
+        ([BUSY, BUSY, ANSWER], [(0.5, 1.0), (1.0, 1.5)]),  # a growing wait
+        ([limited(30.0), ANSWER], [(30.0, 31.0)]),  # one that the provider asks for
+        ([limited(60.0), ANSWER], [(60.0, 61.0)]),
+        ([busy(30.0), ANSWER], [(30.0, 31.0)]),
+        ([busy(60.0), ANSWER], [(60.0, 61.0)]),
+    ],
+)
+async def test_a_transient_failure_is_repeated_after_a_wait_outside_the_gate(
+    script: list[Step], bounds: list[tuple[float, float]]
+) -> None:
+    scene = Scene(*script)
+    await scene.call()
+    assert len(scene.pauses) == len(bounds)
+    for pause, (least, most) in zip(scene.pauses, bounds, strict=True):
+        assert least <= pause <= most
     assert set(scene.gate_while_waiting) == {0}
 
 
-@pytest.mark.parametrize("seconds", [30.0, 60.0])
-def test_a_wait_that_the_provider_asks_for_is_kept(seconds: float) -> None:
-    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=seconds)
-    scene = Scene([limited, ANSWER])
-    run_virtual(scene.call())
-    assert sent_at(scene)[1] - sent_at(scene)[0] >= seconds
+@pytest.mark.parametrize(
+    ("script", "n_sent", "said"),
+    [
+        ([BUSY, BUSY, BUSY, ANSWER], 3, "scripted overloaded"),
+        ([busy(60.5), ANSWER], 1, "scripted overloaded"),  # too long a wait
+        ([limited(3600.0), ANSWER], 1, "is rate limited for another 3600 s"),
+        ([REFUSED, ANSWER], 1, "scripted authentication"),
+        ([RuntimeError("bug")], 1, "RuntimeError: bug"),
+    ],
+)
+async def test_attempts_end(script: list[Step], n_sent: int, said: str) -> None:
+    scene = Scene(*script)
+    with pytest.raises(ProviderError, match=said) as caught:
+        await scene.call()
+    assert len(scene.provider.sent) == scene.sent.spend.calls == n_sent
+    assert caught.value.fatal == (said not in ("scripted overloaded", "RuntimeError: bug"))
+    assert (caught.value.blame is Blame.HARNESS) == (said == "RuntimeError: bug")
 
 
-def test_a_failure_other_than_a_rate_limit_may_ask_for_a_wait_too() -> None:
-    later = failure(FailureKind.OVERLOADED, transient=True, retry_after=30.0)
-    scene = Scene([later, ANSWER])
-    run_virtual(scene.call())
-    assert 30.0 <= sent_at(scene)[1] - sent_at(scene)[0] <= 31.0
+async def test_refusals_are_repeated_until_patience_ends() -> None:
+    scene = Scene(*[limited(50.0)] * 30)
+    with pytest.raises(ProviderError):
+        await scene.call()
+    assert 900.0 <= sum(scene.pauses) <= 950.0
 
 
-def test_a_failure_that_asks_for_too_long_a_wait_is_not_repeated() -> None:
-    busy = failure(FailureKind.OVERLOADED, transient=True, retry_after=60.5)
-    scene = Scene([busy, ANSWER])
-    with pytest.raises(ProviderError) as caught:
-        run_virtual(scene.call())
-    assert caught.value is busy
-    assert len(scene.provider.sent) == 1
-
-
-def test_the_longest_wait_that_is_allowed_is_waited_for() -> None:
-    scene = Scene([failure(FailureKind.OVERLOADED, transient=True, retry_after=60.0), ANSWER])
-    run_virtual(scene.call())
-    assert len(scene.provider.sent) == 2
-
-
-def test_an_answer_beyond_its_bound_is_charged_in_full() -> None:
-    """A server that ignores ``max_tokens`` bills what it wrote."""
-    scene = Scene([Reply("42", usage=Usage(input=7, output=5000), usd_nanos=2500, gpu_seconds=2.0)])
-    run_virtual(scene.call())
-    assert scene.ledger.spent == Spend(1, 1, 5007, 2500, 2.0)
-    assert scene.ledger.outstanding == Spend()
+async def test_patience_is_counted_from_the_first_attempt() -> None:
+    scene = Scene(BUSY, ANSWER)
+    await asyncio.sleep(2000.0)
+    assert (await scene.call()) is ANSWER
 
 
 @pytest.mark.parametrize("excess", [0, 1])
 async def test_a_model_is_on_trial_until_an_answer_keeps_its_bound(excess: int) -> None:
-    scene = Scene([replace(ANSWER, usd_nanos=BOUND.usd_nanos + excess)], trial=True)
+    scene = Scene(replace(ANSWER, usd_nanos=BOUND.usd_nanos + excess), trial=True)
     await scene.call()
     assert scene.sent.model.limits.room == (4 if excess else math.inf)
 
 
 async def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() -> None:
-    scene = Scene([BUSY] * 15)
-    client = scene.client.unrecorded()
-
+    client = Scene(*[BUSY] * 15).client.unrecorded()
     errors = []
     for _ in range(16):
         with pytest.raises(ProviderError) as caught:
             await client.send(Call(Model(client, "m"), Request("m", text="?")))
         errors.append(caught.value)
-    *busy, last, after = errors
-    assert busy == [BUSY] * 14
+    *early, last, after = errors
+    assert early == [BUSY] * 14
     assert last.fatal
     assert last is after
 
 
-def test_a_wait_beyond_all_patience_fails_at_once() -> None:
-    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=3600.0)
-    scene = Scene([limited, ANSWER])
-    with pytest.raises(ProviderError, match="is rate limited for another 3600 s") as caught:
-        run_virtual(scene.call())
-    assert caught.value.fatal
-    assert len(scene.provider.sent) == 1
-
-
-def test_attempts_end() -> None:
-    scene = Scene([BUSY, BUSY, BUSY, ANSWER])
-    with pytest.raises(ProviderError, match="it failed"):
-        run_virtual(scene.call())
-    assert scene.sent.spend.calls == 3
-
-
-def test_what_cannot_succeed_is_not_repeated() -> None:
-    scene = Scene([failure(FailureKind.AUTHENTICATION, fatal=True), ANSWER])
-    with pytest.raises(ProviderError):
-        run_virtual(scene.call())
-    assert scene.sent.spend.calls == 1
-
-
-def test_a_timeout_counts_as_billed_in_full() -> None:
-    scene = Scene([500.0, ANSWER])
-    run_virtual(scene.call())
-    assert scene.sent.spend.usd_nanos == BOUND.usd_nanos + 50
-
-
-def test_a_model_that_never_answered_has_one_time_out() -> None:
-    scene = Scene([500.0, ANSWER])
+async def test_a_model_that_never_answered_has_one_time_out() -> None:
+    scene = Scene(500.0, ANSWER)
     scene.sent.is_first = True
     with pytest.raises(ProviderError, match="did not answer within 120 s"):
-        run_virtual(scene.client.send(scene.sent))
+        await scene.client.send(scene.sent)
     assert len(scene.provider.sent) == 1
 
 
-def test_a_failure_whose_cost_is_known_is_booked_at_that() -> None:
-    known = BilledError(failure(FailureKind.TIMEOUT), Spend(calls=3, tokens=7, usd_nanos=20))
-    scene = Scene([known])
-    with pytest.raises(ProviderError):
-        run_virtual(scene.call())
-    assert scene.sent.spend == Spend(pulls=1, calls=3, tokens=7, usd_nanos=20)
-    assert scene.ledger.spent == scene.sent.spend
-
-
-def test_an_answer_made_of_several_calls_counts_them_all() -> None:
-    scene = Scene([replace(ANSWER, calls=4, usd_nanos=None)])
-    run_virtual(scene.call())
-    assert scene.sent.spend == Spend(pulls=1, calls=4, tokens=10)
-
-
-def test_a_retry_that_the_budget_cannot_pay_is_not_sent() -> None:
-    scene = Scene([BUSY, ANSWER], Budget(calls=1))
+async def test_a_retry_that_the_budget_cannot_pay_is_not_sent() -> None:
+    scene = Scene(BUSY, ANSWER, budget=Budget(calls=1))
     with pytest.raises(BudgetEndedError):
-        run_virtual(scene.call())
+        await scene.call()
     assert len(scene.provider.sent) == 1
     assert scene.sent.spend == Spend(pulls=1, calls=1)
 
 
-def test_an_unexpected_exception_is_blamed_on_the_harness() -> None:
-    scene = Scene([RuntimeError("bug")])
-    with pytest.raises(ProviderError, match="RuntimeError: bug") as caught:
-        run_virtual(scene.call())
-    assert caught.value.blame is Blame.HARNESS
-
-
 async def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
-    scene = Scene([1000.0])
-
+    scene = Scene(1000.0)
     task = asyncio.create_task(scene.call())
     await asyncio.sleep(1)
     task.cancel()
@@ -253,9 +227,7 @@ async def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
 
 
 async def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> None:
-    refused = failure(FailureKind.AUTHENTICATION, fatal=True)
-    scene = Scene([refused])
-
+    scene = Scene(REFUSED)
     twin = scene.client.unrecorded()
     calls = [
         Call(Model(client, model), Request(model, text="?"), slot=Slot(scene.gate))
@@ -265,7 +237,7 @@ async def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it
     for call in calls:
         with pytest.raises(ProviderError) as caught:
             await call.model.client.send(call)
-        assert caught.value is refused
+        assert caught.value is REFUSED
     assert [request.model for _, request in scene.provider.sent] == ["first"]
 
 
@@ -276,7 +248,7 @@ async def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it
 def test_every_attempt_is_in_the_log_before_it_is_sent(
     is_logged: bool, is_judges: bool, n_sent_before: list[int]
 ) -> None:
-    scene = Scene([BUSY, ANSWER])
+    scene = Scene(BUSY, ANSWER)
     attempts: list[tuple[int, str, Spend, bool]] = []
 
     async def record(key: str, cost: Spend, judges: bool) -> None:
@@ -289,27 +261,11 @@ def test_every_attempt_is_in_the_log_before_it_is_sent(
     assert attempts == logged, "pulls are not logged"
 
 
-async def test_patience_is_counted_from_the_first_attempt() -> None:
-    scene = Scene([BUSY, ANSWER])
-
-    await asyncio.sleep(2000.0)
-    assert (await scene.call()) is ANSWER
-
-
-def test_refusals_are_repeated_until_patience_ends() -> None:
-    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=50.0)
-    scene = Scene([limited] * 30)
-    with pytest.raises(ProviderError):
-        run_virtual(scene.call())
-    assert 900.0 <= sent_at(scene)[-1] - sent_at(scene)[0] <= 950.0
-
-
-def test_a_client_that_records_nothing_repeats_nothing_but_refusals() -> None:
-    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=1.0)
-    scene = Scene([limited, BUSY, ANSWER])
+async def test_a_client_that_records_nothing_repeats_nothing_but_refusals() -> None:
+    scene = Scene(limited(1.0), BUSY, ANSWER)
     call = Call(Model(scene.client.unrecorded(), "m"), Request("m", text="?"))
     with pytest.raises(ProviderError) as caught:
-        run_virtual(call.model.client.send(call))
+        await call.model.client.send(call)
     assert caught.value is BUSY
     assert len(scene.provider.sent) == 2
     assert scene.ledger.spent == Spend()

@@ -13,11 +13,11 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Reply
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.errors import FailureKind
 from bestarm_agent.store.store import Store
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
 from tests.support.fake_api import FakeApi, in_thread, quality
-from tests.support.runs import Actor, Scene, scored
+from tests.support.runs import Actor, Scene, always, failing, scored
 
 
 @pytest.mark.slow
@@ -39,16 +39,16 @@ def test_five_runs_at_once_send_each_request_once(
         return [task.result() for task in tasks]
 
     with in_thread(one), in_thread(other):
-        path = study_of(tmp_path, one, other, n_examples=10)
+        path = study_of(tmp_path, one, other, n_examples=5)
         standings = asyncio.run(all_five(path))
     requests = len(one.received) + len(other.received)
-    assert requests == 6 * 10
+    assert requests == 6 * 5
     assert sum(standing.spent.calls for standing in standings) == requests
-    assert [standing.told for standing in standings] == [60] * 5
+    assert [standing.told for standing in standings] == [30] * 5
 
 
 async def test_a_reply_that_another_run_fails_to_buy_is_bought_by_the_next() -> None:
-    broken = ProviderError("scripted", kind=FailureKind.SERVER)
+    broken = failing(FailureKind.SERVER, fatal=True)
     actor = Actor("p", lambda _, before: broken if before == 0 else scored(0.5))
     first = Scene({"a": actor}, n_examples=4)
     second = Scene({"a": actor}, n_examples=4, store=first.store)
@@ -63,24 +63,28 @@ async def test_a_reply_that_another_run_fails_to_buy_is_bought_by_the_next() -> 
 
 
 async def test_an_interrupted_purchase_leaves_no_claim() -> None:
-    actor = Actor("p", lambda *_: scored(0.5), latency=lambda _: 10.0)
-    scene = Scene({"a": actor}, n_examples=3, budget=Budget(calls=20))
-
-    loop = await scene.open()
-    running = asyncio.create_task(loop.run())
-    await asyncio.sleep(1.0)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    actor = Actor("p", always(0.5), latency=lambda _: 10.0)
+    loop = await Scene({"a": actor}, n_examples=3, budget=Budget(calls=20)).cut_off(1.0)
     await loop.run()
     assert loop.ledger.spent.calls == 6
 
 
+class CountingStore(Store):
+    """Notes when the right to buy each reply was asked for."""
+
+    asked_at: dict[str, list[float]]
+
+    async def claim_reply(self, key: str) -> bool:
+        self.asked_at.setdefault(key, []).append(asyncio.get_running_loop().time())
+        return await super().claim_reply(key)
+
+
 async def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
     """Candidate `a` is being bought elsewhere; meanwhile the one place is for `b`."""
-    slow = Actor("p", lambda *_: scored(0.5), latency=lambda _: 100.0)
-    quick = Actor("q", lambda *_: scored(0.4))
-    store = counting()
+    slow = Actor("p", always(0.5), latency=lambda _: 100.0)
+    quick = Actor("q", always(0.4))
+    store = CountingStore.in_memory()
+    store.asked_at = {}
     first = Scene({"a": slow}, n_examples=1, store=store)
     second = Scene({"a": slow, "b": quick}, n_examples=1, in_flight=1, store=store)
 
@@ -101,7 +105,7 @@ async def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> N
 
 
 async def test_replies_that_another_run_bought_are_judged_in_the_places_of_the_run() -> None:
-    bought = Actor("p", lambda *_: scored(0.5), latency=lambda _: 100.0)
+    bought = Actor("p", always(0.5), latency=lambda _: 100.0)
     judge = Actor("j", lambda *_: Reply("0.5"), latency=lambda _: 10.0)
     first = Scene({"a": bought}, n_examples=4)
     second = Scene({"a": bought}, n_examples=4, in_flight=1, store=first.store, judge=judge)
@@ -113,39 +117,17 @@ async def test_replies_that_another_run_bought_are_judged_in_the_places_of_the_r
     assert (len(bought.sent), len(judge.sent), judge.most) == (4, 4, 1)
 
 
-class CountingStore(Store):
-    """Notes when the right to buy each reply was asked for."""
-
-    asked_at: dict[str, list[float]]
-
-    async def claim_reply(self, key: str) -> bool:
-        self.asked_at.setdefault(key, []).append(asyncio.get_running_loop().time())
-        return await super().claim_reply(key)
-
-
-def counting() -> CountingStore:
-    store = CountingStore.in_memory()
-    store.asked_at = {}
-    return store
-
-
 async def test_a_run_cancelled_while_it_waits_for_a_place_gives_its_claim_back() -> None:
     """It may buy the reply now, and all places are taken by calls that last."""
-    failed = ProviderError("scripted", kind=FailureKind.SERVER)
-    bought = Actor("p", lambda *_: failed, latency=lambda _: 10.0)
-    lasting = Actor("q", lambda *_: scored(0.4), latency=lambda _: 1000.0)
+    bought = Actor("p", lambda *_: failing(FailureKind.SERVER, fatal=True), latency=lambda _: 10.0)
+    lasting = Actor("q", always(0.4), latency=lambda _: 1000.0)
     first = Scene({"a": bought}, n_examples=1)
     second = Scene({"a": bought, "b": lasting}, n_examples=1, in_flight=1, store=first.store)
 
     buying = asyncio.create_task((await first.open()).run())
     await asyncio.sleep(1.0)
-    loop = await second.open()
-    running = asyncio.create_task(loop.run())
-    await asyncio.sleep(50.0)
+    loop = await second.cut_off(50.0)
     assert (len(bought.sent), len(lasting.sent)) == (1, 1)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
     await buying
     call = loop.pool.candidates[0].call(second.examples[0])
     assert await second.store.claim_reply(call.key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -40,19 +41,26 @@ def refused(search: SearchedRate, at: float, *, pause: float = 0.0) -> None:
     search.refused(sent(search, at), at, pause, cuts=True)
 
 
-def cut_before(at: float) -> SearchedRate:
+def cut_at_20() -> SearchedRate:
     """Cut to 90 % of what was let in in the half second before: 12 a second."""
     search = SearchedRate(0.0, searching=False)
-    steady(search, 10, at - 0.5, at)
-    refused(search, at)
+    steady(search, 10, 19.5, 20.0)
+    refused(search, 20.0)
     return search
 
 
 def cut_to_nine() -> SearchedRate:
     """10 a second were let in from the cut at 20 s to that at 40 s."""
-    search = cut_before(20.0)
+    search = cut_at_20()
     steady(search, 10, 20.0, 39.9)
     refused(search, 40.0)
+    return search
+
+
+def closed_at_12() -> SearchedRate:
+    search = SearchedRate(0.0, searching=False)
+    steady(search, 100, 0.0, 12.0)
+    refused(search, 12.0, pause=48.0)
     return search
 
 
@@ -109,14 +117,6 @@ def test_after_a_cut_the_rate_follows_the_curve() -> None:
     assert {at: search.rate(at) for at in curve} == pytest.approx(curve)
 
 
-def test_slow_calls_have_a_longer_curve() -> None:
-    """Two a second: 100 calls take 50 s."""
-    search = cut_before(20.0)
-    steady(search, 2, 20.0, 59.5)
-    refused(search, 60.0)
-    assert [search.rate(at) for at in (60.0, 110.0, 160.0)] == pytest.approx([1.8, 2.0, 2.2])
-
-
 def test_the_curve_never_passes_twice_the_fastest_answers() -> None:
     search = searching()
     answered(search, 50, 0.0, 1.0)
@@ -124,32 +124,39 @@ def test_the_curve_never_passes_twice_the_fastest_answers() -> None:
     assert search.rate(1000.0) == 100.0
 
 
-def test_what_a_minute_let_in_is_let_in_again() -> None:
-    """1,200 in the first 12 s, then the door is closed: 1,200 / 60 s, not 1 / 48 s."""
-    search = SearchedRate(0.0, searching=False)
-    steady(search, 100, 0.0, 12.0)
-    refused(search, 12.0, pause=48.0)
-    refused(search, 60.0)
-    assert search.rate(60.0) == pytest.approx(0.9 * 1200 / 60)
-
-
-def test_a_cut_keeps_15_percent() -> None:
-    """1 / 60 s were let in after a plateau of 12 a second."""
-    search = cut_before(20.0)
-    refused(search, 80.0)
-    assert search.rate(80.0) == pytest.approx(0.9 * 0.15 * 12)
-
-
-def test_what_was_let_in_since_the_cut_is_the_plateau() -> None:
-    """On the way back to it, and in the K = 20 s before once the rate has left it."""
-    search = cut_to_nine()
-    steady(search, 9.4, 40.0, 50.0)
-    refused(search, 50.0)
-    assert search.rate(50.0) == pytest.approx(0.9 * (94 + 1) / 10)
-    search = cut_to_nine()
-    steady(search, 9.7, 40.0, 70.0)
-    refused(search, 70.0)
-    assert [search.rate(70.0), search.rate(90.0)] == pytest.approx([0.9 * 9.75, 9.75])
+@pytest.mark.parametrize(
+    ("search", "sent", "at", "rates"),
+    [
+        # what was let in since the cut is the plateau: on the way back to it, and in the K = 20 s
+        # before once the rate has left it
+        (cut_to_nine, [(9.4, 40, 50)], 50, [0.9 * (94 + 1) / 10]),
+        (cut_to_nine, [(9.7, 40, 70)], 70, [0.9 * 9.75, ..., 9.75]),
+        # far from the plateau the last 20 seconds count
+        (cut_to_nine, [(10, 40, 80), (14, 80, 99.9)], 100, [0.9 * (279 + 1) / 20]),
+        # nothing cuts upwards: no more than 10.125 a second were to leave
+        (cut_to_nine, [(50, 40, 70)], 70, [0.9 * 10.125]),
+        # two a second: 100 calls take 50 s, so the curve is longer
+        (cut_at_20, [(2, 20, 59.5)], 60, [1.8, ..., ..., ..., ..., 2.0, ..., ..., ..., ..., 2.2]),
+        # a cut keeps 15 % of the plateau, here of 12 a second: 1 / 60 s were let in
+        (cut_at_20, [], 80, [0.9 * 0.15 * 12]),
+        # 1,200 in the first 12 s, then the door is closed: 1,200 / 60 s, not 1 / 48 s
+        (closed_at_12, [], 60, [0.9 * 1200 / 60]),
+    ],
+)
+def test_a_cut_keeps_nine_tenths_of_what_was_let_in(
+    search: Callable[[], SearchedRate],
+    sent: list[tuple[float, float, float]],
+    at: float,
+    rates: list[float],
+) -> None:
+    """The rates after a refusal, at once and every ten seconds from then on."""
+    searched = search()
+    for calls in sent:
+        steady(searched, *calls)
+    refused(searched, at)
+    for number, rate in enumerate(rates):
+        if rate is not ...:
+            assert searched.rate(at + 10.0 * number) == pytest.approx(rate)
 
 
 def test_once_the_rate_is_found_a_refusal_cuts_a_tenth_at_most() -> None:
@@ -162,14 +169,6 @@ def test_once_the_rate_is_found_a_refusal_cuts_a_tenth_at_most() -> None:
     assert search.rate(41.0) == pytest.approx(found, rel=0.02)
     refused(search, 500.0)
     assert search.rate(500.0) == pytest.approx(0.9 * found, rel=0.02)
-
-
-def test_nothing_cuts_upwards() -> None:
-    """50 a second were let in, though no more than 10.125 a second were to leave."""
-    search = cut_to_nine()
-    steady(search, 50, 40.0, 70.0)
-    refused(search, 70.0)
-    assert search.rate(70.0) == pytest.approx(0.9 * 10.125)
 
 
 def test_single_refusals_whatever_the_rate_do_not_bring_calls_to_a_standstill() -> None:
@@ -186,14 +185,6 @@ def test_single_refusals_whatever_the_rate_do_not_bring_calls_to_a_standstill() 
             now += 0.5
     assert len(rates) == 39
     assert min(rates) > 30
-
-
-def test_far_from_the_plateau_the_last_20_seconds_count() -> None:
-    search = cut_to_nine()
-    steady(search, 10, 40.0, 80.0)
-    steady(search, 14, 80.0, 99.9)
-    refused(search, 100.0)
-    assert search.rate(100.0) == pytest.approx(0.9 * (279 + 1) / 20)
 
 
 def test_a_refused_probe_starts_the_curve_anew_and_cuts_nothing() -> None:

@@ -53,8 +53,7 @@ def test_no_reply_is_expected_to_pass_its_maximum() -> None:
 
 def test_cached_prompt_tokens_are_no_input_tokens() -> None:
     used = amounts_used(Usage(input=100, cached=80, output=5))
-    assert used[Resource.INPUT_TOKENS] == 20.0
-    assert used[Resource.TOKENS] == 105.0
+    assert (used[Resource.INPUT_TOKENS], used[Resource.TOKENS]) == (20.0, 105.0)
 
 
 def test_an_average_forgets() -> None:

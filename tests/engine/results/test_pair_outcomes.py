@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,17 @@ from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Archive
 from tests.support.store_runs import asked, failed, grid, started, told
+from tests.support.studies import ANSWERED, RECORDED, study_file, write_lines
 
 QUESTIONS: list[dict[str, Any]] = [
-    {"id": "fr", "country": "France", "capital": "Paris"},
-    {"id": "it", "country": "Italy", "capital": ["Rome", "Roma"]},
+    {"id": "fr", "country": "France", "answer": "Paris"},
+    {"id": "it", "country": "Italy", "answer": ["Rome", "Roma"]},
 ]
 REPLIES = {"a": {"fr": "Paris.", "it": "Roma"}, "b": {"fr": "Lyon", "it": "Rome"}}
 
 
-def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text("\n".join(map(json.dumps, rows)))
-
-
 def write_study(folder: Path, **changes: object) -> Path:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"candidate": name, "example": example, "text": text, "usd": 0.25}
         for name, texts in REPLIES.items()
         for example, text in texts.items()
@@ -44,20 +41,16 @@ def write_study(folder: Path, **changes: object) -> Path:
             said = json.dumps({"explanation": why, "verdict": "good" if name == "a" else "bad"})
             pair = {"candidate": "judge", "example": f"{name}/{example}", "text": said, "usd": 0.5}
             rows.append(pair)
-    write_lines(folder / "calls.jsonl", rows)
-    write_lines(folder / "questions.jsonl", QUESTIONS)
-    study = {
-        "models": ["replay/a", "replay/b"],
-        "prompts": [{"p": "Capital of {{ country }}?"}],
-        "dataset": {"path": "questions.jsonl", "target": "capital"},
-        "scorer": "exact",
-        "providers": {"replay": {"path": "calls.jsonl"}},
-        "selector": {"name": "uniform", "stop_when_separated": False},
-        **changes,
-    }
-    path = folder / "study.json"
-    path.write_text(json.dumps(study))
-    return path
+    given: dict[str, object] = {"scorer": "exact", **changes}
+    return study_file(
+        folder,
+        {"rows": QUESTIONS, "calls": rows},
+        dataset=ANSWERED,
+        providers=RECORDED,
+        models=["replay/a", "replay/b"],
+        prompts=[{"p": "Capital of {{ country }}?"}],
+        **given,
+    )
 
 
 def run(path: Path) -> list[PairOutcome]:
@@ -114,6 +107,7 @@ def test_every_field_of_a_scored_pair(tmp_path: Path) -> None:
         seconds=pair.seconds,
         cached=False,
     )
+    assert pair.flat()["inputs"] == '{"id": "it", "country": "Italy"}'
     wrong = named(live)["b", "fr"]
     assert (wrong.reply, wrong.answer, wrong.target, wrong.score) == ("Lyon", "lyon", "Paris", 0.0)
 
@@ -144,7 +138,7 @@ def test_conditions_must_all_be_met(tmp_path: Path) -> None:
 
 def test_a_dataset_that_is_gone_leaves_the_rest(tmp_path: Path) -> None:
     run(write_study(tmp_path))
-    (tmp_path / "questions.jsonl").unlink()
+    (tmp_path / "rows.jsonl").unlink()
     pair = named(stored(tmp_path))["b", "fr"]
     assert (pair.prompt, pair.target, pair.inputs) == (None, None, {})
     assert (pair.reply, pair.answer, pair.score) == ("Lyon", "lyon", 0.0)
@@ -152,7 +146,7 @@ def test_a_dataset_that_is_gone_leaves_the_rest(tmp_path: Path) -> None:
 
 def test_an_example_that_changed_is_not_shown_as_asked(tmp_path: Path) -> None:
     run(write_study(tmp_path))
-    write_lines(tmp_path / "questions.jsonl", [{**QUESTIONS[0], "capital": "Nice"}, QUESTIONS[1]])
+    write_lines(tmp_path / "rows.jsonl", [{**QUESTIONS[0], "answer": "Nice"}, QUESTIONS[1]])
     pairs = named(stored(tmp_path))
     assert pairs["a", "fr"].target is None
     assert pairs["a", "it"].target == "Rome\nRoma"
@@ -218,8 +212,8 @@ class CountingStore(Store):
         return Reply(f"reply to {key}")
 
 
-def test_five_thousand_pairs_are_read_page_by_page() -> None:
-    n = 5000
+def test_two_thousand_pairs_are_read_page_by_page() -> None:
+    n = 2000
     asks = [asked(seq, 0, seq) for seq in range(n)]
     events = [started(), *grid(1, n), *asks, *(told(seq) for seq in range(n))]
     store = CountingStore.in_memory()
@@ -234,11 +228,3 @@ def test_five_thousand_pairs_are_read_page_by_page() -> None:
         return ahead
 
     assert asyncio.run(read()) == PAGE
-
-
-def test_rows_of_tables_hold_texts(tmp_path: Path) -> None:
-    run(write_study(tmp_path))
-    rows = [pair.flat() for pair in stored(tmp_path)]
-    assert [row["inputs"] for row in rows if row["example"] == "fr"] == [
-        '{"id": "fr", "country": "France"}'
-    ] * 2

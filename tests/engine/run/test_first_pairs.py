@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,55 +14,47 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.cli.run import EXIT_FAILURES, exit_code
-from bestarm_agent.domain.events import Asked, Attempted, Event
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.domain.events import Asked, Attempted, Stopped
+from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.parts import Options
-from bestarm_agent.store.store import Store
-from tests.support.api_studies import FastClock
+from bestarm_agent.study import Archive
+from tests.support.api_studies import KEYS, FastClock, write_api_study
 from tests.support.fake_api import Call, FakeApi, Fault
+from tests.support.fake_api.faults import calm
 from tests.support.judge_answers import mark_in
-from tests.support.studies import store_of
+from tests.support.studies import ANSWERED, events_of, store_of, study_file
 
-N = 40
+N = 20
 PRICE = {"price": {"input": 1.0, "output": 2.0}}
-RUBRIC = {"name": "rubric", "model": "openai/judge", "rubric": "Is it good?"}
+JUDGED = {
+    "scorer": {"name": "rubric", "model": "openai/judge", "rubric": "?", "model_options": PRICE}
+}
+QUICK = {"limits": {"timeout_seconds": 1}}
 
 
 @pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "fake-key-3f9a")
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in KEYS:
+        monkeypatch.setenv(name, "fake-key-3f9a")
 
 
-def write_study(folder: Path, api: FakeApi, models: str = "ab", **more: Any) -> Path:  # noqa: ANN401
-    examples = [{"id": f"e{j}", "q": f"{j}+1", "answer": str(j + 1)} for j in range(N)]
-    (folder / "examples.jsonl").write_text("\n".join(map(json.dumps, examples)))
-    study = {
-        "models": [{"model": f"openai/{name}", "options": PRICE} for name in models],
-        "prompts": [{"p": "{{ q }}"}, {"again": "{{ q }}?"}],
-        "dataset": {"path": "examples.jsonl", "target": "answer"},
-        "scorer": "numeric",
-        "providers": {"openai": {"base_url": api.openai_url, "key": "OPENAI_API_KEY"}},
-        "selector": {"name": "uniform", "stop_when_separated": False},
-        **more,
-    }
-    path = folder / "study.json"
-    path.write_text(json.dumps(study))
-    return path
+def write_study(folder: Path, api: FakeApi, models: str, **more: Any) -> Path:  # noqa: ANN401
+    return study_file(
+        folder,
+        {"rows": [{"id": f"e{j}", "q": f"{j}+1", "answer": str(j + 1)} for j in range(N)]},
+        dataset=ANSWERED,
+        models=[{"model": f"openai/{name}", "options": PRICE} for name in models],
+        prompts=[{"p": "{{ q }}"}, {"again": "{{ q }}?"}],
+        providers={"openai": {"base_url": api.openai_url, "key": "OPENAI_API_KEY"}},
+        **{"scorer": "numeric", **more},
+    )
 
 
-def judged(scorer: dict[str, Any] = RUBRIC) -> dict[str, Any]:
-    return {"scorer": {**scorer, "model_options": PRICE}}
-
-
-async def run(path: Path, *, resumed: bool = False) -> Standing:
-    options = Options(store=store_of(path), clock=FastClock(100))
+async def run(path: Path, *, resumed: bool = False, speed: int = 100) -> Standing:
+    options = Options(store=store_of(path), clock=FastClock(speed))
     opening = Study.resume(options=options) if resumed else Study.open(path, options=options)
     async with opening as study:
         return await study.run()
-
-
-def asked(api: FakeApi) -> Counter[str]:
-    return Counter(str(received.body["model"]) for received in api.received)
 
 
 def answered(call: Call) -> str:
@@ -69,71 +63,99 @@ def answered(call: Call) -> str:
     return "4"
 
 
-def test_a_dead_server_meets_the_retries_of_one_call(tmp_path: Path) -> None:
-    dead = True
+Script = Callable[[Call], Fault | None]
 
-    def script(call: Call) -> Fault | None:
-        return Fault.UNAVAILABLE if dead and call.model == "b" else None
 
-    async def scene() -> tuple[Standing, Counter[str], list[Event], Standing]:
-        nonlocal dead
-        async with FakeApi(answer=answered, script=script) as api:
-            path = write_study(tmp_path, api)
+def fails(fault: Fault, model: str) -> Script:
+    return lambda call: fault if call.model == model else None
+
+
+def played(
+    folder: Path,
+    models: str = "ab",
+    script: Script = calm,
+    answer: Callable[[Call], str] = answered,
+    **more: Any,  # noqa: ANN401
+) -> tuple[Standing, Counter[str], Standing | None]:
+    """Run a study; return its standing, the calls of each model, and the run that went on.
+
+    That is after the server has got well, if a ``script`` made it fail.
+    """
+
+    async def scene() -> tuple[Standing, Counter[str], Standing | None]:
+        is_well = False
+
+        def until_well(call: Call) -> Fault | None:
+            return None if is_well else script(call)
+
+        async with FakeApi(answer=answer, script=until_well) as api:
+            path = write_study(folder, api, models, **more)
             stopped = await run(path)
-            before = asked(api)
-            dead = False
-            async with await Store.connect(store_of(path)) as store:
-                events = list(await store.events_of("latest"))
-            return stopped, before, events, await run(path, resumed=True)
+            calls = Counter(str(received.body["model"]) for received in api.received)
+            is_well = True
+            return stopped, calls, await run(path, resumed=True) if script is not calm else None
 
-    stopped, before, events, resumed = asyncio.run(scene())
-    assert exit_code(stopped, confidence_asked=False) == EXIT_FAILURES
-    assert before["b"] == 5
-    kinds = [type(event) for event in events]
-    repeated = kinds[kinds.index(Attempted) :]
+    return asyncio.run(scene())
+
+
+def assert_failed(standing: Standing) -> dict[str, str]:
+    """See that a run ended as a failure; return what is said of each model."""
+    assert exit_code(standing, confidence_asked=False) == EXIT_FAILURES
+    return {row.candidate.model: str(row.problem) for row in standing.rows}
+
+
+def test_a_dead_server_meets_the_retries_of_one_call(tmp_path: Path) -> None:
+    stopped, calls, resumed = played(tmp_path, "ab", fails(Fault.UNAVAILABLE, "b"))
+    assert "it was the first pair" in assert_failed(stopped)["b"]
+    assert calls["b"] == 5
+    kinds = [type(event) for event in events_of(tmp_path / "study.json")]
+    repeated = kinds[kinds.index(Attempted) : kinds.index(Stopped)]
     assert repeated.count(Attempted) == 4
     assert Asked not in repeated, "nothing else is paid for while it is repeated"
-    problems = {row.candidate.model: str(row.problem) for row in stopped.rows}
-    assert "it was the first pair" in problems["b"]
+    assert resumed is not None
     assert resumed.told == 4 * N
     assert sum(row.void for row in resumed.rows) == 0, "the first pair was sent again"
+
+
+@pytest.mark.slow
+def test_a_server_that_is_not_there_ends_a_run_within_few_calls(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    path = write_api_study(tmp_path, f"{url}/v1", url, n_examples=500)
+    standing = asyncio.run(run(path, speed=30))
+    problems = assert_failed(standing)
+    assert standing.spent.calls == 6 * 5, "the retries of one call to each of six models"
+    assert len(problems) == 6
+    assert all("it was the first pair" in problem for problem in problems.values())
+    stored = asyncio.run(Archive(store_of(path)).record("latest")).standing
+    assert {row.status for row in stored.rows} == {Status.BROKEN}
+    assert {row.problem for row in stored.rows} == {row.problem for row in standing.rows}
 
 
 @pytest.mark.parametrize(
     "verdict", ["It is excellent.", json.dumps({"mark": "d17785", "verdict": 7})]
 )
 def test_a_judge_that_cannot_be_read_is_asked_about_one_reply(tmp_path: Path, verdict: str) -> None:
-    async def scene() -> tuple[Standing, Counter[str]]:
-        def answer(call: Call) -> str:
-            return verdict if call.model == "judge" else answered(call)
+    def answer(call: Call) -> str:
+        return verdict if call.model == "judge" else "4"
 
-        async with FakeApi(answer=answer) as api:
-            standing = await run(write_study(tmp_path, api, "abcdef", **judged()))
-            return standing, asked(api)
-
-    standing, calls = asyncio.run(scene())
-    assert exit_code(standing, confidence_asked=False) == EXIT_FAILURES
+    standing, calls, _ = played(tmp_path, "abcdef", answer=answer, **JUDGED)
+    assert all("no readable verdict" in problem for problem in assert_failed(standing).values())
     assert calls["judge"] == 3, "its attempts at one reply"
     assert calls.total() == 4
-    assert all("no readable verdict" in str(row.problem) for row in standing.rows)
 
 
 def test_a_scorer_that_fails_on_every_reply_sees_one_of_each_model(tmp_path: Path) -> None:
     (tmp_path / "scorer.py").write_text("def score(reply, example):\n    raise KeyError('gold')\n")
-
-    async def scene() -> tuple[Standing, Counter[str]]:
-        async with FakeApi(answer=answered) as api:
-            scorer = {"name": "python", "function": "scorer:score"}
-            return await run(write_study(tmp_path, api, scorer=scorer)), asked(api)
-
-    standing, calls = asyncio.run(scene())
-    assert exit_code(standing, confidence_asked=False) == EXIT_FAILURES
+    scorer = {"name": "python", "function": "scorer:score"}
+    standing, calls, _ = played(tmp_path, scorer=scorer)
+    assert_failed(standing)
     assert calls == {"a": 1, "b": 1}
 
 
 def test_an_odd_first_pair_stops_a_run_once(tmp_path: Path) -> None:
     """Resumed, the pair is void, and the run goes on with others."""
-
     first: list[str] = []
 
     def odd(call: Call) -> Fault | None:
@@ -151,59 +173,34 @@ def test_an_odd_first_pair_stops_a_run_once(tmp_path: Path) -> None:
     assert sum(row.void for row in resumed.rows) == 1
 
 
-@pytest.mark.parametrize("models", ["ab", "b"])
-def test_a_server_that_never_answers_costs_one_time_out(tmp_path: Path, models: str) -> None:
+@pytest.mark.parametrize(
+    ("models", "silent", "more", "calls"),
+    [
+        ("ab", "b", {}, {"a": 2 * N, "b": 1}),
+        ("b", "b", {}, {"b": 1}),
+        pytest.param("a", "judge", JUDGED, {"a": 1, "judge": 1}, marks=pytest.mark.slow),
+    ],
+    ids=["one of two models", "the only model", "a judge"],
+)
+def test_what_never_answers_costs_one_time_out(
+    tmp_path: Path, models: str, silent: str, more: dict[str, Any], calls: dict[str, int]
+) -> None:
     """Its model is left out with the reason, the others go on, and ``resume`` tries it again."""
-    hangs = True
-
-    def script(call: Call) -> Fault | None:
-        return Fault.SILENT if hangs and call.model == "b" else None
-
-    async def scene() -> tuple[Standing, Counter[str], Standing]:
-        nonlocal hangs
-        async with FakeApi(answer=answered, script=script) as api:
-            path = write_study(tmp_path, api, models, limits={"timeout_seconds": 2})
-            stopped = await run(path)
-            before, hangs = asked(api), False
-            return stopped, before, await run(path, resumed=True)
-
-    stopped, before, resumed = asyncio.run(scene())
-    assert exit_code(stopped, confidence_asked=False) == EXIT_FAILURES
-    assert before["b"] == 1
-    assert before["a"] == 2 * N * (models == "ab")
-    problems = {row.candidate.model: str(row.problem) for row in stopped.rows}
-    assert "did not answer within 2 s" in problems["b"]
-    assert "so the model is left out" in problems["b"]
+    stopped, made, resumed = played(tmp_path, models, fails(Fault.SILENT, silent), **QUICK, **more)
+    problem = assert_failed(stopped)[models[-1]]
+    assert made == calls
+    assert "did not answer within 1 s" in problem
+    assert silent == "judge" or "so the model is left out" in problem
+    assert resumed is not None
     assert resumed.told == 2 * N * len(models)
 
 
-@pytest.mark.slow
-def test_a_judge_that_never_answers_costs_one_time_out(tmp_path: Path) -> None:
-    hangs = True
-
-    def script(call: Call) -> Fault | None:
-        return Fault.SILENT if hangs and call.model == "judge" else None
-
-    async def scene() -> tuple[Standing, Counter[str], Standing]:
-        nonlocal hangs
-        async with FakeApi(answer=answered, script=script) as api:
-            path = write_study(tmp_path, api, **judged(), limits={"timeout_seconds": 2})
-            stopped = await run(path)
-            before, hangs = asked(api), False
-            return stopped, before, await run(path, resumed=True)
-
-    stopped, before, resumed = asyncio.run(scene())
-    assert exit_code(stopped, confidence_asked=False) == EXIT_FAILURES
-    assert (before["judge"], before["a"] + before["b"]) == (1, 1)
-    assert "did not answer within 2 s" in str(stopped.rows[0].problem)
-    assert resumed.told == 4 * N
-
-
 def test_replies_that_are_not_judged_do_not_hold_a_run_up(tmp_path: Path) -> None:
-    async def scene() -> tuple[Standing, Counter[str]]:
+    async def scene() -> tuple[Standing, int]:
         async with FakeApi(script=lambda _: Fault.REFUSAL) as api:
-            return await run(write_study(tmp_path, api, **judged())), asked(api)
+            standing = await run(write_study(tmp_path, api, "ab", **JUDGED))
+            return standing, sum(one.body["model"] == "judge" for one in api.received)
 
-    standing, calls = asyncio.run(scene())
-    assert (standing.told, calls["judge"]) == (4 * N, 0)
+    standing, n_judged = asyncio.run(scene())
+    assert (standing.told, n_judged) == (4 * N, 0)
     assert sum(row.failed for row in standing.rows) == 4 * N

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.study import Archive, Study
+from tests.support.studies import ANSWERED, study_file
 
 N = 150
 # Right where skill, give or take what this skill is good at, exceeds how hard the example is.
@@ -31,19 +31,17 @@ def solve(task):
 
 def write_study(folder: Path, name: str, skills: Sequence[int], **changes: Json) -> Path:
     (folder / "solver.py").write_text(SOLVER)
-    rows = [json.dumps({"id": str(n), "n": n, "answer": "yes"}) for n in range(N)]
-    (folder / "rows.jsonl").write_text("\n".join(rows))
-    study: dict[str, Json] = {
-        "name": name,
-        "models": ["python/solver:solve"],
-        "prompts": [{f"skill {skill}": f"{skill} {{{{ n }}}}"} for skill in skills],
-        "dataset": {"path": "rows.jsonl", "target": "answer", "id": "id"},
-        "scorer": "exact",
+    path = study_file(
+        folder,
+        {"rows": [{"id": str(n), "n": n, "answer": "yes"} for n in range(N)]},
+        dataset=ANSWERED,
+        name=name,
+        models=["python/solver:solve"],
+        prompts=[{f"skill {skill}": f"{skill} {{{{ n }}}}"} for skill in skills],
+        scorer="exact",
         **changes,
-    }
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps(study))
-    return path
+    )
+    return path.rename(folder / f"{name}.json")
 
 
 def auto_of(study: Study) -> Auto:
@@ -54,12 +52,7 @@ def auto_of(study: Study) -> Auto:
 
 @pytest.mark.slow
 def test_a_run_learns_from_an_earlier_one_also_after_a_resumption(tmp_path: Path) -> None:
-    first = write_study(
-        tmp_path,
-        "first",
-        range(25, 65, 3),
-        selector={"name": "uniform", "stop_when_separated": False},
-    )
+    first = write_study(tmp_path, "first", range(25, 65, 3))
     second = write_study(
         tmp_path, "second", [40, 48, 52, 60], selector={"history": ["first"]}, budget={"pulls": 150}
     )

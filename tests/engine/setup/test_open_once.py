@@ -1,47 +1,84 @@
-"""Opening a study enters few files; its rule is built once, each candidate prepared once."""
+"""Opening a study and running a pair enter few files; what can be made once is made once."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from bestarm_agent.config import datasets
+from bestarm_agent.config.catalog import CatalogEntry
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
-from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.study import Study
 from tests.support.entered_files import entered_files
-from tests.support.studies import run_all, store_of, write_study
+from tests.support.studies import each_turn, resume_all, run_all, store_of, write_lines, write_study
 
 
-def test_opening_enters_few_files(tmp_path: Path) -> None:
-    study = write_study(tmp_path / "study", n_candidates=2)
-    run_all(write_study(tmp_path / "before", n_candidates=2), Budget(pulls=1))  # imports everything
+def test_one_pair_enters_few_files(tmp_path: Path) -> None:
+    """From the selector's ask to the standing that it changes."""
+    study = write_study(tmp_path, n_candidates=2, changes={"limits": {"in_flight": 1}})
+    found: list[set[str]] = []
 
-    async def opened() -> set[str]:
-        with entered_files() as files:
+    async def scene() -> None:
+        async with Study.open(study) as opened:
+            loop, counting = opened._run.loop, ExitStack()
+
+            def look() -> None:
+                if found:
+                    counting.close()
+                elif loop.record.state.n_told == 2:  # by then all is imported and made
+                    found.append(counting.enter_context(entered_files()))
+
+            each_turn(loop, look)
+            await opened.run(Budget(pulls=4))
+
+    asyncio.run(scene())
+    [files] = found
+    assert {"selectors/pairs.py", "providers/replay.py", "store/run_state.py"} <= files
+    assert len(files) <= 29, sorted(files)
+
+
+def test_opening_a_study_and_the_end_of_a_session_enter_few_files(tmp_path: Path) -> None:
+    study = write_study(tmp_path, n_candidates=2)
+
+    async def scene() -> tuple[set[str], set[str]]:
+        async with Study.open(study):
+            pass  # imports what is imported once
+        with entered_files() as opening:
             async with Study.open(study):
-                return set(files)
+                pass
+        entered = {*opening}  # the threads begun there note what they do later, too
+        async with Study.open(study) as opened:
+            await opened.run(Budget(pulls=1))  # makes what is made once
+            with entered_files() as second_pair:
+                standing = await opened.run(Budget(pulls=1))
+        assert standing.spent.pulls == 2
+        return entered, second_pair
 
-    files = asyncio.run(opened())
-    assert len(files) <= 63, sorted(files)
+    opening, second_pair = asyncio.run(scene())  # with the standing
+    assert {"config/load.py", "engine/setup/parts.py", "engine/run.py"} <= opening
+    assert len(opening) <= 33, sorted(opening)
+    assert len(second_pair) <= 39, sorted(second_pair)
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count the rules that are built and the candidates that are prepared, by label."""
+    """Count what is made: rules, candidates by label, entries of the catalogue by file."""
     counts: Counter[str] = Counter()
-    entry, pairs = ReadyCandidates.entry, Selection.pairs
+    entry, pairs, parse = ReadyCandidates.entry, Selection.pairs, CatalogEntry.parse
 
     def counted_entry(self: ReadyCandidates, candidate: Candidate) -> ReadyCandidate:
         counts[candidate.label] += 1
@@ -56,24 +93,25 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts["rule"] += 1
         return pairs(self, size, candidates, history)
 
+    def counted_parse(self: CatalogEntry, model: type) -> object:
+        if model.__name__ == "ProviderEntry":
+            counts[self.path.name] += 1
+        return parse(self, model)
+
     monkeypatch.setattr(ReadyCandidates, "entry", counted_entry)
     monkeypatch.setattr(Selection, "pairs", counted_pairs)
+    monkeypatch.setattr(CatalogEntry, "parse", counted_parse)
     return counts
 
 
 def test_everything_is_made_once(tmp_path: Path, made: Counter[str]) -> None:
     path = write_study(tmp_path, n_candidates=3, changes={"budget": {"pulls": 20}})
+    once = {"rule": 1, "c0": 1, "c1": 1, "c2": 1, "replay.yaml": 1}
     run_all(path)
-    assert made == {"rule": 1, "c0": 1, "c1": 1, "c2": 1}
-
-    async def resumed() -> None:
-        options = Options(store=store_of(path))
-        async with Study.resume("latest", options=options) as study:
-            await study.run(Budget(pulls=10))
-
+    assert made == once
     made.clear()
-    asyncio.run(resumed())
-    assert made == {"rule": 1, "c0": 1, "c1": 1, "c2": 1}
+    resume_all(path, Budget(pulls=10))
+    assert made == once
 
 
 @pytest.mark.parametrize(
@@ -86,3 +124,39 @@ def test_nothing_is_written_for_a_rule_that_cannot_be_built(
     with pytest.raises(ConfigError, match=r"study\.json"):
         run_all(path)
     assert not store_of(path).exists()
+
+
+def test_a_row_of_a_dataset_touches_no_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_lines(path, [{"id": f"e{i}", "q": f"{i}"} for i in range(50)])
+    monkeypatch.setattr(datasets, "shown_path", lambda _: pytest.fail("nothing is wrong"))
+    assert len([*datasets.read_jsonl(path)]) == 50
+
+
+def work_to_start(folder: Path, n_candidates: int) -> int:
+    """Count the calls of Python functions from a study's file to its first two scores."""
+    changes = {"selector": {"name": "auto"}, "limits": {"in_flight": 1}}
+    path = write_study(folder, n_candidates=n_candidates, n_examples=1, changes=changes)
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        assert run_all(path, Budget(pulls=2)).told == 2
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_run_of_many_candidates_starts_with_the_same_work_for_each(tmp_path: Path) -> None:
+    """64,000 candidates on one example begin within seconds, not after what grows with squares."""
+    work_to_start(tmp_path / "first", 10)  # imports
+    small, middle, large = (work_to_start(tmp_path / f"{n}", n) for n in (10, 150, 600))
+    each = (large - middle) / 450
+    assert each < 1.25 * (middle - small) / 140
+    assert each < 1_500
