@@ -1,4 +1,4 @@
-"""Studies with repeats: what is told before and after, and which commands take part."""
+"""Studies with repeats or clusters: what is told before and after, and who takes part."""
 
 from __future__ import annotations
 
@@ -90,3 +90,79 @@ def test_wrong_repeats_are_refused(repeats: Any, problem: str) -> None:  # noqa:
 def test_certificates_are_about_single_replies() -> None:
     with pytest.raises(ConfigError, match="certifies single replies"):
         study_from({**CONTENT, "repeats": 3, "certify": {"risk": 0.1, "judge": "exact"}})
+
+
+def clustered_study(folder: Path, **changes: Any) -> Path:  # noqa: ANN401
+    """A study of 3 candidates on 90 examples of 40 documents, of 1 to 11 examples each."""
+    settings = {
+        "dataset": {"path": "questions.jsonl", "cluster": "document"},
+        "selector": "auto",
+        **changes,
+    }
+    path = write_study(folder, n_candidates=3, n_examples=90, changes=settings)
+    document = [*range(40), *(j // 10 for j in range(50))]
+    rows = [
+        {"id": f"e{j}", "question": f"q{j}", "document": document[j]} for j in range(len(document))
+    ]
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_clusters_are_counted_for_new_ones_and_examples_for_those_of_the_study(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    clustered_study(tmp_path)
+    plan = invoke(capsys, "plan", "study.json", "--detect", "0.3", folder=tmp_path).out
+    assert "3 candidates x 90 examples = 270 pairs" in plan
+    assert "40 clusters tell apart candidates that differ by about" in plan
+    assert "there are 40 clusters:" in plan
+    asked = ("study.json", "-q", "--for", "new", "--budget-pulls", "30")
+    begun = invoke(capsys, "select", *asked, folder=tmp_path)
+    assert "leads on your 90 examples so far" in begun.out, begun.err
+    assert "For new clusters like them:" in begun.out
+    done = invoke(capsys, "resume", "-q", "--budget-pulls", "240", folder=tmp_path)
+    assert "are level: your 40 clusters can tell apart about" in done.out, done.err
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    assert (shown["new_examples"]["n_examples"], shown["new_examples"]["unit"]) == (40, "cluster")
+    assert shown["said"] in " ".join(done.out.split())
+    between = ("--between", "c0", "c2")
+    compared = json.loads(invoke(capsys, "compare", *between, "--json", folder=tmp_path).out)
+    assert compared["n"] > 0
+    _, lower, upper = compared["difference"]
+    assert upper - lower > 0.3  # of 40 documents at most
+
+
+def test_a_gate_about_new_clusters_takes_one_example_of_each(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    clustered_study(tmp_path)
+    asked = ("study.json", "--baseline", "c0", "--for", "new", "-q", "--json")
+    found = json.loads(invoke(capsys, "gate", *asked, folder=tmp_path).out)
+    assert found["examples"] == 40
+    assert all(one["examples"] <= 40 for one in found["challengers"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"confirm": {"share": 0.2}}, "does not go with `confirm`"),
+        ({"certify": {"risk": 0.1, "judge": "exact"}}, "does not go with `certify`"),
+        ({"dataset": {"path": "questions.jsonl", "cluster": "docs"}}, "no example has the field"),
+    ],
+)
+def test_clusters_that_cannot_be_heeded_are_refused(
+    tmp_path: Path, capsys: Capsys, changes: dict[str, Any], problem: str
+) -> None:
+    done = invoke(capsys, "plan", clustered_study(tmp_path, **changes), folder=tmp_path)
+    assert done.code == 2
+    assert problem in " ".join(done.err.split())
+
+
+def test_an_example_that_does_not_say_where_it_belongs_is_named(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    path = clustered_study(tmp_path)
+    rows = (tmp_path / "questions.jsonl").read_text().replace('"document": 7', '"other": 7', 1)
+    (tmp_path / "questions.jsonl").write_text(rows)
+    done = invoke(capsys, "plan", path, folder=tmp_path)
+    assert "example `e7` has no `document`" in " ".join(done.err.split())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.baselines.filled_subset import FilledSubset
+from numpy.typing import NDArray
 
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
@@ -181,3 +182,79 @@ def test_a_draw_tells_of_new_examples_what_the_first_one_does() -> None:
     assert pairs.answer.n_independent == 50
     with pytest.raises(ValueError, match="draws must divide"):
         Problem(2, 150, draws=4)
+
+
+def clustered(k: int, rng: np.random.Generator) -> tuple[World, NDArray[np.int64]]:
+    """Equal candidates on 40 clusters of 1 or 12 examples; in a cluster all score alike.
+
+    The first one is better on large clusters, and worse by as much on small ones. Returns the
+    cluster of every example, too.
+    """
+    large = rng.random(40) < 0.5
+    right = rng.random((k, 40)) < 0.7
+    right[0] = rng.random(40) < np.where(large, 0.9, 0.5)
+    cluster = np.repeat(np.arange(40), np.where(large, 12, 1))
+    return World.of(right[:, cluster]), cluster
+
+
+def one_of_each(cluster: NDArray[np.int64], rng: np.random.Generator) -> tuple[int, ...]:
+    order = rng.permutation(len(cluster)).tolist()
+    return tuple(sorted({int(cluster[example]): example for example in order}.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+@pytest.mark.parametrize(("rule", "runs", "most"), [("uniform", 120, 17), ("racing", 40, 9)])
+def test_of_dependent_examples_only_one_of_each_cluster_counts(
+    rule: str, runs: int, most: int
+) -> None:
+    """Equal candidates, K = 2 and 3: "shown" and intervals of means and leads, calls in flight.
+
+    At most 5 % of the runs may err in each: more than ``most`` have a probability below 1e-4 at
+    that rate. As if no example depended on another, more than half of the runs err.
+    """
+    wrong, naive = np.zeros(3, dtype=int), 0
+    for seed in range(runs):
+        k, rng = 2 + seed % 2, np.random.default_rng(seed)
+        world, cluster = clustered(k, rng)
+        for own in (one_of_each(cluster, rng), ())[: 2 if rule == "uniform" else 1]:
+            problem = Problem(
+                k,
+                len(cluster),
+                seed=seed,
+                independent=own,
+                for_new=rule != "uniform",
+                stop_when_separated=rule != "uniform",
+            )
+            answer = WorldRun(make_selector(rule, problem), world, 4).finish().selector.answer
+            pairs = [(one, other) for one in range(k) for other in range(k) if one != other]
+            leads = [answer.lead(one, other) for one, other in pairs]
+            means = [answer.mean_on_new(one) for one in range(k)]
+            found = (
+                any(answer.behind_on_new(one) == 0.0 for one in range(k)),
+                any(not lower <= 0.7 <= upper for lower, upper in means),
+                any(not lower <= 0.0 <= upper for lower, upper in leads),
+            )
+            if own:
+                wrong += found
+            else:
+                naive += any(found)
+    assert wrong.max() <= most
+    assert rule != "uniform" or naive > runs / 2
+
+
+def test_a_clear_lead_is_shown_for_new_clusters() -> None:
+    cluster = np.repeat(np.arange(100), 3)
+    scores = np.random.default_rng(4).random((3, 100)) < [[0.95], [0.5], [0.4]]
+    own = one_of_each(cluster, np.random.default_rng(5))
+    problem = Problem(3, N, seed=1, for_new=True, independent=own)
+    run = WorldRun(make_selector("auto", problem), World.of(scores[:, cluster])).finish()
+    answer = run.selector.answer
+    assert answer.n_independent == 100
+    assert run.selector.stopped() is Stop.SEPARATED
+    assert answer.open_on_new(0) == []
+    assert answer.behind_on_new(0) == 0.0
+    assert answer.behind_on_new(1) > 0.0
+    assert answer.compared(0, 1).n <= 100
+    lower, upper = answer.lead(0, 1)
+    assert lower < 0.45 < upper

@@ -118,19 +118,19 @@ def _parts(given: Given) -> StudyParts:
 def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) -> None:
     say(
         f"To show a difference of {difference:g} between two candidates for new examples, 80% of "
-        f"the time, takes about so many; there are {counted(plan.n_examples, 'example')}:"
+        f"the time, takes about so many; there are {counted(plan.n_independent, plan.unit)}:"
     )
     print_table(
-        [*numbers("answers that differ", "examples"), Column("", "end")],
+        [*numbers("answers that differ", f"{plan.unit}s"), Column("", "end")],
         [
-            [f"{share:.0%}", f"{count:,}", "" if count <= plan.n_examples else "too few here"]
+            [f"{share:.0%}", f"{count:,}", "" if count <= plan.n_independent else "too few here"]
             for share, count in needed.items()
         ],
     )
-    if min(needed.values()) > plan.n_examples:
+    if min(needed.values()) > plan.n_independent:
         say(
-            f"The dataset is too small for a difference of {difference:g}: add examples, or do not "
-            "pay for telling such candidates apart."
+            f"The dataset is too small for a difference of {difference:g}: add {plan.unit}s, or do "
+            "not pay for telling such candidates apart."
         )
 
 
@@ -142,7 +142,7 @@ def _print_plan(plan: Plan, judge: str) -> None:
         f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')}{draws} "
         f"= {counted(grid, 'pair')}{share if plan.pulls < grid else ''}; scorer {judge}"
     )
-    say(resolution_line(plan.n_examples, plan.resolution))
+    say(resolution_line(plan.n_independent, plan.resolution, plan.unit))
     rows = {"expected, at most": plan.expected, "worst case": plan.worst}
     if plan.expected == plan.worst:
         rows = {"at most": plan.worst}
@@ -185,7 +185,8 @@ def try_(given: Given) -> int:
             click.echo(line)
         for said in _suspicion(calls, parts.judge):
             say(f"notice: {safe(said)}")
-        say(resolution_line(n_independent(parts), resolution_of(parts)))
+        unit = "cluster" if parts.independent else "example"
+        say(resolution_line(n_independent(parts), resolution_of(parts), unit))
     return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
 
 

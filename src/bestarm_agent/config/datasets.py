@@ -32,6 +32,7 @@ from bestarm_agent.config.yaml import check_file, parse_row, shown_path
 from bestarm_agent.domain.values import Example, Json, Slice, canonical, digest
 from bestarm_agent.errors import ConfigError, PluginError, nearest
 from bestarm_agent.plugins import Registry
+from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _AUTOMATIC_ID = "id"
 _ID_DIGITS = 6
@@ -478,6 +479,24 @@ _MISSING = "(none)"
 _MOST = 50  # values of a field
 
 
+def one_of_each(examples: Sequence[Example], field: str, seed: int) -> tuple[int, ...]:
+    """Draw one example of each value of a field, whatever their number; return them, rising.
+
+    So the examples drawn stand in any random order of all examples as in a random order of their
+    clusters: the first example that is *met* of each would be one of a large cluster sooner.
+
+    Raises:
+        ConfigError: an example does not have the field, or its value is a list or a mapping.
+    """
+    key = "dataset.cluster"
+    values = list(_values(examples, field, key))
+    if _MISSING in values:
+        name = examples[values.index(_MISSING)].id
+        raise ConfigError(f"{key}: example `{name}` has no `{field}`; say of each where it belongs")
+    order = KeyedRandom(seed, "one-of-each").at(0).permutation(len(values)).tolist()
+    return tuple(sorted({values[row]: row for row in order}.values()))
+
+
 def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ...]:
     """Return a slice for each value of each field, in the order of fields and values.
 
@@ -490,7 +509,7 @@ def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ..
     found: list[Slice] = []
     for field in dict.fromkeys(by):
         columns: dict[str, list[int]] = {}
-        for column, value in enumerate(_values(examples, field)):
+        for column, value in enumerate(_values(examples, field, "slices.by")):
             columns.setdefault(value, []).append(column)
         if len(columns) > _MOST:
             raise ConfigError(
@@ -502,22 +521,22 @@ def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ..
     return tuple(found)
 
 
-def _values(examples: Sequence[Example], field: str) -> Iterator[str]:
+def _values(examples: Sequence[Example], field: str, key: str) -> Iterator[str]:
     known = {name: None for example in examples for name in example.inputs}
     if field not in known and field == LENGTH:
         return _length_buckets(examples)
     if field not in known:
         raise ConfigError(
-            f"slices.by: no example has the field `{field}`; {nearest(field, [*known, LENGTH])}"
+            f"{key}: no example has the field `{field}`; {nearest(field, [*known, LENGTH])}"
         )
-    return (_text(example.inputs.get(field), field) for example in examples)
+    return (_text(example.inputs.get(field), field, key) for example in examples)
 
 
-def _text(value: Json, field: str) -> str:
+def _text(value: Json, field: str, key: str) -> str:
     if value is None or value == "":
         return _MISSING
     if isinstance(value, list | tuple | dict):
-        raise ConfigError(f"slices.by: `{field}` holds lists or mappings; name a field of values")
+        raise ConfigError(f"{key}: `{field}` holds lists or mappings; name a field of values")
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # 1.0 in one row and 1 in another are the same
     return str(value).lower() if isinstance(value, bool) else str(value)

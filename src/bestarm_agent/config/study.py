@@ -434,6 +434,12 @@ class DatasetSpec(StudyModel):
         description="Field with the expected answer, or with a list of acceptable ones. "
         "Scorers that compare with an answer need it.",
     )
+    cluster: Text | None = Field(
+        None,
+        description="Field that says which examples belong together, such as those of one document "
+        "or user. Statements for new examples are then about examples of new clusters, which count "
+        "alike, whatever their size. Left out: no example depends on another.",
+    )
     limit: Count | None = Field(None, description="Read only this many rows, from the top.")
     fields: tuple[Text, ...] | None = Field(
         None,
@@ -1088,6 +1094,17 @@ class StudyConfig(StudyModel):
                 "does not go with `certify`, which certifies single replies; leave one of them out",
                 "repeats",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_cluster(self) -> Self:
+        for key, section in (("certify", self.certify), ("confirm", self.confirm)):
+            if self.dataset.cluster is not None and section is not None:
+                broken(
+                    f"does not go with `{key}`, whose statement supposes that no example depends "
+                    "on another; leave one of them out",
+                    *("dataset", "cluster"),
+                )
         return self
 
     @model_validator(mode="after")

@@ -74,6 +74,7 @@ class ExamplesAdded:
     ids: tuple[str, ...]
     digests: tuple[str, ...]  # of their contents, to recognise them in other runs and on resume
     slices: tuple[Slice, ...] = ()  # groups of them that are looked at by themselves
+    independent: tuple[int, ...] = ()  # one of each cluster; empty: none depends on another
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ class Confirming:
             candidates=(winner,),
             examples=of.parts.kept_back,
             slices=(),
+            independent=(),
             labels=(),
             budget=left,
             mode=Selection(study.config.selector),

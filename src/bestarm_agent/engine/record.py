@@ -43,6 +43,7 @@ class Size:
     # (K,) most dollars that a call can cost; None where unknown, or as a whole
     costs: tuple[float | None, ...] | None = None
     slices: tuple[Slice, ...] = ()  # of the examples
+    independent: tuple[int, ...] = ()  # one of each cluster; empty: no example depends on another
 
     def problem(self, *, per_dollar: bool) -> Problem:
         """Return the selector's problem, without the rule's own settings."""
@@ -54,6 +55,7 @@ class Size:
             budget=pulls,
             open_ended=self.budget == Budget(),
             costs=costs,
+            independent=self.independent,
         )
 
 
@@ -176,12 +178,15 @@ def feed_rare(pairs: Pairs, event: Event) -> None:
             return
 
 
-def examples_added(examples: Sequence[Example], slices: Sequence[Slice] = ()) -> ExamplesAdded:
+def examples_added(
+    examples: Sequence[Example], slices: Sequence[Slice] = (), independent: tuple[int, ...] = ()
+) -> ExamplesAdded:
     """Record examples by id and content."""
     return ExamplesAdded(
         ids=tuple(example.id for example in examples),
         digests=tuple(example.digest for example in examples),
         slices=tuple(slices),
+        independent=independent,
     )
 
 
@@ -240,4 +245,5 @@ def size_of(state: RunState) -> Size:
         state.budget,
         tuple(state.costs),
         state.slices,
+        state.independent,
     )

@@ -176,7 +176,7 @@ async def new_run(
     history = await learn_from_history(parts, where) if learns else None
     events: list[Event] = [
         _started(parts, options, history, mark or {}),
-        examples_added(parts.examples, parts.slices),
+        examples_added(parts.examples, parts.slices, parts.independent),
         candidates_added(candidates.ready),
         BudgetSet(parts.budget),
     ]

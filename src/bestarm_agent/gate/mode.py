@@ -49,26 +49,26 @@ class GateMode:
     ) -> Pairs:
         """Make what asks for the pairs of a run."""
         labels = [candidate.label for candidate in candidates]
-        spec, n, slices = self.spec, size.n_examples, size.slices
-        if self.on_new:  # the first draws: several of one example are not independent
-            n //= self.repeats
-            slices = tuple(
-                replace(one, examples=tuple(example for example in one.examples if example < n))
-                for one in slices
-            )
+        spec, slices = self.spec, list(size.slices)
+        own: Sequence[int] = range(size.n_examples)
+        if self.on_new:  # of draws of one example, and examples of one cluster, one
+            own = size.independent or own[: len(own) // self.repeats]
+            kept = [tuple(sorted({*own}.intersection(one.examples))) for one in slices]
+            parts = zip(slices, kept, strict=True)
+            slices = [replace(one, examples=left) for one, left in parts if left]
         question = Question(
             margin=spec.margin_used,
             improve=spec.improve,
             alpha=1.0 - spec.confidence,
             n_challengers=max(1, len(labels) - 1),
-            n_examples=n,
+            n_examples=len(own),
             n_parts=1 + len(slices),
             on_new=self.on_new,
         )
         in_slice = replace(question, margin=spec.slice_margin_used, improve=False)
         asked = [(one, replace(in_slice, n_examples=len(one.examples))) for one in slices]
         problem, baseline = size.problem(per_dollar=False), labels.index(spec.baseline)
-        return Pairs(GatePlan(problem, baseline, question, self.seed, asked))
+        return Pairs(GatePlan(problem, baseline, question, self.seed, asked, own))
 
     def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Warn of a budget that cannot suffice."""

@@ -89,8 +89,9 @@ class GatePlan(Rule):
 
     Args:
         baseline: row of the baseline.
-        question: what is asked of the challengers, over all examples; the first so many are asked.
+        question: what is asked of the challengers, over all examples.
         slices: each with its own question, of its size.
+        examples: those that are asked; by default all.
 
     Attributes:
         parts: all examples, then the slices.
@@ -109,12 +110,14 @@ class GatePlan(Rule):
         question: Question,
         seed: int,
         slices: Sequence[tuple[Slice, Question]] = (),
+        examples: Sequence[int] | None = None,
     ) -> None:
         super().__init__(replace(problem, stop_when_separated=True))  # a verdict ends the run
         n_rows = problem.n_candidates
         self.baseline = baseline
-        order = KeyedRandom(seed, "gate-order").at(0).permutation(question.n_examples)
-        place_of = np.argsort(order).tolist()
+        own = np.arange(problem.n_examples) if examples is None else np.array(examples)
+        order = KeyedRandom(seed, "gate-order").at(0).permutation(own)
+        place_of = {example: place for place, example in enumerate(order.tolist())}
         self.parts = [Part("", order.tolist(), question)]
         for one, asked in slices:
             self.parts.append(Part(one.name, sorted(one.examples, key=place_of.__getitem__), asked))

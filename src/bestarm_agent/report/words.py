@@ -533,11 +533,12 @@ def headline(standing: Standing) -> tuple[str, str]:
     if len(standing.rows) == 1:
         return name, "is the only candidate; nothing was compared."
     found = standing.new_examples
-    if (n := n if found is None else found.n_examples) < FEWEST_EXAMPLES:
+    few = counted(n, "example") if found is None else counted(found.n_examples, found.unit)
+    if (n if found is None else found.n_examples) < FEWEST_EXAMPLES:
         has = seen(winner, graded=standing.graded)
         return name, (
             f"leads with {has} {seen_title(graded=standing.graded)}, but "
-            f"{counted(n, 'example')} are too few to choose by; use at least {FEWEST_EXAMPLES}."
+            f"{few} are too few to choose by; use at least {FEWEST_EXAMPLES}."
         )
     if found is not None and found.level_with and not found.shown and _is_over(standing):
         return _level(standing, name, found)
@@ -587,7 +588,7 @@ def _on_new(standing: Standing, found: NewExamples) -> str:
     """Say what holds for new examples."""
     width = found.upper - found.lower
     low, mean, high = (share(x, width) for x in (found.lower, found.mean, found.upper))
-    said = f"For new examples like them: {mean} [{low}, {high}]; "
+    said = f"For new {found.unit}s like them: {mean} [{low}, {high}]; "
     if found.shown:
         reach = f", or within {standing.within:g} of them" if standing.within else ""
         return f"{said}ahead of all others{reach}: {shown(standing.confidence)}."
@@ -626,7 +627,7 @@ def _would_show(standing: Standing, found: NewExamples) -> str:
         return ""
     more = found.examples_needed - found.n_examples
     if more > 0:
-        return f"; about {about(more)} more examples would show it"
+        return f"; about {about(more)} more {found.unit}s would show it"
     is_left = standing.winner is not None and standing.winner.n < standing.n_examples
     return "; the examples that are left would show it (`--for new`)" if is_left else ""
 
@@ -650,7 +651,7 @@ def comparison_line(found: PairedComparison) -> str:
     )
 
 
-def resolution_line(n_examples: int, resolution: float) -> str:
+def resolution_line(n_examples: int, resolution: float, unit: str = "example") -> str:
     """Say what the examples of a study can tell apart, before a call is made.
 
     Example:
@@ -659,7 +660,7 @@ def resolution_line(n_examples: int, resolution: float) -> str:
     """
     few = f"; fewer than {FEWEST_EXAMPLES} are too few to choose by"
     return (
-        f"{counted(n_examples, 'example')} tell apart candidates that differ by about "
+        f"{counted(n_examples, unit)} tell apart candidates that differ by about "
         f"{near(resolution)} (where {USUAL_DIFFERING:.0%} of their answers differ; 80% of the "
         f"time){few if n_examples < FEWEST_EXAMPLES else ''}"
     )
@@ -672,7 +673,7 @@ def _level(standing: Standing, name: str, found: NewExamples) -> tuple[str, str]
     if len(names) > _SHOWN_LABELS + 1:
         named = f"{', '.join(names[:_SHOWN_LABELS])} and {len(names) - _SHOWN_LABELS} more"
     return named, (
-        f"are level: your {found.n_examples:,} examples can tell apart about "
+        f"are level: your {counted(found.n_examples, found.unit)} can tell apart about "
         f"{near(found.resolution)}; {_cheaper(standing, found)}."
     )
 

@@ -132,6 +132,7 @@ class Answer:
                 pair_alpha=alpha / 2,
                 leaders=leaders,
                 draws=problem.draws,
+                independent=problem.independent,
             )
             for row in range(n_rows):
                 for _ in table.row(row):
@@ -268,6 +269,11 @@ class Answer:
     @property
     def n_independent(self) -> int:
         """Return the number of examples that do not depend on each other."""
+        return len(self._problem.independent) or self._n_drawn
+
+    @property
+    def _n_drawn(self) -> int:
+        """The number of examples, of which several draws count once."""
         return self._table.n_examples // self._problem.draws
 
     @property
@@ -284,9 +290,19 @@ class Answer:
         rivals.remove(one)
         if self._pairs is None or self.barred.any():
             return [other for other in rivals if self.lead(one, other)[0] <= 0.0]
-        self._feed()
-        gone = self._pairs.rejected_on_new(self.level_of_new)
+        gone = self._behind_on_new(self._pairs, one)
         return [other for other in rivals if not gone[other]]
+
+    def _behind_on_new(self, pairs: PairedSequences, one: int) -> BoolArray:
+        """(K,) mask of those that are shown to be behind ``one``, or not the best, on new ones.
+
+        Whoever leads may be known by examples of the cluster whose turn it is: with clusters,
+        candidates meet in fixed pairs.
+        """
+        self._feed()
+        if self._problem.independent:
+            return pairs.beaten_on_new(one, self.level_of_new)
+        return pairs.rejected_on_new(self.level_of_new)
 
     def behind_on_new(self, one: int) -> float:
         """Bound how far a candidate is behind the best of the others on new examples, in [0, 1].
@@ -297,6 +313,8 @@ class Answer:
         for other in rivals:
             if self._pairs is None or self.barred.any():
                 behind = max(behind, -self.lead(one, other)[0])
+            elif self._problem.independent:
+                behind = self._pairs.shortfall_on_new(one, other, self.level_of_new, behind)
             else:
                 behind = self._pairs.lag_on_new(one, other, self.level_of_new, behind)
         return behind
@@ -332,7 +350,9 @@ class Answer:
         )
         low = high = np.empty(0)
         for _, examples, low, high in known:
-            _, first = np.unique(examples % self.n_independent, return_index=True)
+            rows, first = np.unique(examples % self._n_drawn, return_index=True)
+            if self._problem.independent:
+                first = first[np.isin(rows, self._problem.independent)]
             low, high = low[np.sort(first)], high[np.sort(first)]  # of each example, one draw
         return bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
 
@@ -404,7 +424,7 @@ class Answer:
         self._feed()
         least, most = self._table.certain()
         if self._problem.for_new:
-            rivals = ~self._pairs.rejected_on_new(self.level_of_new)
+            rivals = ~self._behind_on_new(self._pairs, leader)
         else:
             gone = self._pairs.rejected()
             rivals = ~gone | self._nearly_shown(self._pairs, gone)

@@ -168,6 +168,9 @@ class Problem:
             must be shown.
         draws: number of columns of one example, >= 1: j, j + N / draws, ... are draws of one. They
             depend on each other, so of new examples only the first that is asked tells something.
+        independent: one example of each cluster of examples that depend on each other, drawn
+            whatever the scores and the sizes of clusters; empty: no example depends on another. Of
+            new examples only these tell something.
         costs: (K,) expected cost of one pull of each candidate, > 0, in the unit of ``Tell.cost``.
             The rule then works per unit of cost, and ``budget`` stands for the cost of so many
             pulls at the mean of these. None: it works per pull.
@@ -187,6 +190,7 @@ class Problem:
     within: float | None = None
     for_new: bool = False
     draws: int = 1
+    independent: tuple[int, ...] = ()
     costs: tuple[float, ...] | None = None
     track_intervals: bool = True
     axes: IntArray | None = field(default=None, compare=False)

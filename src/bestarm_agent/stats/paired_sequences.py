@@ -45,6 +45,11 @@ them after the last one than before. Of several draws of one example (``draws``)
 each other, only the first in the order is bet on: its mean is that of the population, whatever came
 before, and the later ones tell nothing that can be counted as new.
 
+Where examples come in clusters (one document, one user) that are independent draws, one example of
+each, drawn beforehand, is bet on (``independent``). In a random order of all examples these stand
+as in a random order of their clusters. Earlier examples of a cluster are no part of the wealth of
+two rows, but may decide who leads, so only fixed pairs are bet on for new examples then.
+
 Shares. w_b = b / (sum of all b): most of a run's examples go to rows that are told apart by the
 larger bets, and a small bet that is needed in the end loses log(1 / w_b) by its smaller share.
 
@@ -120,6 +125,7 @@ class PairedSequences:
         pair_alpha: the same for fixed pairs, all together; ``alpha`` if left out.
         leaders: rows that were committed for the first places, where examples were asked before.
         draws: columns of one example: j, j + N / draws, ... are draws of one.
+        independent: the examples that are bet on for new ones; all, if empty.
 
     Attributes:
         asked: (K,) places that every row was asked; not to be written.
@@ -143,6 +149,7 @@ class PairedSequences:
         pair_alpha: float | None = None,
         leaders: Sequence[int] = (),
         draws: int = 1,
+        independent: Sequence[int] = (),
     ) -> None:
         pair_alpha = alpha if pair_alpha is None else pair_alpha
         if not (0.0 < alpha < 1.0 and 0.0 < pair_alpha < 1.0):
@@ -153,7 +160,10 @@ class PairedSequences:
         self._size = n_examples
         self._order = array("q")  # the shared order, as far as the longest row has come
         self._taken = bytearray(n_examples)
-        self._met = bytearray(n_examples // draws)  # examples of which a draw has its place
+        # examples of which a draw has its place, or of which none is to be bet on
+        self._met = bytearray([bool(independent)]) * (n_examples // draws)
+        for example in independent:
+            self._met[example] = 0
         self._first = bytearray()  # of every place of the order: whether it is their first
         self._low = [array("d", [0.0]) for _ in range(n_rows)]  # sums of the first values
         self._high = [array("d", [0.0]) for _ in range(n_rows)]
@@ -256,6 +266,21 @@ class PairedSequences:
         """Bound as ``lag`` does, for new examples; holds together with ``rejected_on_new``."""
         led = self._places_led(leader)
         return self._gap(_Against(_LEADERS, alpha, None), other, led, least)
+
+    def beaten_on_new(self, leader: int, alpha: float) -> BoolArray:
+        """Return a (K,) mask of those that ``leader`` beats on new examples, pair by pair.
+
+        With ``shortfall_on_new``, all that is said of pairs with the best row holds together.
+        """
+        return self._rejected(self._pair_on_new(leader, alpha))
+
+    def shortfall_on_new(self, leader: int, other: int, alpha: float, least: float = 0.0) -> float:
+        """Bound as ``shortfall`` does, for new examples."""
+        test = self._pair_on_new(leader, alpha)
+        return self._gap(test, other, np.full(len(self._order), True), least)
+
+    def _pair_on_new(self, leader: int, alpha: float) -> _Against:
+        return _Against(leader, alpha / max(1, len(self.length) - 1), None)
 
     def shortfall(self, leader: int, other: int, least: float = 0.0) -> float:
         """Bound by how much ``other`` may be better than ``leader``, by that pair alone.

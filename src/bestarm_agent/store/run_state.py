@@ -141,6 +141,7 @@ class RunState:
         self.example_ids: list[str] = []  # (N,)
         self.example_digests: list[str] = []  # (N,)
         self.slices: tuple[Slice, ...] = ()  # groups of examples that are looked at by themselves
+        self.independent: tuple[int, ...] = ()  # one example of each cluster; empty: all are
         self.reasons = _Numbered[str]()  # the rule's words for why it asked
         self.failures = _Numbered[Failure]()
         self.pending: dict[int, None] = {}  # asks without an outcome, in the order of asking
@@ -401,6 +402,7 @@ class RunState:
                 self.example_ids += event.ids
                 self.example_digests += event.digests
                 self.slices += event.slices
+                self.independent += event.independent
             case BudgetSet():
                 self.budget = event.budget
                 self.configured = event.configured or self.configured

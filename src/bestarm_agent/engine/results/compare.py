@@ -106,7 +106,10 @@ def compare_candidates(
     sequences = PairedSequences(2, len(shared), alpha)
     columns = np.array([place for *_, place in asked], dtype=np.int64)
     row_of_place = np.array([i % n_rows(state) for i, _ in shared])  # draws of one are one row
-    first = np.sort(np.unique(row_of_place[columns], return_index=True)[1])
+    if state.independent:
+        row_of_place[~np.isin(row_of_place, state.independent)] = -1
+    rows, first = np.unique(row_of_place[columns], return_index=True)
+    first = np.sort(first[rows >= 0])  # one draw of each, and one example of each cluster
     for side in (0, 1):  # a void pair may hide any score in [0, 1]
         low, high = (np.nan_to_num(scores[first, side], nan=end) for end in (0.0, 1.0))
         sequences.extend(side, columns[first], low, high)
@@ -129,7 +132,7 @@ def compare_candidates(
         difference=Measure(value, min(lower, value), max(upper, value)),
         mean_a=float(x.mean()),
         mean_b=float(y.mean()),
-        resolution=resolution(lead.differing, len(set(row_of_place.tolist())), alpha / 2),
+        resolution=resolution(lead.differing, len({*row_of_place.tolist()} - {-1}), alpha / 2),
         examples_needed=examples_needed(abs(value), lead.differing, alpha / 2) if is_open else None,
         confidence=confidence,
         flips=tuple(

@@ -45,7 +45,8 @@ class NewExamples:
     examples_needed: int | None  # that would show the leads; None if they are, or are too small
     # that it is ahead of all that may be better; None where missing scores could change who leads
     probability: float | None
-    n_examples: int  # of the study; several draws of one count once
+    n_examples: int  # of the study; several draws of one count once, or clusters
+    unit: str  # "example", or "cluster" where examples belong together
 
 
 def new_examples(
@@ -101,4 +102,5 @@ def new_examples(
         examples_needed=max(needed) if can_be_shown else None,
         probability=chance_of_all(seen[row] for row in is_open) if others else None,
         n_examples=n,
+        unit="cluster" if pairs.problem.independent else "example",
     )

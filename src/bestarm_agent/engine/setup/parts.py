@@ -16,7 +16,7 @@ from typing import TypedDict, cast
 
 from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import Label, load_labels, read_examples, slices_of
+from bestarm_agent.config.datasets import Label, load_labels, one_of_each, read_examples, slices_of
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.load import (
     LoadedStudy,
@@ -299,6 +299,7 @@ class StudyParts:
     examples: tuple[Example, ...]  # the dataset, without those kept back
     kept_back: tuple[Example, ...]  # examples that only the winner answers, in a random order
     slices: tuple[Slice, ...]  # groups of them that are looked at by themselves
+    independent: tuple[int, ...]  # one of each cluster; empty: no example depends on another
     providers: ProviderSet  # the providers
     judge: Judge  # scores replies
     labels: tuple[Label, ...]  # gold scores of some answers
@@ -333,7 +334,8 @@ def assemble(
             held = config.confirm.drawn(len(rows), config.selector.seed)
         out = set(held)
         shown = [row for number, row in enumerate(rows) if number not in out]
-        found = each_drawn(shown, config.repeats)
+        found, cluster = each_drawn(shown, config.repeats), config.dataset.cluster
+        independent = one_of_each(shown, cluster, config.selector.seed) if cluster else ()
     with places.locating("slices"):
         slices = slices_of(found, config.slices.by)
     mode, judge = open_mode(study, found, catalog)
@@ -353,6 +355,7 @@ def assemble(
         examples=found,
         kept_back=tuple(rows[number] for number in held),
         slices=slices,
+        independent=independent,
         providers=providers,
         judge=judge,
         labels=labels,

@@ -44,6 +44,8 @@ class Plan:
 
     n_candidates: int  # K
     n_examples: int  # N; those kept back are not among them
+    n_independent: int  # the same, or the number of clusters that they belong to
+    unit: str  # what these are: "example" or "cluster"
     repeats: int  # draws of each
     pulls: int  # pairs that the budget allows, at most the whole grid
     # one attempt for every pair, spread over the candidates (evenly, or as working per dollar
@@ -70,7 +72,7 @@ def make_plan(parts: StudyParts) -> Plan:
     """
     prepared = ReadyCandidates(parts, Clock())
     budget, costs = parts.budget, tuple(entry.usd for entry in prepared.ready)
-    size = Size(len(costs), len(parts.examples), budget, costs, parts.slices)
+    size = Size(len(costs), len(parts.examples), budget, costs, parts.slices, parts.independent)
     pairs = parts.mode.pairs(size, parts.candidates)
     grid = size.n_candidates * size.n_examples
     pulls = grid if budget.pulls is None else min(grid, budget.pulls)
@@ -85,7 +87,9 @@ def make_plan(parts: StudyParts) -> Plan:
     prices, n_kept = _prices(prepared, parts), len(parts.kept_back)
     return Plan(
         n_candidates=size.n_candidates,
-        n_examples=n_independent(parts),
+        n_examples=len(parts.examples) // parts.config.repeats,
+        n_independent=n_independent(parts),
+        unit="cluster" if parts.independent else "example",
         repeats=parts.config.repeats,
         pulls=pulls,
         expected=_capped(replace(expected, pulls=pulls), budget),
@@ -139,8 +143,8 @@ def resolution_of(parts: StudyParts) -> float:
 
 
 def n_independent(parts: StudyParts) -> int:
-    """Return the number of examples, of which several draws count once."""
-    return len(parts.examples) // parts.config.repeats
+    """Return the number of examples, of which several draws count once, or of clusters."""
+    return len(parts.independent) or len(parts.examples) // parts.config.repeats
 
 
 def _level(parts: StudyParts) -> float:
