@@ -8,6 +8,7 @@ scored again by another scorer, from the reply cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from bestarm_agent.config.catalog import Catalog
@@ -120,8 +121,6 @@ def _accepted(name: str, seen: Sequence[Seen]) -> int:
     assert isinstance(rule, RuleJudge)
     for example, reply, *_ in seen:
         if references(example):
-            try:
+            with suppress(JudgeError):
                 count += rule.scored(example, reply).value == 1.0
-            except JudgeError:
-                continue
     return count

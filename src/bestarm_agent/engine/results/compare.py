@@ -57,11 +57,6 @@ class PairedComparison:
         return self.both + self.only_a + self.only_b + self.neither
 
 
-def n_rows(state: RunState) -> int:
-    """Return the number of a run's examples; several draws of one count once."""
-    return len(state.example_ids) // int(state.started.config.get("repeats", 1))
-
-
 def compare_candidates(
     state: RunState, a: str, b: str, confidence: float = 0.95, other: RunState | None = None
 ) -> PairedComparison:
@@ -105,7 +100,8 @@ def compare_candidates(
     alpha = 1.0 - confidence
     sequences = PairedSequences(2, len(shared), alpha)
     columns = np.array([place for *_, place in asked], dtype=np.int64)
-    row_of_place = np.array([i % n_rows(state) for i, _ in shared])  # draws of one are one row
+    n_rows = len(state.example_ids) // int(state.started.config.get("repeats", 1))
+    row_of_place = np.array([i % n_rows for i, _ in shared])  # draws of one are one row
     if state.independent:
         row_of_place[~np.isin(row_of_place, state.independent)] = -1
     rows, first = np.unique(row_of_place[columns], return_index=True)

@@ -73,23 +73,25 @@ class MeanTracker:
     """
 
     def __init__(self, state: RunState, name: str, confidence: float | None) -> None:
-        measures = measure_names(state)
         self._state = state
         self._name = name
-        self._index = measures.index(name) if name in measures else None
         limits = LimitsSpec.model_validate(state.started.config.get("limits", {}))
         self._timeout = limits.timeout_seconds
         self._alpha = None if confidence is None else 1.0 - confidence
-        self._bounds = np.empty(0)  # by row; infinite where nothing bounds the quantity
+        self._join()
+
+    def _join(self) -> None:
+        """Begin anew with the candidates that are there: the intervals are joint over all."""
+        bounds = list(map(self._bound, self._state.candidates, self._state.costs))
+        self._bounds = np.array(bounds, dtype=np.float64)  # infinite where nothing is
+        self._until = np.zeros(len(bounds), dtype=np.int64)  # asks before these are in
+        self._intervals = MeanIntervals(len(bounds), len(self._state.example_ids), self._alpha)
 
     def means(self) -> Means:
         """Estimate the means from what was told so far."""
         state, k = self._state, len(self._state.candidates)
-        if k > len(self._bounds):  # the intervals are joint over all that are there
-            costs = zip(state.candidates, state.costs, strict=True)
-            self._bounds = np.array([self._bound(*one) for one in costs], dtype=np.float64)
-            self._intervals = MeanIntervals(k, len(state.example_ids), self._alpha)
-            self._until = np.zeros(k, dtype=np.int64)  # by row: asks before this are in them
+        if k > len(self._bounds):
+            self._join()
         loose = np.isinf(self._bounds)
         units = np.where(loose, _LONG, self._bounds)
         rows, values = state.asks["candidate"], self._values(state.told)
@@ -140,9 +142,7 @@ class MeanTracker:
             return np.where(is_scored | (told["seconds"] > 0), told["seconds"], np.nan)
         if self._name == LENGTH:
             return np.where(is_scored, told["output"], np.nan)
-        if self._index is None:
-            return np.full(len(told), np.nan)
-        return np.asarray(told["measures"][:, self._index])
+        return np.asarray(told["measures"][:, measure_names(self._state).index(self._name)])
 
 
 @dataclass(frozen=True, slots=True)
