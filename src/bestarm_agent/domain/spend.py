@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
-from operator import add, sub
-from typing import Any
+from itertools import repeat
+from operator import add, attrgetter, mul, sub
 
 NANOS_PER_USD = 1_000_000_000
 
@@ -59,31 +59,25 @@ class Spend:
     usd_nanos: int = 0
     gpu_seconds: float = 0.0  # of local accelerator or CPU worker time
 
-    @property
-    def amounts(self) -> tuple[int, int, int, int, float]:
-        """The five amounts, in order."""
-        return self.pulls, self.calls, self.tokens, self.usd_nanos, self.gpu_seconds
-
-    def map(self, function: Callable[..., Any], *others: Spend) -> Spend:
-        """Apply a function to each amount, and to those of ``others`` beside it."""
-        return Spend(*map(function, self.amounts, *(other.amounts for other in others)))
+    # the five, in order
+    amounts = property(attrgetter("pulls", "calls", "tokens", "usd_nanos", "gpu_seconds"))
 
     def __add__(self, other: Spend) -> Spend:
-        return self.map(add, other)
+        return Spend(*map(add, self.amounts, other.amounts))
 
     def __sub__(self, other: Spend) -> Spend:
-        return self.map(sub, other)
+        return Spend(*map(sub, self.amounts, other.amounts))
 
     def __mul__(self, n: int) -> Spend:
-        return self.map(lambda amount: n * amount)
+        return Spend(*map(mul, self.amounts, repeat(n)))
 
     def capped(self, cap: Spend) -> Spend:
         """Return the smaller of the two, amount by amount."""
-        return self.map(min, cap)
+        return Spend(*map(min, self.amounts, cap.amounts))
 
     def highest(self, other: Spend) -> Spend:
         """Return the larger of the two, amount by amount."""
-        return self.map(max, other)
+        return Spend(*map(max, self.amounts, other.amounts))
 
 
 @dataclass(frozen=True, slots=True)

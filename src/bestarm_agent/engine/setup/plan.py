@@ -108,7 +108,7 @@ def make_plan(parts: StudyParts) -> Plan:
 def _capped(spend: Spend, budget: Budget) -> Spend:
     caps = (None, budget.calls, budget.tokens, budget.usd_nanos, None)
     amounts = zip(spend.amounts, caps, strict=True)
-    return Spend(*(amount if cap is None else min(amount, cap) for amount, cap in amounts))  # type: ignore[arg-type] # in the order of its amounts
+    return Spend(*(amount if cap is None else min(amount, cap) for amount, cap in amounts))
 
 
 def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, ...]:
