@@ -51,7 +51,7 @@ def test_good_enough_is_said_where_it_was_asked_for_and_is_shown() -> None:
     standing = standing_with(["a", "b", "c"], HALF_KNOWN, n_examples=50)
     standing = replace(standing, margin=0.0301, within=0.05)
     assert standing.established
-    assert not standing.is_best
+    assert not standing.separated
     assert "a is within 0.05 of the best on your 50 examples (95%)." in first_line(standing)
     assert standing_json(standing)["within"] == 0.05
     assert not replace(standing, margin=0.06).established

@@ -569,7 +569,7 @@ def _choice(standing: Standing) -> str:
         if result.margin is not None and result.margin < 1:
             within = f"; it is within {_up(result.margin)} of the best that counts"
         return f"is the best guess for {aim} on your {n} examples: not shown yet{within}."
-    if standing.is_best or (standing.guarantee is Guarantee.EXACT and standing.established):
+    if standing.separated or standing.margin == 0:
         return f"leads on your {n} examples, and no remaining call would change that."
     if standing.level:
         behind = f"at most {_up(standing.margin or 0.0)} behind the best"

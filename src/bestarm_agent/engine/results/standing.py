@@ -208,11 +208,6 @@ class Standing:
         return self.separated or (self.margin is not None and self.margin <= self.within)
 
     @property
-    def is_best(self) -> bool:
-        """Return whether no other candidate is better, at the stated confidence."""
-        return self.separated or self.margin == 0
-
-    @property
     def priced(self) -> bool:
         """Return whether the price of every candidate is known."""
         return all(row.priced for row in self.rows)
