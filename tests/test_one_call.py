@@ -12,7 +12,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from bestarm_agent import Budget, CandidateError, ConfigError, find_best, select
+from bestarm_agent import Budget, CandidateDict, CandidateError, ConfigError, find_best, select
+from bestarm_agent.config.study import CandidateSpec
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors import Problem, State, Tell, make_selector
 from bestarm_agent.selectors.registry import SELECTORS, SelectorName
@@ -49,6 +50,21 @@ def test_a_function_is_enough(evaluate: Callable[..., Any]) -> None:
     assert (standing.winner.index, standing.winner.candidate.label) == (0, "0")
     assert standing.share < 0.6
     assert standing.new_examples is not None
+
+
+def test_candidates_may_be_typed_as_those_of_a_study_are() -> None:
+    candidates: list[CandidateDict] = [
+        {"model": "m", "prompt": "p", "label": "cold", "params": {"temperature": 0}},
+        {"model": "m", "prompt": "p", "label": "warm", "params": {"temperature": 1}},
+    ]
+
+    def evaluate(candidate: CandidateDict, example: int) -> bool:
+        return candidate["params"]["temperature"] == 1 or example % 2 == 0
+
+    standing = checked(find_best(evaluate, candidates, range(200)))
+    assert standing.winner is not None
+    assert standing.winner.candidate.label == "warm"
+    assert CandidateDict.__annotations__.keys() == CandidateSpec.model_fields.keys()
 
 
 def test_where_a_loop_is_running_already() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bestarm_agent.domain.spend import Budget as Budget
     from bestarm_agent.domain.spend import Spend as Spend
     from bestarm_agent.domain.values import Candidate as Candidate
+    from bestarm_agent.domain.values import CandidateDict as CandidateDict
     from bestarm_agent.domain.values import Example as Example
     from bestarm_agent.domain.values import Message as Message
     from bestarm_agent.domain.values import PromptTemplate as PromptTemplate
@@ -37,6 +38,7 @@ _MODULE_OF: Final = {
     "BestarmError": "errors",
     "Budget": "domain.spend",
     "Candidate": "domain.values",
+    "CandidateDict": "domain.values",
     "CandidateError": "errors",
     "ConfigError": "errors",
     "Example": "domain.values",

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from traceback import extract_tb
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 from bestarm_agent.cli.output import stderr_console
 from bestarm_agent.cli.progress import LiveTable, Progress
@@ -42,15 +42,14 @@ from bestarm_agent.study import Source, Study
 _NAME = "evaluate"  # of the provider that calls the function
 _CLOSE_SECONDS = 5.0
 
-# Called with a candidate and an example, as they were given; it may be a coroutine function. It
-# returns a score in [0, 1] or a bool, None where there is no score, or a text for the scorer.
-Evaluate: TypeAlias = Callable[[Any, Any], Any]
+C = TypeVar("C")  # of candidates
+E = TypeVar("E")  # of examples
 
 
 def find_best(
-    evaluate: Evaluate,
-    candidates: Sequence[Any] | Mapping[str, Any],
-    examples: Sequence[Any],
+    evaluate: Callable[[C, E], object],
+    candidates: Sequence[C] | Mapping[str, C],
+    examples: Sequence[E],
     *,
     scorer: str | Mapping[str, Json] | None = None,
     budget: Budget | None = None,
@@ -73,7 +72,7 @@ def find_best(
         evaluate: called with a candidate and an example, as they were given. It returns a score in
             [0, 1] or a bool, None where there is no score, or, with a ``scorer``, a text. Coroutine
             functions run in a loop of their own, others in threads.
-        candidates: what is compared, of any kind; a mapping names them.
+        candidates: what is compared, of any kind, such as ``CandidateDict``; a mapping names them.
         examples: of any kind; with a scorer mappings, with the right answer under "target".
         scorer: scores texts; what a study has under ``scorer``.
         budget: the most to spend; None: until nothing is left to learn.
@@ -157,7 +156,7 @@ class _Function(Provider[ProviderOptions]):
 
     def __init__(
         self,
-        evaluate: Evaluate,
+        evaluate: Callable[[Any, Any], Any],
         candidates: Sequence[Any],
         examples: Mapping[str, Any],
         in_flight: int,

@@ -20,7 +20,7 @@ from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.events import Asked, Event, Started
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.values import Candidate, Example, Json
+from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import RunRecord
@@ -277,7 +277,7 @@ class Study:
         """
         self._confirming.stop()
 
-    def add_candidates(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
+    def add_candidates(self, specs: Sequence[CandidateDict | Candidate]) -> list[Candidate]:
         """Let candidates join, also while ``run`` runs.
 
         Args:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
 
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
@@ -98,6 +98,16 @@ class Candidate:
         )
         model, prompt, params = (int(digest(part, length=12), 16) for part in parts)
         return model, prompt, params
+
+
+class CandidateDict(TypedDict, total=False):
+    """A candidate as an entry of a study's ``candidates`` has it, for type checkers."""
+
+    model: Required[str]  # label of one of the study's models, or provider/model
+    prompt: Required[str | Mapping[str, Json]]  # name, or a whole prompt: its name and its text
+    params: Mapping[str, Json]  # sampling parameters
+    label: str
+    options: Mapping[str, Json]  # of the provider
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
+from typing import cast
 
 from bestarm_agent._version import __version__
 from bestarm_agent.config.candidates import explicit_candidate
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.values import Candidate, Json
+from bestarm_agent.domain.values import Candidate, CandidateDict, Json
 from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
@@ -89,7 +90,7 @@ class Run:
         await self.start_providers()
         return await self.loop.run()
 
-    def add(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
+    def add(self, specs: Sequence[CandidateDict | Candidate]) -> list[Candidate]:
         """Let candidates join; see ``Study.add_candidates``."""
         candidates = [self._candidate(spec) for spec in specs]
         check_new(candidates, self.record.state.candidates)
@@ -104,10 +105,11 @@ class Run:
         self.loop.add_candidates(entries)
         return candidates
 
-    def _candidate(self, spec: Mapping[str, Json] | Candidate) -> Candidate:
+    def _candidate(self, spec: CandidateDict | Candidate) -> Candidate:
         if isinstance(spec, Candidate):
             return spec
-        return explicit_candidate(self.parts.config, spec, self.parts.prompts)
+        content = cast("Mapping[str, Json]", spec)
+        return explicit_candidate(self.parts.config, content, self.parts.prompts)
 
     def standing(self) -> Standing:
         """Return where the run stands now."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from bestarm_agent.config.functions import Program, load_program
 from bestarm_agent.config.study import GEPA, PromptSpec, template_of
 from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.values import Candidate, Json, PromptTemplate
+from bestarm_agent.domain.values import Candidate, CandidateDict, Json, PromptTemplate
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.confirm import kept_for_confirming, less
 from bestarm_agent.engine.loop import End
@@ -241,10 +241,12 @@ def _join(
     return tuple(refused)
 
 
-def _candidate(proposal: Proposal, name: str, leader: Candidate) -> Candidate | Mapping[str, Json]:
+def _candidate(proposal: Proposal, name: str, leader: Candidate) -> Candidate | CandidateDict:
     """Return what joins for a proposal; raise ConfigError if a prompt is malformed."""
-    if isinstance(proposal, Candidate) or (isinstance(proposal, Mapping) and "model" in proposal):
+    if isinstance(proposal, Candidate):
         return proposal
+    if isinstance(proposal, Mapping) and "model" in proposal:
+        return cast("CandidateDict", proposal)
     if isinstance(proposal, str):
         prompt = PromptTemplate(name, proposal)
     elif isinstance(proposal, PromptTemplate):
