@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,7 +141,11 @@ def test_candidates_and_judge_may_both_be_played_back(tmp_path: Path) -> None:
         {"candidate": "j", "example": "b/e0", "text": '{"verdict": 1}'},
     ]
     answers = [{"candidate": name, "example": "e0", "text": name} for name in "ab"]
-    files = {"judge": judged, "answers": answers, "rows": [{"id": "e0", "q": "?"}]}
+    files: Mapping[str, Any] = {
+        "judge": judged,
+        "answers": answers,
+        "rows": [{"id": "e0", "q": "?"}],
+    }
     judge = {"name": "rubric", "model": "replay/j", "model_options": {"path": "judge.jsonl"}}
     replay = {"replay": {"path": "answers.jsonl"}}
     models = ["replay/a", "replay/b"]
