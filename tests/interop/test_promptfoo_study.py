@@ -36,9 +36,14 @@ tests:
 """
 
 
-def translated(folder: Path, config: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """Return the study, its rows, and its comments."""
-    (folder / "promptfooconfig.yaml").write_text(config)
+Translated = tuple[dict[str, Any], list[dict[str, Any]], str]
+
+
+def translated(folder: Path, config: str = "", **keys: str) -> Translated:
+    """Return the study, its rows, and its comments; ``keys`` are YAML by key of the config."""
+    usual = {"prompts": "['{{x}}']", "providers": "[openai:a]"}
+    lines = [f"{key}: {text}" for key, text in {**usual, **keys}.items()]
+    (folder / "promptfooconfig.yaml").write_text(config or "\n".join(lines))
     study, dataset = write_study(folder / "promptfooconfig.yaml", folder / "study.yaml")
     text = study.read_text()
     comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
@@ -85,19 +90,13 @@ def test_models_take_over_their_settings(tmp_path: Path) -> None:
         "tests: [{vars: {x: 1}, assert: [{type: equals, value: 1}]}]\n",
     )
 
-    assert study["models"] == [
-        {
-            "model": "openai/large",
-            "params": {"temperature": 0.7, "stop": [["END"]]},
-            "label": "Large",
-        },
-        {"model": "groq/llama", "options": {"base_url": "http://a", "api_key": "${KEY}"}},
-        {
-            "model": "openai/gpt-5",
-            "params": {"max_tokens": 9},
-            "options": {"api": "responses"},
-        },
-    ]
+    large, llama, gpt = study["models"]
+    params = {"temperature": 0.7, "stop": [["END"]]}
+    options = {"base_url": "http://a", "api_key": "${KEY}"}
+    responses = {"params": {"max_tokens": 9}, "options": {"api": "responses"}}
+    assert large == {"model": "openai/large", "params": params, "label": "Large"}
+    assert llama == {"model": "groq/llama", "options": options}
+    assert gpt == {"model": "openai/gpt-5", **responses}
     assert "the provider exec:run.sh: write it as `python/module:function`" in comments
     assert "`groq:llama: config.tools`" in comments
     assert "`evaluateOptions.delay`" in comments
@@ -111,9 +110,9 @@ def test_prompts_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "two.txt").write_text("One {{x}}\n---\nTwo {{x}}\n")
     study, _, comments = translated(
         tmp_path,
-        "prompts: [{id: chat.json, label: talk}, {id: two.txt, label: list}, code.py]\n"
-        "providers: ollama:llama\n"
-        "tests: [{vars: {x: a}, assert: [{type: equals, value: b}]}]\n",
+        prompts="[{id: chat.json, label: talk}, {id: two.txt, label: list}, code.py]",
+        providers="ollama:llama",
+        tests="[{vars: {x: a}, assert: [{type: equals, value: b}]}]",
     )
 
     assert [prompt["name"] for prompt in study["prompts"]] == ["talk", "list", "list-3"]
@@ -138,12 +137,8 @@ def test_tests_come_from_tables_and_defaults_and_lists_are_expanded(tmp_path: Pa
         "  - {vars: {x: Kyiv}}\n",
     )
 
-    assert [(row["x"], row["expected"]) for row in rows] == [
-        ("Paris", "Paris"),
-        ("Rome", "Rome"),
-        ("Oslo", "Oslo"),
-        ("Bern", "Bern"),
-    ]
+    assert [row["x"] for row in rows] == ["Paris", "Rome", "Oslo", "Bern"]
+    assert all(row["expected"] == row["x"] for row in rows)
     assert {row["y"] for row in rows} == {"a long text"}
     assert "assertions of type `latency` (in 4 of 4 tests)" in comments
     assert "tests without an assertion of type `icontains`" in comments
@@ -166,9 +161,8 @@ def test_the_commonest_assertion_becomes_the_scorer(
 ) -> None:
     study, rows, comments = translated(
         tmp_path,
-        "prompts: ['{{x}}']\nproviders: [openai:a]\n"
-        f"tests: [{{vars: {{x: q}}, assert: [{assertion}]}}]\n"
-        "defaultTest: {description: a case}\n",
+        tests=f"[{{vars: {{x: q}}, assert: [{assertion}]}}]",
+        defaultTest="{description: a case}",
     )
 
     assert study["scorer"]["name"] == name
@@ -184,11 +178,8 @@ def test_files_by_pattern_references_and_shorthands_of_cells(tmp_path: Path) -> 
     )
     (tmp_path / "more" / "b.yaml").write_text("vars: {x: [2, 3]}\nassert: {type: equals, value: 2}")
     (tmp_path / "tests.csv").write_text("x,__expected,__metadata:tags\n4,fn:f(),a\n5,is-json,b\n")
-    _, rows, comments = translated(
-        tmp_path,
-        "prompts: ['{{x}}']\nproviders: [openai:a]\n"
-        "tests: [file://more/*, tests.csv, {vars: {x: 6}, assert: [{$ref: '#/gone'}]}]\n",
-    )
+    tests = "[file://more/*, tests.csv, {vars: {x: 6}, assert: [{$ref: '#/gone'}]}]"
+    _, rows, comments = translated(tmp_path, tests=tests)
 
     assert rows == [{"x": x, "expected": y} for x, y in ((1, 1), (2, 2), (3, 2))]
     for kind in ("javascript", "is-json", "$ref"):
@@ -199,8 +190,9 @@ def test_files_by_pattern_references_and_shorthands_of_cells(tmp_path: Path) -> 
 def test_what_cannot_be_translated_has_a_stand_in(tmp_path: Path) -> None:
     study, rows, comments = translated(
         tmp_path,
-        "prompts: [file://code.js, {label: a, messages: []}]\n"
-        "providers: [echo]\ntests: [{vars: {x: 1, y: 2}}]\n",
+        prompts="[file://code.js, {label: a, messages: []}]",
+        providers="[echo]",
+        tests="[{vars: {x: 1, y: 2}}]",
     )
 
     assert study["models"] == [{"model": "openai/NAME-A-MODEL"}]
