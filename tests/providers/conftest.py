@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -59,48 +59,25 @@ def build_tokenizer(*, adds_bos: bool, **settings: Setting) -> PreTrainedTokeniz
     return tokenizer
 
 
-def random_llama(n_tokens: int) -> PreTrainedModel:
-    """A model whose every choice hangs on the whole prompt, with no near ties."""
+def random_model(kind: str, n_tokens: int) -> PreTrainedModel:
+    """A model whose every choice hangs on the whole prompt, with no near ties.
+
+    Of the kind ``gpt2`` it has learned positions, of which there are no more than CONTEXT_LENGTH.
+    """
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    model: PreTrainedModel = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=n_tokens,
-            max_position_embeddings=CONTEXT_LENGTH,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=1,
-            head_dim=32,
-            initializer_range=0.5,
-            tie_word_embeddings=True,
-            eos_token_id=2,
-        )
-    )
-    return model
-
-
-def random_gpt2(n_tokens: int) -> PreTrainedModel:
-    """The same with learned positions, of which there are no more than CONTEXT_LENGTH."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    model: PreTrainedModel = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=n_tokens,
-            n_positions=CONTEXT_LENGTH,
-            n_embd=32,
-            n_layer=2,
-            n_head=1,
-            initializer_range=0.5,
-            eos_token_id=2,
-            bos_token_id=1,
-        )
-    )
-    return model
+    common: dict[str, Any] = {"vocab_size": n_tokens, "initializer_range": 0.5, "eos_token_id": 2}
+    if kind == "gpt2":
+        sizes = {"n_positions": CONTEXT_LENGTH, "n_embd": 32, "n_layer": 2, "n_head": 1}
+        gpt2: PreTrainedModel = GPT2LMHeadModel(GPT2Config(bos_token_id=1, **sizes, **common))
+        return gpt2
+    sizes = {"max_position_embeddings": CONTEXT_LENGTH, "hidden_size": 32, "head_dim": 32}
+    sizes |= {"intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1}
+    config = LlamaConfig(tie_word_embeddings=True, **sizes, **common)
+    llama: PreTrainedModel = LlamaForCausalLM(config)
+    return llama
 
 
 def counting_llama(n_tokens: int) -> PreTrainedModel:
@@ -142,21 +119,15 @@ def successors() -> dict[int, int]:
     return {tokens[one]: tokens[other] for one, other in following.items()}
 
 
-BUILDERS: Mapping[str, Callable[[int], PreTrainedModel]] = {
-    "llama": random_llama,
-    "gpt2": random_gpt2,
-    "counting": counting_llama,
-}
-
-
-def write_model(folder: Path, kind: str, *, adds_bos: bool, **settings: Setting) -> Path:
+def write_model(folder: Path, kind: str, *, adds_bos: bool, **settings: Setting) -> None:
     from transformers.utils import logging
 
     tokenizer = build_tokenizer(adds_bos=adds_bos, **settings)
     tokenizer.save_pretrained(folder)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    BUILDERS[kind](len(tokenizer)).save_pretrained(folder)
-    return folder
+    n_tokens = len(tokenizer)
+    model = counting_llama(n_tokens) if kind == "counting" else random_model(kind, n_tokens)
+    model.save_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
@@ -165,16 +136,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch", reason="needs the extra hf")
     pytest.importorskip("transformers", reason="needs the extra hf")
     base = tmp_path_factory.mktemp("study")
-    write_model(base / "llama", "llama", adds_bos=True)
-    write_model(base / "gpt2", "gpt2", adds_bos=False)
-    write_model(base / "counting", "counting", adds_bos=False)
+    for kind in ("llama", "gpt2", "counting"):
+        write_model(base / kind, kind, adds_bos=kind == "llama")
     write_model(base / "no-template", "gpt2", adds_bos=False, chat_template=None)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
     write_model(base / "no-pad", "llama", adds_bos=True, pad_token=None)
     write_model(base / "right-padding", "llama", adds_bos=True, padding_side="right")
-    write_model(
-        base / "token-types",
-        "llama",
-        adds_bos=True,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )
+    write_model(base / "token-types", "llama", adds_bos=True, model_input_names=inputs)
     return base

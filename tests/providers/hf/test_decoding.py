@@ -90,11 +90,19 @@ def test_nothing_is_drawn_that_transformers_would_cut(
     assert set(chosen(calls, logits)) <= allowed
 
 
-def test_the_steps_of_a_reply_draw_anew() -> None:
-    calls = [call(str(i), temperature=5.0) for i in range(200)]
-    first, second = chosen(calls), chosen(calls, step=1)
-    # independent draws from seven tokens agree in about a fifth of the rows
-    assert sum(a == b for a, b in zip(first, second, strict=True)) < 100
+def agreeing(one: list[int], other: list[int]) -> int:
+    """How many of 200 rows took the same token; independent draws from seven agree in a fifth."""
+    return sum(a == b for a, b in zip(one, other, strict=True))
+
+
+def test_steps_and_seeds_draw_anew_and_another_temperature_does_not() -> None:
+    def drawn(step: int = 0, **params: Json) -> list[int]:
+        calls = [call(str(i), **{"temperature": 3.0, **params}) for i in range(200)]
+        return chosen(calls, step=step)
+
+    assert agreeing(drawn(), drawn(step=1)) < 100
+    assert agreeing(drawn(), drawn(seed=1)) < 100
+    assert agreeing(drawn(), drawn(temperature=2.9)) > 180  # nearly the same distribution
 
 
 def test_a_draw_belongs_to_its_request_not_to_its_row() -> None:
@@ -104,27 +112,12 @@ def test_a_draw_belongs_to_its_request_not_to_its_row() -> None:
     assert forwards[7:8] == chosen(calls[7:8])
 
 
-def test_another_seed_draws_anew_and_another_temperature_does_not() -> None:
-    def drawn(**params: Json) -> list[int]:
-        return chosen([call(str(i), **{"temperature": 3.0, **params}) for i in range(200)])
-
-    agreeing = [
-        sum(a == b for a, b in zip(drawn(), other, strict=True))
-        for other in (drawn(seed=1), drawn(temperature=2.9))
-    ]
-    assert agreeing[0] < 100  # independent draws from seven tokens
-    assert agreeing[1] > 180  # the same numbers, in nearly the same distribution
-
-
 def test_greedy_rows_are_greedy_beside_drawn_ones() -> None:
     calls = [call(str(i), temperature=0 if i % 2 else 9.0) for i in range(40)]
     drawn = chosen(calls)
+    assert chosen([call(str(i), temperature=1e-9) for i in range(20)]) == [0] * 20
     assert drawn[1::2] == [0] * 20
     assert len(set(drawn[::2])) > 1
-
-
-def test_a_tiny_temperature_is_nearly_greedy() -> None:
-    assert chosen([call(str(i), temperature=1e-9) for i in range(20)]) == [0] * 20
 
 
 def test_forbidden_tokens_are_never_drawn() -> None:
