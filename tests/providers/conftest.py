@@ -70,7 +70,12 @@ def random_model(kind: str, n_tokens: int) -> PreTrainedModel:
     torch.manual_seed(0)
     common: dict[str, Any] = {"vocab_size": n_tokens, "initializer_range": 0.5, "eos_token_id": 2}
     if kind == "gpt2":
-        sizes = {"n_positions": CONTEXT_LENGTH, "n_embd": 32, "n_layer": 2, "n_head": 1}
+        sizes: dict[str, Any] = {
+            "n_positions": CONTEXT_LENGTH,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 1,
+        }
         gpt2: PreTrainedModel = GPT2LMHeadModel(GPT2Config(bos_token_id=1, **sizes, **common))
         return gpt2
     sizes = {"max_position_embeddings": CONTEXT_LENGTH, "hidden_size": 32, "head_dim": 32}
