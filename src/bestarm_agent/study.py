@@ -213,7 +213,7 @@ class Study:
         async with resumed_run(run, options, parts_of) as opened:
             study = cls(opened)
             if opened.parts.kept_back:
-                await study._confirming.recall()
+                study._confirming.state = await second_run(opened.store, opened.id)
             yield study
 
     async def run(self, budget: Budget | None = None, *, confirm: bool = True) -> Standing:
@@ -295,7 +295,7 @@ class Study:
 
     def standing(self) -> Standing:
         """Return where the run stands now."""
-        return self._confirming.shown(self._run.standing())
+        return confirmed(self._run.standing(), self._confirming.state)
 
     @cached_property
     def proposer(self) -> Proposer:

@@ -24,7 +24,7 @@ from bestarm_agent.engine.call import Model, ProviderClient, ReplyCache, RetryPo
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.model_limits import LimiterRules
+from bestarm_agent.engine.limits.model_limits import RateLimits
 from bestarm_agent.engine.limits.waiting import Gate, Wait, WaitBoard
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.pool import CandidatePool
@@ -164,7 +164,7 @@ class Scene:
         store: Store | None = None,
         judge: Actor | None = None,
         use_cache: bool = True,
-        limiters: Mapping[str, LimiterRules] | None = None,
+        limiters: Mapping[str, RateLimits] | None = None,
         shared: bool = False,
         stops: bool = False,
     ) -> None:
@@ -198,7 +198,7 @@ class Scene:
             LoopClock(),
             self.board,
             Gate(self.provider_in_flight),
-            rules=lambda model: self.limiters.get(model, LimiterRules()),
+            rules=lambda model: self.limiters.get(model, RateLimits()),
             shared=self.shared,
         )
 

@@ -14,7 +14,7 @@ from bestarm_agent.domain.spend import Allowance, Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.model_limits import LimiterRules
+from bestarm_agent.engine.limits.model_limits import RateLimits
 from bestarm_agent.engine.limits.waiting import Gate, WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
 from tests.support.runs import Actor
@@ -134,7 +134,7 @@ class Counted(Actor):
 
 async def load(
     provider: Counted,
-    rules: LimiterRules,
+    rules: RateLimits,
     *,
     seconds: float,
     workers: int = 400,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from enum import StrEnum
@@ -34,7 +34,7 @@ from pydantic_core import CoreSchema
 from bestarm_agent.config.fields import StudyModel, allow_also, broken, replaced, shown
 from bestarm_agent.config.yaml import KeyPath
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
-from bestarm_agent.domain.spend import Budget, RateLimits, Resource, nanos
+from bestarm_agent.domain.spend import Budget, Resource, nanos
 from bestarm_agent.domain.values import Message, PromptTemplate, canonical
 from bestarm_agent.errors import nearest
 from bestarm_agent.plugins import is_path
@@ -511,25 +511,10 @@ class RateSpec(StudyModel):
         "model has them for itself.",
     )
 
-
-def rate_limits(given: Iterable[RateSpec | None], assumed: RateSpec | None = None) -> RateLimits:
-    """Combine limits: each from the first of ``given`` that has it, else from ``assumed``.
-
-    Example:
-        >>> limits = rate_limits([RateSpec(rpm=10), None, RateSpec(rpm=500, tpm=1000)])
-        >>> {str(name): most for name, most in limits.per_minute.items()}
-        {'requests': 10.0, 'tokens': 1000.0}
-    """
-    specs = [spec for spec in given if spec is not None]
-    amounts: dict[Resource, float] = {}
-    for spec in reversed(specs):
-        amounts |= _amounts(spec)
-    return RateLimits(amounts, assumed={} if assumed is None else _amounts(assumed))
-
-
-def _amounts(spec: RateSpec) -> dict[Resource, float]:
-    values = {resource: getattr(spec, field) for resource, field in _FIELDS.items()}
-    return {resource: float(most) for resource, most in values.items() if most is not None}
+    def per_minute(self) -> dict[Resource, float]:
+        """Return the limits that are given."""
+        values = {resource: getattr(self, field) for resource, field in _FIELDS.items()}
+        return {resource: float(most) for resource, most in values.items() if most is not None}
 
 
 _DEFAULT_LEVEL = 0.95

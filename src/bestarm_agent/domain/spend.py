@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field, fields, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from itertools import repeat
@@ -140,11 +139,3 @@ class Allowance:
     resource: Resource
     limit: float | None = None  # > 0, per window
     remaining: float | None = None  # >= 0, now
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimits:
-    """Limits > 0 of one model of one account; a resource not named is learned from the answers."""
-
-    per_minute: Mapping[Resource, float] = field(default_factory=dict)  # as the user says
-    assumed: Mapping[Resource, float] = field(default_factory=dict)  # until the provider says

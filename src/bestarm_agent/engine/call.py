@@ -23,11 +23,11 @@ from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, digest
 from bestarm_agent.engine.ledger import Ledger, Reservation
-from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
+from bestarm_agent.engine.limits.model_limits import ModelLimits, Permit, RateLimits
 from bestarm_agent.engine.limits.waiting import Clock, Gate, Slot, WaitBoard
-from bestarm_agent.errors import BestarmError, Blame, FailureKind, ProviderError
+from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
-from bestarm_agent.providers.failures import failed_spend
+from bestarm_agent.providers.failures import failed_spend, failure
 from bestarm_agent.store.store import Store
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that somebody else is buying
@@ -173,9 +173,10 @@ class Call:
     @asynccontextmanager
     async def in_turn(self) -> AsyncIterator[None]:
         """Wait for its places, as calls do that the loop did not check; let go at the end."""
-        self.slot = Slot.outside(self.model.client.gate)
+        self.slot = Slot(self.model.client.gate, inside=False)
         try:
-            await self.slot.reenter()
+            with self.model.client.board.waiting(str(self.model), "queue full", math.inf):
+                await self.slot.reenter()
             yield
         finally:
             self.let_go()
@@ -214,7 +215,7 @@ class ProviderClient:
         board: WaitBoard,
         gate: Gate,
         *,
-        rules: Callable[[str], LimiterRules] = lambda _model: LimiterRules(),
+        rules: Callable[[str], RateLimits] = lambda _model: RateLimits(),
         shared: bool = False,
     ) -> None:
         self.provider = provider
@@ -282,23 +283,20 @@ class ProviderClient:
         """Make one attempt, once it may be sent and is logged; settle what it cost."""
         limits, tries = call.model.limits, call.tries
         permit, reservation = await self._cleared(call)
-        pulls = reservation.amount.pulls
         tries.n += 1
         tries.began = min(tries.began, self.clock.now())
         limits.send(permit)
-        result: Reply | ProviderError
+        result: Reply | ProviderError | None = None  # cut off: it may have been answered
+        cost = reservation.amount
         try:
             result = await generate(self.provider, call.request, self._policy)
-            cost = replied_spend(result, pulls=pulls)
+            cost = replied_spend(result, pulls=cost.pulls)
         except ProviderError as error:
-            result, cost = error, failed_spend(error, reservation.amount)
-        except asyncio.CancelledError:
-            self._book(call, reservation, reservation.amount)
-            limits.ended(permit, None)
-            raise
-        self._book(call, reservation, cost)
-        kept = cost == cost.capped(reservation.amount)
-        limits.ended(permit, result, kept_bound=kept)
+            result, cost = error, failed_spend(error, cost)
+        finally:
+            self.ledger.settle(reservation, cost)
+            call.spend += cost
+            limits.ended(permit, result)
         if isinstance(result, Reply):
             tries.failure = None
             return result
@@ -311,10 +309,6 @@ class ProviderClient:
         if limits.halted is not None and result.transient:
             raise limits.halted from result
         raise result
-
-    def _book(self, call: Call, reservation: Reservation, cost: Spend) -> None:
-        self.ledger.settle(reservation, cost)
-        call.spend += cost
 
     async def _cleared(self, call: Call) -> tuple[Permit, Reservation]:
         """Return permit and reservation for the next attempt, once the log holds the attempt."""
@@ -384,21 +378,16 @@ async def generate(provider: Provider, request: Request, policy: RetryPolicy) ->
         if task is None or task.cancelling():
             raise
         message = f"provider {provider.name} let a cancellation of its own get out"
-        raise _internal(message) from error  # else the call would be waited for forever
+        raise failure(FailureKind.INTERNAL, message) from error  # else it is waited for forever
     except TimeoutError as error:
-        raise ProviderError(
+        message = (
             f"{provider.name}/{request.model} did not answer within {seconds:g} s; "
-            f"raise limits.timeout_seconds if it is slow",
-            kind=FailureKind.TIMEOUT,
-            transient=True,
-        ) from error
+            f"raise limits.timeout_seconds if it is slow"
+        )
+        raise failure(FailureKind.TIMEOUT, message) from error
     except Exception as error:
-        said = f"{type(error).__name__}: {masked(str(error))}"
-        raise _internal(f"provider {provider.name} raised {said}") from error
-
-
-def _internal(message: str) -> ProviderError:
-    return ProviderError(message, kind=FailureKind.INTERNAL, blame=Blame.HARNESS)
+        message = f"provider {provider.name} raised {type(error).__name__}: {masked(str(error))}"
+        raise failure(FailureKind.INTERNAL, message) from error
 
 
 def replied_spend(reply: Reply, *, pulls: int) -> Spend:

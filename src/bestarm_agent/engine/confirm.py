@@ -12,7 +12,7 @@ The error probability alpha has room for later winners, should the run go on: th
 gets 0.8 * 0.2^(j-1) of it.
 
 The second run is an ordinary one, under what is left of the budget. Its name, the selection's id
-with ``SUFFIX``, is the link between the two: whoever has the one finds the other.
+with ``CONFIRMS``, is the link between the two: whoever has the one finds the other.
 
 References:
     Andrews, Kitagawa and McCloskey (2024), "Inference on winners", Quarterly Journal of Economics
@@ -39,8 +39,7 @@ from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import bet_grid, bounds_on_new
 from bestarm_agent.stats.new_examples import OF_WINNER
 from bestarm_agent.store.run_state import RunState, folded
-from bestarm_agent.store.store import CONFIRMS as SUFFIX
-from bestarm_agent.store.store import Store
+from bestarm_agent.store.store import CONFIRMS, Store
 
 _CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage
 _MOST_KEPT = 2  # a half of each cap is kept back at most, so that a choice can be made
@@ -55,21 +54,20 @@ class Confirming:
 
     Args:
         of: the run that looks for the winner.
+
+    Attributes:
+        state: of the second run, which an earlier process may have begun; None: there is none.
     """
 
     def __init__(self, of: Run) -> None:
         self._of = of
-        self._state: RunState | None = None  # of the second run; None before there is one
+        self.state: RunState | None = None
         self._loop: RunLoop | None = None  # the second run's, while it is under way
 
     @property
     def spent(self) -> Spend:
         """The cost so far of confirming winners of the run."""
-        return Spend() if self._state is None else self._state.spend + self._state.pending_spend
-
-    async def recall(self) -> None:
-        """Read what an earlier process did to confirm winners of the run."""
-        self._state = await second_run(self._of.store, self._of.id)
+        return Spend() if self.state is None else self.state.spend + self.state.pending_spend
 
     async def run(self, caps: Budget) -> None:
         """Run both; ``caps`` are those of the run and of what it is confirmed by."""
@@ -90,7 +88,7 @@ class Confirming:
         The run that confirmed an earlier winner, or was cut off, goes on.
         """
         of = self._of
-        name, options = f"{of.id}{SUFFIX}", replace(of.options, store=of.store)
+        name, options = f"{of.id}{CONFIRMS}", replace(of.options, store=of.store)
         study = changed_study(of.parts.study, {"name": name, **_ASKS_ALL})
         parts = replace(
             of.parts,
@@ -103,16 +101,16 @@ class Confirming:
             budget=left,
             mode=Selection(study.config.selector),
         )
-        if self._state is None:
+        if self.state is None:
             opening = new_run(parts, options)
         else:
-            check_unchanged(parts.examples, self._state.example_digests)
+            check_unchanged(parts.examples, self.state.example_digests)
             opening = resumed_run(name, options, lambda _: parts)
         async with opening as run:
             if winner.id not in {one.id for one in run.record.state.candidates}:
                 run.add([winner])
             run.loop.raise_budget(left)
-            self._state, self._loop = run.record.state, run.loop
+            self.state, self._loop = run.record.state, run.loop
             try:
                 await run.loop.run()
             finally:
@@ -121,10 +119,6 @@ class Confirming:
     def stop(self) -> None:
         """Stop the run that is under way."""
         (self._loop or self._of.loop).stop()
-
-    def shown(self, standing: Standing) -> Standing:
-        """Add to the standing of the run what is known of its winner by the other one."""
-        return confirmed(standing, self._state)
 
 
 def confirmed(standing: Standing, second: RunState | None) -> Standing:
@@ -174,7 +168,7 @@ def mean_of_new(low: FloatArray, high: FloatArray, n_planned: int, alpha: float)
 async def second_run(store: Store, run_id: str) -> RunState | None:
     """Read the run that confirms winners of another; None if there is none."""
     try:
-        return await folded(store, f"{run_id}{SUFFIX}")
+        return await folded(store, f"{run_id}{CONFIRMS}")
     except RunNotFoundError:
         return None
 
@@ -182,27 +176,21 @@ async def second_run(store: Store, run_id: str) -> RunState | None:
 def kept_for_confirming(parts: StudyParts, standing: Standing, budget: Budget) -> Budget:
     """Return the part of each cap that is kept back while the winner is looked for.
 
-    A pair is taken to cost what the leader's, or all, have cost so far, whichever is more; before
-    there is one, half of each cap is kept, but for the cap on pairs.
+    A pair is taken to cost what the leader's have cost so far; before there is one, half of each
+    cap is kept, but for the cap on pairs.
     """
-    kept, due = {}, len(parts.kept_back)
+    due, leader, each = len(parts.kept_back), standing.winner, {"pulls": 1.0}
+    if leader is not None and leader.spend.pulls:
+        each["seconds"] = standing.seconds / standing.told
+        for amount in fields(Spend):
+            each[amount.name] = getattr(leader.spend, amount.name) / leader.spend.pulls
+    kept = {}
     for cap in fields(Budget):
         limit = getattr(budget, cap.name)
         if limit is not None and due:
-            each, most = _cost_of_pair(standing, cap.name), limit / _MOST_KEPT
-            kept[cap.name] = type(limit)(most if each is None else min(each * due, most))
+            most = limit / _MOST_KEPT
+            kept[cap.name] = type(limit)(min(each.get(cap.name, most / due) * due, most))
     return Budget(**kept)
-
-
-def _cost_of_pair(standing: Standing, cap: str) -> float | None:
-    if cap == "pulls" or not standing.told:
-        return 1.0 if cap == "pulls" else None
-    if cap == "seconds":
-        return standing.seconds / standing.told
-    each, winner = getattr(standing.spent, cap) / standing.told, standing.winner
-    if winner is not None and winner.spend.pulls:
-        each = max(each, getattr(winner.spend, cap) / winner.spend.pulls)
-    return float(each)
 
 
 def less(budget: Budget, taken: Budget | Spend) -> Budget:

@@ -23,7 +23,7 @@ from bestarm_agent.engine.call import (
     ReplyCache,
     replied_spend,
 )
-from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
+from bestarm_agent.engine.judging import JudgeCalls, JudgeClient
 from bestarm_agent.engine.ledger import Reservation
 from bestarm_agent.engine.suspicion import Seen, Suspicion
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
@@ -108,7 +108,6 @@ class Evaluation:
         judge_spend: Spend = _NOTHING,
     ) -> None:
         self.candidate, self.example = candidate, example
-        self.log = log
         self.call = candidate.call(example, log)
         self.judging = Reservation(_NOTHING)
         self.judge_spend = judge_spend
@@ -127,10 +126,10 @@ class Evaluation:
 
     def begin_again(self) -> None:
         """Get ready to be sent again after it was put off."""
-        if self.log is not None:
-            self.log.resent |= self.spend != _NOTHING or self.obstacle is not None
+        if (log := self.call.log) is not None:
+            log.resent |= self.spend != _NOTHING or self.obstacle is not None
         self._before = self.candidate_spend
-        self.call = self.candidate.call(self.example, self.log)
+        self.call = self.candidate.call(self.example, log)
         self.obstacle = None
 
     def reserve(self, bound: Spend, judging: Spend) -> bool:
@@ -177,7 +176,7 @@ class Evaluator:
             return await self._outcome(pair)
         except BudgetEndedError:
             return None
-        except (JudgeUnavailableError, ProviderError) as error:
+        except (JudgeError, ProviderError) as error:
             pair.obstacle = error
             return None
         finally:
@@ -191,7 +190,7 @@ class Evaluator:
         except ProviderError as error:
             if error.fatal and not self._is_about_one_example(call, error):
                 raise
-            return _outcome(pair, failure=_failure(error))
+            return _outcome(pair, failure=Failure(error.kind, error.blame, str(error)))
         self._bad_requests[call.request.candidate] = 0
         if self.judge_client.judge.models:
             call.slot.keep_last()
@@ -208,7 +207,7 @@ class Evaluator:
     async def _judged(self, pair: Evaluation, reply: Reply) -> Outcome:
         call, judge_client = pair.call, self.judge_client
         label = call.request.candidate
-        calls = JudgeCalls(judge_client, self.replies, label, pair.judging, pair.log)
+        calls = JudgeCalls(judge_client, self.replies, label, pair.judging, call.log)
         try:
             try:
                 score = await calls.score(pair.example, reply)
@@ -217,17 +216,15 @@ class Evaluator:
         except JudgeError as error:
             if error.blame is Blame.CANDIDATE:
                 self._look_at(pair, Seen(pair.example, reply, None, error.kind))
-            return _outcome(pair, reply, failure=_failure(error))
+            return _outcome(pair, reply, failure=Failure(error.kind, error.blame, str(error)))
+        except ProviderError as error:  # not the candidate's: no reply can be judged any more
+            raise JudgeError(str(error), kind=error.kind, blame=Blame.JUDGE) from error
         self._look_at(pair, Seen(pair.example, reply, score.value))
         return _outcome(pair, reply, score=score)
 
     def _look_at(self, pair: Evaluation, seen: Seen) -> None:
         if seen.reply.score is None:  # else it was scored elsewhere, whatever its text
             self.suspicion.saw(pair.candidate.candidate.prompt.name, seen)
-
-
-def _failure(error: ProviderError | JudgeError) -> Failure:
-    return Failure(error.kind, error.blame, str(error))
 
 
 def _outcome(

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Example, Reply, Request, Score
 from bestarm_agent.engine.call import AttemptLog, Call, Model, ReplyCache
 from bestarm_agent.engine.ledger import Reservation
-from bestarm_agent.engine.limits.waiting import Slot
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
 from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
 
 _MAX_OWN_ATTEMPTS = 10_000  # more than votes x attempts of any judge
-
-CapabilitiesOf: TypeAlias = Callable[[JudgeModel], Capabilities]
-
-
-class JudgeUnavailableError(Exception):
-    """A judge's model cannot be called any more; the run stops and can be resumed."""
-
-    def __init__(self, error: ProviderError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class JudgeClient:
@@ -80,7 +67,9 @@ def fitted(request: Request, capabilities: Capabilities) -> Request:
     )
 
 
-def left_out(judge: Judge, examples: Sequence[Example], able: CapabilitiesOf) -> list[str]:
+def left_out(
+    judge: Judge, examples: Sequence[Example], able: Callable[[JudgeModel], Capabilities]
+) -> list[str]:
     """List what is not sent because a judge's model does not offer it, a sentence per model.
 
     Raises:
@@ -149,7 +138,7 @@ class JudgeCalls:
 
         Raises:
             JudgeError: it could not; says who is to blame.
-            JudgeUnavailableError: no further judgement can succeed.
+            ProviderError: a model of its can be called no more.
             BudgetEndedError: the next call does not fit into the budget.
         """
         return await self._judge_client.judge.score(example, reply, self)
@@ -157,18 +146,22 @@ class JudgeCalls:
     async def ask(self, judge_call: JudgeCall) -> Reply:
         """Make one of the judge's calls; a cached reply that cannot be read is not replayed."""
         call = self._judge_client.call(judge_call, self._candidate, self._log)
-        call.slot = Slot.outside(call.model.client.gate)
         try:
-            name = f"judge {self._judge_client.judge.name}"
-            with call.model.client.board.waiting(name, "queue full", math.inf):
-                await call.slot.reenter()
-            call.reservation = call.model.client.ledger.draw(self._reserve, call.bound())
-            reply = await self._replies.obtain(call)
-            call.model.is_tried = True
+            async with call.in_turn():
+                ledger = call.model.client.ledger
+                call.reservation = ledger.draw(self._reserve, call.bound())
+                reply = await self._replies.obtain(call)
+                call.model.is_tried = True
         except ProviderError as error:
-            raise _failed(judge_call, error) from error
+            if error.fatal:
+                raise
+            raise JudgeError(
+                f"judge model {judge_call.model} gave no answer: {error}",
+                kind=FailureKind.JUDGE_FAILED,
+                blame=Blame.JUDGE,
+                transient=error.transient,
+            ) from error
         finally:
-            call.let_go()
             self.spent += call.spend
         if call.found and not call.model.able.by_example and not judge_call.is_readable(reply):
             return await self.ask(_again(judge_call))
@@ -179,14 +172,3 @@ def _again(call: JudgeCall) -> JudgeCall:
     """Return a call with the next number above those of the judge's own attempts."""
     request = replace(call.request, attempt=call.request.attempt + _MAX_OWN_ATTEMPTS)
     return replace(call, request=request)
-
-
-def _failed(call: JudgeCall, error: ProviderError) -> Exception:
-    if error.fatal:
-        return JudgeUnavailableError(error)
-    return JudgeError(
-        f"judge model {call.model} gave no answer: {error}",
-        kind=FailureKind.JUDGE_FAILED,
-        blame=Blame.JUDGE,
-        transient=error.transient,
-    )

@@ -34,7 +34,7 @@ from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Clock, sleep_unless
+from bestarm_agent.engine.limits.waiting import Clock, Slot, sleep_unless
 from bestarm_agent.engine.pool import CandidatePool, FirstPairs, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
 from bestarm_agent.selectors.score_table import ScoreTable
@@ -42,7 +42,7 @@ from bestarm_agent.selectors.types import BoolArray, State, Stop, both
 
 _SETTLED = (Stop.SEPARATED, Stop.WITHIN, Stop.LEVEL)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
-_ENOUGH_TO_JUDGE_FAILURES = 20
+_FEWEST_TOLD = 20  # before void pairs since the run began, or went on, end it
 # While pairs are spared, at most so many are in flight, or one for each candidate, or this share of
 # those that were told, whichever is most.
 _FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
@@ -73,10 +73,6 @@ class Rules:
 
     failed_score: float = 0.0  # score of a pair on which the candidate itself failed, in [0, 1]
     max_failed_share: float = 0.5  # share of void pairs, in [0, 1], above which the run stops
-
-    def breaks_off(self, n_told: int, n_void: int) -> bool:
-        """Return whether too many pairs could not be measured since the run began or went on."""
-        return n_told >= _ENOUGH_TO_JUDGE_FAILURES and n_void > self.max_failed_share * n_told
 
     def reviewed(self, end: End, table: ScoreTable, *, is_late: bool) -> End:
         """Return FAILURES in place of ``end`` if too few pairs could be measured.
@@ -152,11 +148,6 @@ class RunLoop:
         self.pool.add(candidates)
         self._news.set()
 
-    def allow(self, caps: Budget) -> None:
-        """Let caps hold for the next call of ``run``; what the run's own are stays known."""
-        if caps != self.ledger.budget:
-            self.set_budget(caps, self.own_budget)
-
     def raise_budget(self, more: Budget, elsewhere: Spend | None = None) -> None:
         """Let the run spend ``more`` beyond what is spent and reserved for calls under way.
 
@@ -172,9 +163,11 @@ class RunLoop:
             budget: the caps from here on.
             own: the run's own caps, if ``budget`` holds for one call of ``run`` only.
         """
-        self.record.record(BudgetSet(budget, own or budget))
-        self.ledger.budget = budget
-        self._news.set()
+        own = own or budget
+        if (budget, own) != (self.ledger.budget, self.own_budget):
+            self.record.record(BudgetSet(budget, own))
+            self.ledger.budget = budget
+            self._news.set()
 
     async def run(self) -> End:
         """Run to a reason to end; return it.
@@ -242,7 +235,7 @@ class RunLoop:
     def _ask(self) -> list[Asked]:
         """Ask for pairs until no place is free; return those that are prepared, to be sent."""
         ready: list[Asked] = []
-        while (room := self._room()) > 0:
+        while (room := int(min(self.pool.room(), self._first.left(), self._leeway()))) > 0:
             allowed, busy = self._who_may_be_asked()
             payable = self.pool.payable(self.ledger, room, self.pool.affordable(self.ledger))
             n = max(1, int(min(payable, self.pool.blocks_left())))
@@ -272,11 +265,6 @@ class RunLoop:
         wait = None if at_once is None else ~at_once
         return both(may, pool.affordable(ledger, later=True)), wait
 
-    def _wants_more(self) -> bool:
-        """Return whether the budget pays for a pair to ask, if its model is waited for."""
-        payable = both(self.pool.usable(), self.pool.affordable(self.ledger))
-        return self.record.pairs.next_choice(both(payable, self._worth_asking())) is not None
-
     def _worth_asking(self) -> BoolArray | None:
         """Return (K,) who matters for the objective, and usually answers in time; None: all."""
         objective = self.record.objective
@@ -290,10 +278,6 @@ class RunLoop:
         seconds = self.record.state.told["seconds"]
         _, usual = self.record.state.means(np.where(seconds > 0, seconds, np.nan))
         return ~(usual > left)
-
-    def _room(self) -> int:
-        """Return how many more pairs may be asked now."""
-        return int(min(self.pool.room(), self._first.left(), self._leeway()))
 
     def _leeway(self) -> float:
         """Limit the pairs in flight where they are spared: what is asked early is asked blindly."""
@@ -318,10 +302,11 @@ class RunLoop:
     # Whether to end.
 
     def _is_throttled(self, opens_in: float) -> bool:
-        """Return whether only a rate limit keeps the rule from asking."""
-        if opens_in == math.inf:
+        """Return whether only a rate limit keeps the rule from asking what the budget pays."""
+        if opens_in == math.inf or self.record.pairs.stopped() is not None:
             return False
-        return self.record.pairs.stopped() is None and self._wants_more()
+        payable = both(self.pool.usable(), self.pool.affordable(self.ledger))
+        return self.record.pairs.next_choice(both(payable, self._worth_asking())) is not None
 
     def _reason_to_end(self) -> End | None:
         """Return why nothing more may be asked even if the rule wants to; None if it may.
@@ -337,7 +322,8 @@ class RunLoop:
             return End.BUDGET
         if objective is not None and objective.is_reached:
             return End.SEPARATED
-        if self._rules.breaks_off(self.record.state.n_told, self._n_void):
+        n_told = self.record.state.n_told
+        if n_told >= _FEWEST_TOLD and self._n_void > self._rules.max_failed_share * n_told:
             return End.FAILURES
         return None
 
@@ -347,10 +333,9 @@ class RunLoop:
             return End(stop.value)
         if self.pool.broken():
             return End.FAILURES
-        affordable = self.pool.affordable(self.ledger)
-        cannot_pay = affordable is not None and not affordable.all()
-        late = self._in_time() is not None
-        return End.BUDGET if self._pairs or cannot_pay or late else End.INDIFFERENT
+        able = both(self.pool.affordable(self.ledger), self._in_time())
+        is_short = self._pairs or (able is not None and not able.all())  # of money, or of time
+        return End.BUDGET if is_short else End.INDIFFERENT
 
     def _end_calls(self, end: End | None) -> None:
         """End calls in flight that are not to be waited for, given why the run ends."""
@@ -430,7 +415,8 @@ class RunLoop:
         if not pair.reserve(bound, judging):
             self._log_cost(asked.seq, pair)
             return False
-        pair.call.slot = self.pool.slot(candidate, self._news.set)
+        gate = candidate.model.client.gate
+        pair.call.slot = Slot(gate, self.pool.gate, when_left=self._news.set)
         pair.call.permit = candidate.model.limits.take(pair.call.request, bound)
         self._first.sent(pair)
         return True
@@ -445,7 +431,7 @@ class RunLoop:
 
     async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:
         outcome = await self.evaluator.evaluate(pair)
-        self._finished.append((asked, pair, outcome))
+        self._finished.append((asked, pair, outcome))  # before the loop sees that a place is free
         self._news.set()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:

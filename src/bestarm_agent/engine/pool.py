@@ -28,7 +28,7 @@ from bestarm_agent.engine.call import WHOLE_PROVIDER, Model
 from bestarm_agent.engine.evaluate import Evaluation, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Gate, Slot
+from bestarm_agent.engine.limits.waiting import Gate
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.types import BoolArray, both
@@ -105,10 +105,6 @@ class CandidatePool:
         """Return (K,) whether a candidate's model is allowed; None if all are."""
         mask = np.array([allows(model) for model in self.models], dtype=np.bool_)
         return None if mask.all() else mask[self._model_of]
-
-    def slot(self, candidate: ReadyCandidate, when_left: Callable[[], None]) -> Slot:
-        """Take a place for one call of a candidate."""
-        return Slot(candidate.model.client.gate, self.gate, when_left=when_left)
 
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""
@@ -193,31 +189,23 @@ class CandidatePool:
 
     def note_obstacle(self, candidate: ReadyCandidate, error: Exception) -> None:
         """Stop asking what a fatal error of a candidate's call makes pointless."""
+        gone, reason = self.candidates, f"no reply can be judged: {error}"
         if isinstance(error, ProviderError):
-            self._withdraw(candidate, error)
-        else:  # no reply can be judged
-            self._break(self.candidates, f"no reply can be judged: {error}")
+            model = None if error.kind is FailureKind.BAD_REQUEST else candidate.model
+            client = candidate.model.client if error.kind in WHOLE_PROVIDER else None
+            reason = str(error)
+            gone = [
+                one
+                for one in self.candidates
+                if one is candidate or one.model is model or one.model.client is client
+            ]
+        for one in gone:
+            one.broken = one.broken or reason
+        self._refresh()
 
     def broken(self) -> dict[str, str]:
         """Return the labels of the candidates that can no longer be asked, with the reason."""
         return {one.candidate.label: one.broken for one in self.candidates if one.broken}
-
-    def _withdraw(self, candidate: ReadyCandidate, error: ProviderError) -> None:
-        whole_provider = error.kind in WHOLE_PROVIDER
-        whole_model = error.kind is not FailureKind.BAD_REQUEST
-        gone = [
-            one
-            for one in self.candidates
-            if one is candidate
-            or (whole_provider and one.model.client is candidate.model.client)
-            or (whole_model and one.model is candidate.model)
-        ]
-        self._break(gone, str(error))
-
-    def _break(self, candidates: Sequence[ReadyCandidate], reason: str) -> None:
-        for one in candidates:
-            one.broken = one.broken or reason
-        self._refresh()
 
     def _refresh(self) -> None:
         self._usable = np.array([one.broken is None for one in self.candidates], dtype=np.bool_)
@@ -276,11 +264,13 @@ class FirstPairs:
         elif failure is None or pair.call.resent or not self._is_fatal(model, failure):
             self._note(model, failure)
         else:
-            pair.obstacle = _as_first(failure)
-            if _hangs(failure):
-                model.is_tried = True
-            else:
-                self.failed = True
+            hangs = failure.kind is FailureKind.TIMEOUT and failure.blame is Blame.PROVIDER
+            model.is_tried |= hangs
+            self.failed |= not hangs
+            stops = "model is left out" if hangs else "run stopped before it paid more"
+            said = f"{failure.message}; it was the first pair, so the {stops}"
+            error = JudgeError if failure.blame is Blame.JUDGE else ProviderError
+            pair.obstacle = error(said, kind=failure.kind, blame=failure.blame)
 
     def _is_fatal(self, model: Model, failure: Failure) -> bool:
         if failure.blame is Blame.JUDGE:
@@ -294,20 +284,6 @@ class FirstPairs:
         elif failure.blame is not Blame.JUDGE:
             return
         model.is_tried = True
-
-
-def _as_first(failure: Failure) -> Exception:
-    """Return the error that keeps a first pair pending."""
-    stops = "model is left out" if _hangs(failure) else "run stopped before it paid more"
-    said = f"{failure.message}; it was the first pair, so the {stops}"
-    if failure.blame is Blame.JUDGE:
-        return JudgeError(said, kind=failure.kind, blame=failure.blame)
-    return ProviderError(said, kind=failure.kind, blame=failure.blame, fatal=True)
-
-
-def _hangs(failure: Failure) -> bool:
-    """Return whether the provider left a call without an answer."""
-    return failure.kind is FailureKind.TIMEOUT and failure.blame is Blame.PROVIDER
 
 
 def candidates_added(candidates: Sequence[ReadyCandidate]) -> CandidatesAdded:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 
@@ -59,9 +58,6 @@ class Size:
         )
 
 
-OpenPairs: TypeAlias = Callable[[Size, Sequence[Candidate]], Pairs]
-
-
 class RunRecord:
     """State, rule and objective of a run, fed with its events.
 
@@ -73,11 +69,12 @@ class RunRecord:
         log: the log of a run that this process writes.
     """
 
-    def __init__(self, open_pairs: OpenPairs, log: RunLog | None = None) -> None:
+    def __init__(
+        self, open_pairs: Callable[[Size, Sequence[Candidate]], Pairs], log: RunLog | None = None
+    ) -> None:
         self.state = RunState()
         self.log = log
         self._open_pairs = open_pairs
-        self._is_begun = False  # whether a pair was asked
         self._made: tuple[Pairs, ObjectiveTracker | None] | None = None
 
     @property
@@ -119,7 +116,7 @@ class RunRecord:
 
     def take(self, page: Sequence[Line]) -> None:
         """Take in the next events of a log, as ``Store.lines_of`` yields them."""
-        if not self._is_begun:  # the rule is made before the state knows what came later
+        if not self.state.n_asked:  # the rule is made before the state knows what came later
             asked = (place for place, (tag, _) in enumerate(page) if tag == "asked")
             first = next(asked, len(page))
             self._feed(self.state.take(page[:first]))
@@ -137,9 +134,8 @@ class RunRecord:
         """Feed the source of pairs what the state has taken in, and made ``moves`` of."""
         for move in moves:
             if isinstance(move, np.ndarray):
-                self._is_begun = True
                 self._feed_pairs(move, is_known=is_known)
-            elif self._is_begun:
+            elif self.state.n_asked:
                 feed_rare(self.pairs, move)
             else:
                 self._made = None

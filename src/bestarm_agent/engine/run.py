@@ -16,9 +16,8 @@ from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Json
 from bestarm_agent.engine.call import ReplyCache
-from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
+from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
@@ -86,34 +85,38 @@ class Run:
     async def run(self, caps: Budget) -> End:
         """Ask, send and record until there is a reason to end; ``caps`` hold meanwhile."""
         self.candidates.check_caps(caps)
-        self.loop.allow(caps)
+        self.loop.set_budget(caps, self.loop.own_budget)
         await self.start_providers()
         return await self.loop.run()
 
     def add(self, specs: Sequence[CandidateDict | Candidate]) -> list[Candidate]:
         """Let candidates join; see ``Study.add_candidates``."""
-        candidates = [self._candidate(spec) for spec in specs]
-        check_new(candidates, self.record.state.candidates)
         parts = self.parts
+        candidates = [
+            spec
+            if isinstance(spec, Candidate)
+            else explicit_candidate(parts.config, cast("Mapping[str, Json]", spec), parts.prompts)
+            for spec in specs
+        ]
+        check_new(candidates, self.record.state.candidates)
         for one in candidates:
             check_prompts(
                 *({one.prompt.name: one.prompt}, [one], parts.providers),
                 *(parts.config.dataset, parts.examples),
             )
         entries = self.candidates.entries(candidates)
-        self._check_started(entries)
+        for entry in entries if self.loop.is_running else ():
+            if id(entry.model.client.provider) not in self.parts.providers.started:
+                raise ConfigError(
+                    f"{entry.model} needs a provider that was not started with this run; add "
+                    f"candidate {entry.candidate.label!r} while no run() is under way"
+                )
         self.loop.add_candidates(entries)
         return candidates
 
-    def _candidate(self, spec: CandidateDict | Candidate) -> Candidate:
-        if isinstance(spec, Candidate):
-            return spec
-        content = cast("Mapping[str, Json]", spec)
-        return explicit_candidate(self.parts.config, content, self.parts.prompts)
-
     def standing(self) -> Standing:
         """Return where the run stands now."""
-        loop, record = self.loop, self.record
+        loop, record, now = self.loop, self.record, self.options.clock.now()
         return build_standing(
             record.state,
             record.pairs,
@@ -124,12 +127,8 @@ class Run:
             seconds=loop.seconds,
             broken=loop.pool.broken(),
             in_flight=loop.in_flight,
-            waits=self._waits(),
+            waits=self.candidates.board.summary(now) if loop.is_running else (),
         )
-
-    def _waits(self) -> tuple[Wait, ...]:
-        now = self.options.clock.now()
-        return self.candidates.board.summary(now) if self.loop.is_running else ()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Run]:
@@ -146,17 +145,6 @@ class Run:
             if id(provider) not in started:
                 started.add(id(provider))
                 await self._providers.enter_async_context(provider)
-
-    def _check_started(self, entries: Sequence[ReadyCandidate]) -> None:
-        """Refuse candidates whose provider was not started, if the run is under way."""
-        if not self.loop.is_running:
-            return
-        for entry in entries:
-            if id(entry.model.client.provider) not in self.parts.providers.started:
-                raise ConfigError(
-                    f"{entry.model} needs a provider that was not started with this run; add "
-                    f"candidate {entry.candidate.label!r} while no run() is under way"
-                )
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Candidate, Example, Message, Reply, Request, Score
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, ReplyCache
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
-from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError, fitted
+from bestarm_agent.engine.judging import JudgeCalls, fitted
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Gate, Slot
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
@@ -66,7 +66,7 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
         async def called(candidate: ReadyCandidate) -> FirstCall:
             pair, outcome = Evaluation(candidate, parts.examples[0]), None
             call = pair.call
-            call.is_first, call.slot = True, Slot.outside(candidate.model.client.gate, gate)
+            call.is_first, call.slot = True, Slot(candidate.model.client.gate, gate, inside=False)
             async with nullcontext() if candidate.model.able.rate_limited else local:
                 if pair.reserve(call.bound(), evaluator.judge_client.bound(pair.example)):
                     outcome = await evaluator.evaluate(pair)
@@ -147,10 +147,7 @@ async def compare_answers(
                     return None
             return JudgedAnswer(score.value, label.score, len(answer), calls.spent)
 
-        try:
-            found = await together(map(judged, labels))
-        except JudgeUnavailableError as unavailable:
-            raise unavailable.error from unavailable
+        found = await together(map(judged, labels))
     scored = tuple(one for one in found if one is not None)
     why = void[-1] if void else ""
     return JudgedLabels(scored, len(labels), len(void), why, parts.judge_priced)
@@ -196,7 +193,7 @@ class Proposer:
         request = Request(
             judge_model.name, messages=messages, candidate="proposer", attempt=attempt
         )
-        self._run.loop.allow(self._run.loop.own_budget)  # not the caps of the last call of ``run``
+        self._run.loop.set_budget(self._run.loop.own_budget)  # not that of one call of ``run``
         return (await self._asked(request, asked)).text
 
     async def _asked(self, request: Request, model: Model) -> Reply:

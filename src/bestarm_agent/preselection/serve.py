@@ -191,9 +191,9 @@ class Service:
         for name in self.router.choose(text, min(k, len(able)), among=able):
             candidate = self._entries[name]
             pair = Evaluation(candidate, example)
-            judging = self._evaluator.judge_client.bound(example)
-            if pair.reserve(pair.call.bound(), judging):
-                pair.call.slot = Slot.outside(candidate.model.client.gate, self._pool.gate)
+            if pair.reserve(pair.call.bound(), self._evaluator.judge_client.bound(example)):
+                gate = candidate.model.client.gate
+                pair.call.slot = Slot(gate, self._pool.gate, inside=False)
                 pairs[name] = pair
         return pairs
 

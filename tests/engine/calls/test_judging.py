@@ -14,7 +14,6 @@ from bestarm_agent.engine.call import AttemptLog, Model, ReplyCache
 from bestarm_agent.engine.judging import (
     JudgeCalls,
     JudgeClient,
-    JudgeUnavailableError,
     fitted,
     left_out,
 )
@@ -140,7 +139,7 @@ async def test_a_slow_judge_leaves_the_candidates_provider_free_and_a_full_queue
     scene = Scene({"a": one}, n_examples=6, provider_in_flight=2, judge=asker)
     waits = await scene.waits_after(20.0)
     assert [(wait.provider, wait.reason, wait.count) for wait in waits] == [
-        ("judge asking", "queue full", 4),
+        ("j/judge-model", "queue full", 4),
         ("j/judge-model", "has not answered yet, for 19 s", 0),
     ]
     assert scene.board.summary(0.0) == ()
@@ -260,9 +259,9 @@ async def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> No
 
 def test_a_judge_without_access_is_reported_with_the_providers_error() -> None:
     calls, _ = calls_of(Actor("j", lambda *_: LOCKED))
-    with pytest.raises(JudgeUnavailableError, match=r"^scripted authentication$") as caught:
+    with pytest.raises(ProviderError) as caught:
         run_virtual(calls.score(Example("e0", {}), Reply("42")))
-    assert caught.value.error is LOCKED
+    assert caught.value is LOCKED
 
 
 REQUEST = Request(

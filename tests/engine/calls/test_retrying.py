@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +13,6 @@ from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.limits.waiting import Slot
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
@@ -56,10 +54,10 @@ def scripted(script: Sequence[Step]) -> Actor:
 class Scene:
     """One caller with everything around it, and one request to send."""
 
-    def __init__(self, *script: Step, budget: Budget | None = None, trial: bool = False) -> None:
+    def __init__(self, *script: Step, budget: Budget | None = None) -> None:
         self.provider = scripted(script)
         self.ledger = Ledger(budget or Budget())
-        run = runs.Scene({}, provider_in_flight=4, limiters={"m": LimiterRules(trial=trial)})
+        run = runs.Scene({}, provider_in_flight=4)
         self.client = run.client(self.provider, self.ledger)
         self.board, self.gate = self.client.board, self.client.gate
         reservation = self.ledger.reserve(BOUND + Spend(pulls=1))
@@ -175,13 +173,6 @@ async def test_patience_is_counted_from_the_first_attempt() -> None:
     scene = Scene(BUSY, ANSWER)
     await asyncio.sleep(2000.0)
     assert (await scene.call()) is ANSWER
-
-
-@pytest.mark.parametrize("excess", [0, 1])
-async def test_a_model_is_on_trial_until_an_answer_keeps_its_bound(excess: int) -> None:
-    scene = Scene(replace(ANSWER, usd_nanos=BOUND.usd_nanos + excess), trial=True)
-    await scene.call()
-    assert scene.sent.model.limits.room == (4 if excess else math.inf)
 
 
 async def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() -> None:

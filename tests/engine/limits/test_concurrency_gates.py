@@ -16,7 +16,7 @@ def test_capacity_must_be_positive() -> None:
 
 async def test_returning_work_goes_before_new_work() -> None:
     gate = Gate(1)
-    first, waiting = Slot(gate), asyncio.create_task(Slot.outside(gate).reenter())
+    first, waiting = Slot(gate), asyncio.create_task(Slot(gate, inside=False).reenter())
     await asyncio.sleep(0)
     assert gate.free == 0
     first.leave()
@@ -29,7 +29,7 @@ async def test_returning_work_is_served_in_order() -> None:
     gate.enter()
 
     async def come_back(name: str) -> None:
-        await Slot.outside(gate).reenter()
+        await Slot(gate, inside=False).reenter()
         order.append(name)
         gate.leave()
 
@@ -45,7 +45,7 @@ async def test_returning_work_is_served_in_order() -> None:
 async def test_a_cancelled_wait_loses_no_place(handed_over_first: bool) -> None:
     gate = Gate(1)
     gate.enter()
-    waiting = asyncio.create_task(Slot.outside(gate).reenter())
+    waiting = asyncio.create_task(Slot(gate, inside=False).reenter())
     await asyncio.sleep(0)
     if handed_over_first:
         gate.leave()
@@ -73,7 +73,7 @@ async def test_a_slot_can_keep_its_last_place_or_begin_outside() -> None:
         assert (line.inside, pairs.inside) == (0, 1)
     slot.leave()
     assert (line.inside, pairs.inside) == (0, 0)
-    waiting = Slot.outside(line)
+    waiting = Slot(line, inside=False)
     assert line.inside == 0
     await waiting.reenter()
     assert line.inside == 1
@@ -84,7 +84,11 @@ async def test_a_slot_can_keep_its_last_place_or_begin_outside() -> None:
 async def test_nobody_holds_a_place_while_waiting_for_another() -> None:
     """A judgement keeps its pair's place and waits for the line that a retried call waits for."""
     line, pairs = Gate(1), Gate(1)
-    answered, retried, judging = Slot(line, pairs), Slot.outside(line, pairs), Slot.outside(line)
+    answered, retried, judging = (
+        Slot(line, pairs),
+        Slot(line, pairs, inside=False),
+        Slot(line, inside=False),
+    )
     waiting = asyncio.create_task(retried.reenter())
     await asyncio.sleep(0)
     answered.keep_last()
@@ -102,7 +106,7 @@ async def test_nobody_holds_a_place_while_waiting_for_another() -> None:
 async def test_those_that_return_stand_still_while_another_gate_is_full() -> None:
     line, pairs = Gate(1), Gate(1)
     in_line, in_pairs = Slot(line), Slot(pairs)
-    returning = [Slot.outside(line, pairs) for _ in range(2)]
+    returning = [Slot(line, pairs, inside=False) for _ in range(2)]
     waits = [asyncio.create_task(slot.reenter()) for slot in returning]
     await asyncio.sleep(0)
     in_line.leave()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.spend import Allowance, RateLimits, Resource, Spend, Usage
+from bestarm_agent.domain.spend import Allowance, Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
+from bestarm_agent.engine.limits.model_limits import ModelLimits, Permit, RateLimits
 from bestarm_agent.engine.limits.waiting import Gate, Slot
 from bestarm_agent.errors import FailureKind, ProviderError
 from tests.support.runs import Actor
@@ -35,7 +35,7 @@ class Told(Actor):
 def limits_of(known: RateLimits, said: Sequence[Allowance] = ()) -> ModelLimits:
     provider = Told("p", lambda *_: Reply(""))
     provider.said = said
-    return ModelLimits(provider, "m", LimiterRules(known), LoopClock())
+    return ModelLimits(provider, "m", known, LoopClock())
 
 
 def by_tokens(per_minute: float = HUNDRED_A_SECOND) -> ModelLimits:
@@ -320,7 +320,7 @@ async def test_what_calls_wait_for_is_named_and_no_limit_where_none_holds_them()
     limits, gate = by_requests(6000.0), Gate(1)
     assert limits.waits() is None
     busy = Slot(gate)
-    waiting = asyncio.create_task(limits.acquire(ASKED, tokens(1), Slot.outside(gate)))
+    waiting = asyncio.create_task(limits.acquire(ASKED, tokens(1), Slot(gate, inside=False)))
     await asyncio.sleep(0)
     no_place = limits.waits()
     waiting.cancel()

@@ -8,16 +8,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.spend import Allowance, RateLimits, Resource
+from bestarm_agent.domain.spend import Allowance, Resource
 from bestarm_agent.engine.call import ProviderClient
-from bestarm_agent.engine.limits.model_limits import LimiterRules
+from bestarm_agent.engine.limits.model_limits import RateLimits
 from tests.support.fake_api.limits import Limiter, Rates
 from tests.support.servers import Counted, Counter, SlidingMinute, fixed_minute, load, now
 from tests.support.virtual_time import run_virtual
 
 
 def played(
-    server: Callable[[], Counter], rules: LimiterRules, *, workers: int = 150, tokens: int = 60
+    server: Callable[[], Counter], rules: RateLimits, *, workers: int = 150, tokens: int = 60
 ) -> Counted:
     """A provider after two minutes of load."""
     provider = Counted(server)
@@ -49,7 +49,7 @@ def small_bucket() -> Counter:
 @pytest.mark.parametrize("server", [sliding, fixed, bucket, small_bucket])
 def test_known_limits_are_used_and_never_broken(server: Callable[[], Counter]) -> None:
     limits = RateLimits({Resource.REQUESTS: RPM, Resource.INPUT_TOKENS: ITPM})
-    provider = played(server, LimiterRules(limits))
+    provider = played(server, limits)
     assert provider.refused == []
     assert provider.between(60.0, 120.0) > 0.95 * RPM
 
@@ -58,7 +58,7 @@ def test_known_limits_are_used_and_never_broken(server: Callable[[], Counter]) -
 def test_long_prompts_meet_the_token_limit_first() -> None:
     """100 tokens a request: 800 requests a minute, and no token too many."""
     limits = RateLimits({Resource.REQUESTS: RPM, Resource.INPUT_TOKENS: ITPM})
-    provider = played(sliding, LimiterRules(limits), tokens=100)
+    provider = played(sliding, limits, tokens=100)
     assert provider.refused == []
     assert provider.between(60.0, 120.0) > 0.95 * 800
 
@@ -66,7 +66,7 @@ def test_long_prompts_meet_the_token_limit_first() -> None:
 @pytest.mark.slow
 def test_replies_count_with_what_they_turn_out_to_need() -> None:
     """A bucket of tokens that is debited when a reply is complete; 82 tokens a call on average."""
-    limits = LimiterRules(RateLimits({Resource.TOKENS: 60_000.0}))
+    limits = RateLimits({Resource.TOKENS: 60_000.0})
     provider = played(lambda: Limiter(Rates(tpm=60_000), now), limits, workers=60)
     assert provider.refused == []
     assert provider.between(60.0, 120.0) > 0.95 * 60_000 / 82
@@ -82,7 +82,7 @@ def test_limits_are_learned_from_what_answers_say() -> None:
         return (Allowance(Resource.REQUESTS, float(limit), float(left)),)
 
     provider = Counted(lambda: Limiter(Rates(rpm=600), now), told=told)
-    run_virtual(load(provider, LimiterRules(searches=True), seconds=180.0, workers=100))
+    run_virtual(load(provider, RateLimits(searches=True), seconds=180.0, workers=100))
     assert provider.refused == []
     assert provider.between(60.0, 180.0) > 0.95 * 1200
 
@@ -104,7 +104,7 @@ COUNTS: dict[str, Callable[[], Counter]] = {
 def test_a_hidden_rate_is_found(server: Callable[[], Counter], retry_after: bool) -> None:
     """From the first call on: less than 2 % are refused, and more than 90 % of the rate is used."""
     provider = Counted(server, delay=0.05, retry_after=retry_after)
-    run_virtual(load(provider, LimiterRules(searches=True), seconds=180.0, workers=200))
+    run_virtual(load(provider, RateLimits(searches=True), seconds=180.0, workers=200))
     let_in, refused = provider.between(0.0, 180.0), len(provider.refused)
     assert refused < 0.02 * (let_in + refused)
     assert let_in > 0.9 * 3 * HIDDEN_RPM
@@ -125,7 +125,7 @@ def test_a_rate_that_is_raised_is_found_again() -> None:
             bucket.per_minute *= 4
 
     provider = Counted(server, delay=0.05)
-    rules = LimiterRules(searches=True)
+    rules = RateLimits(searches=True)
     run_virtual(load(provider, rules, seconds=240.0, workers=200, watch=raise_it))
     assert provider.between(180.0, 240.0) > 0.9 * 4 * HIDDEN_RPM
 
@@ -149,7 +149,7 @@ def test_a_hidden_capacity_is_found(seconds: float, retry_after: bool) -> None:
         delay=0.05,
         retry_after=retry_after,
     )
-    rules = LimiterRules(searches=True)
+    rules = RateLimits(searches=True)
     run_virtual(load(provider, rules, seconds=180.0, workers=200, watch=watch))
     refused = len(provider.refused)
     assert 0.75 * 40 < np.mean(inside) <= 40

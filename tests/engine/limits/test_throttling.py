@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from bestarm_agent.domain.events import Asked
-from bestarm_agent.domain.spend import Allowance, Budget, RateLimits, Resource, Spend
+from bestarm_agent.domain.spend import Allowance, Budget, Resource, Spend
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import RetryPolicy
-from bestarm_agent.engine.limits.model_limits import LimiterRules
+from bestarm_agent.engine.limits.model_limits import RateLimits
 from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.selectors.registry import make_selector
@@ -19,15 +19,15 @@ from tests.support.replay_check import unexplained_asks
 from tests.support.runs import Actor, Scene, always, failing, scored
 from tests.support.virtual_time import run_virtual
 
-FOUND = LimiterRules(searches=True)
+FOUND = RateLimits(searches=True)
 
 
 def refusal(seconds: float | None) -> Exception:
     return failing(FailureKind.RATE_LIMITED, retry_after=seconds)
 
 
-def per_minute(requests: float) -> LimiterRules:
-    return LimiterRules(RateLimits({Resource.REQUESTS: requests}))
+def per_minute(requests: float) -> RateLimits:
+    return RateLimits({Resource.REQUESTS: requests})
 
 
 def done(scene: Scene) -> list[int]:
@@ -108,7 +108,7 @@ def test_a_refusal_of_one_call_pauses_all_of_the_model_and_none_of_the_others() 
         return refusal(30.0) if request.example == "e2" and before == 0 else scored(0.5)
 
     limited, free = Actor("p", answer), Actor("q", always(0.5))
-    limiters = {"limited": LimiterRules(), "free": LimiterRules()}
+    limiters = {"limited": RateLimits(), "free": RateLimits()}
     models = {"limited": limited, "free": free}
     scene = Scene(models, in_flight=2, selector="uniform", limiters=limiters)
     assert scene.run() is End.EXHAUSTED
@@ -132,7 +132,7 @@ def test_asks_under_a_limit_can_be_derived_again() -> None:
     assert unexplained_asks(events, rule) == []
 
 
-def asks_of(budget: Budget, **limiters: LimiterRules) -> list[int]:
+def asks_of(budget: Budget, **limiters: RateLimits) -> list[int]:
     """What UCB-E asks, one call at a time, of two models of which one may be limited."""
     models = {"good": Actor("p", always(0.9)), "bad": Actor("q", always(0.1))}
     scene = Scene(models, in_flight=1, n_examples=40, limiters=limiters, budget=budget)
@@ -141,7 +141,7 @@ def asks_of(budget: Budget, **limiters: LimiterRules) -> list[int]:
 
 
 @pytest.mark.parametrize("rules", [per_minute(6), FOUND])
-def test_a_short_budget_is_not_spent_on_those_that_are_fast(rules: LimiterRules) -> None:
+def test_a_short_budget_is_not_spent_on_those_that_are_fast(rules: RateLimits) -> None:
     limited = asks_of(Budget(pulls=50), good=rules)
     assert limited == asks_of(Budget(pulls=50))
     assert limited.count(0) > 30
@@ -179,7 +179,7 @@ def test_an_outage_holds_nobody_up_where_the_budget_is_short() -> None:
 )
 async def test_the_display_says_what_calls_wait_for(
     first: float | None,
-    rules: LimiterRules | None,
+    rules: RateLimits | None,
     options: dict[str, int],
     looked_at: float,
     reason: str,

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
-from bestarm_agent.domain.spend import Budget, RateLimits, Resource, Spend
+from bestarm_agent.domain.spend import Budget, Resource, Spend
 from bestarm_agent.domain.values import Outcome, Reply, Request, Score
 from bestarm_agent.engine.call import RetryPolicy, reply_key
-from bestarm_agent.engine.limits.model_limits import LimiterRules
+from bestarm_agent.engine.limits.model_limits import RateLimits
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.selectors.types import State
@@ -114,7 +114,7 @@ def test_money_that_is_only_reserved_gives_no_turn_to_cheaper_candidates() -> No
 
 
 def test_nothing_is_waited_for_once_the_budget_is_spent() -> None:
-    limits = {"slow": LimiterRules(RateLimits(per_minute={Resource.REQUESTS: 1.0}))}
+    limits = {"slow": RateLimits(per_minute={Resource.REQUESTS: 1.0})}
     slow, budget = Actor("p", always(0.5)), Budget(pulls=8)
     models = {"slow": slow, "quick": Actor("q", always(0.4))}
     scene = Scene(models, budget=budget, selector="uniform", limiters=limits)
@@ -168,10 +168,10 @@ def test_what_caps_for_one_call_leave_is_spent_by_the_next() -> None:
         loop = await scene.open()
         found = []
         for caps in (Budget(calls=10, pulls=4), loop.own_budget, loop.own_budget):
-            loop.allow(caps)
+            loop.set_budget(caps, loop.own_budget)
             found.append((await loop.run(), loop.ledger.spent.calls))
         loop.raise_budget(Budget(calls=3))
-        loop.allow(loop.own_budget)
+        loop.set_budget(loop.own_budget, loop.own_budget)
         return [*found, (await loop.run(), loop.ledger.spent.calls)]
 
     assert run_virtual(play()) == [(End.BUDGET, calls) for calls in (4, 10, 10, 13)]
@@ -191,11 +191,11 @@ async def test_what_is_under_way_counts_where_a_cap_is_set_during_a_run() -> Non
 async def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
     loop = await scene.open()
-    loop.allow(Budget(calls=10, pulls=4))
+    loop.set_budget(Budget(calls=10, pulls=4), loop.own_budget)
     await loop.run()
     await scene.log.close()
     again = await scene.reopen()
-    again.allow(again.own_budget)
+    again.set_budget(again.own_budget, again.own_budget)
     await again.run()
     assert again.ledger.spent.calls == 10
 
@@ -453,6 +453,6 @@ def test_a_limit_that_opens_while_the_loop_looks_around_does_not_stop_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tests.support.runs.LoopClock", ThinkingClock)
-    limits = LimiterRules(RateLimits({Resource.REQUESTS: 60}))
+    limits = RateLimits({Resource.REQUESTS: 60})
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, limiters={"a": limits})
     assert scene.run() is End.EXHAUSTED

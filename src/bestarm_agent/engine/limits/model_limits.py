@@ -1,4 +1,4 @@
-"""All limits of the calls to one model: rates, pauses after refusals, outages, the trial.
+"""All limits of the calls to one model: rates, pauses after refusals, outages.
 
 Every attempt takes a permit before it is sent, first come, first served: its expected use is
 reserved in each token bucket, and replaced by its real use when it ends. A refusal (429), or ten
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bestarm_agent.domain.spend import RateLimits, Resource, Spend, Usage
+from bestarm_agent.domain.spend import Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.limits.rates import Hold, SearchedRate, TokenBucket
 from bestarm_agent.engine.limits.waiting import Clock, Slot, Wait, sleep_unless
@@ -92,7 +92,6 @@ _FAILURES_TO_PAUSE = 10  # in a row
 _LONGEST_OUTAGE_PAUSE = 60.0
 _PROBES_OF_NEWCOMERS = 5  # of a model that never answered
 _LONGEST_OUTAGE = 900.0
-_FIRST_TURN = 1.0  # seconds in which a call that never failed may become the probe
 _SHORTEST_WAIT = 1e-3  # a shorter one may not move a clock of floats
 
 
@@ -105,9 +104,8 @@ class Pause:
     answered. A model that never answered is given up after five probes, any other after an outage
     of 15 minutes.
 
-    Some examples fail whenever they are sent, though the model answers all others. So a call that
-    failed before leaves the probe to new ones for a second, if the model ever answered, and its
-    failures count only while nothing was answered since its first one.
+    Some examples fail whenever they are sent, though the model answers all others. So the failures
+    of a call count only while nothing was answered since its first one.
 
     Attributes:
         until: when the probe may go, in the clock's seconds.
@@ -134,14 +132,12 @@ class Pause:
             return 0
         return 1 if self._is_on and self.probe is None else math.inf
 
-    def wait(self, now: float, since: float = math.inf) -> float:
-        """Return the seconds until a call that failed first at ``since`` may go, or infinity."""
+    def wait(self, now: float) -> float:
+        """Return the seconds until a call may go, which may be infinite."""
         at = self.until
         if self._is_on and self.probe is not None:
             accepted_at = self._probed_at + _PROBE_SECONDS
             at = max(at, accepted_at) if self.outage is None else math.inf
-        elif since < math.inf and self.answered_at > -math.inf and self.outage is not None:
-            at += _FIRST_TURN
         return max(0.0, at - now)
 
     def admit(self, permit: Permit, now: float) -> None:
@@ -216,17 +212,16 @@ class Pause:
             self.until = now
 
 
-_TRIAL_CALLS = 4
 _LONG_SILENCE = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class LimiterRules:
-    """Limits that are known before the first call to a model."""
+class RateLimits:
+    """Limits > 0 of one model of one account; a resource not named is learned from the answers."""
 
-    limits: RateLimits = field(default_factory=RateLimits)
+    per_minute: Mapping[Resource, float] = field(default_factory=dict)  # as the user says
+    assumed: Mapping[Resource, float] = field(default_factory=dict)  # until the provider says
     searches: bool = False  # look for the rate that the provider accepts, from a slow start
-    trial: bool = False  # keep few calls in flight until an answer has cost no more than its bound
 
 
 @dataclass(slots=True, eq=False)
@@ -240,21 +235,13 @@ class Permit:
     closed: bool = False  # true once it is ended or refunded
 
 
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """A place in the queue."""
-
-    need: Mapping[str, float]
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class ModelLimits:
     """The limits of the calls to one model of one account, or to all of it if ``model`` is "".
 
     A call gets a permit by ``take`` or ``acquire``; then comes ``send`` and, whatever happens,
     ``ended``; or ``refund`` if it is not sent.
 
-    What ``rules`` leave open is learned from the provider's answers. A refusal pauses calls for
+    What ``known`` leaves open is learned from the provider's answers. A refusal pauses calls for
     ``longest_pause`` seconds at most.
     """
 
@@ -262,24 +249,22 @@ class ModelLimits:
         self,
         provider: Provider,
         model: str,
-        rules: LimiterRules,
+        known: RateLimits,
         clock: Clock,
         longest_pause: float = 60.0,
     ) -> None:
         self.name = f"{provider.name}/{model}" if model else provider.name
         self.halted: ProviderError | None = None  # fails all calls
-        now, limits = clock.now(), rules.limits
-        stated = {**limits.assumed, **limits.per_minute}
-        self._search = SearchedRate(now, searching=rules.searches)
+        now, stated = clock.now(), {**known.assumed, **known.per_minute}
+        self._search = SearchedRate(now, searching=known.searches)
         self.buckets: dict[str, TokenBucket] = {_SEARCHED: self._search}
         self.buckets.update((name, TokenBucket(most, now)) for name, most in stated.items())
-        self._most = _TRIAL_CALLS if rules.trial else math.inf  # permits at once
-        self._n_permits = 0
         self._pause = Pause(longest_pause)
         self._estimate = TokenEstimate()
         self._provider, self._clock = provider, clock
-        self._given = frozenset(limits.per_minute)  # by the user: answers do not change these
-        self._queue: deque[_Ticket] = deque()
+        self._given = frozenset(known.per_minute)  # by the user: answers do not change these
+        # the needs of calls that wait, in the order of their coming, each with what wakes it
+        self._queue: deque[tuple[Mapping[str, float], asyncio.Event]] = deque()
         self._last_need: Mapping[str, float] = _ONE_REQUEST
         self._silent_since = math.inf  # when the first call went that was not answered yet
         self._halting = asyncio.Event()
@@ -298,7 +283,7 @@ class ModelLimits:
         rooms = [
             bucket.room(need[name], now) for name, bucket in self.buckets.items() if need.get(name)
         ]
-        return min([self._most - self._n_permits, self._pause.room(now), *rooms])
+        return min([self._pause.room(now), *rooms])
 
     @property
     def _is_closed(self) -> bool:
@@ -332,24 +317,23 @@ class ModelLimits:
         the permit is given, so that no permit is held by a call that cannot be sent. ``since``:
         when the call failed first, other than by a refusal.
         """
-        need = self._need(request, bound)
-        ticket = _Ticket(need)
-        self._queue.append(ticket)
+        need, wake = self._need(request, bound), asyncio.Event()
+        self._queue.append((need, wake))
         try:
             while self.halted is None:
-                is_next = self._queue[0] is ticket
-                seconds = self._wait(need, since) if is_next else math.inf
+                is_next = self._queue[0][1] is wake
+                seconds = self._wait(need) if is_next else math.inf
                 if seconds > 0:
                     slot.leave()
-                    ticket.wake.clear()
-                    await sleep_unless(self._clock, max(seconds, _SHORTEST_WAIT), ticket.wake)
+                    wake.clear()
+                    await sleep_unless(self._clock, max(seconds, _SHORTEST_WAIT), wake)
                 elif slot.inside:
                     return self._grant(request, need, since)
                 else:
                     await slot.reenter()
             raise self.halted
         finally:
-            self._queue.remove(ticket)
+            self._queue.remove((need, wake))
             self._wake_first()
 
     def refund(self, permit: Permit) -> None:
@@ -370,23 +354,12 @@ class ModelLimits:
             self.buckets[name].send(hold, now)
         self._silent_since = min(self._silent_since, now)
 
-    def ended(
-        self,
-        permit: Permit,
-        result: Reply | ProviderError | None,
-        *,
-        kept_bound: bool = True,
-    ) -> None:
-        """Record what an attempt came to; None: it was cut off, and may have been answered.
-
-        ``kept_bound``: it cost no more than its bound, which ends the trial.
-        """
+    def ended(self, permit: Permit, result: Reply | ProviderError | None) -> None:
+        """Record what an attempt came to; None: it was cut off, and may have been answered."""
         self._silent_since = math.inf
         now = self._close(permit)
         self._settle(permit, result, now)
         if isinstance(result, Reply):
-            if kept_bound:
-                self._most = math.inf
             self._estimate.observe(permit.request, result.usage)
         self._learn(permit, result, now)
         if result is not None:
@@ -438,8 +411,8 @@ class ModelLimits:
         """Fail all calls with ``error`` from now on, those that wait too."""
         self.halted = self.halted or error
         self._halting.set()
-        for ticket in self._queue:
-            ticket.wake.set()
+        for _, wake in self._queue:
+            wake.set()
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until the model is halted."""
@@ -450,19 +423,16 @@ class ModelLimits:
         pause, need, now = self._pause, self._next_need(), self._clock.now()
         queued, seconds = len(self._queue), self._wait(need)
         silence = now - self._silent_since if pause.answered_at == -math.inf else 0.0
-        is_full = self._n_permits >= self._most
         if self.halted is not None:
             return None
         if pause.outage is not None:
             return Wait(self.name, "failing; tried again with one call at a time", 0, None)
         if silence >= _LONG_SILENCE and not self._provider.loading:
             return Wait(self.name, f"has not answered yet, for {silence:.0f} s", 0, None)
-        if not queued and (seconds <= 0 or is_full):
+        if not queued and seconds <= 0:
             return None
         if seconds <= 0:
             reason = "waiting for a free place"
-        elif is_full:
-            reason = "until an answer shows that calls cost no more than they should"
         elif pause.wait(now) > 0:
             reason = "rate limited"
         else:
@@ -480,25 +450,22 @@ class ModelLimits:
         return f"at its limit of {counted(round(bucket.per_minute), unit)} a minute"
 
     def _next_need(self) -> Mapping[str, float]:
-        return self._queue[0].need if self._queue else self._last_need
+        return self._queue[0][0] if self._queue else self._last_need
 
     def _need(self, request: Request, bound: Spend) -> Mapping[str, float]:
         self._last_need = self._estimate.need(request, bound.tokens)
         return self._last_need
 
-    def _wait(self, need: Mapping[str, float], since: float = math.inf) -> float:
+    def _wait(self, need: Mapping[str, float]) -> float:
         """Return the seconds until a call of this need could be sent; infinite if unknown."""
-        if self._n_permits >= self._most:
-            return math.inf
         now = self._clock.now()
         waits = [bucket.wait(need.get(name, 0.0), now) for name, bucket in self.buckets.items()]
-        return max(self._pause.wait(now, since), *waits)
+        return max(self._pause.wait(now), *waits)
 
     def _grant(self, request: Request, need: Mapping[str, float], since: float) -> Permit:
         holds = {name: bucket.reserve(need[name]) for name, bucket in self.buckets.items()}
         permit = Permit(request, holds, since)
         self._pause.admit(permit, self._clock.now())
-        self._n_permits += 1
         return permit
 
     def _close(self, permit: Permit) -> float:
@@ -506,7 +473,6 @@ class ModelLimits:
         if permit.closed:
             raise ValueError("this permit was ended or refunded before")
         permit.closed = True
-        self._n_permits -= 1
         return self._clock.now()
 
     def _listen(self, permit: Permit) -> None:
@@ -524,7 +490,7 @@ class ModelLimits:
 
     def _wake_first(self) -> None:
         if self._queue:
-            self._queue[0].wake.set()
+            self._queue[0][1].set()
 
 
 def _sensible(value: float | None) -> float | None:

@@ -90,21 +90,16 @@ class Slot:
         inside: whether every gate is entered.
     """
 
-    def __init__(self, *gates: Gate, when_left: Callable[[], None] | None = None) -> None:
-        """Enter gates with free places; ``when_left`` is called when these may be free again."""
-        self.inside = True
+    def __init__(
+        self, *gates: Gate, inside: bool = True, when_left: Callable[[], None] | None = None
+    ) -> None:
+        """Enter gates with free places, or not yet; ``when_left`` is called at each leaving."""
+        self.inside = inside
         self._gates = gates
         self._when_left = when_left
         self._returned: asyncio.Future[None] | None = None
-        for gate in gates:
+        for gate in gates if inside else ():
             gate.enter()
-
-    @classmethod
-    def outside(cls, *gates: Gate) -> Slot:
-        """Return a slot that has not entered yet, for calls whose places were not checked."""
-        slot = cls()
-        slot._gates, slot.inside = gates, not gates
-        return slot
 
     def keep_last(self) -> None:
         """Leave every gate but the last: the call is over, and its judging goes on."""

@@ -31,7 +31,6 @@ from bestarm_agent.config.study import (
     ModelSpec,
     ProviderLimits,
     StudyConfig,
-    rate_limits,
 )
 from bestarm_agent.config.yaml import KeyPath, parse_options, placing, shown_path
 from bestarm_agent.domain.spend import Budget
@@ -45,7 +44,7 @@ from bestarm_agent.domain.values import (
     each_drawn,
 )
 from bestarm_agent.engine.judging import left_out
-from bestarm_agent.engine.limits.model_limits import LimiterRules
+from bestarm_agent.engine.limits.model_limits import RateLimits
 from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.setup.selection import open_selection
@@ -225,17 +224,13 @@ class ProviderSet:
         found_out = self._config.limits.in_flight if able.rate_limited else able.in_flight
         return found_out if given is None else given
 
-    def rules(self, provider: Provider, model: str) -> LimiterRules:
+    def rules(self, provider: Provider, model: str) -> RateLimits:
         """Return the limits on calls to a model."""
         limits, name = self._config.limits, provider.name
-        own = [limits.models.get(f"{name}/{model}"), limits.providers.get(name)]
-        rate_limited = provider.capabilities(model).rate_limited
-        fixed = self._given_in_flight(name) is not None
-        return LimiterRules(
-            rate_limits(own, self._entry(name).limits),
-            searches=rate_limited and not fixed,
-            trial=rate_limited,
-        )
+        own = limits.providers.get(name), limits.models.get(f"{name}/{model}")  # which comes first
+        given = {k: v for spec in own if spec is not None for k, v in spec.per_minute().items()}
+        searches = provider.capabilities(model).rate_limited and not self._given_in_flight(name)
+        return RateLimits(given, self._entry(name).limits.per_minute(), searches)
 
     def shared(self, provider: Provider) -> bool:
         """Return whether all models of an account share its rate limits."""
