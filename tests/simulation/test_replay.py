@@ -50,16 +50,15 @@ class Journal(Pairs):
         super().tell(results)
 
 
-class Recorder:
-    """Keeps the selectors that a replay makes."""
+class Recorder(list[Journal]):
+    """Makes selectors for a replay, and keeps them."""
 
     def __init__(self, rule: type[RoundRobin]) -> None:
         self._rule = rule
-        self.made: list[Journal] = []
 
     def __call__(self, problem: Problem) -> Pairs:
-        self.made.append(Journal(self._rule(problem)))
-        return self.made[-1]
+        self.append(Journal(self._rule(problem)))
+        return self[-1]
 
 
 def world(scores: object, seed: int = 0) -> SimulatedCalls:
@@ -107,7 +106,7 @@ def test_answers_by_hand() -> None:
     assert [a.best for a in found.answers] == [1, 1, 1]
     assert [a.ranking for a in found.answers] == [(1, 2)] * 3
     assert found.pulls == 12
-    assert len(made.made) == 1  # an anytime rule runs once
+    assert len(made) == 1  # an anytime rule runs once
 
 
 def test_a_rule_that_plans_runs_again_for_each_budget() -> None:
@@ -115,13 +114,13 @@ def test_a_rule_that_plans_runs_again_for_each_budget() -> None:
     found = replay(made, world(np.ones((2, 8))), [2, 5, 9])
     assert [a.evaluated for a in found.answers] == [2, 5, 9]
     assert found.pulls == 16
-    assert [one.problem.budget for one in made.made if one.table.n_asked] == [2, 5, 9]
+    assert [one.problem.budget for one in made if one.table.n_asked] == [2, 5, 9]
 
 
 def test_batches_are_told_whole_and_cut_at_the_budgets() -> None:
     made = Recorder(RoundRobin)
     replay(made, world(np.ones((2, 8))), [4, 8], batch=3)
-    assert made.made[0].told == [[0, 1, 2], [3], [4, 5, 6], [7]]
+    assert made[0].told == [[0, 1, 2], [3], [4, 5, 6], [7]]
 
 
 def test_the_last_word_of_a_rule_that_stops_stands() -> None:
@@ -134,9 +133,8 @@ def test_the_last_word_of_a_rule_that_stops_stands() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_everything_seen_names_the_best(seed: int) -> None:
     scores = np.random.default_rng(seed).random((7, 11))
-    found = replay(
-        lambda problem: Pairs(UcbE(problem)), world(scores, seed=seed), [77], seed=seed, depth=7
-    )
+    calls = world(scores, seed=seed)
+    found = replay(lambda problem: Pairs(UcbE(problem)), calls, [77], seed=seed, depth=7)
     assert found.answers[0].ranking == tuple(np.argsort(-scores.mean(axis=1)))
 
 

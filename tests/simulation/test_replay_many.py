@@ -37,13 +37,8 @@ def test_results_do_not_depend_on_the_number_of_processes() -> None:
 
 def test_seeds_differ_and_progress_counts_runs() -> None:
     seen: list[tuple[int, int]] = []
-    found = replay_all(
-        bernoulli(),
-        parse_contenders("ucb-e,uniform"),
-        (0.0001, 0.001, 0.05),
-        4,
-        progress=lambda done, total: seen.append((done, total)),
-    )
+    rules, shares = parse_contenders("ucb-e,uniform"), (0.0001, 0.001, 0.05)
+    found = replay_all(bernoulli(), rules, shares, 4, progress=lambda *at: seen.append(at))
     assert len({r.answers for r in found["uniform"]}) > 1
     assert seen == [(n, 8) for n in range(1, 9)]
     assert [a.budget for a in found["ucb-e"][0].answers] == [1, 10]  # the first two are one pair

@@ -27,46 +27,42 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_npz_with_names(tmp_path: Path) -> None:
-    file = tmp_path / "m.npz"
-    np.savez(file, scores=SCORES.astype(np.float16), methods=["a", "b"])
-    matrix = load_matrix(str(file))
+def saved(path: Path, **arrays: object) -> str:
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return str(path)
+
+
+def test_npz_with_and_without_names(tmp_path: Path) -> None:
+    file = saved(tmp_path / "m.npz", scores=SCORES.astype(np.float16), methods=["a", "b"])
+    matrix = load_matrix(file)
     assert same(matrix.scores, SCORES)
     assert matrix.scores.dtype == np.float32
-    assert matrix.names == ("a", "b")
-    assert matrix.source == str(file)
+    assert (matrix.names, matrix.source) == (("a", "b"), file)
     assert list(matrix.means) == pytest.approx([1.25 / 3, 0.75])
-
-
-def test_npz_without_names(tmp_path: Path) -> None:
-    file = tmp_path / "m.npz"
-    np.savez(file, scores=np.eye(2, dtype=np.uint8))
-    assert load_matrix(str(file)).names == ("row 0", "row 1")
+    file = saved(tmp_path / "m.npz", scores=np.eye(2, dtype=np.uint8))
+    assert load_matrix(file).names == ("row 0", "row 1")
 
 
 def test_npz_of_packed_bits(tmp_path: Path) -> None:
-    file = tmp_path / "m.npz"
     bits = np.random.default_rng(0).integers(0, 2, (3, 11)).astype(np.uint8)
-    other = 1 - bits
-    np.savez(
-        file,
+    file = saved(
+        tmp_path / "m.npz",
         scores_packed=np.packbits(bits, axis=1),
-        history_packed=np.packbits(other, axis=1),
+        history_packed=np.packbits(1 - bits, axis=1),
         shape=[3, 11],
         methods=["a", "b", "c"],
         history_methods=["x", "y", "z"],
     )
-    assert same(load_matrix(str(file)).scores, bits)
+    assert same(load_matrix(file).scores, bits)
     history = load_matrix(f"{file}:history")
-    assert same(history.scores, other)
+    assert same(history.scores, 1 - bits)
     assert history.names == ("x", "y", "z")
 
 
 def test_npz_of_several_tasks(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.npz"
     bits = np.random.default_rng(0).integers(0, 2, (2, 9)).astype(np.uint8)
-    np.savez(
-        file,
+    file = saved(
+        tmp_path / "tasks.npz",
         true__sum=np.packbits(bits, axis=1),
         fake_good__sum=np.packbits(1 - bits, axis=1),
         shape__sum=[2, 9, 1],
@@ -80,7 +76,7 @@ def test_npz_of_several_tasks(tmp_path: Path) -> None:
     assert same(load_matrix(f"{file}:fake_good__sum").scores, 1 - bits)
     assert same(load_matrix(f"{file}:graded").scores, np.array([[0.5, 0.25], [0.0, 1.0]]))
     with pytest.raises(ConfigError, match=r"holds no matrix 'scores'; .* Matrices: sum, graded"):
-        load_matrix(str(file))
+        load_matrix(file)
 
 
 WIDE = "model,q1,q2,q3,cost\na,0,0.25,1,2\nb,1,,0.5,3\n"
@@ -117,31 +113,21 @@ def test_cells_keep_their_first_seen_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("text", "message"),
     [
-        ("m.csv", "", "the file is empty"),
-        ("m.csv", "model\na\n", "two columns at least"),
-        ("m.csv", "model,q1\na,0,1\n", "line 2 has 3 fields, the header 2"),
-        (
-            "m.csv",
-            "model,q1\na,0\nb,high\n",
-            "data row 2, column 'q1' must be a number, got 'high'",
-        ),
-        (
-            "m.csv",
-            "model,q1\na,0\nb,70\n",
-            r"scores must be in \[0, 1\], got 70 in row 1, column 0",
-        ),
-        ("m.csv", "model,q1\na,0\nb,\n", "candidate 'b' has no score at all"),
-        ("m.csv", "model,q1\na,0\na,1\n", "candidate 'a' has two results on example 'q1'"),
-        ("m.csv", "model,q1\n", "candidates x examples, both at least 1"),
+        ("", "the file is empty"),
+        ("model\na\n", "two columns at least"),
+        ("model,q1\na,0,1\n", "line 2 has 3 fields, the header 2"),
+        ("model,q1\na,0\nb,high\n", "data row 2, column 'q1' must be a number, got 'high'"),
+        ("model,q1\na,0\nb,70\n", r"scores must be in \[0, 1\], got 70 in row 1, column 0"),
+        ("model,q1\na,0\nb,\n", "candidate 'b' has no score at all"),
+        ("model,q1\na,0\na,1\n", "candidate 'a' has two results on example 'q1'"),
+        ("model,q1\n", "candidates x examples, both at least 1"),
     ],
 )
-def test_what_is_no_score_table_is_refused(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
+def test_what_is_no_score_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load_matrix(write(tmp_path / name, text))
+        load_matrix(write(tmp_path / "m.csv", text))
 
 
 @pytest.mark.parametrize(
@@ -157,16 +143,12 @@ def test_missing_files_are_named(location: str, message: str) -> None:
         load_matrix(location)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda s: ScoreMatrix(s[0], ("a",)), "candidates x examples"),
-        (lambda s: ScoreMatrix(s, ("a",)), "2 rows of scores need as many names, got 1"),
-    ],
-)
-def test_a_matrix_checks_itself(make: Callable[[np.ndarray], ScoreMatrix], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make(SCORES.astype(np.float32))
+def test_a_matrix_checks_itself() -> None:
+    scores = SCORES.astype(np.float32)
+    with pytest.raises(ValueError, match="candidates x examples"):
+        ScoreMatrix(scores[0], ("a",))
+    with pytest.raises(ValueError, match="2 rows of scores need as many names, got 1"):
+        ScoreMatrix(scores, ("a",))
 
 
 def as_npy() -> bytes:
