@@ -6,8 +6,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from bestarm_agent.certification.betting import METHODS, BetPrior, Goal, Method, RiskTest
+from bestarm_agent.certification.betting import (
+    METHODS,
+    BetPrior,
+    Goal,
+    Method,
+    RiskTest,
+    risk_interval,
+)
+from bestarm_agent.certification.certificate import Screen
 from bestarm_agent.stats.arrays import FloatArray
+from bestarm_agent.stats.non_inferiority import Decision
 from tests.support.portfolio_grids import GridMethod, exact_prior, published_prior
 from tests.support.rates import RateCheck
 
@@ -176,3 +185,109 @@ def test_an_autoevaluator_that_hides_all_losses_fools_nobody(check_rate: RateChe
             liar = loss == 0.0
         false += test.certified
     check_rate(false, 250, 0.1)
+
+
+# the interval that follows
+
+
+def test_the_upper_bound_is_where_the_test_stops_certifying() -> None:
+    losses, guesses, others = rounds(400, 0.1, 0.05, seed=1)
+    lower, upper = risk_interval(losses, guesses, others, delta=0.1)
+    for risk, expected in ((upper + 2e-4, True), (upper - 2e-4, False)):
+        test = RiskTest(Goal(risk, 0.05))
+        test.extend(losses, guesses, others)
+        assert test.certified is expected
+    flipped = risk_interval(1 - losses, 1 - guesses, 1 - others, delta=0.1)
+    assert flipped == pytest.approx((1 - upper, 1 - lower), abs=2e-4)
+
+
+def test_one_loss_by_hand() -> None:
+    # One loss of 0: the wealth at target a is the mean of 1 + b a / (1 - a) = 1 + a / (2 (1 - a)),
+    # which reaches 2 / delta = 20 at a = 38 / 39.
+    lower, upper = risk_interval(
+        [0.0], [0.0], [0.0], delta=0.1, method=Method("r-eval"), tolerance=1e-9
+    )
+    assert lower == 0.0
+    assert upper == pytest.approx(38 / 39, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_good_autoevaluator_narrows_the_interval() -> None:
+    data = rounds(1500, 0.1, 0.01, seed=3)
+    width = {}
+    for name in ("r-eval", "r-autoeval+"):
+        lower, upper = risk_interval(*data, delta=0.1, method=Method(name))
+        width[name] = upper - lower
+    assert width["r-autoeval+"] < 0.7 * width["r-eval"]
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+def test_the_interval_covers(check_rate: RateCheck) -> None:
+    # Level 1e-6: an interval of level .8 misses in at most 20 % of runs, either side in 10 %.
+    below = above = 0
+    for seed in range(120):
+        data = rounds(100, 0.1, 0.05, seed)
+        lower, upper = risk_interval(*data, delta=0.2, method=Method(n_factors=3))
+        below += upper < 0.1
+        above += lower > 0.1
+    check_rate(below, 120, 0.1)
+    check_rate(above, 120, 0.1)
+
+
+# both directions at once
+
+
+def test_a_good_and_a_bad_candidate_get_their_verdicts() -> None:
+    for loss, verdict in ((0.0, Decision.PASSED), (1.0, Decision.FAILED)):
+        screen = Screen(Goal(0.3, 0.05))
+        while screen.verdict is Decision.UNDECIDED:
+            screen.push(loss, loss, loss)
+        assert screen.verdict is verdict
+        assert screen.n < 20
+
+
+def test_the_history_is_that_of_the_test() -> None:
+    screen, test = Screen(Goal(0.3, 0.05)), RiskTest(Goal(0.3, 0.05))
+    for loss in (0.0, 1.0, 0.0, 0.5):
+        assert screen.weights == [] or screen.weights[-1].sum() == pytest.approx(1)
+        before = test.weights
+        screen.push(loss, 0.5, 0.4)
+        test.push(loss, 0.5, 0.4)
+        assert screen.weights[-1] == pytest.approx(before)
+        assert screen.log_wealths[-1] == test.log_wealth
+    assert screen.log_e_value == test.log_peak
+
+
+def test_a_missing_label_speaks_for_nobody() -> None:
+    screen = Screen(Goal(0.5, 0.1), Method("r-eval"))
+    for _ in range(100):
+        screen.push(None)
+    assert screen.verdict is Decision.UNDECIDED
+    assert screen.log_wealths[-1] < -2  # money on the smallest bets is left
+
+
+def test_a_range_counts_at_its_worst_end_in_both_directions() -> None:
+    def wealth(guess: tuple[float, float], others: tuple[float, float]) -> float:
+        screen = Screen(Goal(0.3, 0.1))
+        screen.push_ranges(0.0, guess, others)
+        return screen.log_wealths[0]
+
+    assert wealth((0.2, 0.9), (0.1, 0.6)) == wealth((0.2, 0.2), (0.6, 0.6))
+    assert wealth((0.2, 0.9), (0.1, 0.6)) < wealth((0.9, 0.9), (0.1, 0.1))
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+def test_both_directions_keep_their_promise(check_rate: RateCheck) -> None:
+    # Level 1e-6 each, against delta = .1, at risks just on the wrong side of the target.
+    wrong = {Decision.PASSED: 0, Decision.FAILED: 0}
+    for seed in range(100):
+        for verdict, risk in ((Decision.PASSED, 0.2001), (Decision.FAILED, 0.1999)):
+            losses = (np.random.default_rng(seed).random(100) < risk).astype(float)
+            screen = Screen(Goal(0.2, 0.1), Method(n_factors=2))
+            for loss in losses.tolist():
+                screen.push(loss, 1 - loss, 1 - risk)
+            wrong[verdict] += screen.verdict is verdict
+    for count in wrong.values():
+        check_rate(count, 100, 0.1)
