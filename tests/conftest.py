@@ -27,7 +27,6 @@ settings.load_profile("any machine")
 # Tests of the conformance suites that take seconds for every rule.
 SLOW = {
     "test_a_plan_for_a_budget_keeps_to_it",
-    "test_any_interleaving_keeps_the_counts_right",
     "test_a_rebuilt_selector_goes_on_alike",
     "test_it_beats_uniform_sampling_on_an_easy_problem",
     "test_the_log_says_enough_where_not_all_could_be_called",

@@ -62,15 +62,6 @@ def test_plug_in_bets_stake_at_most_three_quarters_and_spread_their_effort() -> 
     assert bets.stakes() == pytest.approx([min(0.75, by_hand)])
 
 
-def test_the_portfolio_earns_what_its_mean_bets_earn() -> None:
-    rng = np.random.default_rng(1)
-    bets, log_wealth = portfolio(0.6), 0.0
-    for value in rng.random(100):
-        log_wealth += math.log(1 - float(bets.stakes()[0]) * (value - 0.6) / 0.4)
-        feed(bets, np.array([value]))
-    assert bets.log_wealth == pytest.approx(log_wealth, abs=1e-9)  # Cover
-
-
 @pytest.mark.parametrize("risk", [0.05, 0.1, 0.3])
 def test_64_nodes_are_all_but_exact_over_5000_rounds(risk: float) -> None:
     losses = (np.random.default_rng(2).random(5000) < risk).astype(float)

@@ -141,14 +141,6 @@ def test_mm_converges_to_the_maximum() -> None:
     assert expected == pytest.approx(wins, rel=1e-6)
 
 
-def test_mm_counts_equal_sets_once() -> None:
-    rule = Mm(3, 1)
-    for turn in range(10):
-        rule.learn(winner_feedback(np.zeros((3, 1)), [0, 2], winner=2 * (turn % 2)))
-    [(members, count)] = rule._sets.values()
-    assert (members.tolist(), count) == ([1, 0, 1], 10)
-
-
 def test_linucb_by_hand() -> None:
     """d = 1, ridge 1: x = 1 scored 1 and x = 2 scored 0 give theta = 1/6, error sqrt(1/6) x."""
     rule = LinUcb(2, 1)

@@ -4,10 +4,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
-from tests.support.selector_suite import opened
+from tests.support.selector_suite import World, WorldRun, opened
 
 
 def filled() -> ScoreTable:
@@ -108,3 +111,66 @@ def test_a_study_of_24_million_cells_opens_and_asks_in_little_memory() -> None:
         tracemalloc.stop()
     assert len({ask.pair.candidate for ask in asks}) == 2000
     assert peak < 200e6  # the grid itself takes 24 MB
+
+
+class Counts:
+    """A naive count of everything a selector was asked and told."""
+
+    def __init__(self, selector: Pairs, seed: int) -> None:
+        self.run = WorldRun(selector, World.with_failures((60, 70), seed))
+        self.told: dict[Pair, Tell] = {}
+
+    def follow(self, acts: list[tuple[str, int]]) -> None:
+        """Do one thing after the other, and compare after each."""
+        for act, number in acts:
+            self.act(act, number)
+            self.compare()
+
+    def act(self, act: str, number: int) -> None:
+        """Ask, tell, tell again, or let candidates join."""
+        run = self.run
+        if act == "ask":
+            before = set(run.pairs)
+            new = [ask.pair for ask in run.ask(number % 6)]
+            assert len(before | set(new)) == len(before) + len(new)
+        elif act == "tell" and run.waiting:
+            place = number % len(run.waiting)
+            ask = run.waiting[place]
+            self.told[ask.pair] = run.world.outcome(ask)
+            run.tell(place)
+        elif act == "again" and self.told:
+            tells = list(self.told.values())
+            with pytest.raises(ValueError, match="was told before"):
+                run.selector.tell([tells[number % len(tells)]])
+        elif act == "rows":
+            run.grow(candidates=number % 3)
+
+    def compare(self) -> None:
+        """Check the selector's table against the naive count."""
+        table, asked = self.run.selector.table, self.run.pairs
+        for i in range(table.n_candidates):
+            told = [tell for pair, tell in self.told.items() if pair.candidate == i]
+            scores = [tell.score for tell in told if tell.state != State.VOID]
+            pending = [ask for ask in self.run.waiting if ask.pair.candidate == i]
+            assert table.n_scored[i] == len(scores)
+            assert table.count(State.PENDING)[i] == len(pending)
+            assert table.count(State.VOID)[i] == len(told) - len(scores)
+            assert table.total[i] == pytest.approx(sum(scores))
+            of_row = [pair for pair in asked if pair.candidate == i]
+            assert [Pair(i, int(table.example[s])) for s in table.row(i)] == of_row
+            assert table.spent[i] == pytest.approx(0.1 * len(told))
+        assert table.n_asked == len(asked)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ask", "tell", "again", "rows"]), st.integers(0)), max_size=40
+    ),
+    st.integers(0, 3),
+)
+@pytest.mark.parametrize("rule", ["auto", "opt-mai", "ucb-e"])
+def test_any_interleaving_keeps_the_counts_right(
+    rule: str, acts: list[tuple[str, int]], seed: int
+) -> None:
+    Counts(opened(rule, 3, 5, seed=seed, budget=2000 if seed % 2 else 12), seed).follow(acts)

@@ -13,7 +13,6 @@ from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix, ma
 from bestarm_agent.simulation.score_tables import Cell
 
 DATA = Path(__file__).parents[2] / "../shared/data"
-GRIDS = Path(__file__).parents[2] / "benchmarks" / "auto" / "full_grids"
 
 SCORES = np.array([[0.0, 0.25, 1.0], [1.0, np.nan, 0.5]])
 
@@ -214,10 +213,3 @@ def test_real_matrices(location: str) -> None:
     assert matrix.scores.shape == shape
     assert matrix.means.max() == pytest.approx(best, abs=5e-5)
     assert hardness(matrix.means) == pytest.approx(h1, abs=0.5)
-
-
-@pytest.mark.parametrize("task", ["sorting", "subtraction"])
-def test_the_full_grids_of_the_benchmarks(task: str) -> None:
-    scores = load_matrix(str(GRIDS / f"{task}.npz")).scores
-    assert scores.shape == (216, 300)
-    assert set(np.unique(scores).tolist()) == {0.0, 1.0}

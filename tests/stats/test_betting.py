@@ -5,7 +5,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.stats.betting import (
@@ -136,17 +136,6 @@ def test_bound_is_the_edge_of_what_is_rejected(kind: str, size: int | None) -> N
             edge = float(mean)
         step = math.sqrt(math.log(1 / alpha) / 2 / t) / 128
         assert edge - 1 / 2000 - step <= bound.lower <= edge + 1 / 2000 + 1e-9
-
-
-@settings(max_examples=50)
-@given(values=values_in_unit, spare=st.integers(0, 5))
-def test_bound_never_falls_and_stays_in_the_unit_interval(values: list[float], spare: int) -> None:
-    bound = LowerBound(0.1, bet_grid(50, 0.1), len(values) + spare)
-    ends = [0.0]
-    for value in values:
-        bound.extend(np.array([value]))
-        ends.append(bound.lower)
-    assert all(0.0 <= a <= b <= 1.0 for a, b in pairwise(ends))
 
 
 def test_a_rare_success_is_bounded_away_from_zero() -> None:

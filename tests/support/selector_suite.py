@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 from bestarm_agent.selectors.pairs import Pairs
@@ -150,55 +148,6 @@ def finish_pending(selector: Pairs, world: World) -> None:
     for seq in np.flatnonzero(table.state == State.PENDING):
         pair = Pair(int(table.candidate[seq]), int(table.example[seq]))
         selector.tell([world.outcome(Ask(int(seq), pair, ""))])
-
-
-class Counts:
-    """A naive count of everything a selector was asked and told."""
-
-    def __init__(self, selector: Pairs, seed: int) -> None:
-        self.run = WorldRun(selector, World.with_failures((60, 70), seed))
-        self.told: dict[Pair, Tell] = {}
-
-    def follow(self, acts: list[tuple[str, int]]) -> None:
-        """Do one thing after the other, and compare after each."""
-        for act, number in acts:
-            self.act(act, number)
-            self.compare()
-
-    def act(self, act: str, number: int) -> None:
-        """Ask, tell, tell again, or let candidates join."""
-        run = self.run
-        if act == "ask":
-            before = set(run.pairs)
-            new = [ask.pair for ask in run.ask(number % 6)]
-            assert len(before | set(new)) == len(before) + len(new)
-        elif act == "tell" and run.waiting:
-            place = number % len(run.waiting)
-            ask = run.waiting[place]
-            self.told[ask.pair] = run.world.outcome(ask)
-            run.tell(place)
-        elif act == "again" and self.told:
-            tells = list(self.told.values())
-            with pytest.raises(ValueError, match="was told before"):
-                run.selector.tell([tells[number % len(tells)]])
-        elif act == "rows":
-            run.grow(candidates=number % 3)
-
-    def compare(self) -> None:
-        """Check the selector's table against the naive count."""
-        table, asked = self.run.selector.table, self.run.pairs
-        for i in range(table.n_candidates):
-            told = [tell for pair, tell in self.told.items() if pair.candidate == i]
-            scores = [tell.score for tell in told if tell.state != State.VOID]
-            pending = [ask for ask in self.run.waiting if ask.pair.candidate == i]
-            assert table.n_scored[i] == len(scores)
-            assert table.count(State.PENDING)[i] == len(pending)
-            assert table.count(State.VOID)[i] == len(told) - len(scores)
-            assert table.total[i] == pytest.approx(sum(scores))
-            of_row = [pair for pair in asked if pair.candidate == i]
-            assert [Pair(i, int(table.example[s])) for s in table.row(i)] == of_row
-            assert table.spent[i] == pytest.approx(0.1 * len(told))
-        assert table.n_asked == len(asked)
 
 
 class SelectorSuite(PublicSuite):
@@ -384,20 +333,6 @@ class SelectorSuite(PublicSuite):
             assert verdict.best == ranking[0]
             assert run.selector.top(3) == tuple(ranking[:3])
             run.go(5)
-
-    def test_any_interleaving_keeps_the_counts_right(self) -> None:
-        acts = st.lists(
-            st.tuples(st.sampled_from(["ask", "tell", "again", "rows"]), st.integers(0)),
-            max_size=40,
-        )
-
-        @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-        @given(acts, st.integers(0, 3))
-        def check(acts: list[tuple[str, int]], seed: int) -> None:
-            budget = 2000 if seed % 2 else 12
-            Counts(self.open(3, 5, seed=seed, budget=budget), seed).follow(acts)
-
-        check()
 
 
 @cache

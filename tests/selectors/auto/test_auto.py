@@ -10,7 +10,7 @@ import pytest
 from bestarm_agent.selectors.auto.duels import Duels, effective_prices, narrowed
 from bestarm_agent.selectors.auto.factor_model import JointPosterior
 from bestarm_agent.selectors.auto.rule import Auto
-from bestarm_agent.selectors.types import Ask, FloatArray, Guarantee, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, FloatArray, State, Tell
 from tests.support.selector_suite import World, WorldRun, opened
 
 
@@ -152,23 +152,6 @@ def test_a_candidate_whose_failures_are_void_is_not_shown_to_be_the_best() -> No
         assert (estimates.upper >= truth).all()
 
 
-def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
-    world = World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1)
-    run = WorldRun(opened(Auto, 8, 60, seed=1), world).go(200)
-    rows = [[p.example for p in run.pairs if p.candidate == i] for i in range(8)]
-    longest = max(rows, key=len)
-    assert all(row == longest[: len(row)] for row in rows)
-    assert min(len(row) for row in rows) >= 1
-
-
-@pytest.mark.slow
-def test_pulls_go_to_those_that_may_be_best() -> None:
-    world = World.bernoulli([0.8, 0.75, *np.linspace(0.05, 0.4, 18)], 300, 2)
-    n = WorldRun(opened(Auto, 20, 300, seed=3), world).go(900).selector.table.n_trials
-    assert n[:2].sum() > 350
-    assert n.min() >= 3
-
-
 @pytest.mark.slow
 def test_the_rank_floor_keeps_all_candidates_in_play(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 1.0)
@@ -188,15 +171,6 @@ def test_many_pulls_at_once_spread_out_and_move_no_estimate() -> None:
     new = np.bincount([ask.pair.candidate for ask in asks], minlength=6)
     assert new.max() <= 30
     assert (new[:3] > 5).all()
-
-
-def test_a_clear_winner_stops_the_run_on_paired_evidence() -> None:
-    world = World.bernoulli([0.9, 0.3, 0.25, 0.2], 400, 7)
-    selector = opened(Auto, 4, 400, stop_when_separated=True)
-    assert len(WorldRun(selector, world).finish().pairs) < 400
-    assert selector.stopped() is Stop.SEPARATED
-    assert selector.best().best == 0
-    assert selector.best().guarantee is Guarantee.ANYTIME_VALID
 
 
 @pytest.mark.slow
