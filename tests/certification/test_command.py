@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engine.test_kills import has_told, note_purchases
 from tests.support.commands import Command, Done
+from tests.support.processes import kill_once, start_command
 from tests.support.studies import write_study
 
 JUDGED = ("--judge", "recorded", "--quiet")
@@ -18,10 +20,12 @@ ASKED = (*JUDGED, "--set", "certify.order=given")
 
 
 def study(
-    folder: Path, changes: Mapping[str, Any] | None = None, *, usd: Sequence[float] = ()
+    folder: Path,
+    changes: Mapping[str, Any] | None = None,
+    **given: Any,  # noqa: ANN401
 ) -> Path:
     """Six candidates, from right in 30 % of 400 questions to right in 72 %, the best first."""
-    path = write_study(folder, n_examples=400, changes=changes, usd=usd)
+    path = write_study(folder, n_examples=400, changes=changes, **given)
     written = json.loads(path.read_text())
     written["models"].reverse()
     path.write_text(json.dumps(written))
@@ -135,6 +139,23 @@ def test_a_correction(tmp_path: Path, command: Command) -> None:
     assert found["candidates"][0]["name"] == "c0"
     assert found["end"] == "verdict"
     assert found["chosen"] in {"c5", "c4", "c3", "c2"}
+
+
+@pytest.mark.slow
+def test_killed_and_resumed(tmp_path: Path, command: Command) -> None:
+    study(tmp_path, {"limits": {"in_flight": 2}}, latency_seconds=0.02)
+    asked = ("certify", "-c", "study.json", *ASKED, "--risk", "0.55")
+    process = start_command(tmp_path, asked, {}, note_purchases)
+    kill_once(process, lambda: has_told(tmp_path / "study.json", 12))
+    resumed = command("resume", "--json", "--quiet").json
+    undisturbed = command(*asked, "--json").json
+    assert undisturbed["run_id"] != resumed["run_id"]
+    for key in ("chosen", "end", "labels", "candidates"):
+        assert resumed[key] == undisturbed[key]
+    assert resumed["end"] == "verdict"
+    shown = command("show", resumed["run_id"]).out
+    assert f"Chosen:      {resumed['chosen']}" in shown
+    assert "labels for the same" in shown or "more than" in shown
 
 
 def test_longest_prompt_first(tmp_path: Path, command: Command) -> None:

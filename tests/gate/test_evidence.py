@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question, shown
-from tests.support.gate_worlds import World, fixed_gate, question_of, simulate, wrong
+from tests.support.gate_worlds import World, question_of, simulate, wrong
 from tests.support.rates import RateCheck
 
 WORLDS = 1_000
@@ -108,7 +108,6 @@ def test_an_equal_challenger_passes_soon_and_a_worse_one_is_caught() -> None:
     assert np.median(caught.worse) <= 60
     assert not np.isfinite(passed.failed).any()
     assert not np.isfinite(caught.passed).any()
-    assert 0.1 < 1 - fixed_gate(equal, MARGIN, 100, 5_000, rng) < 0.3  # one that flakes
 
 
 @pytest.mark.parametrize("improve", [False, True])

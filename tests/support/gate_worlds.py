@@ -98,24 +98,6 @@ def wrong(found: Shown, world: World, question: Question) -> NDArray[np.bool_]:
     return np.asarray(mistakes.any(axis=-1))
 
 
-def fixed_gate(
-    world: World, margin: float, n_examples: int, runs: int, rng: np.random.Generator
-) -> float:
-    """Return how often a gate passes that compares the means on so many examples, unpaired.
-
-    Challenger and baseline answer random examples of their own, as where an earlier score is kept
-    as the threshold; the gate passes if the mean is lower by at most the margin.
-    """
-    rates = world.base, world.base + world.difference
-    means = [rng.hypergeometric(*_urn(rate, world), n_examples, runs) for rate in rates]
-    return float((means[1] - means[0] >= -margin * n_examples - 1e-9).mean())
-
-
-def _urn(rate: float, world: World) -> tuple[int, int]:
-    right = round(rate * world.n_examples)
-    return right, world.n_examples - right
-
-
 @dataclass(frozen=True, slots=True)
 class SlicedRuns:
     """Simulated gates with slices: all examples, then each slice."""
