@@ -10,7 +10,6 @@ from scipy.optimize import brentq, minimize
 from bestarm_agent.stats.history import (
     Factors,
     Validation,
-    _Cells,
     _turned,
     fit_factors,
     learn,
@@ -50,32 +49,6 @@ def test_it_finds_the_chances_behind_the_scores() -> None:
     flat = np.broadcast_to(np.nanmean(scores, axis=0), chances.shape)
     hidden = ~known  # cells that the fit never saw
     assert np.mean((found - chances)[hidden] ** 2) < 0.2 * np.mean((flat - chances)[hidden] ** 2)
-
-
-def test_every_half_step_lowers_the_objective() -> None:
-    _, scores = planted(40, 30, seed=1)
-    cells = _Cells(scores.astype(np.float32), np.ones(scores.shape, dtype=bool))
-    offset, loadings, people = cells.start(3)
-    losses = []
-    for _ in range(6):
-        offset, loadings = cells.examples_step(offset, loadings, people, 4.0)
-        losses.append(objective(scores, offset, loadings, people))
-        people = cells.candidates_step(offset, loadings, people)
-        losses.append(objective(scores, offset, loadings, people))
-    assert (np.diff(losses) < 1e-3).all()
-    assert losses[-1] < losses[0]
-
-
-def objective(
-    scores: FloatArray,
-    offset: NDArray[np.float32],
-    loadings: NDArray[np.float32],
-    people: NDArray[np.float32],
-) -> float:
-    logits = (offset + people @ loadings.T).astype(float)
-    loss = np.logaddexp(0, logits) - scores * logits
-    ridge = 4.0 * (loadings**2).sum() + (people**2).sum() + 0.1 * (offset**2).sum()
-    return float(loss.sum() + ridge / 2)
 
 
 def test_turning_keeps_the_log_odds_and_standardises_the_candidates() -> None:

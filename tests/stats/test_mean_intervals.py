@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import heapq
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -214,48 +213,6 @@ def test_missing_values_may_depend_on_the_scores(mechanism: str, check_rate: Rat
     }[mechanism]
     void = chance & (rng.random(values.shape) < 0.5)
     check_rate(int(ever_misses(values, 0.2, void).sum()), 200, 0.2)
-
-
-@pytest.mark.slow
-@pytest.mark.coverage
-def test_joint_over_rows_that_are_sampled_adaptively(check_rate: RateCheck) -> None:
-    # 100 runs, 6 rows at alpha = .2 in all, the row with the highest upper end is pulled next.
-    rng, misses = np.random.default_rng(12), 0
-    for _ in range(100):
-        rows = rng.permuted((np.arange(40) < np.arange(14, 38, 4)[:, None]) * 1.0, axis=1)
-        found, missed, means = MeanIntervals(6, 40, 0.2), False, rows.mean(axis=1)
-        for _ in range(110):
-            row = int(np.argmax(np.where(found.length < 40, found.upper, -1.0)))
-            value = rows[row, found.length[row]][None]
-            found.extend(row, value, value)
-            missed |= not found.lower[row] - SLACK <= means[row] <= found.upper[row] + SLACK
-        misses += missed
-    check_rate(misses, 100, 0.2)
-
-
-def completion_order(scores: NDArray[np.float64], rng: np.random.Generator) -> list[int]:
-    """Trials by time of completion, 64 in flight, where wrong answers take five times as long."""
-    running: list[tuple[float, int]] = []
-    order: list[int] = []
-    for trial, score in enumerate(scores.tolist()):
-        now = 0.0
-        if len(running) == 64:
-            now, done = heapq.heappop(running)
-            order.append(done)
-        heapq.heappush(running, (now + rng.exponential(1.0 if score else 5.0), trial))
-    return order + [trial for _, trial in sorted(running)]
-
-
-@pytest.mark.slow
-@pytest.mark.coverage
-def test_why_values_are_fed_in_the_order_of_asking(check_rate: RateCheck) -> None:
-    # 60 runs of 200 coins at alpha = .2. In completion order, right answers come first: the same
-    # bounds then miss far more often. In the order of asking they hold.
-    rng = np.random.default_rng(16)
-    asked = rng.permuted(np.tile((np.arange(200) < 100) * 1.0, (60, 1)), axis=1)
-    completed = np.array([scores[completion_order(scores, rng)] for scores in asked])
-    check_rate(int(ever_misses(asked, 0.2).sum()), 60, 0.2)
-    assert ever_misses(completed, 0.2).mean() > 0.5
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bestarm_agent.selectors.auto import axes_model
-from bestarm_agent.selectors.auto.axes_model import CrossedEffects, CrossedPosterior, inverted
+from bestarm_agent.selectors.auto.axes_model import CrossedEffects, CrossedPosterior
 
 Array = NDArray[np.float64]
 AXES = np.indices((3, 2, 2)).reshape(3, -1).T
@@ -74,17 +74,6 @@ def test_it_agrees_with_dense_conditioning(
             others = np.arange(K) != row
             found = posterior.gap_variance(row)
             np.testing.assert_allclose(found[others], gaps[others], atol=1e-12)
-
-
-def test_what_no_score_has_touched_stands_apart() -> None:
-    rng = np.random.default_rng(2)
-    precision = np.diag(rng.uniform(1.0, 2.0, 6))
-    some = np.ix_([0, 2, 5], [0, 2, 5])
-    root = rng.normal(size=(3, 3))
-    precision[some] += root @ root.T
-    np.testing.assert_allclose(inverted(precision), np.linalg.inv(precision), atol=1e-14)
-    alone = np.diag([2.0, 4.0])
-    assert inverted(alone).tolist() == [[0.5, 0.0], [0.0, 0.25]]
 
 
 def test_two_rows_of_a_model_by_hand() -> None:
