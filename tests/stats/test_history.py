@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
 
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.history import (
     Factors,
     Validation,
@@ -14,8 +14,6 @@ from bestarm_agent.stats.history import (
     fit_factors,
     learn,
 )
-
-FloatArray = NDArray[np.float64]
 
 
 def sigmoid(x: FloatArray) -> FloatArray:

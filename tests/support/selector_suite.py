@@ -78,15 +78,15 @@ def play(selector: Pairs, scores: Sequence[float], n: int | None = None) -> list
 
 
 def flown(
-    selector: Pairs, outcome: Callable[[Ask], tuple[Tell, float]], in_flight: int
+    selector: Pairs, outcome: Callable[[Ask], tuple[Tell, float]], in_flight: int, n: int = 10**9
 ) -> Iterator[Ask]:
-    """Run a selector under a virtual clock to its end; yield each ask once it is told.
+    """Run a selector under a virtual clock for ``n`` asks; yield each once it is told.
 
     ``outcome`` says what an ask brings, and after how many seconds.
     """
     now, flying = 0.0, list[tuple[float, int, Tell, Ask]]()
     while True:
-        for ask in selector.ask(in_flight - len(flying)):
+        for ask in selector.ask(min(in_flight - len(flying), n - selector.table.n_asked)):
             tell, seconds = outcome(ask)
             heappush(flying, (now + seconds, ask.seq, tell, ask))
         if not flying:

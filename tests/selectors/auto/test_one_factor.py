@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bestarm_agent.selectors.auto.factor_model import OneFactor
 from bestarm_agent.selectors.auto.prefix_rows import PrefixRows
-
-FloatArray: TypeAlias = NDArray[np.float64]
+from bestarm_agent.stats.arrays import FloatArray
 
 
 def model_of(

@@ -6,19 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.pulse import Estimate, Predictions, Pulse, Step
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Guarantee, State, Tell
+from bestarm_agent.selectors.types import Ask, Guarantee, State, Tell
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.history import HistoryModel
 from tests.support.histories import lesson
 from tests.support.published_programs import PublishedPulse
-from tests.support.selector_suite import World, WorldRun, opened
-
-FloatArray = NDArray[np.float64]
-
+from tests.support.selector_suite import World, WorldRun, flown, opened
 
 # the estimator
 
@@ -86,17 +83,14 @@ def one_arm(
     options = {"history": known} | options
     rule = options.pop("rule", Pulse)
     selector = opened(rule, 1, n, seed=seed, track_intervals=False, batch=n // 7 + 1, **options)
-    n_pulls, now = 3 * n // 5, 0.0
-    waiting: list[tuple[float, Tell]] = []
-    while selector.table.n_asked < n_pulls or waiting:
-        while selector.table.n_asked < n_pulls and len(waiting) < in_flight:
-            [ask] = selector.ask()
-            score = float(scores[ask.pair.example])
-            slowness = 1 + 4 * (1 - score)  # wrong answers come back later
-            waiting.append((now + rng.exponential(slowness), Tell(ask.seq, State.DONE, score)))
-        waiting.sort(key=lambda call: call[0])
-        now, tell = waiting.pop(0)
-        selector.tell([tell])
+
+    def outcome(ask: Ask) -> tuple[Tell, float]:
+        score = float(scores[ask.pair.example])
+        slowness = 1 + 4 * (1 - score)  # wrong answers come back later
+        return Tell(ask.seq, State.DONE, score), rng.exponential(slowness)
+
+    for _ in flown(selector, outcome, in_flight, 3 * n // 5):
+        pass
     return float(selector.estimates().mean[0] - scores.mean())
 
 
@@ -155,10 +149,7 @@ def test_a_void_draw_is_left_out_with_its_example() -> None:
     estimate.take(Step(1.0, 1.75, 3, 4, is_first=False), 0.5, 1.0)
     assert (estimate.n, estimate.at) == (1, 2)
     assert estimate.mean == pytest.approx(3.25 / 3)
-
-
-def test_pulls_before_the_first_refit_do_not_count_as_residuals() -> None:
-    estimate = Estimate()
+    estimate = Estimate()  # a pull before the first refit is no residual
     estimate.take(Step(0.0, 2.0, 4, 4, is_first=True), 0.5, 1.0)
     assert (estimate.n, estimate.n_residual, estimate.residual) == (1, 0, 0.0)
 
