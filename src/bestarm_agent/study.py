@@ -525,14 +525,8 @@ async def _report(record: StoredRun, texts: RunTexts, path: Path) -> Path:
 
 def write_page(page: str, path: Path) -> None:
     """Write a report for the user alone (mode 0600), as the store is; raise StoreError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as stream:
-            stream.write(page.encode())
-    except OSError as error:
-        raise StoreError(
-            f"the report {path} cannot be written ({error.strerror}); give another file"
-        ) from error
+    with whole_file(path, "report") as stream:
+        stream.write(page.encode())
 
 
 def report_path(store: StorePlace, run_id: str) -> Path:

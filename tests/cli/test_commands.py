@@ -10,7 +10,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bestarm_agent.cli.run import (
@@ -194,9 +193,6 @@ def test_export_keeps_missing_cells_empty(tmp_path: Path, capsys: Capsys) -> Non
     select(capsys, tmp_path, "--budget-pulls", "50")
     done = invoke(capsys, "export", folder=tmp_path)
     assert len(list(csv.reader(io.StringIO(done.out)))) == 51
-    invoke(capsys, "export", "--out", tmp_path / "scores.npz", folder=tmp_path)
-    with np.load(tmp_path / "scores.npz") as arrays:
-        assert np.isfinite(arrays["scores"]).sum() == 50
 
 
 def test_plan_makes_no_call(tmp_path: Path, capsys: Capsys) -> None:

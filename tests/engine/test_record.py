@@ -83,14 +83,15 @@ def test_what_is_recorded_reaches_log_and_state() -> None:
     happened = [started(), CANDIDATES, EXAMPLES, asked(0)]
 
     async def scene() -> Sequence[Event]:
-        log = await Store.in_memory().create("study")
+        store = Store.in_memory()
+        log = await store.create("study")
         record = RunRecord(lambda *_: Noting(), log)
         for event in happened:
             record.record(event)
         await record.flush()
         assert record.state.started == started()
         assert record.pairs.table.n_asked == 0, "its own asks the source knows already"
-        return await log.events()
+        return await store.events_of(log.run_id)
 
     assert asyncio.run(scene()) == happened
 

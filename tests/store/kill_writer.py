@@ -33,7 +33,7 @@ async def take_up(store: Store, name: str) -> tuple[RunLog, list[int], int]:
         for event in grid(n_examples=100_000):
             log.append(event)
         await log.flush()
-    state = fold(await log.events())
+    state = fold(await store.events_of(log.run_id))
     return log, list(state.pending), state.n_asked
 
 

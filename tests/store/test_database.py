@@ -11,15 +11,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
-from sqlalchemy import Connection
 
 from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
-from bestarm_agent.store import database as module
 from bestarm_agent.store.database import SCHEMA, TABLES
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, begin, reply, small_run
@@ -97,37 +92,17 @@ def test_a_store_opens_by_path_by_text_and_by_url_and_as_an_empty_file(tmp_path:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-class Busy:
-    """A connection that other processes keep from turning the write-ahead log on, for a while."""
-
-    def __init__(self, n_times: int) -> None:
-        self.connection = self
-        self.left = n_times
-
-    def execute(self, _statement: str) -> None:
-        self.left -= 1
-        if self.left >= 0:
-            error = sqlite3.OperationalError("database is locked")
-            error.sqlite_errorname = "SQLITE_BUSY_RECOVERY"
-            raise error
-
-
-def test_processes_that_open_a_new_store_at_the_same_time_wait_for_each_other(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_processes_that_open_a_new_store_at_the_same_time_wait_for_each_other(
+    tmp_path: Path,
 ) -> None:
-    now = 0.0
-
-    def pause(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    clock = SimpleNamespace(sleep=pause, monotonic=lambda: now)
-    monkeypatch.setattr(module, "time", clock)
-    module.write_ahead(cast(Connection, Busy(3)))
-    assert now == pytest.approx(0.03)
-    with pytest.raises(sqlite3.OperationalError, match="locked"):
-        module.write_ahead(cast(Connection, Busy(10_000)))
-    assert now == pytest.approx(0.03 + module.BUSY_SECONDS, abs=0.02)
+    path = tmp_path / "runs.db"
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(Store.connect(path)) for _ in range(8)]
+    stores = [task.result() for task in tasks]
+    await stores[0].put_reply("key", reply())
+    assert await stores[7].get_reply("key") == reply()
+    for store in stores:
+        await store.close()
 
 
 def a_text(path: Path) -> None:
@@ -195,7 +170,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     path.chmod(0o400)
     with unprivileged():
         for place in (folder / "runs.db", path):
-            refuse(place, StoreError, "Permission denied")
+            refuse(place, StoreError, "make it and its folder writable, or copy it.*Permission")
     assert list(folder.iterdir()) == []
 
 
@@ -235,7 +210,7 @@ def test_the_tables_are_those_of_version_8(tmp_path: Path) -> None:
     }
 
 
-# deleted, replaced, read-only and copied stores
+# deleted, replaced and copied stores
 
 
 def lose(path: Path) -> None:
@@ -269,47 +244,6 @@ def test_a_store_that_is_gone_stops_the_run_at_its_next_event(
         check(path)
 
 
-@contextmanager
-def read_only(folder: Path) -> Iterator[None]:
-    """Let everybody read a folder and its files, and nobody write them."""
-    for file in folder.iterdir():
-        file.chmod(0o444)
-    folder.chmod(0o555)
-    with unprivileged():
-        yield
-    folder.chmod(0o755)
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder whose parents everybody can enter."""
-    with TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-def test_a_store_can_be_read_where_nothing_may_be_written(open_folder: Path) -> None:
-    path = open_folder / "archive" / "runs.db"
-    fill(path)
-    before = path.read_bytes()
-    with read_only(path.parent):
-        check(path, create=False)
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == ["runs.db"]
-
-
-def test_a_run_of_a_read_only_store_cannot_be_resumed(open_folder: Path) -> None:
-    path = open_folder / "archive" / "runs.db"
-    fill(path)
-
-    async def resume() -> None:
-        async with await Store.connect(path, create=False) as store:
-            await store.open("latest")
-
-    with read_only(path.parent), pytest.raises(StoreError, match="can only be read here"):
-        asyncio.run(resume())
-
-
 def copied_while_in_use(folder: Path, *endings: str) -> Path:
     """Copy parts of a store that a run is writing."""
     copy = folder / "copy" / "runs.db"
@@ -325,21 +259,9 @@ def copied_while_in_use(folder: Path, *endings: str) -> Path:
 
 def test_a_copy_without_its_write_ahead_log_is_explained(tmp_path: Path) -> None:
     copy = copied_while_in_use(tmp_path)
-    with pytest.raises(RunNotFoundError, match=r"copied while it was in use.*runs\.db-wal too"):
+    with pytest.raises(RunNotFoundError, match=r"copied while it was in use.*ending in -wal too"):
         check(copy, create=False)
 
 
 def test_a_copy_with_its_write_ahead_log_is_read(tmp_path: Path) -> None:
     check(copied_while_in_use(tmp_path, "-wal"), create=False)
-
-
-def test_a_copy_of_all_parts_is_read_where_nothing_may_be_written(open_folder: Path) -> None:
-    copy = copied_while_in_use(open_folder, "-wal", "-shm")
-    with read_only(copy.parent):
-        check(copy, create=False)
-
-
-def test_a_log_that_cannot_be_read_without_writing_is_explained(open_folder: Path) -> None:
-    copy = copied_while_in_use(open_folder, "-wal")
-    with read_only(copy.parent):
-        refuse(copy, StoreError, "make it and its folder writable, or copy it", create=False)

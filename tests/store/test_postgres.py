@@ -99,7 +99,7 @@ async def test_a_restart_of_the_server_is_survived(
         log.append(asked(0))
         await store.put_reply("another", reply())
         await log.flush()
-        assert await log.events() == [started(), asked(0)]
+        assert await store.events_of(log.run_id) == [started(), asked(0)]
         assert await other.get_reply("another") == reply()
         with pytest.raises(StoreError, match="being written by process"):
             await other.open("latest")
@@ -136,7 +136,7 @@ async def test_what_was_committed_without_an_answer_is_not_written_twice(
         log.append(told(0))
         await log.flush()
         assert ended == 1
-        assert await log.events() == [started(), asked(0), told(0)]
+        assert await store.events_of(log.run_id) == [started(), asked(0), told(0)]
         assert [(run.n_asked, run.n_told) for run in await store.runs()] == [(1, 1)]
 
 

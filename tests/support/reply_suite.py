@@ -60,7 +60,7 @@ class ReplySuite:
         async with self.opened(tmp_path) as store:
             for version in range(2):
                 await store.put_state("router", b"%d" % version, after=version)
-            with pytest.raises(StoreError, match=rf"at version 2, not at {after}.*open it again"):
+            with pytest.raises(StoreError, match=rf"is not at version {after}.*open it again"):
                 await store.put_state("router", b"late", after=after)
             assert await store.get_state("router") == (2, b"1")
 

@@ -234,12 +234,12 @@ class Scene:
         ):
             log.append(event)
         await log.flush()
-        return self._loop(log, await log.events())
+        return self._loop(log, await self.store.events_of(log.run_id))
 
     async def reopen(self) -> RunLoop:
         """Go on with the run that the store holds."""
         log = await self.store.open("scene")
-        return self._loop(log, await log.events())
+        return self._loop(log, await self.store.events_of(log.run_id))
 
     def _loop(self, log: RunLog, events: Sequence[Event]) -> RunLoop:
         self.log = log

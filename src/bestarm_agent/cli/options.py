@@ -172,8 +172,8 @@ OPTIONS: Mapping[str, Option] = {
         "json is that of `show --json`.", click.Choice(["html", "md", "json"]), forms="--format"
     ),
     "export_format": Option(
-        "Format; else by the ending of --out. npz is the grid, the others have a row per pair.",
-        click.Choice(["csv", "jsonl", "parquet", "npz", "inspect"]),
+        "Format; else by the ending of --out.",
+        click.Choice(["csv", "jsonl", "parquet", "inspect"]),
         forms="--format",
     ),
     "texts": Option("With prompts, targets, replies, answers, verdicts, messages.", bool),

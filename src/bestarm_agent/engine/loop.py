@@ -485,7 +485,8 @@ class RunLoop:
         """Log the exact cost of a pair that stays pending if the log does not tell it."""
         spend, judge_spend = pair.candidate_spend, pair.judge_spend
         known = self.record.state.cost_of(seq)
-        if not known.is_exact or (known.spend, known.judge_spend) != (spend, judge_spend):
+        is_exact = not known.first_sent and not known.attempts
+        if not is_exact or (known.spend, known.judge_spend) != (spend, judge_spend):
             self.record.record(Charged(seq, spend, judge_spend))
 
     # Time.

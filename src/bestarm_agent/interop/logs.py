@@ -15,7 +15,7 @@ from bestarm_agent.errors import ConfigError, StoreError, counted, nearest
 from bestarm_agent.interop.formats import Result, label_candidates, read_results
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, matrix_from_cells
 from bestarm_agent.simulation.score_tables import Cell
-from bestarm_agent.store.export import export_stream
+from bestarm_agent.store.export import whole_file
 
 _USUAL = "score"  # the metric of formats that have one of that name
 _FILES = ("study.json", "answers.jsonl", "examples.jsonl")
@@ -195,6 +195,6 @@ def write_answers(logs: Logs, path: Path) -> None:
 
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Json]], indent: int | None = None) -> None:
-    with export_stream(path) as stream:
+    with whole_file(path, "export") as stream:
         for row in rows:
             stream.write(json.dumps(row, indent=indent).encode() + b"\n")

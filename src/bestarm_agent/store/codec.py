@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeAlias, get_args
 
@@ -23,8 +22,6 @@ from bestarm_agent.domain.values import Reply, clean_text
 from bestarm_agent.errors import StoreError, StoreVersionError
 
 Line: TypeAlias = tuple[str, str]  # an event: its tag and its JSON
-Row: TypeAlias = Mapping[str, Any]  # of a table
-SIGN_OF_LIFE_SECONDS = 5.0  # between two renewals of the locks that a process holds
 
 # "candidates-added" for ``CandidatesAdded``
 _CLASSES: dict[str, type[Event]] = {
@@ -121,22 +118,3 @@ def _load(text: str, tag: str, what: str) -> Any:  # noqa: ANN401 - an event or 
         f"restore the store from a copy, go on with a new one, or pip install --upgrade "
         f"bestarm-agent"
     )
-
-
-@dataclass(slots=True)
-class Transaction:
-    """The rows that one transaction writes, and what it looks up afterwards."""
-
-    runs: dict[str, Row] = field(default_factory=dict)  # those with new events, by their lock
-    events: list[Row] = field(default_factory=list)  # in the order of appending
-    replies: list[Row] = field(default_factory=list)
-    locks: dict[str, bool] = field(default_factory=dict)  # those to take (True) or to give back
-    wanted: set[str] = field(default_factory=set)  # keys of replies to look up
-
-    def add(self, later: Transaction) -> None:
-        """Append what is to be written after this."""
-        self.runs |= later.runs
-        self.events += later.events
-        self.replies += later.replies
-        self.locks |= later.locks
-        self.wanted |= later.wanted

@@ -1,4 +1,4 @@
-"""The database under a store: SQLite in a file or in memory, PostgreSQL by URL.
+"""The database under a store, and the thread that writes to it: SQLite or PostgreSQL.
 
 SQLite works with a write-ahead log and ``synchronous=NORMAL``: a killed process loses nothing that
 was committed; a power cut may lose the last moments, but never leaves a gap. Only this module
@@ -18,38 +18,23 @@ import secrets
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from threading import RLock, Thread
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Self, TypeAlias, TypeVar
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    StaticPool,
-    TextClause,
-    bindparam,
-    create_engine,
-    event,
-    inspect,
-    make_url,
-    text,
-)
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    InvalidRequestError,
-    SQLAlchemyError,
-)
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError, SQLAlchemyError
 
 from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
-from bestarm_agent.store.codec import SIGN_OF_LIFE_SECONDS, Row, Transaction
 
 _T = TypeVar("_T")
+Row: TypeAlias = Mapping[str, Any]  # of a table
 
 SCHEMA = 8
 """Version of the layout below; a store of another one is refused."""
@@ -90,8 +75,10 @@ _PUT_RUN = (
     "ON CONFLICT (id) DO UPDATE SET n_asked = excluded.n_asked, n_told = excluded.n_told, "
     "stopped = excluded.stopped, n_events = excluded.n_events"
 )
-_PUT_EVENT = "INSERT INTO events (run_id, n, kind, payload) VALUES (:run_id, :n, :kind, :payload)"
 _IF_NEW = " ON CONFLICT DO NOTHING"
+_PUT_EVENT = (  # one may be there: an earlier attempt was committed, without an answer
+    "INSERT INTO events (run_id, n, kind, payload) VALUES (:run_id, :n, :kind, :payload)" + _IF_NEW
+)
 _PUT_REPLY = "INSERT INTO replies (key, payload) VALUES (:key, :payload)" + _IF_NEW
 _FIND_REPLIES = "SELECT key, payload FROM replies WHERE key IN :names"
 _TAKE = "INSERT INTO locks (name, owner, seen) VALUES (:name, :owner, {now})" + _IF_NEW
@@ -102,37 +89,55 @@ _END = (
 )
 _RENEW = "UPDATE locks SET seen = {now} WHERE owner = :owner"
 _FREE = "DELETE FROM locks WHERE owner = :owner"
-_LOOKUPS = 500  # names in one SELECT; SQLite takes 32,766 parameters, PostgreSQL 65,535
 _NONE: Row = {}
 _OWNERS: set[str] = set()  # of locks, in this process
 
 PATIENCE_SECONDS = 60.0
 """How long a server may be away, and a holder of locks without a sign of life."""
 _PAUSE_SECONDS = 0.25  # between two tries to reach it
+_SIGN_OF_LIFE_SECONDS = 5.0  # between two renewals of the locks that a process holds
+_LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
 BUSY_SECONDS = 30.0  # that a writer waits for another process's transaction
-_BUSY_PAUSE = 0.01  # seconds between two tries of what SQLite does not wait for
 COMMITS_BETWEEN = 200  # checkpoints
-LONGEST_LOG = 16_384  # pages of 4 kB; beyond, the writer waits for one checkpoint so that it ends
 _MAGIC = b"SQLite format 3\0"
-_SQLITE_ADVICE = {
+_ADVICE: dict[str | tuple[str, ...], str] = {
     "SQLITE_NOTADB": "it is not an SQLite database; give another `output_dir`, or move it away",
     "SQLITE_CORRUPT": "it is damaged; if it was copied while in use, copy the file ending in -wal "
     "too, else restore it from a copy, or move it away and start afresh",
     "SQLITE_FULL": "the disk is full; free some space, then resume: what was saved before is safe",
-    "SQLITE_READONLY": "it may not be written; make it and its folder writable, or copy it",
-    "SQLITE_CANTOPEN": "it cannot be opened; make it and its folder writable, or copy it with any "
-    "file ending in -wal",
+    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "PermissionError"): "make it and its folder writable, "
+    "or copy it with any file ending in -wal",
     "SQLITE_BUSY": "another process has been writing it for more than 30 s; stop that process",
     "SQLITE_IOERR": "the disk reports an error; check its space, quota and health, then resume",
 }
 
 
 @cache
-def sql(query: str, dialect: str = "") -> TextClause:
+def _compiled(query: str, dialect: str) -> sa.TextClause:
     """Return a query, made once, as SQLAlchemy compiles each anew; ``IN :name`` takes a list."""
     lists = re.findall(r"IN :(\w+)", query)
-    words = query.format(**_WORDS[dialect]) if dialect else query
-    return text(words).bindparams(*(bindparam(name, expanding=True) for name in lists))
+    words = sa.text(query.format(**_WORDS[dialect]))
+    return words.bindparams(*(sa.bindparam(name, expanding=True) for name in lists))
+
+
+def _execute(connection: sa.Connection, query: str, values: Row | Sequence[Row] = _NONE) -> Any:  # noqa: ANN401 - a cursor
+    return connection.execute(_compiled(query, connection.dialect.name), values)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows that are written together, and replies that are looked up with them."""
+
+    loop: asyncio.AbstractEventLoop
+    runs: dict[str, Row] = field(default_factory=dict)  # those with new events, by their lock
+    events: list[Row] = field(default_factory=list)  # in the order of appending
+    replies: list[Row] = field(default_factory=list)
+    locks: dict[str, bool] = field(default_factory=dict)  # those to take (True) or to give back
+    wanted: set[str] = field(default_factory=set)  # keys of replies to look up
+    found: Mapping[str, str] = field(default_factory=dict)  # payloads of those that are there
+    holders: Mapping[str, str] = field(default_factory=dict)  # owners of the locks to take
+    failure: StoreError | None = None  # why nothing of it was written
+    done: asyncio.Event = field(default_factory=asyncio.Event)  # all is durable, or has failed
 
 
 class Database:
@@ -142,70 +147,70 @@ class Database:
         engine: its connections.
         where: its name in messages, without a password.
         file: of an SQLite store that has one; absolute, since a study may change the directory.
-        read_only: whether the file can be read only.
+
+    Raises:
+        StoreVersionError: a version of the package with another layout wrote it.
+        StoreError: it cannot be opened, or holds another program's tables.
     """
 
-    def __init__(
-        self, engine: Engine, where: str, file: Path | None = None, *, read_only: bool = False
-    ) -> None:
+    def __init__(self, engine: sa.Engine, where: str, file: Path | None = None) -> None:
         self.where = where
         self.engine = engine
-        self.read_only = read_only
-        self._owner = f"{os.getpid()}:{secrets.token_hex(4)}@{socket.gethostname()}"
-        _OWNERS.add(self._owner)
+        self.owner = f"{os.getpid()}:{secrets.token_hex(4)}@{socket.gethostname()}"
+        _OWNERS.add(self.owner)
         self._held: set[str] = set()  # locks
         self._renewed = time.monotonic()
-        self._file = file
-        self._identity = None if file is None else _identity(file)
+        self._file, self._identity = file, _identity(file)
         self._is_server = engine.dialect.name == "postgresql"
         self.in_memory = file is None and not self._is_server
-        self._turn = RLock()  # a store in memory has one connection
         self._commits = 0
         self._checkpoint: Thread | None = None
-        self._is_overdue = False
         if not self._is_server:
             _configure_sqlite(engine)
+        try:
+            if not self.run(self._has_tables):
+                self.run(self._create, writes=True)
+            if file is not None:
+                self.run(lambda connection: connection.exec_driver_sql("PRAGMA journal_mode = WAL"))
+        except BaseException:
+            engine.dispose()
+            raise
 
     @classmethod
-    def of_memory(cls) -> Database:
+    def of_memory(cls) -> Self:
         """Make an empty database that ends with the process."""
-        engine = create_engine(
-            "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
-        )
-        database = cls(engine, "the store in memory")
-        database.prepare()
-        return database
+        options = {"check_same_thread": False}
+        engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=options)
+        return cls(engine, "the store in memory")
 
     @classmethod
-    def of(cls, place: str | Path, *, create: bool) -> Database:
+    def of(cls, place: str | Path, *, create: bool) -> Self:
         """Open the database of a path or URL; raises as ``Store.connect`` does."""
         url = _url(place)
         if url.get_backend_name() == "sqlite":
             path = Path(url.database or "")
-            where = f"the store {path}"
-            with _explaining(where):
-                database = _opened(path, where, create=create)
-        else:
             try:
-                engine = create_engine(url)
-            except ModuleNotFoundError as error:
-                raise ConfigError(
-                    "a store in PostgreSQL needs psycopg: pip install 'bestarm-agent[postgres]'"
-                ) from error
-            database = cls(engine, f"the store {url.render_as_string(hide_password=True)}")
+                _check_file(path, create=create)
+            except OSError as error:
+                raise StoreError(_explanation(error, f"the store {path}")) from error
+            url = sa.URL.create("sqlite", database=str(path.absolute()))
+            engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+            return cls(engine, f"the store {path}", path.absolute())
         try:
-            database.prepare()
-        except BaseException:
-            database.engine.dispose()
-            raise
-        return database
+            engine = sa.create_engine(url)
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "a store in PostgreSQL needs psycopg: pip install 'bestarm-agent[postgres]'"
+            ) from error
+        return cls(engine, f"the store {url.render_as_string(hide_password=True)}")
 
     async def rows(self, query: str, values: Row = _NONE, *, writes: bool = False) -> Sequence[Any]:
         """Return the rows of a query in a transaction of its own; raises as ``run`` does."""
 
-        def work(connection: Connection) -> Sequence[Any]:
+        def work(connection: sa.Connection) -> Sequence[Any]:
             # the driver's own rows: SQLAlchemy's cost a third of the time that a log is read in
-            return connection.execute(sql(query), values).cursor.fetchall()
+            found: Sequence[Any] = _execute(connection, query, values).cursor.fetchall()
+            return found
 
         return await self.in_thread(lambda: self.run(work, writes=writes))
 
@@ -213,218 +218,300 @@ class Database:
         """Do what waits for the disk or a server in a thread; in memory, at once."""
         return work() if self.in_memory else await asyncio.to_thread(work)
 
-    def run(self, work: Callable[[Connection], _T], *, writes: bool = False) -> _T:
-        """Do some work in a transaction, again where a server restarts meanwhile.
+    def run(self, work: Callable[[sa.Connection], _T], *, writes: bool = False) -> _T:
+        """Do some work in a transaction, again where the database can be had a moment later.
 
         Raises:
             StoreError: the database refuses, or its server stays away.
         """
-        ends = time.monotonic() + PATIENCE_SECONDS
-        with _explaining(self.where):
-            while True:
-                try:
-                    with self._connection(writes=writes) as connection, connection.begin():
+        ends = time.monotonic() + (PATIENCE_SECONDS if self._is_server else BUSY_SECONDS)
+        while True:
+            try:
+                with self.engine.connect() as connection:
+                    connection.execution_options(writes=writes)
+                    with connection.begin():
                         return work(connection)
-                except SQLAlchemyError as error:
-                    if not self._is_server or not _will_pass(error) or time.monotonic() > ends:
-                        raise
-                time.sleep(_PAUSE_SECONDS)
-                self.engine.dispose()  # the restart ended all connections
+            except SQLAlchemyError as error:
+                if not _will_pass(error) or time.monotonic() > ends:
+                    raise StoreError(_explanation(error, self.where)) from error
+            time.sleep(_PAUSE_SECONDS)
+            self.engine.dispose()  # a restart ended all connections
 
-    def commit(self, rows: Transaction) -> tuple[dict[str, str], set[str]]:
-        """Write rows in one transaction, and look up.
+    def commit(self, batches: Sequence[Batch]) -> None:
+        """Write batches in one transaction, and look up what they want.
 
         A run that is there already gets its new counts, a reply stays as it is. A checkpoint
         follows now and then: SQLite itself would make it within a commit, which then waits for the
         disk, more than a second on a busy one, and all that was paid for in that second would be
         lost with a crash.
 
-        Returns:
-            The replies wanted that are there, and the locks that were taken.
-
         Raises:
             StoreError: as ``run``, or another process took a run that is to be written.
         """
-        attempts = 0
-        free = [name for name, takes in rows.locks.items() if not takes]
-        claims = [name for name, takes in rows.locks.items() if takes]
+        runs = {lock: run for one in batches for lock, run in one.runs.items()}
+        events = [row for one in batches for row in one.events]
+        replies = sorted((row for one in batches for row in one.replies), key=itemgetter("key"))
+        locks = {name: takes for one in batches for name, takes in one.locks.items()}
+        claims = sorted(name for name, takes in locks.items() if takes)
+        free = sorted(locks.keys() - claims)
+        wanted = {"names": [*{key for one in batches for key in one.wanted}]}
 
-        def work(connection: Connection) -> tuple[dict[str, str], set[str]]:
-            nonlocal attempts
-            attempts += 1
-            if rows.runs:
-                self._keep(connection, rows.runs)
-            # the first attempt may have been committed, without an answer
-            put_event = _PUT_EVENT + _IF_NEW if attempts > 1 else _PUT_EVENT
-            for put, given in (
-                (_PUT_RUN, list(rows.runs.values())),
-                (put_event, rows.events),
-                (_PUT_REPLY, sorted(rows.replies, key=itemgetter("key"))),
+        def work(connection: sa.Connection) -> tuple[dict[str, str], dict[str, str]]:
+            if runs:
+                self._keep(connection, runs)
+            for put, rows in (
+                (_PUT_RUN, list(runs.values())),
+                (_PUT_EVENT, events),
+                (_PUT_REPLY, replies),
             ):
-                if given:
-                    connection.execute(sql(put), given)
-            taken = self._taken(connection, claims) if claims else set()
+                if rows:
+                    _execute(connection, put, rows)
+            holders = self._take(connection, claims) if claims else {}
             # last: whoever wants a lock that was given back waits for the end of this transaction,
             # which must not then wait for a lock of theirs
             if free:
-                mine = {"owner": self._owner, "names": free}
-                connection.execute(sql(_FREE + " AND name IN :names"), mine)
-            return _found(connection, _FIND_REPLIES, list(rows.wanted)), taken
+                mine = {"owner": self.owner, "names": free}
+                _execute(connection, _FREE + " AND name IN :names", mine)
+            found = _execute(connection, _FIND_REPLIES, wanted).all() if wanted["names"] else ()
+            return dict(found), holders
 
-        found, taken = self.run(work, writes=bool(rows.events or rows.replies or rows.locks))
+        found, holders = self.run(work, writes=bool(events or replies or locks))
+        for batch in batches:
+            batch.found, batch.holders = found, holders
+        taken = {name for name, owner in holders.items() if owner == self.owner}
         self._held = self._held.difference(free) | taken
         self.give_sign_of_life()
         if self._file is not None:
-            self._look_after(self._file)
-        return found, taken
+            self._look_after()
 
-    def _keep(self, connection: Connection, runs: Mapping[str, Row]) -> None:
+    def _keep(self, connection: sa.Connection, runs: Mapping[str, Row]) -> None:
         """Renew the locks of runs; raise StoreError if another process took one of them."""
-        query = sql(_RENEW + " AND name IN :names", connection.dialect.name)
-        kept = connection.execute(query, {"owner": self._owner, "names": list(runs)})
-        if kept.rowcount < len(runs):
-            holders = _found(connection, _HOLDERS, list(runs))
-            lost = next(name for name in runs if holders.get(name) != self._owner)
-            raise _in_use(str(runs[lost]["id"]), holders.get(lost, ""))
+        names = {"owner": self.owner, "names": list(runs)}
+        if _execute(connection, _RENEW + " AND name IN :names", names).rowcount < len(runs):
+            holders = dict(_execute(connection, _HOLDERS, names).all())
+            lost = next(name for name in runs if holders.get(name) != self.owner)
+            raise self.in_use(runs[lost]["id"], holders.get(lost, ""))
 
-    def _taken(self, connection: Connection, names: Sequence[str]) -> set[str]:
-        """Take the locks that are free, or whose holder has ended or was stopped; return them."""
-        dialect = connection.dialect.name
-        rows = [{"name": name, "owner": self._owner} for name in sorted(names)]
+    def _take(self, connection: sa.Connection, names: Sequence[str]) -> dict[str, str]:
+        """Take the locks that are free, or whose holder has ended or was stopped; return owners."""
+        values: dict[str, Any] = {"names": names, "owner": self.owner, "patience": PATIENCE_SECONDS}
         while True:
-            connection.execute(sql(_TAKE, dialect), rows)
-            holders = _found(connection, _HOLDERS, names)
-            others = {name: owner for name, owner in holders.items() if owner != self._owner}
-            if others:
-                values = {
-                    "names": list(others),
-                    "ended": ["", *filter(_has_ended, set(others.values()))],  # not empty
-                    "owner": self._owner,
-                    "patience": PATIENCE_SECONDS,
-                }
-                if connection.execute(sql(_END, dialect), values).rowcount:
-                    continue
-            return holders.keys() - others.keys()
+            _execute(connection, _TAKE, [{"name": name, "owner": self.owner} for name in names])
+            holders = dict(_execute(connection, _HOLDERS, values).all())
+            others = set(holders.values()) - {self.owner}
+            values["ended"] = [
+                "",
+                *filter(_has_ended, others),
+            ]  # not empty: PostgreSQL wants a type
+            if not others or not _execute(connection, _END, values).rowcount:
+                return holders
 
-    def in_use(self, name: str, run_id: str) -> StoreError:
-        """Return the error of a run whose lock is held."""
-        found = self.run(lambda connection: _found(connection, _HOLDERS, [name]))
-        return _in_use(run_id, found.get(name, ""))
+    @staticmethod
+    def in_use(run_id: str, owner: str) -> StoreError:
+        """Return the error of a run that another process writes, or wrote until a moment ago."""
+        process, _, host = owner.partition("@")
+        holder = f"process {process.partition(':')[0]}" if process else "another process"
+        if host not in ("", socket.gethostname()):
+            holder += f" of {host} (if that was killed, for another minute)"
+        return StoreError(
+            f"run {run_id} is being written by {holder}; wait until it ends or stop it, then try "
+            f"again (reading the run works meanwhile)"
+        )
 
     def give_sign_of_life(self) -> None:
         """Renew what is held, if that is due."""
         now = time.monotonic()
-        if self._held and now - self._renewed > SIGN_OF_LIFE_SECONDS:
+        if self._held and now - self._renewed > _SIGN_OF_LIFE_SECONDS:
             self._renewed = now
-            query = sql(_RENEW, self.engine.dialect.name)
-            self.run(lambda own: own.execute(query, {"owner": self._owner}), writes=True)
-
-    def emptiness(self) -> str:
-        """Say that there is no run, and what may be missing."""
-        if self._file is None:
-            return "the store is empty; begin a run with `bestarm-agent select`"
-        return (
-            f"{self.where} is empty; begin a run with `bestarm-agent select`, or, if it was copied "
-            f"while it was in use, copy the file {self._file.name}-wal too"
-        )
+            self.run(lambda own: _execute(own, _RENEW, {"owner": self.owner}), writes=True)
 
     def close(self) -> None:
         """Give the locks back and close all connections."""
         if self._checkpoint is not None:
             self._checkpoint.join()
-        _OWNERS.discard(self._owner)
-        if self._held and (self._file is None or _identity(self._file) == self._identity):
-            # if that fails, they end by themselves
-            with suppress(SQLAlchemyError), self._connection(writes=True) as own, own.begin():
-                own.execute(sql(_FREE), {"owner": self._owner})
+        _OWNERS.discard(self.owner)
+        if self._held:  # without patience: if it fails, they end by themselves
+            with suppress(SQLAlchemyError), self.engine.connect() as own, own.begin():
+                _execute(own, _FREE, {"owner": self.owner})
         if not self.in_memory:  # else it stays readable
             self.engine.dispose()
 
-    def prepare(self) -> None:
-        """Create the tables of an empty store.
+    def _has_tables(self, connection: sa.Connection) -> bool:
+        """Return whether the tables are there; raise StoreError for others, or another layout."""
+        found = sa.inspect(connection)
+        present = set(found.get_table_names())
+        # others may have tables in a server's database, too
+        if not (present & TABLES.keys() if self._is_server else present):
+            return False
+        columns = found.get_columns("meta") if "meta" in present else []
+        version = None
+        if {"key", "value"} <= {column["name"] for column in columns}:
+            query = "SELECT value FROM meta WHERE key = :key"
+            version = _execute(connection, query, {"key": _VERSION_KEY}).scalar()
+        if version is None:
+            raise StoreError(
+                f"{self.where} holds tables of another program ({', '.join(sorted(present)[:4])}); "
+                f"give bestarm-agent a store of its own"
+            )
+        if version != str(SCHEMA):
+            older = version.isdecimal() and int(version) < SCHEMA
+            newer = "a newer version wrote it: pip install --upgrade bestarm-agent, or "
+            raise StoreVersionError(
+                f"{self.where} has schema version {version}, this version of bestarm-agent knows "
+                f"{SCHEMA} alone; {'' if older else newer}give another `output_dir`"
+            )
+        return True
 
-        Raises:
-            StoreVersionError: a version of the package with another layout wrote it.
-            StoreError: it holds another program's tables.
-        """
-        with _explaining(self.where):
-            with self._connection() as connection:
-                is_there = _check_layout(connection, self.where)
-            if self.read_only:
-                return
-            if not is_there:
-                with self._connection(writes=True) as connection, connection.begin():
-                    self._create(connection)
-            if self._file is not None:
-                with self._connection() as connection:
-                    write_ahead(connection)
-
-    def _create(self, connection: Connection) -> None:
+    def _create(self, connection: sa.Connection) -> None:
         if self._is_server:  # another process may be about to do the same
-            connection.execute(sql("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION})
-        if _check_layout(connection, self.where):
+            _execute(connection, "SELECT pg_advisory_xact_lock(:key)", {"key": _CREATION})
+        if self._has_tables(connection):
             return
         for name, columns in TABLES.items():
-            form = columns.format(**_WORDS[connection.dialect.name])
-            connection.execute(text(f"CREATE TABLE {name} {form}"))
-        connection.execute(text("CREATE INDEX runs_by_name ON runs (name)"))
+            _execute(connection, f"CREATE TABLE {name} {columns}")
+        _execute(connection, "CREATE INDEX runs_by_name ON runs (name)")
         version = {"key": _VERSION_KEY, "value": str(SCHEMA)}
-        connection.execute(text("INSERT INTO meta VALUES (:key, :value)"), version)
+        _execute(connection, "INSERT INTO meta VALUES (:key, :value)", version)
 
-    @contextmanager
-    def _connection(self, *, writes: bool = False) -> Iterator[Connection]:
-        with self._turn if self.in_memory else nullcontext(), self.engine.connect() as connection:
-            yield connection.execution_options(writes=writes)
-
-    def _look_after(self, file: Path) -> None:
+    def _look_after(self) -> None:
         """Check that the store's file is in its place; copy its log if that is due."""
-        if _identity(file) != self._identity:
+        if _identity(self._file) != self._identity:
             raise StoreError(
                 f"{self.where} was deleted or replaced while it was in use, and what was written "
                 f"since is lost with it; put the file back, then resume, or begin a new run"
             )
         self._commits += 1
-        if self._is_overdue:
+        if self._commits % COMMITS_BETWEEN:
+            return
+        # a log begins anew once all is copied, which commits that go on meanwhile would prevent
+        if self._checkpoint is not None and self._commits % (10 * COMMITS_BETWEEN) == 0:
+            self._checkpoint.join()
             self._copy_log()
-        elif self._commits % COMMITS_BETWEEN == 0:
+        else:
             self._checkpoint = Thread(target=self._copy_log, name="bestarm-checkpoint", daemon=True)
             self._checkpoint.start()
 
     def _copy_log(self) -> None:
         """Copy as much of the write-ahead log as no reader needs into the database."""
-        # the writer meets an error too, and reports it
-        with suppress(sqlite3.Error, SQLAlchemyError), self.engine.connect() as connection:
-            self._is_overdue = checkpoint(connection) > LONGEST_LOG
+        with suppress(StoreError):  # the writer meets an error too, and reports it
+            self.run(lambda own: own.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)"))
 
 
-def checkpoint(connection: Connection) -> int:
-    """Copy as much of the log as no reader needs; return its length in pages when that began.
+class Writer:
+    """Writes batches, in order, in as few transactions as the traffic allows.
 
-    It starts again with the next commit, unless another came in the meantime.
+    While one transaction commits, the next batches share the following one. The methods run on
+    the caller's event loop. The first failure is final: a log with a gap is worse than one that
+    ends early. A server that restarts is no failure.
     """
-    _, pages, _ = _driver(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    return int(pages)
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._failure: StoreError | None = None  # why nothing can be written any more
+        self._is_closed = False
+        self._open: Batch | None = None  # not handed over yet
+        self._due: asyncio.Handle | None = None  # hands it over
+        self._latest: Batch | None = None  # the last one handed over
+        self._inbox: SimpleQueue[Batch | None] = SimpleQueue()
+        self._thread = Thread(target=self._drain, name="bestarm-store", daemon=True)
+        if not database.in_memory:
+            self._thread.start()
+
+    def batch(self) -> Batch:
+        """Return the batch to add to; raise StoreError after a failed write.
+
+        It is handed over at the end of the turn of the loop in which something waits for it. What
+        nothing waits for goes with the next batch, so that a call alone costs one commit less.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._open is None:
+            loop = asyncio.get_running_loop()
+            self._open = Batch(loop)
+            self._due = loop.call_later(_LONGEST_WAIT, self.hand_over)
+        return self._open
+
+    async def wait(self, batch: Batch | None = None) -> None:
+        """Wait until a batch, or else all that is queued, is durable; raise StoreError if not."""
+        batch = batch or self._open or self._latest
+        if batch is None:
+            return
+        if batch is self._open and isinstance(self._due, asyncio.TimerHandle):
+            self._due.cancel()
+            self._due = batch.loop.call_soon(self.hand_over)
+        await batch.done.wait()
+        if batch.failure is not None:
+            raise batch.failure
+
+    def hand_over(self) -> None:
+        """Give the open batch to the thread now."""
+        batch, self._open = self._open, None
+        if batch is None:
+            return
+        self._latest = batch
+        if self._due is not None:
+            self._due.cancel()
+        if self._database.in_memory:
+            self._commit([batch])
+            batch.done.set()
+        else:
+            self._inbox.put(batch)
+
+    async def close(self) -> None:
+        """Write what is queued and close the database; raise StoreError if a write failed."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.hand_over()
+        self._inbox.put(None)
+        if not self._database.in_memory:
+            await asyncio.to_thread(self._thread.join)
+        await self._database.in_thread(self._database.close)
+        failure, where = self._failure, self._database.where
+        self._failure = failure or StoreError(f"{where} is closed; connect to it again")
+        if failure is not None:
+            raise failure
+
+    def _drain(self) -> None:
+        """Commit what was handed over until the writer is closed."""
+        latest: Batch | None
+        closed = False
+        while not closed:
+            batches: list[Batch] = []
+            try:
+                latest = self._inbox.get(timeout=_SIGN_OF_LIFE_SECONDS)
+            except Empty:
+                with suppress(StoreError):  # the next write meets it, too
+                    self._database.give_sign_of_life()
+                continue
+            while latest is not None:
+                batches.append(latest)
+                if self._inbox.empty():
+                    break
+                latest = self._inbox.get()
+            closed = latest is None
+            self._commit(batches)
+            for loop in {batch.loop for batch in batches}:
+                own = [batch for batch in batches if batch.loop is loop]
+                with suppress(RuntimeError):  # the loop has ended: nothing waits any more
+                    loop.call_soon_threadsafe(_wake, own)
+
+    def _commit(self, batches: Sequence[Batch]) -> None:
+        """Write batches in one transaction, unless an earlier write failed."""
+        try:
+            if self._failure is None and batches:
+                self._database.commit(batches)
+        except StoreError as error:
+            self._failure = error
+        except Exception as error:  # whatever it is, the log must not go on with a gap
+            self._failure = StoreError(f"{self._database.where} could not be written: {error!r}")
+        for batch in batches:
+            batch.failure = self._failure
 
 
-def _found(connection: Connection, query: str, names: Sequence[str]) -> dict[str, str]:
-    """Return what a query finds of each name, or key."""
-    found: dict[str, str] = {}
-    for start in range(0, len(names), _LOOKUPS):
-        part = {"names": names[start : start + _LOOKUPS]}
-        found |= dict(connection.execute(sql(query), part).all())
-    return found
-
-
-def _in_use(run_id: str, owner: str) -> StoreError:
-    """Return the error of a run that another process writes, or wrote until a moment ago."""
-    process, _, host = owner.partition("@")
-    holder = f"process {process.partition(':')[0]}" if process else "another process"
-    if host not in ("", socket.gethostname()):
-        holder += f" of {host} (if that was killed, for another minute)"
-    return StoreError(
-        f"run {run_id} is being written by {holder}; wait until it ends or stop it, then try "
-        f"again (reading the run works meanwhile)"
-    )
+def _wake(batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        batch.done.set()
 
 
 def _has_ended(owner: str) -> bool:
@@ -446,11 +533,11 @@ def _has_ended(owner: str) -> bool:
 # --- opening ------------------------------------------------------------------------------------
 
 
-def _url(place: str | Path) -> URL:
+def _url(place: str | Path) -> sa.URL:
     if isinstance(place, Path) or "://" not in place:
-        return URL.create("sqlite", database=str(place))
+        return sa.URL.create("sqlite", database=str(place))
     try:
-        url = make_url(place)
+        url = sa.make_url(place)
     except (ArgumentError, ValueError) as error:  # the text may hold a password: do not show it
         raise ConfigError("the store's URL is not understood; write postgresql://...") from error
     if url.drivername in ("postgres", "postgresql"):
@@ -464,8 +551,8 @@ def _url(place: str | Path) -> URL:
     )
 
 
-def _opened(path: Path, where: str, *, create: bool) -> Database:
-    """Open a store's file, or make an empty one and its folder for the user alone.
+def _check_file(path: Path, *, create: bool) -> None:
+    """Check a store's file, or make an empty one and its folder for the user alone.
 
     SQLite gives the files next to it the same mode. Raises StoreError if it is no SQLite database.
     """
@@ -473,135 +560,59 @@ def _opened(path: Path, where: str, *, create: bool) -> Database:
         raise StoreError(
             f"the store {path} is a folder; name a file in it, such as {path / 'runs.sqlite'}"
         )
-    if not create and not path.exists():
+    if create:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    elif not path.exists():
         raise StoreError(
             f"there is no store at {path}; begin a run, or give the right `output_dir`"
         )
-    read_only = not create and not (_may_write(path) and _may_write(path.parent))
-    if not read_only:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
-    with open(os.open(path, flags, 0o600), "rb") as file:
+    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
         start = file.read(len(_MAGIC))
     if start and start != _MAGIC:  # SQLite would take a short file for an empty one
-        raise StoreError(
-            f"the store {path} cannot be used: it is not an SQLite database; give another "
-            f"`output_dir`, or move it away"
-        )
-    log, path = _next_to(path, "-wal"), path.absolute()
-    has_log = log.exists() and log.stat().st_size > 0
-    url = URL.create("sqlite", database=str(path))
-    if read_only:
-        # without a log: immutable, else SQLite wants to make files next to it
-        mode = {"uri": "true", "mode": "ro"} | ({} if has_log else {"immutable": "1"})
-        url = URL.create("sqlite", database=path.as_uri(), query=mode)
-    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
-    return Database(engine, where, path, read_only=read_only)
+        advice = _ADVICE["SQLITE_NOTADB"]
+        raise StoreError(f"the store {path} cannot be used: {advice}")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(file: Path | None) -> tuple[int, int] | None:
     """Return what tells a file from another of its name; None if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    with suppress(OSError):
+        if file is not None:
+            status = file.stat()
+            return status.st_dev, status.st_ino
+    return None
 
 
-def _next_to(path: Path, ending: str) -> Path:
-    return path.with_name(path.name + ending)
-
-
-def _may_write(path: Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _configure_sqlite(engine: Engine) -> None:
-    @event.listens_for(engine, "connect")
+def _configure_sqlite(engine: sa.Engine) -> None:
+    @sa.event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # transactions begin where we say, tables included
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
 
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
         if connection.get_execution_options().get("writes"):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def write_ahead(connection: Connection) -> None:
-    """Turn the write-ahead log on, which SQLite's own time-out does not cover.
-
-    Raises:
-        sqlite3.OperationalError: other processes that open the file did not let go of it.
-    """
-    ends = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            _driver(connection).execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > ends:
-                raise
-            time.sleep(_BUSY_PAUSE)
-        else:
-            return
-
-
-def _driver(connection: Connection) -> Any:  # noqa: ANN401 - SQLAlchemy's proxy of sqlite3.Connection
-    return connection.connection
-
-
-def _check_layout(connection: Connection, where: str) -> bool:
-    """Return whether the tables are there; raise StoreError for others, or another layout."""
-    found = inspect(connection)
-    present = set(found.get_table_names())
-    is_shared = connection.dialect.name == "postgresql"  # others may have tables there too
-    if not (present & set(TABLES) if is_shared else present):
-        return False
-    columns = found.get_columns("meta") if "meta" in present else []
-    version = None
-    if {"key", "value"} <= {column["name"] for column in columns}:
-        query = sql("SELECT value FROM meta WHERE key = :key")
-        version = connection.scalar(query, {"key": _VERSION_KEY})
-    if version is None:
-        raise StoreError(
-            f"{where} holds tables of another program ({', '.join(sorted(present)[:4])}); "
-            f"give bestarm-agent a store of its own"
-        )
-    if version != str(SCHEMA):
-        older = version.isdecimal() and int(version) < SCHEMA
-        newer = "a newer version wrote it: pip install --upgrade bestarm-agent, or "
-        raise StoreVersionError(
-            f"{where} has schema version {version}, this version of bestarm-agent knows {SCHEMA} "
-            f"alone; {'' if older else newer}give another `output_dir`"
-        )
-    return True
-
-
-@contextmanager
-def _explaining(where: str) -> Iterator[None]:
-    """Turn errors of the database or the system into a StoreError that names the way out."""
-    try:
-        yield
-    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-        raise StoreError(_explanation(error, where)) from error
-
-
 def _explanation(error: Exception, where: str) -> str:
+    """Say what went wrong with a database or its file, and the way out."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
     said = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-    code = getattr(cause, "sqlite_errorname", "")
-    for prefix, advice in _SQLITE_ADVICE.items():
+    code = getattr(cause, "sqlite_errorname", type(cause).__name__)
+    for prefix, advice in _ADVICE.items():
         if code.startswith(prefix):
             return f"{where} cannot be used: {advice} ({said})"
     return f"{where} cannot be used: {said}; put that right, then try again"
 
 
 def _will_pass(error: SQLAlchemyError) -> bool:
-    """Tell whether an error says that the server is away, a connection lost, or to try again."""
-    if isinstance(error, DBAPIError):
-        state = getattr(error.orig, "sqlstate", None)
-        # no state: the connection broke; class 08: connection errors; 57P: shutting down, starting;
-        # class 40: two transactions were in each other's way
-        return state is None or state.startswith(("08", "57P", "40"))
-    return isinstance(error, InvalidRequestError)  # "This Connection is closed"
+    """Tell whether an error says that a server is away, a connection lost, or to try again."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, InvalidRequestError)  # "This Connection is closed"
+    if isinstance(error.orig, sqlite3.Error):  # it waits by itself for nearly everything
+        return getattr(error.orig, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+    # no state: the connection broke; class 08: connection errors; 57P: shutting down, starting;
+    # class 40: two transactions were in each other's way
+    state = getattr(error.orig, "sqlstate", None)
+    return state is None or state.startswith(("08", "57P", "40"))

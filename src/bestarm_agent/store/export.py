@@ -1,4 +1,4 @@
-"""A run's scores as CSV, JSON Lines, Parquet or NumPy files, for other programs.
+"""A run's scores as CSV, JSON Lines or Parquet files, for other programs.
 
 A pair without a score (pending or void) stays empty, null or NaN; it is never 0. In CSV, a text
 that a spreadsheet would take for a formula gets an apostrophe in front.
@@ -35,13 +35,26 @@ _Rows: TypeAlias = Iterator[Sequence[Any]]
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file that replaces ``path`` once complete; an error leaves nothing behind."""
+def whole_file(target: Path | str | IO[bytes], what: str) -> Iterator[IO[bytes]]:
+    """Open a file that takes its place, with mode 0600, once complete; a stream stays as it is.
+
+    An error leaves nothing behind; that ``what`` cannot be written is a StoreError.
+    """
+    if not isinstance(target, Path | str):
+        yield target
+        return
+    path = Path(target)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
             yield stream
         partial.replace(path)
+    except OSError as error:
+        raise StoreError(
+            f"the {what} {target} cannot be written: {error.strerror}; make its folder writable "
+            f"and see that the disk has room, or give another path"
+        ) from error
     finally:
         with suppress(OSError):  # it took its place, or its folder is gone
             partial.unlink()
@@ -117,19 +130,18 @@ def pairs_of(
 ) -> Iterator[PairOutcome]:
     """Yield the pairs of some asks by their numbers; ``texts`` holds further fields of each."""
     names = labels(state)
-    asks, outcomes = state.asks[seqs].tolist(), state.told[seqs][_TOLD].tolist()
-    for seq, (row, column, reason), told, more in zip(seqs, asks, outcomes, texts, strict=False):
-        status, score, nanos, tokens, calls, gpu_seconds, seconds, cached, number = told
+    columns = zip(*(state.told[name][seqs].tolist() for name in _TOLD), strict=True)
+    asks = zip(seqs, state.asks[seqs].tolist(), texts, columns, strict=False)
+    for seq, (row, column, reason), more, told in asks:
+        status, score, nanos, number, *numbers = told
         candidate, known = state.candidates[row], dict[str, Any]()
         if status != State.PENDING:
             priced = state.costs[row] is not None or nanos > 0
-            known |= {"usd": usd(nanos) if priced else None, "tokens": tokens, "calls": calls}
-            known |= {"gpu_seconds": gpu_seconds, "seconds": seconds}
+            known = {"usd": usd(nanos) if priced else None}
+            known |= zip(_NAMED, numbers, strict=True)
         if number >= 0:
             failure = state.failures[number]
-            known |= {"failure": failure.kind.value, "message": failure.message}
-        elif known:
-            known["cached"] = cached
+            known |= {"failure": failure.kind.value, "message": failure.message, "cached": None}
         yield PairOutcome(
             names[row],
             state.example_ids[column],
@@ -145,17 +157,8 @@ def pairs_of(
         )
 
 
-_TOLD = [
-    "state",
-    "score",
-    "usd_nanos",
-    "tokens",
-    "calls",
-    "gpu_seconds",
-    "seconds",
-    "cached",
-    "failure",
-]
+_NAMED = ("tokens", "calls", "gpu_seconds", "seconds", "cached")  # alike in both
+_TOLD = ("state", "score", "usd_nanos", "failure", *_NAMED)
 
 
 def matrix(state: RunState) -> NDArray[np.float64]:
@@ -189,9 +192,8 @@ def export_scores(
     Args:
         state: the run.
         target: path, or a binary stream. A file appears whole or not at all, with mode 0600.
-        format: "csv", "jsonl" or "parquet" with a row for each ask (see ``PairOutcome``), or "npz"
-            with the grid: ``scores`` (K, N, NaN for none), ``candidates`` (labels), ``examples``
-            (ids). None takes the path's ending.
+        format: "csv", "jsonl" or "parquet"; None takes the path's ending. There is a row for each
+            ask (see ``PairOutcome``).
         pairs: the pairs with their texts, for rows that hold these, too.
 
     Raises:
@@ -202,39 +204,15 @@ def export_scores(
         if not isinstance(target, Path | str):
             raise ValueError("an export to a stream needs `format`")
         format = Path(target).suffix.removeprefix(".")
-    if format not in (*_WRITERS, "npz"):
-        hint = nearest(format, (*_WRITERS, "npz"))
-        raise ConfigError(f"no export format is called {format!r}; {hint}")
-    with export_stream(target) as stream:
-        if format == "npz":
-            axes = {"candidates": labels(state), "examples": state.example_ids}
-            grid: dict[str, Any] = {name: np.array(axis, np.str_) for name, axis in axes.items()}
-            np.savez_compressed(stream, scores=matrix(state), **grid)
-        elif pairs is None:
+    if format not in _WRITERS:
+        raise ConfigError(f"no export format is called {format!r}; {nearest(format, _WRITERS)}")
+    with whole_file(target, "export") as stream:
+        if pairs is None:
             every = map(attrgetter(*_NUMBERS), pairs_of(state, range(state.n_asked)))
             _WRITERS[format]({name: _TYPES[name] for name in _NUMBERS}, every, stream)
         else:
             rows = ([*map(escaped, pair.flat().values())] for pair in pairs)
             _WRITERS[format](_TYPES, rows, stream)
-
-
-@contextmanager
-def export_stream(target: Path | str | IO[bytes]) -> Iterator[IO[bytes]]:
-    """Open a file that appears whole or not at all; raise StoreError if it cannot be written.
-
-    A stream stays as it is.
-    """
-    if not isinstance(target, Path | str):
-        yield target
-        return
-    try:
-        with whole_file(Path(target)) as stream:
-            yield stream
-    except OSError as error:
-        raise StoreError(
-            f"the export {target} cannot be written: {error.strerror}; make its folder writable "
-            f"and see that the disk has room, or give another path"
-        ) from error
 
 
 def _write_csv(columns: _Columns, rows: _Rows, stream: IO[bytes]) -> None:

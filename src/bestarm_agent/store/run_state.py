@@ -17,21 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
-from bestarm_agent.domain.events import (
-    Asked,
-    Attempted,
-    BudgetSet,
-    CandidatesAdded,
-    CandidatesBarred,
-    Charged,
-    Event,
-    ExamplesAdded,
-    Proposed,
-    ProposerCalled,
-    Resumed,
-    Started,
-    Stopped,
-)
+from bestarm_agent.domain import events
+from bestarm_agent.domain.events import Asked, Attempted, Charged, Event, ProposerCalled, Stopped
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
@@ -108,11 +95,6 @@ class PendingCost:
     # further attempts that may have been sent, at most at these costs
     attempts: tuple[Attempted, ...] = ()
 
-    @property
-    def is_exact(self) -> bool:
-        """True if the whole cost is known."""
-        return not self.first_sent and not self.attempts
-
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -131,7 +113,7 @@ class RunState:
 
     def __init__(self) -> None:
         self.n_events = 0
-        self.started = Started("", "", "", {}, ".")  # until the first event
+        self.started = events.Started("", "", "", {}, ".")  # until the first event
         self.candidates: list[Candidate] = []  # (K,)
         self.costs: list[float | None] = []  # (K,) most dollars of a call
         self.prices: list[str | None] = []  # (K,) sources of the prices
@@ -207,8 +189,8 @@ class RunState:
         asked: list[_Record] = []
         told: list[tuple[_Record, int, float]] = []
         try:
-            for line, record in zip(lines, _records(lines), strict=True):
-                tag = line[0]
+            records = from_json(f"[{','.join(text for _, text in lines)}]")
+            for (tag, text), record in zip(lines, records, strict=True):
                 if (tag == "started") != (self.n_events == 0):
                     raise self._impossible(f"{tag!r}; Started comes first, and only then")
                 if tag in ("asked", "told"):
@@ -223,7 +205,7 @@ class RunState:
                         told.append((record, self.n_events, at))
                     steps.append(move)
                 else:
-                    [event] = events_in([line], self.n_events)
+                    [event] = events_in([(tag, text)], self.n_events)
                     self._rare(event)
                     moves.append(event)
                 self.n_events += 1
@@ -389,24 +371,29 @@ class RunState:
 
     def _rare(self, event: Event) -> None:
         match event:
-            case Started():
+            case events.Started():
                 self.started = event
                 self._n_measures = len(event.config.get("measures", ()))
                 self._told = _pending(_FIRST, told_type(self._n_measures))
                 self.sessions.append(Session(event.at, event.version))
-            case CandidatesAdded():
-                self._add_candidates(event)
-            case CandidatesBarred():
+            case events.CandidatesAdded():
+                nothing = (None,) * len(event.candidates)
+                self.candidates += event.candidates
+                self.costs += event.costs or nothing
+                self.prices += event.prices or nothing
+                self.judging += [Spend()] * len(nothing)
+                self.lost += [Spend()] * len(nothing)
+            case events.CandidatesBarred():
                 self.barred |= dict.fromkeys(event.candidates, event.reason)
-            case ExamplesAdded():
+            case events.ExamplesAdded():
                 self.example_ids += event.ids
                 self.example_digests += event.digests
                 self.slices += event.slices
                 self.independent += event.independent
-            case BudgetSet():
+            case events.BudgetSet():
                 self.budget = event.budget
                 self.configured = event.configured or self.configured
-            case Resumed():
+            case events.Resumed():
                 self.sessions.append(Session(event.at, event.version))
                 self._end_session(self.elapsed)  # 0 unless the session before was killed
             case Stopped():
@@ -416,7 +403,7 @@ class RunState:
                 self._set_cost(event)
             case ProposerCalled():
                 self.proposer_calls[event.key] = event
-            case Proposed():
+            case events.Proposed():
                 self.rounds = event.rounds
 
     def _set_cost(self, event: Attempted | Charged) -> None:
@@ -426,14 +413,6 @@ class RunState:
             known = self.cost_of(event.seq)
             cost = replace(known, attempts=(*known.attempts, event))
         self.pending_costs[event.seq] = cost
-
-    def _add_candidates(self, event: CandidatesAdded) -> None:
-        nothing = (None,) * len(event.candidates)
-        self.candidates += event.candidates
-        self.costs += event.costs or nothing
-        self.prices += event.prices or nothing
-        self.judging += [Spend()] * len(nothing)
-        self.lost += [Spend()] * len(nothing)
 
     def _end_session(self, seconds: float) -> None:
         self.seconds += seconds
@@ -457,28 +436,11 @@ def _pending(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:
     return told
 
 
-def _records(lines: Sequence[Line]) -> list[_Record]:
-    """Parse the events of a page, all at once; those that are damaged become empty."""
-    try:
-        records: list[_Record] = from_json(f"[{','.join(text for _, text in lines)}]")
-    except ValueError:
-        records = []
-    return records if len(records) == len(lines) else [_record(text) for _, text in lines]
-
-
-def _record(text: str) -> _Record:
-    try:
-        record: _Record = from_json(text)
-    except ValueError:
-        return {}
-    return record
-
-
 def fold(events: Iterable[Event]) -> RunState:
     """Fold a log; raise StoreError with the number, from 0, of an event that cannot come there.
 
     Example:
-        >>> fold([Started("study", "2026-11-21T09:30:15Z", "0.1.0", {}, ".")]).sessions
+        >>> fold([events.Started("study", "2026-11-21T09:30:15Z", "0.1.0", {}, ".")]).sessions
         [Session(at='2026-11-21T09:30:15Z', version='0.1.0', stopped=None)]
     """
     state = RunState()

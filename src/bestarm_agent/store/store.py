@@ -1,6 +1,8 @@
 """The store of runs and replies: SQLite in one file or in memory, PostgreSQL by URL.
 
-One thread writes. Whatever queues up while it commits shares the next transaction.
+What is appended, put, looked up or claimed in one moment goes into one batch. A thread
+(``database.Writer``) commits it with whatever else came meanwhile and wakes those who wait. Readers
+take a run's log page by page, from any process.
 """
 
 from __future__ import annotations
@@ -8,34 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from bestarm_agent.domain.events import Asked, Event, Resumed, Started, Stopped, Told
 from bestarm_agent.domain.values import Reply
 from bestarm_agent.errors import RunNotFoundError, StoreError
-from bestarm_agent.store.codec import (
-    OF_PAIRS,
-    SIGN_OF_LIFE_SECONDS,
-    Line,
-    Transaction,
-    dump_reply,
-    event_of,
-    events_in,
-    line_of,
-    load_reply,
-)
+from bestarm_agent.store import codec
 
 if TYPE_CHECKING:
-    from bestarm_agent.store.database import Database
+    from bestarm_agent.store.database import Database, Writer
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o, u: easy to read out
 _NAMED = 8  # runs that a message names
@@ -43,9 +32,20 @@ CONFIRMS = ".confirm"  # ends the name of a run that confirms the winner of anot
 _FREQUENT = ("asked", "told")  # logged at debug level
 _SHOWN_CHARACTERS = 200
 _EVENTS_PAGE = 2000  # read at a time
-_LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
-RUN = "run "  # begins the name of the lock of a run's writer
+_RUN = "run "  # begins the name of the lock of a run's writer
 _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs"
+# how well a run fits what is asked for: as the latest, but for confirmations; by id, name, prefix
+_FIND = (
+    "SELECT id, name, at, n_asked, n_told, stopped, n_events, CASE "
+    "WHEN :run = 'latest' THEN CASE WHEN name LIKE :confirms THEN 1 ELSE 0 END "
+    "WHEN id = :run THEN 2 WHEN name = :run THEN 3 "
+    "WHEN :run <> '' AND substr(id, 1, :length) = :run THEN 4 ELSE 5 END AS fit "
+    f"FROM runs ORDER BY fit, ordinal DESC LIMIT {_NAMED + 1}"
+)
+_OUTLINE = (
+    "SELECT kind, payload FROM events "
+    f"WHERE run_id = :run AND kind NOT IN {codec.OF_PAIRS} ORDER BY n"
+)
 _OUTCOMES = "SELECT n, payload FROM events WHERE run_id = :run AND n IN :numbers"
 _PUT_STATE = (
     "INSERT INTO states (name, version, payload) VALUES (:name, :version, :data) "
@@ -68,26 +68,6 @@ class RunInfo:
     stopped: str | None = None  # reason of the last stop; None while running, or after a crash
     n_events: int = field(default=0, compare=False)  # of its log
 
-    def note(self, event: Event) -> None:
-        """Count the next event; raise ValueError unless the first, and no other, is ``Started``."""
-        if (self.n_events == 0) != isinstance(event, Started):
-            raise ValueError(
-                f"a run's first event, and no other, is Started; event {self.n_events} of run "
-                f"{self.id} would be {type(event).__name__}"
-            )
-        match event:
-            case Started():
-                self.at = event.at
-            case Asked():
-                self.n_asked += 1
-            case Told():
-                self.n_told += 1
-            case Stopped():
-                self.stopped = event.reason
-            case Resumed():
-                self.stopped = None
-        self.n_events += 1
-
 
 def new_run_id(now: datetime) -> str:
     """Make a unique id that sorts by time (in UTC): "20261121-093015-k3f9"."""
@@ -105,20 +85,15 @@ class _Closing:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _at: object) -> None:
         """Close; a failed write is raised, or noted on the error that is being raised."""
         try:
             await self.close()
         except StoreError as failure:
-            if exc is None:
+            if error is None:
                 raise
-            if failure is not exc:
-                exc.add_note(str(failure))
+            if failure is not error:
+                error.add_note(str(failure))
 
 
 class Store(_Closing):
@@ -139,10 +114,9 @@ class Store(_Closing):
         '42'
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, writer: Writer) -> None:
         self._database = database
-        self._writer = _Writer(database)
-        self._closed = False
+        self._writer = writer
         self._locks: set[str] = set()  # names of those that are held, or asked for
 
     @classmethod
@@ -158,28 +132,22 @@ class Store(_Closing):
             StoreVersionError: a version of the package with another layout wrote it.
             StoreError: it cannot be opened or is not a store; it is absent and not to be created.
         """
-        from bestarm_agent.store.database import Database
+        from bestarm_agent.store.database import Database, Writer
 
-        return cls(await asyncio.to_thread(Database.of, place, create=create))
+        database = await asyncio.to_thread(Database.of, place, create=create)
+        return cls(database, Writer(database))
 
     @classmethod
     def in_memory(cls) -> Self:
         """Make an empty store that ends with the process, for tests and throw-away studies."""
-        from bestarm_agent.store.database import Database
+        from bestarm_agent.store.database import Database, Writer
 
-        return cls(Database.of_memory())
+        database = Database.of_memory()
+        return cls(database, Writer(database))
 
     async def close(self) -> None:
         """Write what is queued and close; raise StoreError if something was not written."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            await self._writer.close()
-        finally:
-            await self._database.in_thread(self._database.close)
-        if self._writer.failure is not None:
-            raise self._writer.failure
+        await self._writer.close()
 
     # runs
 
@@ -212,40 +180,31 @@ class Store(_Closing):
     async def find(self, run: str) -> RunInfo:
         """Find a run, to read it; raises RunNotFoundError as ``open`` does."""
         values = {"run": run, "length": len(run), "confirms": f"%{CONFIRMS}"}
-
-        async def latest(where: str) -> list[RunInfo]:
-            query = f"{_RUNS} WHERE {where} ORDER BY ordinal DESC LIMIT {_NAMED + 1}"
-            return [RunInfo(*row) for row in await self._database.rows(query, values)]
-
-        wheres = ["name NOT LIKE :confirms", "1 = 1"] if run == "latest" else []
-        for where in (*wheres, "id = :run", "name = :run"):
-            if rows := await latest(where):
-                return rows[0]
-        found = await latest("substr(id, 1, :length) = :run") if run else []
-        if len(found) == 1:
-            return found[0]
-        there = found or await latest("1 = 1")
-        names = [f"{one.id} ({one.name})" for one in there[:_NAMED]]
-        shown = ", ".join([*names, *(["older ones"] if len(there) > _NAMED else [])])
-        if found:
+        rows = await self._database.rows(_FIND, values)
+        fits = [row for row in rows if row[-1] < 5]
+        if fits and (fits[0][-1] < 4 or len(fits) == 1):
+            return RunInfo(*fits[0][:-1])
+        there = fits or rows
+        shown = ", ".join(f"{run_id} ({name})" for run_id, name, *_ in there[:_NAMED])
+        shown += ", older ones" if len(there) > _NAMED else ""
+        if fits:
             raise RunNotFoundError(f"{run!r} could be any of {shown}; write more of the id")
         if there:
             raise RunNotFoundError(f'there is no run {run!r}; there is {shown}, or "latest"')
-        raise RunNotFoundError(f"there is no run {run!r}: {self._database.emptiness()}")
+        raise RunNotFoundError(
+            f"there is no run {run!r}: {self._database.where} is empty; begin a run with "
+            f"`bestarm-agent select`, or, if it was copied while it was in use, copy the file "
+            f"ending in -wal too"
+        )
 
     async def events_of(self, run: str) -> list[Event]:
-        """Return a run's durable events, oldest first.
-
-        Raises:
-            RunNotFoundError: as ``open`` does.
-            StoreError: the log is damaged.
-        """
+        """Return a run's durable events; raises as ``find``, and StoreError for a damaged log."""
         events: list[Event] = []
         async for page in self.lines_of(run):
-            events += await self._database.in_thread(partial(events_in, page, len(events)))
+            events += await self._database.in_thread(partial(codec.events_in, page, len(events)))
         return events
 
-    async def lines_of(self, run: str, *, since: int = 0) -> AsyncIterator[list[Line]]:
+    async def lines_of(self, run: str, *, since: int = 0) -> AsyncIterator[list[codec.Line]]:
         """Iterate over its events from a number on as they are stored, some at a time."""
         run_id = (await self.find(run)).id
         query = (
@@ -263,13 +222,8 @@ class Store(_Closing):
 
     async def outline_of(self, run: str) -> list[Event]:
         """Return the events that are not about a pair, oldest first; raises as ``events_of``."""
-        run_id = (await self.find(run)).id
-        query = (
-            f"SELECT kind, payload FROM events WHERE run_id = :run AND kind NOT IN {OF_PAIRS} "
-            "ORDER BY n"
-        )
-        rows = await self._database.rows(query, {"run": run_id})
-        return events_in(rows)
+        rows = await self._database.rows(_OUTLINE, {"run": (await self.find(run)).id})
+        return codec.events_in(rows)
 
     async def told(self, run_id: str, events: Sequence[int]) -> list[Told]:
         """Read outcomes of a run back, by the numbers of their events; raises as ``events_of``.
@@ -281,7 +235,7 @@ class Store(_Closing):
         for start in range(0, len(events), _EVENTS_PAGE):
             numbers = {"run": run_id, "numbers": list(events[start : start + _EVENTS_PAGE])}
             for n, text in await self._database.rows(_OUTCOMES, numbers):
-                event = event_of(("told", text))
+                event = codec.event_of(("told", text))
                 assert isinstance(event, Told)  # by its tag
                 found[n] = event
         if not found.keys() >= set(events):
@@ -293,27 +247,27 @@ class Store(_Closing):
     async def get_reply(self, key: str) -> Reply | None:
         """Return the stored reply, or None; lookups of one moment share one query."""
         batch = self._writer.batch()
-        batch.rows.wanted.add(key)
+        batch.wanted.add(key)
         await self._writer.wait(batch)
         payload = batch.found.get(key)
-        return None if payload is None else load_reply(payload)
+        return None if payload is None else codec.load_reply(payload)
 
     async def put_reply(self, key: str, reply: Reply) -> None:
         """Store a reply durably, even if the caller is cancelled; a second one is ignored.
 
         A claim on it ends with that.
         """
-        payload = dump_reply(reply)
+        payload = codec.dump_reply(reply)
         batch = self._writer.batch()
         self._unlock(f"reply {key}")
-        batch.rows.replies.append({"key": key, "payload": payload})
+        batch.replies.append({"key": key, "payload": payload})
         self._writer.hand_over()  # it was paid for: do not wait for the end of the loop's turn
         await self._writer.wait(batch)
 
     async def replies(self) -> AsyncIterator[tuple[str, Reply]]:
         """Iterate over all stored replies, by key."""
         for key, payload in await self._database.rows("SELECT * FROM replies ORDER BY key"):
-            yield key, load_reply(payload)
+            yield key, codec.load_reply(payload)
 
     async def claim_reply(self, key: str) -> bool:
         """Claim the right to buy the reply of a key; return False if it is held.
@@ -322,7 +276,7 @@ class Store(_Closing):
         the store is closed or the process ends or is stopped, however that comes. It says nothing
         about whether the reply is stored: look again after a successful claim.
         """
-        return await self._lock(f"reply {key}")
+        return await self._lock(f"reply {key}") is None
 
     async def release_reply(self, key: str) -> None:
         """Give a claim back, if it is held; other processes see that a moment later."""
@@ -330,36 +284,32 @@ class Store(_Closing):
 
     # locks
 
-    async def _lock(self, name: str) -> bool:
+    async def _lock(self, name: str) -> str | None:
+        """Take a lock, or return its owner."""
         if name in self._locks:
-            return False
+            return self._database.owner
         batch = self._writer.batch()
         self._locks.add(name)
-        batch.rows.locks[name] = True
+        batch.locks[name] = True
         try:
             await self._writer.wait(batch)
         except BaseException:
             self._unlock(name)
             raise
-        if name not in batch.taken:
-            self._locks.discard(name)
-        return name in batch.taken
+        if (owner := batch.holders[name]) == self._database.owner:
+            return None
+        self._locks.discard(name)
+        return owner
 
     def _unlock(self, name: str) -> None:
         if name in self._locks:
             self._locks.remove(name)
             with suppress(StoreError):  # it ends with the store
-                self._writer.batch().rows.locks[name] = False
+                self._writer.batch().locks[name] = False
 
     async def _lock_run(self, run_id: str) -> None:
-        if self._database.read_only:
-            raise StoreError(
-                f"{self._database.where} can only be read here, and a run writes; make the file "
-                f"and its folder writable, or give another `output_dir`"
-            )
-        name = f"{RUN}{run_id}"
-        if not await self._lock(name):
-            raise await self._database.in_thread(lambda: self._database.in_use(name, run_id))
+        if (owner := await self._lock(f"{_RUN}{run_id}")) is not None:
+            raise self._database.in_use(run_id, owner)
 
     # named states, such as what a router has learnt
 
@@ -383,11 +333,9 @@ class Store(_Closing):
         row = {"name": name, "version": after + 1, "data": data}
         stored = await self._database.rows(_PUT_STATE, row, writes=True)
         if not stored:
-            newest = await self.get_state(name)
             raise StoreError(
-                f"the state {name!r} is at version {newest[0] if newest else 0}, not at {after} "
-                f"from which this one was learnt: another process stored it meanwhile; open it "
-                f"again and repeat what was learnt"
+                f"the state {name!r} is not at version {after}, from which this one was "
+                f"learnt: another process stored it meanwhile; open it again and repeat that"
             )
         return after + 1
 
@@ -401,28 +349,39 @@ class RunLog(_Closing):
 
     def __init__(self, info: RunInfo, store: Store) -> None:
         self.run_id = info.id
-        self._info = info
+        self._row = asdict(info)  # of the list of runs
         self._store = store
         self._writer = store._writer
         self._closed = False
 
-    def append(self, event: Event, line: Line | None = None) -> None:
+    def append(self, event: Event, line: codec.Line | None = None) -> None:
         """Queue an event for the next group commit and return at once.
 
         ``line`` is the event as it is stored, if it was written already.
 
         Raises:
-            ValueError: JSON cannot hold it, or the first event, and no other, is not ``Started``.
+            ValueError: JSON cannot hold it.
             StoreError: an earlier write failed, or the log is closed.
         """
         if self._closed:
             raise StoreError(f"the log of run {self.run_id} is closed; open the run again")
-        kind, payload = line or line_of(event)
-        batch, n = self._writer.batch(), self._info.n_events
-        self._info.note(event)
-        row = {"run_id": self.run_id, "n": n, "kind": kind, "payload": payload}
-        batch.rows.events.append(row)
-        batch.runs[f"{RUN}{self.run_id}"] = self._info
+        kind, payload = line or codec.line_of(event)
+        batch, run = self._writer.batch(), self._row
+        row = {"run_id": self.run_id, "n": run["n_events"], "kind": kind, "payload": payload}
+        batch.events.append(row)
+        run["n_events"] += 1
+        match event:
+            case Started():
+                run["at"] = event.at
+            case Asked():
+                run["n_asked"] += 1
+            case Told():
+                run["n_told"] += 1
+            case Stopped():
+                run["stopped"] = event.reason
+            case Resumed():
+                run["stopped"] = None
+        batch.runs[f"{_RUN}{self.run_id}"] = dict(run)
         level = logging.DEBUG if kind in _FREQUENT else logging.INFO
         _logger.log(level, "run %s: %s %.*s", self.run_id, kind, _SHOWN_CHARACTERS, payload)
 
@@ -434,146 +393,13 @@ class RunLog(_Closing):
         """
         await self._writer.wait()
 
-    async def events(self) -> list[Event]:
-        """Return all durable events, oldest first."""
-        return await self._store.events_of(self.run_id)
-
     async def close(self) -> None:
         """Flush, and let others open the run; raise StoreError if something was not written."""
         if self._closed:
             return
         self._closed = True
-        self._store._unlock(f"{RUN}{self.run_id}")
+        self._store._unlock(f"{_RUN}{self.run_id}")
         await self._writer.wait()
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Rows that are committed together."""
-
-    loop: asyncio.AbstractEventLoop
-    rows: Transaction = field(default_factory=Transaction)
-    runs: dict[str, RunInfo] = field(default_factory=dict)  # counts, until it is handed over
-    found: Mapping[str, str] = field(default_factory=dict)  # payloads of the replies wanted
-    taken: Collection[str] = ()  # locks
-    done: asyncio.Event = field(default_factory=asyncio.Event)  # all is durable, or has failed
-
-
-class _Writer:
-    """Writes batches, in order, in as few transactions as the traffic allows.
-
-    While one transaction commits, the next batches share the following one. The methods run on
-    the caller's event loop. The first failure is final: a log with a gap is worse than one that
-    ends early. A server that restarts is no failure.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self.failure: StoreError | None = None  # why nothing can be written any more
-        self._database = database
-        self._open: _Batch | None = None  # not handed over yet
-        self._due: asyncio.Handle | None = None  # hands it over
-        self._latest: _Batch | None = None  # the last one handed over
-        self._closed = False
-        self._inbox: SimpleQueue[_Batch | None] = SimpleQueue()
-        self._thread: Thread | None = None  # a store in memory needs none
-        if not database.in_memory:
-            self._thread = Thread(target=self._drain, name="bestarm-store", daemon=True)
-            self._thread.start()
-
-    def batch(self) -> _Batch:
-        """Return the batch to add to; raise StoreError after a failed write.
-
-        It is handed over at the end of the turn of the loop in which something waits for it. What
-        nothing waits for goes with the next batch, so that a call alone costs one commit less.
-        """
-        if self.failure is not None:
-            raise self.failure
-        if self._closed:
-            raise StoreError(f"{self._database.where} is closed; connect to it again")
-        if self._open is None:
-            loop = asyncio.get_running_loop()
-            self._open = _Batch(loop)
-            self._due = loop.call_later(_LONGEST_WAIT, self.hand_over)
-        return self._open
-
-    async def wait(self, batch: _Batch | None = None) -> None:
-        """Wait until a batch, or else all that is queued, is durable; raise StoreError if not."""
-        batch = batch or self._open or self._latest
-        if batch is not None and batch is self._open and isinstance(self._due, asyncio.TimerHandle):
-            self._due.cancel()
-            self._due = batch.loop.call_soon(self.hand_over)
-        if batch is not None:
-            await batch.done.wait()
-        if self.failure is not None:
-            raise self.failure
-
-    def hand_over(self) -> None:
-        """Give the open batch to the thread now."""
-        batch, self._open = self._open, None
-        if batch is None:
-            return
-        self._latest = batch
-        batch.rows.runs = {name: asdict(run) for name, run in batch.runs.items()}
-        if self._due is not None:
-            self._due.cancel()
-        if self._thread is None:
-            self._commit([batch])
-            batch.done.set()
-        else:
-            self._inbox.put(batch)
-
-    async def close(self) -> None:
-        """Write what is queued and end the thread; ``failure`` is set if that went wrong."""
-        self._closed = True
-        self.hand_over()
-        self._inbox.put(None)
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
-
-    def _drain(self) -> None:
-        """Commit what was handed over until the writer is closed."""
-        latest: _Batch | None
-        closed = False
-        while not closed:
-            batches: list[_Batch] = []
-            try:
-                latest = self._inbox.get(timeout=SIGN_OF_LIFE_SECONDS)
-            except Empty:
-                with suppress(StoreError):  # the next write meets it, too
-                    self._database.give_sign_of_life()
-                continue
-            while latest is not None:
-                batches.append(latest)
-                if self._inbox.empty():
-                    break
-                latest = self._inbox.get()
-            closed = latest is None
-            self._commit(batches)
-            for loop in {batch.loop for batch in batches}:
-                with suppress(RuntimeError):  # the loop has ended: nothing waits any more
-                    loop.call_soon_threadsafe(
-                        _wake, [batch for batch in batches if batch.loop is loop]
-                    )
-
-    def _commit(self, batches: Sequence[_Batch]) -> None:
-        """Write batches in one transaction, unless an earlier write failed."""
-        rows = Transaction()
-        for batch in batches:
-            rows.add(batch.rows)
-        try:
-            if self.failure is None and batches:
-                found, taken = self._database.commit(rows)
-                for batch in batches:
-                    batch.found, batch.taken = found, taken
-        except StoreError as error:
-            self.failure = error
-        except Exception as error:  # whatever it is, the log must not go on with a gap
-            self.failure = StoreError(f"{self._database.where} could not be written: {error!r}")
-
-
-def _wake(batches: Sequence[_Batch]) -> None:
-    for batch in batches:
-        batch.done.set()
 
 
 StorePlace: TypeAlias = str | Path | Store

@@ -16,7 +16,7 @@ import numpy as np
 
 from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_labels
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.errors import Blame, ConfigError, StoreError
+from bestarm_agent.errors import Blame, ConfigError
 from bestarm_agent.stats.agreement import Measure, agreement, difference
 from bestarm_agent.store.export import whole_file
 from bestarm_agent.store.run_state import RunState, folded
@@ -47,16 +47,10 @@ def put_label(
     labels = [one for one in known if (one.example, one.answer_digest) != (example, digest)]
     if score is not None:
         labels.append(Label(example=example, score=score, answer=answer, answer_digest=digest))
-    try:
-        if labels:
-            with whole_file(path) as stream:
-                stream.writelines(map(_line, labels))
-        else:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"the labels {path} cannot be written ({error.strerror}); make the folder writable"
-        ) from error
+    with whole_file(path, "labels") as stream:
+        stream.writelines(map(_line, labels))
+    if not labels:
+        path.unlink()
 
 
 def _line(label: Label) -> bytes:
