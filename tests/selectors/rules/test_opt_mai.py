@@ -282,6 +282,22 @@ def test_a_candidate_with_void_pulls_only_leaves_first() -> None:
     assert {ask.pair.candidate for ask in selector.ask(3)} == {1, 2, 3}
 
 
+def test_when_one_looks_ahead_changes_no_ask() -> None:
+    """Candidate 0, with void pulls only, is to be asked once more in the first round."""
+    others = np.array([False, True, True, True])
+
+    def asked(*, looks: bool) -> list[tuple[int, int]]:
+        selector = race()
+        voided, scored = selector.ask(5, allowed=~others), selector.ask(18, allowed=others)
+        selector.tell([Tell(ask.seq, State.VOID) for ask in voided])
+        tell(selector, scored[1:])
+        if looks:
+            selector.next_choice(others)
+        return [ask.pair for ask in selector.ask(12)]
+
+    assert asked(looks=True) == asked(looks=False)
+
+
 def test_new_candidates_race_against_the_survivors() -> None:
     selector = race(budget=100)
     play(selector, SCORES, 80)

@@ -215,10 +215,8 @@ class RoundRule(Rule):
         return np.where(counts > 0, totals / np.maximum(counts, 1), -1.0)
 
     def _means_so_far(self) -> FloatArray:
-        """(K,) means of all that is told; where nothing is, 1 or, if all pulls are void, -1."""
-        table = self.table
-        is_void = (table.count(State.VOID) > 0) & (table.count(State.PENDING) == 0)
-        means = table.mean()
+        """(K,) means of all that is told: 1 where nothing is, -1 where all that is told is void."""
+        means, is_void = self.table.mean(), self.table.count(State.VOID) > 0
         return np.where(np.isnan(means), np.where(is_void, -1.0, 1.0), means)
 
 
