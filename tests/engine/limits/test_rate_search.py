@@ -130,13 +130,13 @@ def test_the_curve_never_passes_twice_the_fastest_answers() -> None:
         # what was let in since the cut is the plateau: on the way back to it, and in the K = 20 s
         # before once the rate has left it
         (cut_to_nine, [(9.4, 40, 50)], 50, [0.9 * (94 + 1) / 10]),
-        (cut_to_nine, [(9.7, 40, 70)], 70, [0.9 * 9.75, ..., 9.75]),
+        (cut_to_nine, [(9.7, 40, 70)], 70, [0.9 * 9.75, None, 9.75]),
         # far from the plateau the last 20 seconds count
         (cut_to_nine, [(10, 40, 80), (14, 80, 99.9)], 100, [0.9 * (279 + 1) / 20]),
         # nothing cuts upwards: no more than 10.125 a second were to leave
         (cut_to_nine, [(50, 40, 70)], 70, [0.9 * 10.125]),
         # two a second: 100 calls take 50 s, so the curve is longer
-        (cut_at_20, [(2, 20, 59.5)], 60, [1.8, ..., ..., ..., ..., 2.0, ..., ..., ..., ..., 2.2]),
+        (cut_at_20, [(2, 20, 59.5)], 60, [1.8, *[None] * 4, 2.0, *[None] * 4, 2.2]),
         # a cut keeps 15 % of the plateau, here of 12 a second: 1 / 60 s were let in
         (cut_at_20, [], 80, [0.9 * 0.15 * 12]),
         # 1,200 in the first 12 s, then the door is closed: 1,200 / 60 s, not 1 / 48 s
@@ -147,7 +147,7 @@ def test_a_cut_keeps_nine_tenths_of_what_was_let_in(
     search: Callable[[], SearchedRate],
     sent: list[tuple[float, float, float]],
     at: float,
-    rates: list[float],
+    rates: list[float | None],
 ) -> None:
     """The rates after a refusal, at once and every ten seconds from then on."""
     searched = search()
@@ -155,7 +155,7 @@ def test_a_cut_keeps_nine_tenths_of_what_was_let_in(
         steady(searched, *calls)
     refused(searched, at)
     for number, rate in enumerate(rates):
-        if rate is not ...:
+        if rate is not None:
             assert searched.rate(at + 10.0 * number) == pytest.approx(rate)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -88,53 +89,43 @@ def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0
     return Told(seq, Outcome(score, usage=Usage(output=tokens), seconds=seconds), 1.0)
 
 
-def test_slow_calls_that_come_late_do_not_make_a_candidate_look_fast() -> None:
-    run = Tracked(SECONDS)
+LOST = Outcome(failure=Failure(FailureKind.REFUSED, Blame.CANDIDATE, "no"), seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "outcome_of", "seems_kept", "kept", "broken"),
+    [
+        # every fifth is slow: while it is under way the candidate does not look fast
+        (SECONDS, "<= 2", lambda seq: told(seq, 1.0) if seq % 5 else None, True, False, False),
+        (SECONDS, "<= 2", lambda seq: told(seq, 1.0 if seq % 5 else 9.0), False, False, True),
+        # the time-out bounds what is under way, but for a call that took longer than any may
+        (SECONDS, "<= 2", lambda seq: told(seq, 1.0) if seq < 149 else None, True, True, False),
+        (SECONDS, "<= 2", lambda seq: told(seq, 1.0 if seq < 149 else 11.0), True, False, False),
+        ("toxicity", "<= 0.1", lambda seq: told(seq, 1.0), True, True, False),
+        # a failed reply counts for either side
+        (
+            *("toxicity", "<= 0.1"),
+            lambda seq: told(seq, 1.0) if seq % 4 else Told(seq, LOST, 0.0),
+            *(True, False, False),
+        ),
+        ("polite", ">= 0.9", lambda seq: told(seq, 1.0), True, True, False),
+    ],
+)
+def test_what_is_known_of_a_limit(
+    name: str,
+    limit: str,
+    outcome_of: Callable[[int], Told | None],
+    seems_kept: bool,
+    kept: bool,
+    broken: bool,
+) -> None:
+    run = Tracked(name)
     run.asked(150)
-    for seq in range(0, 150):
-        if seq % 5:  # every fifth is slow, and still under way
-            run.take(told(seq, 1.0))
-    found = run.finding("<= 2")
-    assert found.means.mean[0] == 1.0
-    assert found.seems_kept[0]
-    assert not found.kept[0]
-    for seq in range(0, 150, 5):
-        run.take(told(seq, 9.0))
-    assert run.finding("<= 2").broken[0]
-
-
-def test_a_mean_of_seconds_is_bounded_by_the_time_out() -> None:
-    run = Tracked(SECONDS)
-    run.asked(150)
-    for seq in range(149):
-        run.take(told(seq, 1.0))
-    found = run.finding("<= 2")
-    assert found.means.lower[0] <= 1.0 <= found.means.upper[0]
-    assert found.kept[0]
-    run.take(told(149, 11.0))  # longer than any call may take
-    assert not run.finding("<= 2").kept[0]
-    assert run.tracker.means().upper[0] == np.inf
-
-
-def test_a_failed_reply_counts_for_either_side_of_a_measure() -> None:
-    known, vague = (Tracked("toxicity") for _ in range(2))
-    lost = Outcome(failure=Failure(FailureKind.REFUSED, Blame.CANDIDATE, "no"), seconds=1.0)
-    for run, outcome in ((known, None), (vague, lost)):
-        run.asked(100)
-        for seq in range(100):
-            is_lost = outcome is not None and seq % 4 == 0
-            run.take(Told(seq, outcome, 0.0) if is_lost and outcome else told(seq, 1.0))
-    assert known.finding("<= 0.1").kept[0]
-    assert not vague.finding("<= 0.1").kept[0]
-    assert not vague.finding("<= 0.1").broken[0]
-
-
-def test_a_measure_that_must_be_high() -> None:
-    run = Tracked("polite")
-    run.asked(150)
-    for seq in range(150):
-        run.take(told(seq, 1.0))
-    assert run.finding(">= 0.9").kept[0]
+    run.take(*(one for one in map(outcome_of, range(150)) if one is not None))
+    found = run.finding(limit)
+    states = (found.seems_kept[0], found.kept[0], found.broken[0])
+    assert states == (seems_kept, kept, broken)
+    assert found.means.lower[0] <= found.means.mean[0] <= found.means.upper[0]
 
 
 @pytest.mark.slow
@@ -223,6 +214,7 @@ def test_the_best_that_keeps_all_limits_wins_and_the_others_are_out(tmp_path: Pa
     assert standing.established
     assert [one.state for one in rows["c3"].limits] == [LimitState.KEPT] * 2
     assert rows["c3"].price is None
+    assert label(run_all(limited(tmp_path / "free", "best"))) == "c5", "the slow one, else"
 
 
 def test_that_nobody_keeps_the_limits_is_an_answer(tmp_path: Path) -> None:
@@ -239,11 +231,6 @@ def test_a_winner_that_may_break_a_limit_is_not_called_established(tmp_path: Pat
     assert standing.winner is not None
     assert not standing.established
     assert any(one.state is LimitState.OPEN for one in standing.winner.limits)
-
-
-@pytest.mark.slow
-def test_without_limits_the_slow_one_wins(tmp_path: Path) -> None:
-    assert label(run_all(limited(tmp_path, "best"))) == "c5"
 
 
 def test_a_limit_of_an_unknown_measure_names_those_there_are(tmp_path: Path) -> None:
@@ -263,25 +250,20 @@ def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
     assert np.isinf(found.means.upper[1:]).all()
 
 
-def test_measures_without_a_limit_are_shown_as_means(tmp_path: Path) -> None:
-    standing = run_all(limited(tmp_path, "best", budget={"pulls": 120}))
+@pytest.mark.parametrize(("objective", "low"), [("best", False), (LIMITS, True)])
+def test_measures_are_shown_as_means_and_less_is_better_where_they_are_limited(
+    tmp_path: Path, objective: Json, low: bool
+) -> None:
+    standing = run_all(limited(tmp_path, objective, budget={"pulls": 90}))
+    axes = {axis["key"]: axis["low"] for axis in chart_axes(standing)}
+    assert axes["measure: rude"] is low
+    assert axes["latency"] is True
+    assert "price" not in axes or axes["price"] is True
     for row in standing.rows:
         [rude] = row.measures
         assert (rude.name, rude.n) == ("rude", row.n)
+        assert values_of(row)["measure: rude"] == rude.mean
         if row.candidate.label == "c4" and rude.n > 5:
             assert rude.mean is not None
             assert rude.mean > 0.1
     assert measures_line(standing.winner).startswith("rude ")
-    shown = {one.candidate.label: values_of(one)["measure: rude"] for one in standing.rows}
-    assert shown["c4"] == next(
-        row.measures[0].mean for row in standing.rows if row.candidate.label == "c4"
-    )
-    low = {axis["key"]: axis["low"] for axis in chart_axes(standing)}
-    assert low["measure: rude"] is False
-    assert low["latency"] is True
-    assert "price" not in low or low["price"] is True
-
-
-def test_less_is_better_of_a_measure_that_is_limited_from_above(tmp_path: Path) -> None:
-    standing = run_all(limited(tmp_path, LIMITS, budget={"pulls": 60}))
-    assert {axis["key"]: axis["low"] for axis in chart_axes(standing)}["measure: rude"] is True

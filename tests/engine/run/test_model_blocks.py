@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.events import Asked
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Candidate, Reply, Request
 from bestarm_agent.engine.call import Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import ReadyCandidate
@@ -80,48 +80,29 @@ class Box(Actor):
                 self.finished = asyncio.get_running_loop().time()
 
 
-def answers(means: Mapping[str, float]) -> Box:
-    """A box whose candidates are right with given probabilities, the same at every run."""
-
-    def answer(request: Request, _before: int) -> Reply:
-        draw = KeyedRandom(1, request.example).at(0).random()
-        return scored(float(draw < means[request.model]))
-
-    return Box("box", answer, latency=lambda _request: CALL_SECONDS)
+MEANS = {"a": 0.2, "b": 0.3, "c": 0.95, "d": 0.5}
 
 
-def judged(means: Mapping[str, float]) -> Box:
-    """A box that also serves the judge's model, which repeats what the candidates say."""
+def box_of(means: Mapping[str, float], **options: bool) -> Box:
+    """A box whose candidates are right with given probabilities, the same at every run.
+
+    It also serves the judge's model, which repeats what the candidates say.
+    """
 
     def answer(request: Request, _before: int) -> Reply:
         if request.model == "judge-model":
             return Reply((request.text or "").rpartition(" ")[2], usd_nanos=90)
         draw = KeyedRandom(1, request.example).at(0).random()
-        return Reply(str(float(draw < means[request.model])), usd_nanos=90)
+        score = float(draw < means[request.model])
+        return Reply(str(score), usage=Usage(3, 2), usd_nanos=90, score=score)
 
-    return Box("box", answer, latency=lambda _request: CALL_SECONDS)
-
-
-MEANS = {"a": 0.2, "b": 0.3, "c": 0.95, "d": 0.5}
+    return Box("box", answer, latency=lambda _request: CALL_SECONDS, **options)
 
 
-def play(
-    *, selector: str = "ucb-e", n_examples: int = 100, **options: object
-) -> tuple[Scene, Box, End]:
-    box = answers(MEANS)
-    scene = Scene(
-        dict.fromkeys(MEANS, box),
-        n_examples=n_examples,
-        selector=selector,
-        **options,  # type: ignore[arg-type]
-    )
-    return scene, box, scene.run()
-
-
-def play_judged(**options: object) -> tuple[Scene, Box, End]:
-    box = judged(MEANS)
-    models = dict.fromkeys(MEANS, box)
-    scene = Scene(models, judge=box, n_examples=100, **options)  # type: ignore[arg-type]
+def play(*, judged: bool = False, n_examples: int = 100, **options: Any) -> tuple[Scene, Box, End]:  # noqa: ANN401
+    box = box_of(MEANS)
+    models, judge = dict.fromkeys(MEANS, box), box if judged else None
+    scene = Scene(models, judge=judge, n_examples=n_examples, **options)
     return scene, box, scene.run()
 
 
@@ -145,8 +126,7 @@ def test_nothing_ever_waits_for_a_block_to_end(selector: str) -> None:
 
 
 def test_what_fits_is_not_masked() -> None:
-    box = answers(MEANS)
-    box.is_tight = False
+    box = box_of(MEANS, is_tight=False)
     scene = Scene(dict.fromkeys(MEANS, box), n_examples=30, budget=Budget(pulls=100))
     scene.run()
     assert len(box.loads) == 4
@@ -154,7 +134,7 @@ def test_what_fits_is_not_masked() -> None:
 
 
 def test_candidates_elsewhere_are_asked_while_a_model_loads() -> None:
-    box = answers(MEANS)
+    box = box_of(MEANS)
     api = Actor("api", lambda _request, _before: scored(0.1))
     scene = Scene({**dict.fromkeys(MEANS, box), "api": api}, n_examples=40, selector="uniform")
     assert scene.run() is End.EXHAUSTED
@@ -167,7 +147,7 @@ def test_a_judge_in_the_same_memory_gets_the_replies_that_are_in_flight_together
     in_flight: int,
 ) -> None:
     budget = Budget(usd_nanos=10_000)  # fifty pairs with both bounds
-    scene, box, end = play_judged(in_flight=in_flight, budget=budget)
+    scene, box, end = play(judged=True, in_flight=in_flight, budget=budget)
     assert end is End.BUDGET
     assert not scene.loop.record.state.pending
     assert scene.loop.ledger.spent.usd_nanos <= 10_000
@@ -176,51 +156,29 @@ def test_a_judge_in_the_same_memory_gets_the_replies_that_are_in_flight_together
     assert box.loads.count("judge-model") <= max(12, n_told / in_flight + len(box.loads) / 2)
 
 
-def test_a_run_that_is_stopped_or_broken_off_leaves_nothing_waiting() -> None:
-    async def stopped() -> tuple[End, int]:
-        loop = await scene(judged(MEANS)).open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(LOAD_SECONDS + 0.15)
-        loop.stop()
-        return await running, len(loop.record.state.pending)
-
-    async def broken_off() -> tuple[int, float]:
-        loop = await scene(judged(MEANS)).open()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(LOAD_SECONDS + 0.15)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        return len(loop.record.state.pending), loop.ledger.outstanding.pulls
-
-    def scene(box: Box) -> Scene:
+async def test_a_run_that_is_stopped_or_broken_off_leaves_nothing_waiting() -> None:
+    def scene() -> Scene:
+        box = box_of(MEANS)
         return Scene(dict.fromkeys(MEANS, box), judge=box, n_examples=30)
 
-    assert run_virtual(stopped()) == (End.INTERRUPTED, 0)
-    pending, outstanding = run_virtual(broken_off())
-    assert pending > 0
-    assert outstanding == 0
+    stopped = scene()
+    assert (await stopped.stopped(LOAD_SECONDS + 0.15)) is End.INTERRUPTED
+    assert not stopped.loop.record.state.pending
+    loop = await scene().cut_off(LOAD_SECONDS + 0.15)
+    assert loop.record.state.pending
+    assert loop.ledger.outstanding.pulls == 0
 
 
 @pytest.mark.slow
-async def test_every_ask_follows_from_the_log() -> None:
-    box = answers(MEANS)
-    scene = Scene(dict.fromkeys(MEANS, box), n_examples=50, budget=Budget(pulls=150))
-    loop = await scene.open()
-    await loop.run()
-    events = await scene.store.events_of("scene")
+def test_every_ask_follows_from_the_log() -> None:
+    scene, _, _ = play(n_examples=50, budget=Budget(pulls=150))
     fresh = make_selector("ucb-e", Problem(len(MEANS), 50, budget=150, stop_when_separated=False))
-    masked = sum(isinstance(event, Asked) and bool(event.excluded) for event in events)
-    unexplained, masked = (unexplained_asks(events, fresh), masked)
-    assert unexplained == []
-    assert masked > 80
+    assert unexplained_asks(run_virtual(scene.events()), fresh) == []
+    assert sum(bool(ask.excluded) for ask in asked(scene)) > 80
 
 
 def asked(scene: Scene) -> list[Asked]:
-    async def read() -> list[Asked]:
-        return [e for e in await scene.store.events_of("scene") if isinstance(e, Asked)]
-
-    return asyncio.run(read())
+    return [event for event in run_virtual(scene.events()) if isinstance(event, Asked)]
 
 
 # By hand.
@@ -253,7 +211,7 @@ def shown(pool: CandidatePool) -> Sequence[bool] | None:
 
 
 def test_the_first_block_gives_every_candidate_of_the_model_an_ask() -> None:
-    pool, _ = pool_of(answers({}), "aaab")
+    pool, _ = pool_of(box_of({}), "aaab")
     assert (shown(pool), pool.blocks_left()) == (None, 1)
     note(pool, 0)
     assert (shown(pool), pool.blocks_left()) == ([True, True, True, False], 2)
@@ -262,7 +220,7 @@ def test_the_first_block_gives_every_candidate_of_the_model_an_ask() -> None:
 
 
 def test_blocks_double_until_loading_is_paid() -> None:
-    box = answers({})
+    box = box_of({})
     pool, _ = pool_of(box, "ab")
 
     def length(candidate: int) -> int:
@@ -279,7 +237,7 @@ def test_blocks_double_until_loading_is_paid() -> None:
 
 
 def test_a_block_ends_when_nothing_is_asked_in_it_and_no_call_is_under_way() -> None:
-    pool, gate = pool_of(answers({}), "aab")
+    pool, gate = pool_of(box_of({}), "aab")
     note(pool, 0)
     gate.enter()
     assert not pool.end_blocks()
