@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Engine, event
 
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store import database as module
@@ -20,32 +20,22 @@ from tests.support.store_runs import asked, begin, reply, started, told
 
 
 @contextmanager
-def commits() -> Iterator[list[Connection]]:
-    """Note every commit."""
-    noted: list[Connection] = []
-
-    def note(connection: Connection) -> None:
-        noted.append(connection)
-
-    event.listen(Engine, "commit", note)
-    try:
-        yield noted
-    finally:
-        event.remove(Engine, "commit", note)
-
-
-@contextmanager
-def pages_at_most(limit: int) -> Iterator[None]:
-    """Let SQLite find the disk full."""
-
-    def configure(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute(f"PRAGMA max_page_count = {limit}")
-
-    event.listen(Engine, "connect", configure)
+def listening(name: str, note: Callable[..., object]) -> Iterator[None]:
+    """Tell a function of every event of SQLAlchemy's engines with that name."""
+    event.listen(Engine, name, note)
     try:
         yield
     finally:
-        event.remove(Engine, "connect", configure)
+        event.remove(Engine, name, note)
+
+
+def full_disk() -> AbstractContextManager[None]:
+    """Let SQLite find the disk full after 40 pages."""
+
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute("PRAGMA max_page_count = 40")
+
+    return listening("connect", configure)
 
 
 async def test_what_is_queued_at_once_shares_a_transaction_and_a_wake_up(
@@ -63,7 +53,8 @@ async def test_what_is_queued_at_once_shares_a_transaction_and_a_wake_up(
             log.append(told(seq))
             await log.flush()
 
-        with commits() as noted:
+        noted: list[object] = []
+        with listening("commit", noted.append):
             async with asyncio.TaskGroup() as group:
                 for seq in range(200):
                     group.create_task(one(seq))
@@ -72,60 +63,45 @@ async def test_what_is_queued_at_once_shares_a_transaction_and_a_wake_up(
             assert len(noted) < 10
 
 
-def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: Path) -> None:
+async def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
-
-    async def overflow() -> None:
+    full = pytest.raises(StoreError, match="the disk is full; free some space, then resume")
+    with full_disk():
         store = await Store.connect(path)
         log = await begin(store)
         await store.put_reply("small", reply())
         log.append(asked(0))
-        with pytest.raises(StoreError, match="the disk is full; free some space, then resume"):
+        with full:
             await store.put_reply("large", reply("x" * 1_000_000))
-        for attempt in (log.flush(), store.put_reply("k", reply()), store.get_reply("small")):
-            with pytest.raises(StoreError, match="disk is full"):
-                await attempt
-        with pytest.raises(StoreError, match="disk is full"):
+        with full:
             log.append(asked(1))
-        with pytest.raises(StoreError, match="disk is full"):
-            await log.close()
-        with pytest.raises(StoreError, match="disk is full"):
-            await store.close()
-
-    async def look() -> None:
-        async with await Store.connect(path) as store:
-            assert await store.events_of("study") == [started()]
-            assert await store.get_reply("small") == reply()
-            assert await store.get_reply("large") is None
-
-    with pages_at_most(40):
-        asyncio.run(overflow())
-    asyncio.run(look())
+        for attempt in (log.flush, lambda: store.put_reply("k", reply()), log.close, store.close):
+            with full:
+                await attempt()
+    async with await Store.connect(path) as store:
+        assert await store.events_of("study") == [started()]
+        assert await store.get_reply("small") == reply()
+        assert await store.get_reply("large") is None
 
 
-def test_a_failed_write_that_nobody_waited_for_surfaces_at_close(tmp_path: Path) -> None:
-    async def main() -> None:
+@pytest.mark.parametrize("error", [None, pytest.param(KeyError(1), marks=pytest.mark.slow)])
+async def test_a_failed_write_that_nobody_waited_for_surfaces_at_close(
+    tmp_path: Path, error: Exception | None
+) -> None:
+    """Or as a note on the error that ends the session."""
+
+    async def session() -> None:
         async with await Store.connect(tmp_path / "runs.db") as store:
             log = await begin(store)
             for seq in range(10_000):
                 log.append(asked(seq))
+            if error is not None:
+                raise error
 
-    with pages_at_most(40), pytest.raises(StoreError, match="disk is full"):
-        asyncio.run(main())
-
-
-@pytest.mark.slow
-def test_a_failed_write_is_noted_on_the_error_that_ends_the_session(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with await Store.connect(tmp_path / "runs.db") as store:
-            log = await begin(store)
-            for seq in range(10_000):
-                log.append(asked(seq))
-            raise RuntimeError("something else")
-
-    with pages_at_most(40), pytest.raises(RuntimeError, match="something else") as caught:
-        asyncio.run(main())
-    assert "disk is full" in caught.value.__notes__[0]
+    with full_disk(), pytest.raises(StoreError if error is None else KeyError) as caught:
+        await session()
+    said = str(caught.value) if error is None else caught.value.__notes__[0]
+    assert "disk is full" in said
 
 
 async def test_a_store_that_another_process_keeps_busy_is_named(
@@ -166,29 +142,22 @@ async def test_a_closed_store_takes_nothing_and_closes_twice(tmp_path: Path) -> 
     await log.close()
 
 
-def test_damage_in_a_log_is_named_by_its_event(tmp_path: Path) -> None:
+async def test_damage_in_a_log_is_named_by_its_event(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
-
-    async def write() -> None:
-        async with await Store.connect(path) as store:
-            log = await begin(store)
-            for seq in range(3):
-                log.append(asked(seq))
-
-    async def read(match: str) -> None:
+    async with await Store.connect(path) as store:
+        log = await begin(store)
+        for seq in range(3):
+            log.append(asked(seq))
+    for harm, match in (
+        ("UPDATE events SET payload = '{' WHERE n = 2", "event 2 of the log: .* is damaged"),
+        ("DELETE FROM events WHERE n = 2", "has a gap after event 0"),
+    ):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(harm)
+            connection.commit()
         async with await Store.connect(path) as store:
             with pytest.raises(StoreError, match=match):
                 await store.events_of("study")
-
-    asyncio.run(write())
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE events SET payload = '{' WHERE n = 2")
-        connection.commit()
-    asyncio.run(read("event 2 of the log: .* is damaged"))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DELETE FROM events WHERE n = 2")
-        connection.commit()
-    asyncio.run(read("has a gap after event 0"))
 
 
 async def test_a_slow_checkpoint_does_not_hold_up_commits(

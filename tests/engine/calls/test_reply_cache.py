@@ -116,6 +116,7 @@ async def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     assert scene.ledger.spent == first.spend + second.spend
     assert scene.ledger.outstanding == Spend()
     assert (second.reservation, second.permit) == (None, None)
+    assert await scene.store.claim_reply(second.key), "others may look it up"
 
 
 async def test_a_claim_ends_with_the_reply_and_the_next_one_is_left_alone(
