@@ -43,12 +43,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine function to its end, the engine's in virtual time; leave others to pytest."""
+    """Run a coroutine function to its end; leave others to pytest.
+
+    Those of the engine run in virtual time, but for files and sockets that they may use.
+    """
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
-    (run_virtual if "engine" in pyfuncitem.path.parts else asyncio.run)(test)
+    is_virtual = "engine" in pyfuncitem.path.parts and "tmp_path" not in names
+    (run_virtual if is_virtual else asyncio.run)(test)
     return True
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -72,37 +71,27 @@ def test_dollars_are_never_overspent(tmp_path: Path, in_flight: int) -> None:
     assert standing.end == "budget"
 
 
-def test_more_budget_runs_on(tmp_path: Path) -> None:
-    async def scene() -> tuple[Standing, Standing]:
-        async with Study.open(write_study(tmp_path)) as study:
-            return await study.run(Budget(pulls=20)), await study.run(Budget(pulls=30))
-
-    first, second = asyncio.run(scene())
+async def test_more_budget_runs_on(tmp_path: Path) -> None:
+    async with Study.open(write_study(tmp_path)) as study:
+        first, second = await study.run(Budget(pulls=20)), await study.run(Budget(pulls=30))
     assert (first.asked, second.asked) == (20, 50)
 
 
-def test_what_one_run_may_spend_and_the_configured_caps_both_hold(tmp_path: Path) -> None:
-    async def scene() -> list[int]:
-        path = write_study(tmp_path, changes={"budget": {"pulls": 30}})
-        async with Study.open(path) as study:
-            budgets = (Budget(pulls=5), None, Budget(pulls=50))
-            return [(await study.run(budget)).asked for budget in budgets]
-
-    assert asyncio.run(scene()) == [5, 30, 30]
+async def test_what_one_run_may_spend_and_the_configured_caps_both_hold(tmp_path: Path) -> None:
+    path = write_study(tmp_path, changes={"budget": {"pulls": 30}})
+    async with Study.open(path) as study:
+        budgets = (Budget(pulls=5), None, Budget(pulls=50))
+        assert [(await study.run(budget)).asked for budget in budgets] == [5, 30, 30]
 
 
 @pytest.mark.parametrize(("pulls", "said"), [(100, True), (192, False)])
-def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
+async def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
     tmp_path: Path, pulls: int, said: bool
 ) -> None:
     changes = {"selector": {"name": "pulse", "params": {"batch": 32}}, "budget": {"pulls": pulls}}
     path = write_study(tmp_path, changes=changes)
-
-    async def scene() -> tuple[Sequence[str], Standing]:
-        async with Study.open(path) as study:
-            return study.notices, await study.run()
-
-    notices, standing = asyncio.run(scene())
+    async with Study.open(path) as study:
+        notices, standing = study.notices, await study.run()
     expected = "the budget allows 100 pairs for 6 candidates, each pulled 32 times in a row"
     assert any(expected in notice for notice in notices) == said
     assert any(row.n == 0 for row in standing.rows) == said
@@ -120,16 +109,12 @@ def test_a_number_is_no_budget(tmp_path: Path) -> None:
         run_all(write_study(tmp_path), 60)  # type: ignore[arg-type]
 
 
-def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> None:
+async def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> None:
     path = write_study(tmp_path)
-
-    async def scene() -> tuple[int, int]:
-        async with Study.open(path) as study:
-            first = await study.run(Budget(pulls=10))
-        async with Study.resume(study.run_id, options=Options(store=study.store)) as again:
-            return first.told, (await again.run(Budget(pulls=5))).told
-
-    assert asyncio.run(scene()) == (10, 15)
+    async with Study.open(path) as study:
+        first = await study.run(Budget(pulls=10))
+    async with Study.resume(study.run_id, options=Options(store=study.store)) as again:
+        assert (first.told, (await again.run(Budget(pulls=5))).told) == (10, 15)
 
 
 def test_one_candidate_alone_is_not_established_without_a_score(tmp_path: Path) -> None:
@@ -144,36 +129,29 @@ def test_one_candidate_alone_is_not_established_without_a_score(tmp_path: Path) 
         ("Say {question}.", "prompt `new` holds `{question}`"),
     ],
 )
-def test_a_prompt_that_joins_is_checked_as_those_of_the_file(
+async def test_a_prompt_that_joins_is_checked_as_those_of_the_file(
     tmp_path: Path, text: str, said: str
 ) -> None:
     never = {"base_url": "http://127.0.0.1:9/v1", "key": "none"}
     changes = {"models": ["openai/alpha", "openai/beta"], "providers": {"openai": never}}
-
-    async def scene() -> int:
-        async with Study.open(write_study(tmp_path, changes=changes)) as study:
-            prompt = {"name": "new", "text": text}
-            with pytest.raises(ConfigError, match=re.escape(said)):
-                study.add_candidates([{"model": "openai/alpha", "prompt": prompt}])
-            return len(study.standing().rows)
-
-    assert asyncio.run(scene()) == 2
+    async with Study.open(write_study(tmp_path, changes=changes)) as study:
+        prompt = {"name": "new", "text": text}
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            study.add_candidates([{"model": "openai/alpha", "prompt": prompt}])
+        assert len(study.standing().rows) == 2
 
 
-def test_candidates_join_between_and_while_running(tmp_path: Path) -> None:
-    async def scene() -> Standing:
-        path = write_study(tmp_path, changes={"models": ["replay/c0", "replay/c1"]})
-        async with Study.open(path) as study:
-            await study.run(Budget(pulls=10))
-            study.add_candidates([{"model": "replay/c5", "prompt": "q", "label": "late"}])
-            with pytest.raises(TypeError, match="specs must be a list of candidates"):
-                study.add_candidates({"model": "replay/c5", "prompt": "q"})  # type: ignore[arg-type]
-            running = asyncio.create_task(study.run(Budget(pulls=60)))
-            await reached(20, study, running)
-            study.add_candidates([{"model": "replay/c4", "prompt": "q"}])
-            return await running
-
-    standing = asyncio.run(scene())
+async def test_candidates_join_between_and_while_running(tmp_path: Path) -> None:
+    path = write_study(tmp_path, changes={"models": ["replay/c0", "replay/c1"]})
+    async with Study.open(path) as study:
+        await study.run(Budget(pulls=10))
+        study.add_candidates([{"model": "replay/c5", "prompt": "q", "label": "late"}])
+        with pytest.raises(TypeError, match="specs must be a list of candidates"):
+            study.add_candidates({"model": "replay/c5", "prompt": "q"})  # type: ignore[arg-type]
+        running = asyncio.create_task(study.run(Budget(pulls=60)))
+        await reached(20, study, running)
+        study.add_candidates([{"model": "replay/c4", "prompt": "q"}])
+        standing = await running
     assert {row.candidate.model for row in standing.rows} == {"c0", "c1", "c4", "c5"}
     assert all(row.n > 0 for row in standing.rows)
     assert standing.asked == 70
@@ -200,14 +178,11 @@ def test_a_run_that_waits_for_a_rate_limit_says_so_though_nothing_is_in_flight(
     assert "at its limit of 1 request a minute" in wait.reason
 
 
-def test_a_candidate_that_is_there_already_is_refused(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Study.open(write_study(tmp_path)) as study:
-            with pytest.raises(ConfigError, match="is the same as 'c1'"):
-                study.add_candidates([{"model": "replay/c1", "prompt": "q", "label": "again"}])
-            assert len(study.standing().rows) == 6
-
-    asyncio.run(scene())
+async def test_a_candidate_that_is_there_already_is_refused(tmp_path: Path) -> None:
+    async with Study.open(write_study(tmp_path)) as study:
+        with pytest.raises(ConfigError, match="is the same as 'c1'"):
+            study.add_candidates([{"model": "replay/c1", "prompt": "q", "label": "again"}])
+        assert len(study.standing().rows) == 6
 
 
 @pytest.mark.slow
@@ -365,23 +340,21 @@ def test_history_is_refused_by_rules_that_do_not_learn(tmp_path: Path) -> None:
         run_all(path, overrides={"selector.history": ["recorded"]})
 
 
-def test_a_candidate_that_joins_before_the_first_ask_is_selected_among(tmp_path: Path) -> None:
+async def test_a_candidate_that_joins_before_the_first_ask_is_selected_among(
+    tmp_path: Path,
+) -> None:
     """As while a run waits for a rate limit: the rule is made for all that are there then."""
     models = {"models": ["replay/c0", "replay/c1"], "selector": {"name": "auto"}}
     path = write_study(tmp_path, n_candidates=3, n_examples=10, changes=models)
+    async with Study.open(path) as study:
+        joined: list[Candidate] = []
 
-    async def scene() -> Standing:
-        async with Study.open(path) as study:
-            joined: list[Candidate] = []
+        def look() -> None:  # called in the first turn, before the first ask
+            if not joined:
+                joined.extend(study.add_candidates([{"model": "replay/c2", "prompt": "q"}]))
 
-            def look() -> None:  # called in the first turn, before the first ask
-                if not joined:
-                    joined.extend(study.add_candidates([{"model": "replay/c2", "prompt": "q"}]))
-
-            each_turn(study._run.loop, look)
-            return await study.run()
-
-    standing = asyncio.run(scene())
+        each_turn(study._run.loop, look)
+        standing = await study.run()
     assert {row.candidate.label: row.n > 0 for row in standing.rows} == {
         "c0": True,
         "c1": True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from pathlib import Path
@@ -77,52 +76,43 @@ ASKED = {"a": N, "b": N, "judge": 2 * N}
     ],
     ids=["a prompt more", "renamed", "the text changed", "other settings too", "another rubric"],
 )
-def test_an_edited_study_that_is_selected_again_pays_for_what_is_new_alone(
+async def test_an_edited_study_that_is_selected_again_pays_for_what_is_new_alone(
     tmp_path: Path, edit: dict[str, Any], again: dict[str, int]
 ) -> None:
     """The loop of a prompt's author: edit, select, look, edit, select ... in one store."""
-
-    async def scene() -> tuple[list[Counter[str]], Standing]:
-        async with FakeApi(answer=answered) as api:
-            path, calls = write_study(tmp_path, api), []
-            await run(path)
-            calls.append(asked(api))
-            content = json.loads(path.read_text())
-            if "rubric" in edit:
-                content["scorer"] |= edit
-            path.write_text(json.dumps(content | edit if "prompts" in edit else content))
-            standing = await run(path)
-            calls.append(asked(api, calls[0].total()))
-            await run(path)
-            calls.append(asked(api, calls[0].total() + calls[1].total()))
-            return calls, standing
-
-    calls, standing = asyncio.run(scene())
+    async with FakeApi(answer=answered) as api:
+        path, calls = write_study(tmp_path, api), []
+        await run(path)
+        calls.append(asked(api))
+        content = json.loads(path.read_text())
+        if "rubric" in edit:
+            content["scorer"] |= edit
+        path.write_text(json.dumps(content | edit if "prompts" in edit else content))
+        standing = await run(path)
+        calls.append(asked(api, calls[0].total()))
+        await run(path)
+        calls.append(asked(api, calls[0].total() + calls[1].total()))
     assert calls == [ASKED, again, {}], "a third time, nothing is new"
     assert standing.spent.calls == sum(again.values())
     assert standing.told == 2 * N * len(edit.get("prompts", [{}]))
 
 
-def test_a_resumed_run_asks_only_the_judge_for_pairs_that_wait_for_it(tmp_path: Path) -> None:
+async def test_a_resumed_run_asks_only_the_judge_for_pairs_that_wait_for_it(tmp_path: Path) -> None:
     """The judge cannot be called at first: pairs stay pending, and their answers are kept."""
     is_open = False
 
     def refused(call: Call) -> Fault | None:
         return None if is_open or call.model != "judge" else Fault.PAYMENT
 
-    async def scene() -> tuple[Counter[str], Counter[str], Standing]:
-        nonlocal is_open
-        async with FakeApi(answer=answered, script=refused) as api:
-            path = write_study(tmp_path, api)
-            await run(path)
-            first = asked(api)
-            is_open = True
-            options = Options(store=store_of(path))
-            async with Study.resume("latest", options=options) as study:
-                standing = await study.run()
-            return first, asked(api, first.total()), standing
-
-    first, second, standing = asyncio.run(scene())
+    async with FakeApi(answer=answered, script=refused) as api:
+        path = write_study(tmp_path, api)
+        await run(path)
+        first = asked(api)
+        is_open = True
+        options = Options(store=store_of(path))
+        async with Study.resume("latest", options=options) as study:
+            standing = await study.run()
+        first, second, standing = first, asked(api, first.total()), standing
     bought = first["a"] + first["b"]
     assert bought > 0
     assert second["judge"] == 2 * N

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from bestarm_agent.domain.events import (
@@ -79,21 +78,17 @@ def test_a_source_is_fed_what_came_after_the_first_ask() -> None:
     ]
 
 
-def test_what_is_recorded_reaches_log_and_state() -> None:
+async def test_what_is_recorded_reaches_log_and_state() -> None:
     happened = [started(), CANDIDATES, EXAMPLES, asked(0)]
-
-    async def scene() -> Sequence[Event]:
-        store = Store.in_memory()
-        log = await store.create("study")
-        record = RunRecord(lambda *_: Noting(), log)
-        for event in happened:
-            record.record(event)
-        await record.flush()
-        assert record.state.started == started()
-        assert record.pairs.table.n_asked == 0, "its own asks the source knows already"
-        return await store.events_of(log.run_id)
-
-    assert asyncio.run(scene()) == happened
+    store = Store.in_memory()
+    log = await store.create("study")
+    record = RunRecord(lambda *_: Noting(), log)
+    for event in happened:
+        record.record(event)
+    await record.flush()
+    assert record.state.started == started()
+    assert record.pairs.table.n_asked == 0, "its own asks the source knows already"
+    assert await store.events_of("study") == happened
 
 
 def test_the_rule_is_made_for_the_problem_at_the_first_ask() -> None:

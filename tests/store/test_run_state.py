@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -91,13 +90,10 @@ def test_who_could_not_be_called_when_the_last_session_ended() -> None:
     assert fold([*stopped, Resumed(AT, "0.2.0")]).broken == fold([]).broken == {}
 
 
-def test_a_stored_log_is_folded() -> None:
-    async def scene() -> RunState:
-        store = Store.in_memory()
-        await (await begin(store)).flush()
-        return await folded(store, "latest")
-
-    assert asyncio.run(scene()).started == started()
+async def test_a_stored_log_is_folded() -> None:
+    store = Store.in_memory()
+    await (await begin(store)).flush()
+    assert (await folded(store, "latest")).started == started()
 
 
 def test_a_killed_session_stays_open() -> None:
@@ -294,22 +290,18 @@ def test_asks_come_back() -> None:
     assert state.asks["candidate"].tolist() == [ask.candidate for ask in asks]
 
 
-def test_outcomes_are_numbers_by_ask_and_texts_in_the_log() -> None:
+async def test_outcomes_are_numbers_by_ask_and_texts_in_the_log() -> None:
     order = np.random.default_rng(1).permutation(N)[: N - 40].tolist()
     kinds = [told, failed, lambda seq: failed(seq, score=0.0)]
     outcomes = {seq: replace(kinds[seq % 3](seq), elapsed=float(seq)) for seq in order}
     asks = [asked(seq, 0, seq) for seq in range(N)]
     log = [started(), *grid(1, N), *asks, *outcomes.values()]
-
-    async def scene() -> tuple[RunState, Sequence[Told]]:
-        store = Store.in_memory()
-        run = await store.create("study")
-        for event in log:
-            run.append(event)
-        state = fold(log)
-        return state, await store.told(run.run_id, state.told["event"][order].tolist())
-
-    state, found = asyncio.run(scene())
+    store = Store.in_memory()
+    run = await store.create("study")
+    for event in log:
+        run.append(event)
+    state = fold(log)
+    state, found = state, await store.told(run.run_id, state.told["event"][order].tolist())
     assert list(found) == list(outcomes.values()), "also what was not flushed yet"
     assert state.order.tolist() == order
     assert state.failed().tolist() == [seq for seq in order if seq % 3]

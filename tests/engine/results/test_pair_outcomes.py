@@ -212,19 +212,15 @@ class CountingStore(Store):
         return Reply(f"reply to {key}")
 
 
-def test_two_thousand_pairs_are_read_page_by_page() -> None:
+async def test_two_thousand_pairs_are_read_page_by_page() -> None:
     n = 2000
     asks = [asked(seq, 0, seq) for seq in range(n)]
     events = [started(), *grid(1, n), *asks, *(told(seq) for seq in range(n))]
     store = CountingStore.in_memory()
-
-    async def read() -> int:
-        n_seen, ahead = 0, 0
-        async for pair in (await texts_in(store, events)).outcomes():
-            ahead = max(ahead, store.n_read - n_seen)
-            assert pair.reply == f"reply to key-{n_seen}"
-            n_seen += 1
-        assert n_seen == n
-        return ahead
-
-    assert asyncio.run(read()) == PAGE
+    n_seen, ahead = 0, 0
+    async for pair in (await texts_in(store, events)).outcomes():
+        ahead = max(ahead, store.n_read - n_seen)
+        assert pair.reply == f"reply to key-{n_seen}"
+        n_seen += 1
+    assert n_seen == n
+    assert ahead == PAGE

@@ -154,7 +154,7 @@ def test_a_scorer_that_fails_on_every_reply_sees_one_of_each_model(tmp_path: Pat
     assert calls == {"a": 1, "b": 1}
 
 
-def test_an_odd_first_pair_stops_a_run_once(tmp_path: Path) -> None:
+async def test_an_odd_first_pair_stops_a_run_once(tmp_path: Path) -> None:
     """Resumed, the pair is void, and the run goes on with others."""
     first: list[str] = []
 
@@ -162,12 +162,9 @@ def test_an_odd_first_pair_stops_a_run_once(tmp_path: Path) -> None:
         first.append(call.digest)
         return Fault.SERVER_ERROR if call.digest == first[0] else None
 
-    async def scene() -> tuple[Standing, Standing]:
-        async with FakeApi(answer=answered, script=odd) as api:
-            path = write_study(tmp_path, api, "a")
-            return await run(path), await run(path, resumed=True)
-
-    stopped, resumed = asyncio.run(scene())
+    async with FakeApi(answer=answered, script=odd) as api:
+        path = write_study(tmp_path, api, "a")
+        stopped, resumed = await run(path), await run(path, resumed=True)
     assert (stopped.end, stopped.told) == ("failures", 0)
     assert (resumed.end, resumed.told) == ("exhausted", 2 * N)
     assert sum(row.void for row in resumed.rows) == 1
@@ -195,12 +192,9 @@ def test_what_never_answers_costs_one_time_out(
     assert resumed.told == 2 * N * len(models)
 
 
-def test_replies_that_are_not_judged_do_not_hold_a_run_up(tmp_path: Path) -> None:
-    async def scene() -> tuple[Standing, int]:
-        async with FakeApi(script=lambda _: Fault.REFUSAL) as api:
-            standing = await run(write_study(tmp_path, api, "ab", **JUDGED))
-            return standing, sum(one.body["model"] == "judge" for one in api.received)
-
-    standing, n_judged = asyncio.run(scene())
+async def test_replies_that_are_not_judged_do_not_hold_a_run_up(tmp_path: Path) -> None:
+    async with FakeApi(script=lambda _: Fault.REFUSAL) as api:
+        standing = await run(write_study(tmp_path, api, "ab", **JUDGED))
+        standing, n_judged = standing, sum(one.body["model"] == "judge" for one in api.received)
     assert (standing.told, n_judged) == (4 * N, 0)
     assert sum(row.failed for row in standing.rows) == 4 * N

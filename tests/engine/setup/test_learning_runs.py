@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.study import Archive, Study
@@ -51,29 +49,25 @@ def auto_of(study: Study) -> Auto:
 
 
 @pytest.mark.slow
-def test_a_run_learns_from_an_earlier_one_also_after_a_resumption(tmp_path: Path) -> None:
+async def test_a_run_learns_from_an_earlier_one_also_after_a_resumption(tmp_path: Path) -> None:
     first = write_study(tmp_path, "first", range(25, 65, 3))
     second = write_study(
         tmp_path, "second", [40, 48, 52, 60], selector={"history": ["first"]}, budget={"pulls": 150}
     )
-
-    async def main() -> tuple[str, Standing]:
-        async with Study.open(first) as study:
-            await study.run()
-        async with Study.open(second) as study:
-            standing = await study.run()
-            selector, run = auto_of(study), study.run_id
-            assert selector.uses_history
-            wanted = study._run.record.pairs.next_choice()
-            options = Options(store=study.store)
-        async with Study.resume(run, options=options) as again:
-            assert auto_of(again).uses_history
-            assert again._run.record.pairs.next_choice() == wanted
-        shown = (await Archive(study.store).record(run)).standing
-        assert (shown.selector, shown.rows) == ("auto", standing.rows)
-        return " ".join(study.notices), standing
-
-    notices, standing = asyncio.run(main())
+    async with Study.open(first) as study:
+        await study.run()
+    async with Study.open(second) as study:
+        standing = await study.run()
+        selector, run = auto_of(study), study.run_id
+        assert selector.uses_history
+        wanted = study._run.record.pairs.next_choice()
+        options = Options(store=study.store)
+    async with Study.resume(run, options=options) as again:
+        assert auto_of(again).uses_history
+        assert again._run.record.pairs.next_choice() == wanted
+    shown = (await Archive(study.store).record(run)).standing
+    assert (shown.selector, shown.rows) == ("auto", standing.rows)
+    notices, standing = " ".join(study.notices), standing
     assert "history: 14 candidates on 150 of the 150 examples; predictions remove" in notices
     assert "another judge" not in notices
     assert standing.rows[0].candidate.label.endswith("skill 60")

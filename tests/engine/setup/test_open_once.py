@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,48 +26,40 @@ from tests.support.entered_files import entered_files
 from tests.support.studies import each_turn, resume_all, run_all, store_of, write_lines, write_study
 
 
-def test_one_pair_enters_few_files(tmp_path: Path) -> None:
+async def test_one_pair_enters_few_files(tmp_path: Path) -> None:
     """From the selector's ask to the standing that it changes."""
     study = write_study(tmp_path, n_candidates=2, changes={"limits": {"in_flight": 1}})
     found: list[set[str]] = []
+    async with Study.open(study) as opened:
+        loop, counting = opened._run.loop, ExitStack()
 
-    async def scene() -> None:
-        async with Study.open(study) as opened:
-            loop, counting = opened._run.loop, ExitStack()
+        def look() -> None:
+            if found:
+                counting.close()
+            elif loop.record.state.n_told == 2:  # by then all is imported and made
+                found.append(counting.enter_context(entered_files()))
 
-            def look() -> None:
-                if found:
-                    counting.close()
-                elif loop.record.state.n_told == 2:  # by then all is imported and made
-                    found.append(counting.enter_context(entered_files()))
-
-            each_turn(loop, look)
-            await opened.run(Budget(pulls=4))
-
-    asyncio.run(scene())
+        each_turn(loop, look)
+        await opened.run(Budget(pulls=4))
     [files] = found
     assert {"selectors/pairs.py", "providers/replay.py", "store/run_state.py"} <= files
     assert len(files) <= 29, sorted(files)
 
 
-def test_opening_a_study_and_the_end_of_a_session_enter_few_files(tmp_path: Path) -> None:
+async def test_opening_a_study_and_the_end_of_a_session_enter_few_files(tmp_path: Path) -> None:
     study = write_study(tmp_path, n_candidates=2)
-
-    async def scene() -> tuple[set[str], set[str]]:
+    async with Study.open(study):
+        pass  # imports what is imported once
+    with entered_files() as opening:
         async with Study.open(study):
-            pass  # imports what is imported once
-        with entered_files() as opening:
-            async with Study.open(study):
-                pass
-        entered = {*opening}  # the threads begun there note what they do later, too
-        async with Study.open(study) as opened:
-            await opened.run(Budget(pulls=1))  # makes what is made once
-            with entered_files() as second_pair:
-                standing = await opened.run(Budget(pulls=1))
-        assert standing.spent.pulls == 2
-        return entered, second_pair
-
-    opening, second_pair = asyncio.run(scene())  # with the standing
+            pass
+    entered = {*opening}  # the threads begun there note what they do later, too
+    async with Study.open(study) as opened:
+        await opened.run(Budget(pulls=1))  # makes what is made once
+        with entered_files() as second_pair:
+            standing = await opened.run(Budget(pulls=1))
+    assert standing.spent.pulls == 2
+    opening, second_pair = entered, second_pair
     assert {"config/load.py", "engine/setup/parts.py", "engine/run.py"} <= opening
     assert len(opening) <= 33, sorted(opening)
     assert len(second_pair) <= 39, sorted(second_pair)
