@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.support.commands import Done, invoke
+from tests.support.commands import Command
 from tests.support.studies import run_all, write_study
 
 
-def gate(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str | Path) -> Done:
-    return invoke(capsys, "gate", "study.json", "-q", *arguments, folder=folder)
+@pytest.fixture
+def gate(command: Command) -> Command:
+    """Ask a gate of the study with some arguments."""
+    return partial(command, "gate", "study.json", "-q")
 
 
 def study(
@@ -40,40 +43,40 @@ MOSTLY = [float(j % 10 > 0) for j in range(N)]
 HALF = [float(j % 2) for j in range(N)]
 
 
-def test_not_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_not_worse(tmp_path: Path, gate: Command, command: Command) -> None:
     study(tmp_path, [MOSTLY, MOSTLY])
-    done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")
+    done = gate("--baseline", "c0", "--margin", "0.05")
     assert done.code == 0, done.err
     assert "PASS:      c1 is not worse by more than 0.05: difference +0.000 [-0.049" in done.out
     assert "95% sure that the verdict is right on your 120 examples, whenever" in done.out
-    shown = invoke(capsys, "show", folder=tmp_path)
+    shown = command("show")
     assert shown.out.splitlines()[:3] == done.out.splitlines()[:3]
-    exact = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0")
+    exact = gate("--baseline", "c0", "--margin", "0")
     assert "difference +0.000 [+0.000, +0.000]" in exact.out
 
 
-def test_not_worse_for_new_examples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_not_worse_for_new_examples(tmp_path: Path, gate: Command, command: Command) -> None:
     luck = [float(j % 9 > 0) for j in range(N)]
     study(tmp_path, [MOSTLY, MOSTLY, luck])
     new = ("--baseline", "c0", "--margin", "0.05", "--for", "new")
-    done = gate(capsys, tmp_path, *new, "--challenger", "c1")
+    done = gate(*new, "--challenger", "c1")
     assert done.code == 0, done.err
     assert "95% sure that the verdict is right for new examples like your 120" in done.out
-    done = gate(capsys, tmp_path, *new, "--challenger", "c2")
+    done = gate(*new, "--challenger", "c2")
     assert done.code == 3
     assert "NOT SHOWN: c2 is undecided: difference -0.017 [" in done.out
     assert "after 120 of 120 examples; about " in done.out
     assert "examples would show it" in done.out
-    assert json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)["for"] == "new"
-    assert gate(capsys, tmp_path, *new[:-2], "--challenger", "c2").code == 0  # on these examples
+    assert command("show", "--json").json["for"] == "new"
+    assert gate(*new[:-2], "--challenger", "c2").code == 0  # on these examples
 
 
 @pytest.mark.slow
-def test_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_worse(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [RIGHT, RIGHT, HALF])
-    done = gate(capsys, tmp_path, "--baseline", "c0", "--json", "--margin", "0.05")
+    done = gate("--baseline", "c0", "--json", "--margin", "0.05")
     assert done.code == 5
-    found = json.loads(done.out)
+    found = done.json
     assert found["verdict"] == "failed"
     verdicts = {one["label"]: one["verdict"] for one in found["challengers"]}
     assert verdicts == {"c1": "passed", "c2": "failed"}
@@ -83,117 +86,107 @@ def test_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "worse by more than 0.05" in page
 
 
-def test_only_the_challenger_that_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_challenger_that_is_named(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [RIGHT, RIGHT, HALF])
     asked = ("--baseline", "c0", "--challenger", "c1", "--margin", "0.05")
-    assert gate(capsys, tmp_path, *asked).code == 0
+    assert gate(*asked).code == 0
 
 
-def test_better(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_better(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [HALF, RIGHT])
-    done = gate(capsys, tmp_path, "--baseline", "c0", "--improve")
+    done = gate("--baseline", "c0", "--improve")
     assert done.code == 0
     assert "c1 is better: difference" in done.out
-    assert gate(capsys, tmp_path, "--baseline", "c1", "--improve").code == 5
+    assert gate("--baseline", "c1", "--improve").code == 5
 
 
-def test_few_pairs_are_in_flight_when_the_verdict_comes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_few_pairs_are_in_flight_when_the_verdict_comes(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [MOSTLY * 10, MOSTLY * 10], {"limits": {"in_flight": 1_000}})
     asked = ("--baseline", "c0", "--margin", "0.05", "--json")
-    found = json.loads(gate(capsys, tmp_path, *asked).out)
+    found = gate(*asked).json
     needed = 2 * found["challengers"][0]["examples"]
     assert needed < 200
     assert needed <= found["spent"]["pulls"] <= 1.5 * needed + 16
 
 
 def test_undecided_within_the_budget_then_decided_with_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, gate: Command, command: Command
 ) -> None:
     study(tmp_path, [MOSTLY, MOSTLY])
-    done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05", "--budget-pulls", "40")
+    done = gate("--baseline", "c0", "--margin", "0.05", "--budget-pulls", "40")
     assert done.code == 3
     assert "the budget pays 20 examples" in done.err
-    more = invoke(capsys, "resume", "--budget-pulls", "400", "-q", folder=tmp_path)
+    more = command("resume", "--budget-pulls", "400", "-q")
     assert more.code == 0
     assert "PASS:" in more.out
 
 
 def test_challengers_that_were_left_out_do_not_join_on_resume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, gate: Command, command: Command
 ) -> None:
     (tmp_path / "prompts").mkdir()
     for name in ("a", "b"):
         (tmp_path / "prompts" / f"{name}.txt").write_text(name + " {{ question }}")
     study(tmp_path, [MOSTLY, MOSTLY], {"prompts": [{"file": "prompts/*.txt"}]})
     asked = ("--baseline", "c0/a", "--challenger", "c1/a", "--budget-pulls", "10")
-    assert gate(capsys, tmp_path, *asked).code == 3
-    more = invoke(capsys, "resume", "--budget-pulls", "10", "-q", "--json", folder=tmp_path)
-    assert [one["label"] for one in json.loads(more.out)["challengers"]] == ["c1/a"]
+    assert gate(*asked).code == 3
+    more = command("resume", "--budget-pulls", "10", "-q", "--json")
+    assert [one["label"] for one in more.json["challengers"]] == ["c1/a"]
 
 
-def test_too_many_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_many_failures(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [RIGHT, ["authentication"] * N])
-    done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")
+    done = gate("--baseline", "c0", "--margin", "0.05")
     assert done.code == 4, done.out + done.err
     assert "undecided" in done.out
 
 
-def test_a_candidate_that_failed_to_answer_counts_as_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_candidate_that_failed_to_answer_counts_as_wrong(tmp_path: Path, gate: Command) -> None:
     half = [1.0 if j % 2 else "refused" for j in range(N)]
     study(tmp_path, [RIGHT, half])
-    assert gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05").code == 5
+    assert gate("--baseline", "c0", "--margin", "0.05").code == 5
 
 
-def test_what_could_not_be_measured_is_not_held_against_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_could_not_be_measured_is_not_held_against_it(tmp_path: Path, gate: Command) -> None:
     half = [1.0 if j % 2 else "malformed-reply" for j in range(N)]
     study(tmp_path, [RIGHT, half], {"limits": {"max_attempts": 1, "in_flight": 4}})
-    done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05", "--json")
-    found = json.loads(done.out)
+    done = gate("--baseline", "c0", "--margin", "0.05", "--json")
+    found = done.json
     assert found["verdict"] == "undecided", done.err
     assert found["challengers"][0]["void"] > 0
     assert found["challengers"][0]["interval"][1] >= 0
 
 
 @pytest.mark.slow
-def test_the_baseline_is_not_paid_for_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_baseline_is_not_paid_for_twice(tmp_path: Path, gate: Command) -> None:
     path = study(tmp_path, [MOSTLY, MOSTLY], {"budget": {"pulls": 2 * N}})
     run_all(path)
-    found = json.loads(gate(capsys, tmp_path, "--baseline", "c0", "--json").out)
+    found = gate("--baseline", "c0", "--json").json
     assert found["spent"]["pulls"] > 0
     assert found["spent"]["calls"] == 0
 
 
 @pytest.mark.slow
-def test_a_runs_winner_as_the_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_runs_winner_as_the_baseline(tmp_path: Path, gate: Command) -> None:
     path = study(tmp_path, [RIGHT, HALF])
     name = run_all(path).run_id
     written = json.loads(path.read_text())
     written["prompts"] = [{"q": "Please: {{ question }}"}]  # the same labels, other contents
     path.write_text(json.dumps(written), encoding="utf-8")
-    found = json.loads(gate(capsys, tmp_path, "--baseline", name, "--json").out)
+    found = gate("--baseline", name, "--json").json
     assert found["baseline"] == f"c0 of run {name}"
     verdicts = {one["label"]: one["verdict"] for one in found["challengers"]}
     assert verdicts == {"c0": "passed", "c1": "failed"}
-    again = json.loads(gate(capsys, tmp_path, "--baseline", "latest", "--json").out)
+    again = gate("--baseline", "latest", "--json").json
     assert again["baseline"] == found["baseline"]  # of a gate, its baseline
     assert again["spent"]["calls"] == 0
 
 
 @pytest.mark.slow
-def test_files_for_ci(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_for_ci(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [RIGHT, RIGHT, HALF])
     asked = ("--baseline", "c0", "--margin", "0.05", "--markdown", "s.md", "--junit", "j.xml")
-    assert gate(capsys, tmp_path, *asked).code == 5
+    assert gate(*asked).code == 5
     text = (tmp_path / "s.md").read_text(encoding="utf-8")
     assert text.startswith("### ❌ Gate recorded: worse by more than 0.05\n")
     assert "| c1 | ✅ not worse by more than 0.05 |" in text
@@ -214,36 +207,34 @@ def test_files_for_ci(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (("--margin", "0.05"), "baseline"),
     ],
 )
-def test_wrong_usage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
+def test_wrong_usage(tmp_path: Path, gate: Command, arguments: tuple[str, ...], said: str) -> None:
     study(tmp_path, [RIGHT[:20], RIGHT[:20]])
-    done = gate(capsys, tmp_path, *arguments)
+    done = gate(*arguments)
     assert done.code == 2
-    assert said in " ".join(done.err.split())
+    assert said in done.told
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow
 def test_a_section_of_the_study_is_heeded_by_gate_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, gate: Command, command: Command
 ) -> None:
     study(tmp_path, [RIGHT, HALF], {"gate": {"baseline": "c0", "margin": 0.1}})
-    assert gate(capsys, tmp_path, "--margin", "0.05").code == 5
-    done = invoke(capsys, "select", "study.json", "-q", "--json", folder=tmp_path)
-    assert json.loads(done.out)["best"]["candidate"]["label"] == "c0"
-    shown = invoke(capsys, "show", "--json", folder=tmp_path)
-    assert json.loads(shown.out)["best"]["candidate"]["label"] == "c0"
+    assert gate("--margin", "0.05").code == 5
+    done = command("select", "study.json", "-q", "--json")
+    assert done.json["best"]["candidate"]["label"] == "c0"
+    shown = command("show", "--json")
+    assert shown.json["best"]["candidate"]["label"] == "c0"
 
 
 def test_reports_show_no_interval_that_nothing_bounds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, gate: Command, command: Command
 ) -> None:
     study(tmp_path, [MOSTLY, MOSTLY])
-    gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")
+    gate("--baseline", "c0", "--margin", "0.05")
     for kind in ("md", "html"):
         name = f"report.{kind}"
-        done = invoke(capsys, "report", "--format", kind, "--out", name, folder=tmp_path)
+        done = command("report", "--format", kind, "--out", name)
         assert done.code == 0, done.err
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert "not worse by more than 0.05" in text

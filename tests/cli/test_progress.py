@@ -6,7 +6,6 @@ import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import StringIO
-from typing import cast
 
 import pytest
 from rich.console import Console
@@ -44,6 +43,13 @@ from tests.support.runs import Actor, Answer, scored
 from tests.support.standings import standing_with
 
 
+def printed(shown: object, width: int = 110, *, terminal: bool = True) -> str:
+    """Return what a console of that width shows."""
+    file = StringIO()
+    Console(file=file, width=width, force_terminal=terminal, color_system=None).print(shown)
+    return file.getvalue()
+
+
 def drawn(width: int = 110, max_rows: int = 10) -> str:
     standing = standing_with(
         ["model-a/plain/t=0", "model-b/chat/t=1 \x1b[2J"],
@@ -52,10 +58,7 @@ def drawn(width: int = 110, max_rows: int = 10) -> str:
         spent=Spend(pulls=9, calls=11, tokens=1234, usd_nanos=250_000_000),
         waits=(Wait("openai", "backing off after: rate-limited", 2, 12.4),),
     )
-    console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
-    console.print(screen_of(standing, max_rows))
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue()
+    return printed(screen_of(standing, max_rows), width)
 
 
 def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
@@ -69,20 +72,14 @@ def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
     assert waits_line(standing.waits) == "hf is loading models/large and 1 more"
 
 
-def test_one_call_is_not_one_calls() -> None:
-    standing = standing_with(["a"], [[1.0]], spent=Spend(pulls=1, calls=1, tokens=1, usd_nanos=0))
-    assert "1 call, 1 token," in budget_line(standing)
-
-
 @pytest.mark.parametrize(
     ("terminal", "wanted", "said"), [(True, True, True), (False, True, False), (True, False, False)]
 )
 def test_a_terminal_is_told_what_takes_a_while(terminal: bool, wanted: bool, said: bool) -> None:
-    console = Console(file=StringIO(), force_terminal=terminal)
-    with busy(console, "reading the study", wanted=wanted):
+    file = StringIO()
+    with busy(Console(file=file, force_terminal=terminal), "reading the study", wanted=wanted):
         pass
-    assert isinstance(console.file, StringIO)
-    assert ("reading the study" in console.file.getvalue()) == said
+    assert ("reading the study" in file.getvalue()) == said
 
 
 def test_what_waits_for_the_same_is_told_together() -> None:
@@ -117,31 +114,21 @@ def test_the_screen_shows_candidates_totals_and_why_it_waits() -> None:
     assert "○ open" in screen
     assert "9 of 40 pairs (22.5%), at most 20, 11 calls, 1,234 tokens, $0.25 of $2.00" in screen
     assert "in flight: 3\nwaiting: 2 x openai backing off after: rate-limited, 12 s" in screen
-
-
-def test_labels_cannot_steer_the_terminal() -> None:
-    assert "\x1b[2J" not in drawn()
+    assert "\x1b[2J" not in screen, "labels cannot steer the terminal"
+    assert "... and 1 more" in drawn(max_rows=1)
+    assert max(map(len, drawn(width=80).splitlines())) <= 80
+    spent = Spend(pulls=1, calls=1, tokens=1, usd_nanos=0)
+    assert "1 call, 1 token," in budget_line(standing_with(["a"], [[1.0]], spent=spent))
 
 
 def test_the_screen_says_why_candidates_cannot_be_called_and_what_failed_last() -> None:
     standing = replace(wide_standing(), latest_failure="HTTP 503: \x1b[2Jbusy " + 90 * "x")
     rows = (replace(standing.rows[0], void=2), *standing.rows[1:])
-    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
-    console.print(screen_of(replace(standing, rows=rows), 12))
-    assert isinstance(console.file, StringIO)
-    *_, broken, failed = console.file.getvalue().splitlines()
+    *_, broken, failed = printed(screen_of(replace(standing, rows=rows), 12), 80).splitlines()
     assert broken.startswith("Not usable: openai/gpt-6-luna-2026/a-long-prompt-name/t=3: HTTP")
     assert failed.startswith("failures: 2 not measured (void); the latest: HTTP 503:")
     assert failed.rstrip().endswith("…")
     assert "\x1b[2J" not in failed
-
-
-def test_rows_that_do_not_fit_are_counted() -> None:
-    assert "... and 1 more" in drawn(max_rows=1)
-
-
-def test_a_narrow_terminal_keeps_every_line_within_its_width() -> None:
-    assert max(map(len, drawn(width=80).splitlines())) <= 80
 
 
 LABELS = [f"openai/gpt-6-luna-2026/a-long-prompt-name/t={i}" for i in range(300)]
@@ -160,10 +147,7 @@ def wide_standing(scores: list[list[float]] | None = None) -> Standing:
 
 
 def test_on_80_columns_label_counts_estimate_interval_and_state_can_be_read() -> None:
-    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
-    console.print(screen_of(wide_standing(), 14))
-    assert isinstance(console.file, StringIO)
-    lines = console.file.getvalue().splitlines()
+    lines = printed(screen_of(wide_standing(), 14), 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 24
     title = next(line for line in lines if line.startswith("candidate"))
@@ -240,29 +224,20 @@ def test_what_is_used_is_named_on_the_screen_and_in_plain_lines() -> None:
     spent = Spend(pulls=3, usd_nanos=620_000_000)
     standing = standing_with(["a"], [[1.0] * 3], budget=budget, spent=spent)
     assert used_line(standing) == "62% of the dollars"
-    console = Console(file=StringIO(), width=200)
-    console.print(screen_of(standing, 5))
-    PlainLines(console).show(standing)
-    assert isinstance(console.file, StringIO)
-    assert console.file.getvalue().count("62% of the dollars") == 2
-
-
-def test_plain_lines_come_every_few_seconds() -> None:
-    console = Console(file=StringIO(), width=200)
-    lines = PlainLines(console)
-    standing = standing_with(["a"], [[1.0]])
-    lines.show(standing)
-    lines.show(standing)
-    assert isinstance(console.file, StringIO)
-    assert console.file.getvalue().count("\n") == 1
+    assert "62% of the dollars" in printed(screen_of(standing, 5))
+    file = StringIO()
+    lines = PlainLines(Console(file=file, width=200))
+    for _ in range(2):  # they come every few seconds
+        lines.show(standing)
+    assert file.getvalue().count("\n") == 1
+    assert "62% of the dollars" in file.getvalue()
 
 
 def test_the_live_table_draws_and_cleans_up() -> None:
-    console = Console(file=StringIO(), force_terminal=True, width=100, height=30)
-    with LiveTable(console) as live:
+    file = StringIO()
+    with LiveTable(Console(file=file, force_terminal=True, width=100, height=30)) as live:
         live.show(standing_with(["a"], [[1.0]]))
-    assert isinstance(console.file, StringIO)
-    assert "● best" in console.file.getvalue()
+    assert "● best" in file.getvalue()
 
 
 @pytest.mark.parametrize("end", list(End))
@@ -281,12 +256,11 @@ def test_why_a_run_ended_is_explained_and_how_it_goes_on(
 def test_on_a_terminal_lines_break_between_words_and_paths_stay_whole() -> None:
     path = "runs/" + "x" * 60
     for terminal in (True, False):
-        console = Console(file=StringIO(), width=40, force_terminal=terminal, color_system=None)
-        print_line(
-            console, f"Report:    at {path} as one page\n  [bold]and {'word ' * 9}", indent=11
-        )
-        assert isinstance(console.file, StringIO)
-        lines = console.file.getvalue().splitlines()
+        file = StringIO()
+        console = Console(file=file, width=40, force_terminal=terminal, color_system=None)
+        text = f"Report:    at {path} as one page\n  [bold]and {'word ' * 9}"
+        print_line(console, text, indent=11)
+        lines = file.getvalue().splitlines()
         if not terminal:
             assert len(lines) == 2
             continue
@@ -331,9 +305,8 @@ def test_failures_are_counted_in_one_line(capsys: pytest.CaptureFixture[str]) ->
 def test_an_estimate_far_from_what_was_right_is_explained(estimate: float, is_said: bool) -> None:
     standing = standing_with(["a"], [[1.0] * 9 + [0.0]])
     row = replace(standing.rows[0], estimate=estimate)
-    console = Console(file=StringIO(), width=80)
-    console.print(screen_of(replace(standing, rows=(row,)), 5))
-    assert ("estimates allow for" in cast(StringIO, console.file).getvalue()) is is_said
+    screen = printed(screen_of(replace(standing, rows=(row,)), 5), 80, terminal=False)
+    assert ("estimates allow for" in screen) is is_said
 
 
 def test_what_an_objective_chose_is_shown_and_not_called_beaten() -> None:
@@ -342,9 +315,7 @@ def test_what_an_objective_chose_is_shown_and_not_called_beaten() -> None:
     spec = ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.2)
     objective = ObjectiveResult(spec, chosen.index, established=True, margin=0.0, confidence=0.95)
     standing = replace(rivals, rows=(*rivals.rows[:7], chosen), objective=objective)
-    console = Console(file=StringIO(), width=100)
-    console.print(CandidateTable(standing, 3))
-    *_, last = cast(StringIO, console.file).getvalue().splitlines()
+    *_, last = printed(CandidateTable(standing, 3), 100, terminal=False).splitlines()
     assert last.split()[0] == "h"
     assert "● chosen *" in last
 
@@ -360,16 +331,15 @@ def test_the_first_rows_are_shown_unless_all_are_asked_for(
 
 
 def test_a_notice_is_one_line_where_no_terminal_sets_a_width() -> None:
-    console = Console(file=StringIO(), width=40)
-    print_notices(console, ["a word " * 20])
-    assert isinstance(console.file, StringIO)
-    assert console.file.getvalue().count("\n") == 1
+    file = StringIO()
+    print_notices(Console(file=file, width=40), ["a word " * 20])
+    assert file.getvalue().count("\n") == 1
 
 
 def test_names_between_colons_are_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Console(file=StringIO())
-    print_line(screen, "fn:boom: failed")
-    assert cast(StringIO, screen.file).getvalue() == "fn:boom: failed\n"
+    file = StringIO()
+    print_line(Console(file=file), "fn:boom: failed")
+    assert file.getvalue() == "fn:boom: failed\n"
     print_result(standing_with(["fn:boom:", ":key:"], [[1.0, 1.0], [0.0]]), as_json=False)
     assert {"fn:boom:", ":key:"} <= set(capsys.readouterr().out.split())
 
