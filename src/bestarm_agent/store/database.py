@@ -569,8 +569,7 @@ def _check_file(path: Path, *, create: bool) -> None:
     with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
         start = file.read(len(_MAGIC))
     if start and start != _MAGIC:  # SQLite would take a short file for an empty one
-        advice = _ADVICE["SQLITE_NOTADB"]
-        raise StoreError(f"the store {path} cannot be used: {advice}")
+        raise StoreError(f"the store {path} cannot be used: {_ADVICE['SQLITE_NOTADB']}")
 
 
 def _identity(file: Path | None) -> tuple[int, int] | None:

@@ -29,16 +29,15 @@ if TYPE_CHECKING:
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o, u: easy to read out
 _NAMED = 8  # runs that a message names
 CONFIRMS = ".confirm"  # ends the name of a run that confirms the winner of another
-_FREQUENT = ("asked", "told")  # logged at debug level
 _SHOWN_CHARACTERS = 200
 _EVENTS_PAGE = 2000  # read at a time
 _RUN = "run "  # begins the name of the lock of a run's writer
 _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs"
-# how well a run fits what is asked for: as the latest, but for confirmations; by id, name, prefix
+# how well a run fits what is asked for: as the latest, but for confirmations; by name; by prefix
 _FIND = (
     "SELECT id, name, at, n_asked, n_told, stopped, n_events, CASE "
     "WHEN :run = 'latest' THEN CASE WHEN name LIKE :confirms THEN 1 ELSE 0 END "
-    "WHEN id = :run THEN 2 WHEN name = :run THEN 3 "
+    "WHEN name = :run THEN 3 "
     "WHEN :run <> '' AND substr(id, 1, :length) = :run THEN 4 ELSE 5 END AS fit "
     f"FROM runs ORDER BY fit, ordinal DESC LIMIT {_NAMED + 1}"
 )
@@ -180,6 +179,8 @@ class Store(_Closing):
     async def find(self, run: str) -> RunInfo:
         """Find a run, to read it; raises RunNotFoundError as ``open`` does."""
         values = {"run": run, "length": len(run), "confirms": f"%{CONFIRMS}"}
+        if rows := await self._database.rows(f"{_RUNS} WHERE id = :run", values):
+            return RunInfo(*rows[0])
         rows = await self._database.rows(_FIND, values)
         fits = [row for row in rows if row[-1] < 5]
         if fits and (fits[0][-1] < 4 or len(fits) == 1):
@@ -382,7 +383,7 @@ class RunLog(_Closing):
             case Resumed():
                 run["stopped"] = None
         batch.runs[f"{_RUN}{self.run_id}"] = dict(run)
-        level = logging.DEBUG if kind in _FREQUENT else logging.INFO
+        level = logging.DEBUG if kind in ("asked", "told") else logging.INFO
         _logger.log(level, "run %s: %s %.*s", self.run_id, kind, _SHOWN_CHARACTERS, payload)
 
     async def flush(self) -> None:
