@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tenacity import AsyncRetrying, RetryCallState
 from tenacity.wait import wait_exponential_jitter
@@ -271,13 +272,12 @@ class ProviderClient:
             ProviderError: it failed for good, or too often.
             BudgetEndedError: the next attempt does not fit into the budget.
         """
-        while True:  # not by tenacity, which takes a tenth of the CPU time of a pair
-            try:
-                return await self._attempt(call)
-            except ProviderError as error:
-                if not self._is_repeated(call, error):
-                    raise
-            await self._pause(call)
+        retrying = AsyncRetrying(
+            retry=partial(self._is_repeated, call),
+            wait=self._backoff,
+            sleep=partial(self._pause, call),
+        )
+        return await retrying(self._attempt, call)
 
     async def _attempt(self, call: Call) -> Reply:
         """Make one attempt, once it may be sent and is logged; settle what it cost."""
@@ -328,26 +328,26 @@ class ProviderClient:
         call.permit, call.reservation, call.is_logged = None, None, False
         return permit, reservation
 
-    def _is_repeated(self, call: Call, error: ProviderError) -> bool:
+    def _is_repeated(self, call: Call, state: RetryCallState) -> bool:
+        error = state.outcome and state.outcome.exception()
+        if not isinstance(error, ProviderError) or not error.transient:
+            return False
         tries, policy = call.tries, self._policy
         elapsed = max(0.0, self.clock.now() - tries.began)
         hangs = call.is_first and error.kind is FailureKind.TIMEOUT
         return (
-            error.transient
-            and not (hangs and elapsed >= policy.timeout_seconds)
+            not (hangs and elapsed >= policy.timeout_seconds)
             and (error.retry_after or 0.0) <= policy.max_wait_seconds
             and tries.n_failures < policy.max_attempts
             and elapsed < policy.max_elapsed_seconds
         )
 
-    async def _pause(self, call: Call) -> None:
+    async def _pause(self, call: Call, seconds: float) -> None:
         error = call.tries.failure
         call.slot.leave()
         if error is None or error.kind is FailureKind.RATE_LIMITED:
             return  # it waits in the limiter's queue
-        state = RetryCallState(AsyncRetrying(), None, (), {})
-        state.attempt_number = call.tries.n
-        seconds = max(error.retry_after or 0.0, self._backoff(state))
+        seconds = max(error.retry_after or 0.0, seconds)
         until, reason = self.clock.now() + seconds, f"backing off after: {error.kind}"
         with self.board.waiting(self.provider.name, reason, until):
             await call.model.limits.sleep(seconds)
