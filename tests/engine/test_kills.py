@@ -15,6 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ def finish(path: Path, *options: str) -> tuple[Sequence[Event], list[Reply]]:
 
 
 def killed_again_and_again(
-    path: Path, reached: Callable[[int], bool], moments: Sequence[int], *options: str
+    path: Path, reached: Callable[[int], bool], moments: Sequence[Any], *options: str
 ) -> tuple[Sequence[Event], list[Reply]]:
     """Kill a run when it has reached each moment, and let it end; no stored reply is rebought."""
     purchases: list[tuple[set[str | None], int]] = []
@@ -127,7 +128,7 @@ PULLS = 150
 @pytest.mark.parametrize(("in_flight", "kills"), [(1, 3), (16, 6)])
 def test_kills_lose_nothing(tmp_path: Path, in_flight: int, kills: int) -> None:
     path = write_study(tmp_path / "killed", n_candidates=5, latency_seconds=0.01)
-    moments = KeyedRandom(in_flight, "kills").at(0).choice(PULLS - 1, size=kills, replace=False) + 1
+    moments = [*(KeyedRandom(in_flight, "kills").at(0).choice(PULLS - 1, kills, replace=False) + 1)]
     options = ("--set", f"limits.in_flight={in_flight}", "--budget-pulls", str(PULLS))
     events, replies = killed_again_and_again(path, partial(has_told, path), moments, *options)
     assert_told_once(events, PULLS)
@@ -174,7 +175,7 @@ def test_kills_while_judging_buy_neither_answers_nor_judgements_again(tmp_path: 
         scorer={"name": "pairwise", "model": "replay/judge"},
         limits={"in_flight": 8},
     )
-    moments = KeyedRandom(5, "kills").at(0).choice(CALLS - 20, size=4, replace=False) + 10
+    moments = [*(KeyedRandom(5, "kills").at(0).choice(CALLS - 20, 4, replace=False) + 10)]
     events, replies = killed_again_and_again(path, lambda n: len(bought(path)) >= n, moments)
     assert_told_once(events, JUDGED)
     assert all(event.outcome.score for event in events if isinstance(event, Told))

@@ -50,18 +50,14 @@ def test_another_programs_tables_are_left_alone(new_database: Callable[[], str])
         asyncio.run(put(in_the_way))
 
 
-def test_a_newer_store_is_refused(new_database: Callable[[], str]) -> None:
+async def test_a_newer_store_is_refused(new_database: Callable[[], str]) -> None:
     url = new_database()
-
-    async def connect() -> None:
-        async with await Store.connect(url):
-            pass
-
-    asyncio.run(connect())
+    async with await Store.connect(url):
+        pass
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE meta SET value = '99'")
     with pytest.raises(StoreVersionError, match="schema version 99"):
-        asyncio.run(connect())
+        await Store.connect(url)
 
 
 async def test_processes_that_meet_in_an_empty_database_agree(

@@ -57,7 +57,8 @@ async def test_a_pair_that_is_not_sent_gives_back_all_that_it_holds() -> None:
     assert pair.call.permit is not None
     assert pair.reserve(CALL, JUDGING)
     pair.let_go()
-    assert (pair.call.permit, pair.call.reservation) == (None, None)
+    call = pair.call
+    assert (call.permit, call.reservation) == (None, None)
     assert ledger.outstanding == ledger.spent == Spend()
 
 

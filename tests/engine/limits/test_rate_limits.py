@@ -77,8 +77,8 @@ def test_limits_are_learned_from_what_answers_say() -> None:
     def told() -> tuple[Allowance, ...]:
         counter = provider.counter
         assert isinstance(counter, Limiter)
-        headers = counter.openai_headers()
-        limit, left = (headers[f"x-ratelimit-{w}-requests"] for w in ("limit", "remaining"))
+        headers = counter.headers("{told}-{of}")
+        limit, left = (headers[f"{told}-requests"] for told in ("limit", "remaining"))
         return (Allowance(Resource.REQUESTS, float(limit), float(left)),)
 
     provider = Counted(lambda: Limiter(Rates(rpm=600), now), told=told)

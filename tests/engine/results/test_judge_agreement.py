@@ -127,7 +127,12 @@ def test_the_command_checks_a_stored_run(tmp_path: Path) -> None:
         digest = answer_digest(f"{row['candidate']} on {row['example'][1:]}")
         lines.append(f"{digest},{row['example']},{row['score']}")
     (tmp_path / "gold.csv").write_text("\n".join(lines))
-    command = ["latest", tmp_path / "gold.csv", "--store", tmp_path / "runs" / "runs.sqlite"]
+    command: list[str | Path] = [
+        "latest",
+        tmp_path / "gold.csv",
+        "--store",
+        tmp_path / "runs" / "runs.sqlite",
+    ]
     shown = CliRunner().invoke(app, ["judge", "check", *map(str, command)])
     assert "30 of 30 labels compared, 0 without a score" in shown.output
     result = checked(*command)

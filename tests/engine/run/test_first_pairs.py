@@ -26,10 +26,10 @@ from tests.support.studies import ANSWERED, events_of, store_of, study_file
 
 N = 20
 PRICE = {"price": {"input": 1.0, "output": 2.0}}
-JUDGED = {
+JUDGED: dict[str, Any] = {
     "scorer": {"name": "rubric", "model": "openai/judge", "rubric": "?", "model_options": PRICE}
 }
-QUICK = {"limits": {"timeout_seconds": 1}}
+QUICK: dict[str, Any] = {"limits": {"timeout_seconds": 1}}
 
 
 @pytest.fixture(autouse=True)

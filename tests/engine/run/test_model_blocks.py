@@ -83,7 +83,7 @@ class Box(Actor):
 MEANS = {"a": 0.2, "b": 0.3, "c": 0.95, "d": 0.5}
 
 
-def box_of(means: Mapping[str, float], **options: bool) -> Box:
+def box_of(means: Mapping[str, float], *, is_tight: bool = True) -> Box:
     """A box whose candidates are right with given probabilities, the same at every run.
 
     It also serves the judge's model, which repeats what the candidates say.
@@ -96,7 +96,7 @@ def box_of(means: Mapping[str, float], **options: bool) -> Box:
         score = float(draw < means[request.model])
         return Reply(str(score), usage=Usage(3, 2), usd_nanos=90, score=score)
 
-    return Box("box", answer, latency=lambda _request: CALL_SECONDS, **options)
+    return Box("box", answer, latency=lambda _request: CALL_SECONDS, is_tight=is_tight)
 
 
 def play(*, judged: bool = False, n_examples: int = 100, **options: Any) -> tuple[Scene, Box, End]:  # noqa: ANN401
