@@ -297,7 +297,8 @@ class Store(_Closing):
         except BaseException:
             self._unlock(name)
             raise
-        if (owner := batch.holders[name]) == self._database.owner:
+        owner = batch.holders.get(name, "")  # none: it was given back a moment too late for us
+        if owner == self._database.owner:
             return None
         self._locks.discard(name)
         return owner
@@ -332,8 +333,7 @@ class Store(_Closing):
             StoreError: ``after`` is not the newest version: another process stored one.
         """
         row = {"name": name, "version": after + 1, "data": data}
-        stored = await self._database.rows(_PUT_STATE, row, writes=True)
-        if not stored:
+        if not await self._database.rows(_PUT_STATE, row, writes=True):
             raise StoreError(
                 f"the state {name!r} is not at version {after}, from which this one was "
                 f"learnt: another process stored it meanwhile; open it again and repeat that"
