@@ -28,17 +28,15 @@ async def gate_parts(parts: StudyParts, read_run: ReadRun) -> StudyParts:
     Raises:
         ConfigError: there is no such baseline or challenger.
     """
-    config = parts.config
-    if config.gate is None:
-        raise ValueError("the study has no `gate` section")
-    baseline = await _baseline(config.gate.baseline, parts.candidates, read_run)
-    candidates = _chosen(parts.candidates, config.gate, baseline)
+    spec = GateMode.of(parts.study).spec
+    baseline = await _baseline(spec.baseline, parts.candidates, read_run)
+    candidates = _chosen(parts.candidates, spec, baseline)
     study = changed_study(parts.study, {"gate.baseline": baseline.label})
     return replace(
         parts,
         study=study,
         candidates=candidates,
-        budget=config.budget.caps(len(candidates) * len(parts.examples)),
+        budget=parts.config.budget.caps(len(candidates) * len(parts.examples)),
         mode=GateMode.of(study),
     )
 

@@ -87,7 +87,19 @@ class GateMode:
     def result(self, pairs: Pairs, standing: Standing) -> ModeResult | None:
         """Return the verdicts so far."""
         plan = pairs.rule
-        return _answer(plan, standing) if isinstance(plan, GatePlan) else None
+        if not isinstance(plan, GatePlan):
+            return None
+        labels = {row.index: row.candidate.label for row in standing.rows}
+        problems = {row.problem for row in standing.rows if row.problem is not None}
+        return gate_result(
+            labels[plan.baseline],
+            {labels[row]: one for row, one in plan.challengers.items()},
+            remarks=[
+                *run_lines(standing, TITLE_WIDTH),
+                *(f"{'Problem:':<{TITLE_WIDTH}}{problem}" for problem in sorted(problems)),
+            ],
+            facts=run_json(standing),
+        )
 
 
 def open_gate(
@@ -96,20 +108,6 @@ def open_gate(
     """Open the gate of a study, with its scorer as the judge; raises ConfigError."""
     _, judge = open_selection(study, examples, catalog)
     return GateMode.of(study), judge
-
-
-def _answer(plan: GatePlan, standing: Standing) -> ModeResult:
-    labels = {row.index: row.candidate.label for row in standing.rows}
-    problems = {row.problem for row in standing.rows if row.problem is not None}
-    return gate_result(
-        labels[plan.baseline],
-        {labels[row]: one for row, one in plan.challengers.items()},
-        remarks=[
-            *run_lines(standing, TITLE_WIDTH),
-            *(f"{'Problem:':<{TITLE_WIDTH}}{problem}" for problem in sorted(problems)),
-        ],
-        facts=run_json(standing),
-    )
 
 
 def examples_needed(parts: Sequence[Part]) -> int:

@@ -84,14 +84,16 @@ def statement(label: str, challenger: Challenger) -> str:
     names = [safe(part.name) for part in challenger.parts[1:]]
     by_name = list(zip(names, slices, strict=True))
     text = _found(over_all, " over all examples" if slices else "")
-    failed = [_found(one, f" on {name}") for name, one in by_name if _is_failed(one)]
+    failed = [_found(one, f" on {name}") for name, one in by_name if one.verdict is Decision.FAILED]
     open_ = [name for name, one in by_name if not one.is_decided]
-    texts = [text, *failed] if _is_failed(over_all) else [*failed, text]
+    texts = [text, *failed] if over_all.verdict is Decision.FAILED else [*failed, text]
     if open_:
         more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
         texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
     elif slices and not failed:
-        texts.append(f"{_word(slices[0])} on each of {len(slices)} slices")
+        texts.append(
+            f"{word(slices[0].question, slices[0].verdict)} on each of {len(slices)} slices"
+        )
     if (needed := _needed(over_all)) is not None:
         texts.append(f"about {about(needed)} examples would show it")
     undecided = challenger.verdict is over_all.verdict is Decision.UNDECIDED
@@ -147,14 +149,14 @@ def _cells(name: str, one: Comparison) -> tuple[str, ...]:
     numbers = _numbers(one)
     difference = f"{_difference(one):+.3f}" if one.n else "-"
     counts = f"{numbers['better_on']:,}", f"{numbers['worse_on']:,}"
-    return name, _word(one), f"{one.n:,}", difference, _interval(one), *counts
+    return name, word(one.question, one.verdict), f"{one.n:,}", difference, _interval(one), *counts
 
 
 def _found(one: Comparison, where: str) -> str:
     """Say what was found on the examples of a part."""
     numbers = f": difference {_difference(one):+.3f} {_interval(one)}" if one.n else ""
     seen = f"after {one.n:,} of {one.question.n_examples:,} examples"
-    return f"{_word(one)}{where}{numbers}, {seen}"
+    return f"{word(one.question, one.verdict)}{where}{numbers}, {seen}"
 
 
 def _challenger_json(label: str, challenger: Challenger) -> dict[str, object]:
@@ -198,14 +200,6 @@ def _difference(one: Comparison) -> float:
 def _interval(one: Comparison) -> str:
     lower, upper = one.interval()
     return f"[{lower:+.3f}, {upper:+.3f}]"
-
-
-def _word(one: Comparison) -> str:
-    return word(one.question, one.verdict)
-
-
-def _is_failed(one: Comparison) -> bool:
-    return one.verdict is Decision.FAILED
 
 
 def markdown(found: ModeResult, name: str) -> str:
