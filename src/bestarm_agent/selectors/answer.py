@@ -268,13 +268,8 @@ class Answer:
 
     @property
     def n_independent(self) -> int:
-        """Return the number of examples that do not depend on each other."""
-        return len(self._problem.independent) or self._n_drawn
-
-    @property
-    def _n_drawn(self) -> int:
-        """The number of examples, of which several draws count once."""
-        return self._table.n_examples // self._problem.draws
+        """Return the number of examples that do not depend on each other; draws count once."""
+        return len(self._problem.independent) or self._table.n_examples // self._problem.draws
 
     @property
     def level_of_new(self) -> float:
@@ -343,14 +338,14 @@ class Answer:
 
     def mean_on_new(self, candidate: int) -> tuple[float, float]:
         """Bound a candidate's mean on new examples; the bounds of all hold together."""
-        table = self._table
+        table, n_drawn = self._table, self._table.n_examples // self._problem.draws
         alpha = (1.0 - self._problem.confidence) / table.n_candidates
         known = table.told_since(
             np.zeros(table.n_candidates, dtype=np.int64), np.array([candidate])
         )
         low = high = np.empty(0)
         for _, examples, low, high in known:
-            rows, first = np.unique(examples % self._n_drawn, return_index=True)
+            rows, first = np.unique(examples % n_drawn, return_index=True)
             if self._problem.independent:
                 first = first[np.isin(rows, self._problem.independent)]
             low, high = low[np.sort(first)], high[np.sort(first)]  # of each example, one draw
@@ -381,8 +376,6 @@ class Answer:
         return self._gap_of_leader(leader, bounds, reach) <= reach
 
     def _works_out_settled(self, top_k: int) -> bool:
-        if not (self._exogenous or self._is_exact()):
-            return False
         presumed = self.presumed_order
         if presumed is not None and self._may_change(
             presumed.tolist(), top_k, self._means_within()
@@ -501,12 +494,9 @@ class Answer:
             self._intervals.extend(row, low, high)
         return self._intervals.lower, self._intervals.upper
 
-    def _is_exact(self) -> bool:
-        missing = (self._table.n_scored < self._table.n_examples) & ~self.barred
-        return not missing.any()
-
     def _guarantee(self) -> Guarantee:
-        if self._is_exact():
+        missing = (self._table.n_scored < self._table.n_examples) & ~self.barred
+        if not missing.any():
             return Guarantee.EXACT
         is_valid = self._exogenous and self._now().bounds is None
         return Guarantee.ANYTIME_VALID if is_valid else Guarantee.HEURISTIC

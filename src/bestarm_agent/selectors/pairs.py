@@ -79,9 +79,8 @@ class Pairs:
         while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
             if busy is not None and busy[choice.pair.candidate]:
                 break
-            ask = Ask(self.table.n_asked, *choice)
-            self._register(ask)
-            asks.append(ask)
+            asks.append(Ask(self.table.n_asked, *choice))
+            self.adopt(asks[-1:])
         return asks
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
@@ -95,12 +94,13 @@ class Pairs:
         return None if isinstance(choice, Stop) else choice
 
     def adopt(self, asks: Sequence[Ask]) -> None:
-        """Mark pairs as pending that an earlier process of the same run asked, in order.
+        """Mark pairs as pending, in order, such as those that an earlier process of the run asked.
 
         Raises ValueError if an ask's number is not the next one, or its pair was asked before.
         """
         for ask in asks:
-            self._register(ask)
+            self.table.ask(ask)
+            self.answer.asked(ask.pair.candidate)
 
     def tell(self, results: Sequence[Tell]) -> None:
         """Record outcomes, in any order.
@@ -172,12 +172,13 @@ class Pairs:
 
     def stopped(self) -> Stop | None:
         """Return why nothing will be asked any more, or None while that may still happen."""
-        if not self.rule.seeks_best:
-            return self._rules_stop()
-        ending, is_over = self._ending(), not self.rule.open.any()
+        ending, is_over = self._ending(), self.rule.seeks_best and not self.rule.open.any()
         if is_over and ending in (None, Stop.INDIFFERENT):
             return ending if self.table.count(State.PENDING).any() else Stop.EXHAUSTED
-        return ending or self._rules_stop()
+        if ending is not None:
+            return ending
+        choice = self.rule.choose(self.rule.open, self._random.at(self.table.n_asked))
+        return choice if isinstance(choice, Stop) else None
 
     def estimates(self) -> Estimates:
         """Return point estimates and intervals of every candidate's mean over all N examples."""
@@ -199,10 +200,6 @@ class Pairs:
         """Return the ``count`` best candidates, best first; by default as many as are wanted."""
         return tuple(self.ranking()[: self.rule.top_k if count is None else count])
 
-    def _rules_stop(self) -> Stop | None:
-        choice = self.rule.choose(self.rule.open, self._random.at(self.table.n_asked))
-        return choice if isinstance(choice, Stop) else None
-
     def _ending(self) -> Stop | None:
         """Return why the best is known well enough to end the run; None if it is not."""
         if not self.rule.seeks_best:
@@ -222,7 +219,3 @@ class Pairs:
         presumed = self.ranking() if order is None else order.tolist()
         field = self.answer.open(presumed, self.rule.top_k)
         return bool((rows & field).any()) or not field.any()
-
-    def _register(self, ask: Ask) -> None:
-        self.table.ask(ask)
-        self.answer.asked(ask.pair.candidate)

@@ -214,7 +214,12 @@ class Problem:
                 raise ValueError("within needs intervals; set track_intervals=True")
             object.__setattr__(self, "stop_when_separated", False)  # nothing can be shown
         if self.costs is not None:
-            self._check_costs(self.costs)
+            if len(self.costs) != self.n_candidates:
+                raise ValueError(
+                    f"{self.n_candidates} candidates need as many costs, got {len(self.costs)}"
+                )
+            if not all(0 < cost < inf for cost in self.costs):
+                raise ValueError(f"costs must be finite and > 0, got {self.costs}")
         if self.axes is not None:
             axes = np.asarray(self.axes)
             self._check_axes(axes)
@@ -229,12 +234,6 @@ class Problem:
     def ends_level(self) -> bool:
         """Return whether it is enough that the N examples cannot tell those that are open apart."""
         return self.stop_when_separated and self.within is None
-
-    def _check_costs(self, costs: tuple[float, ...]) -> None:
-        if len(costs) != self.n_candidates:
-            raise ValueError(f"{self.n_candidates} candidates need as many costs, got {len(costs)}")
-        if not all(0 < cost < inf for cost in costs):
-            raise ValueError(f"costs must be finite and > 0, got {costs}")
 
     def _check_axes(self, axes: NDArray[np.generic]) -> None:
         if axes.ndim != 2 or len(axes) != self.n_candidates or not axes.shape[1]:

@@ -108,13 +108,6 @@ class JointPosterior(Posterior):
         return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
 
 
-def nearest_first(mean: FloatArray, sd: FloatArray) -> IntArray:
-    """Return all rows, sorted by how far they are behind the leader in standard deviations."""
-    leader = int(np.argmax(mean))
-    spread = np.sqrt(np.maximum(sd**2 + sd[leader] ** 2, _LEAST_VARIANCE))
-    return np.argsort((mean[leader] - mean) / spread, kind="stable")
-
-
 class OneFactor:
     """The model, fitted to rows that keep growing; every fit starts from the last one.
 
@@ -201,7 +194,10 @@ class OneFactor:
                 mean, sd = (self.rows.totals + 1.0) / (self.rows.length + 2.0), np.ones(len(active))
             else:
                 mean, sd = self._posterior.mean, self._posterior.sd
-            active[nearest_first(mean, sd)[self._most_active :]] = False
+            leader = int(np.argmax(mean))
+            spread = np.sqrt(np.maximum(sd**2 + sd[leader] ** 2, _LEAST_VARIANCE))
+            nearest_first = np.argsort((mean[leader] - mean) / spread, kind="stable")
+            active[nearest_first[self._most_active :]] = False
         self._active = np.flatnonzero(active)
         self._others = np.flatnonzero(~active)
 
