@@ -356,7 +356,13 @@ def _merged(
         names = taken[found.model.provider, found.model.name]
         _check_numbers(found, names or frozenset(), places)
         dropped = frozenset() if names is None else frozenset(found.params) - names
-        _check_own(found, dropped, names or frozenset(), places)
+        for name in found.own:
+            if name in dropped:
+                raise places.error(
+                    f"{found.model.model} does not take the parameter `{name}`; "
+                    f"{nearest(name, names or ())}",
+                    *found.own[name],
+                )
         params = {name: value for name, value in found.params.items() if name not in dropped}
         key = (found.at, found.model_label, found.prompt, canonical(params))
         size = 1
@@ -364,17 +370,6 @@ def _merged(
             dropped, size = dropped | before.dropped, before.size + 1
         merged[key] = replace(found, params=params, dropped=dropped, size=size)
     return list(merged.values())
-
-
-def _check_own(
-    found: Combination, dropped: frozenset[str], names: frozenset[str], places: Places
-) -> None:
-    for name in found.own:
-        if name in dropped:
-            raise places.error(
-                f"{found.model.model} does not take the parameter `{name}`; {nearest(name, names)}",
-                *found.own[name],
-            )
 
 
 def _check_numbers(found: Combination, names: frozenset[str], places: Places) -> None:

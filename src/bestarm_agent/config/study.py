@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from enum import StrEnum
@@ -550,21 +550,18 @@ class BudgetSpec(StudyModel):
             >>> BudgetSpec(share=0.1).caps(cells=30_000).pulls
             3000
         """
+        pulls = [] if self.pulls is None else [self.pulls]
+        if self.share is not None:
+            exact = Decimal(str(self.share)) * cells  # 0.29 * 100 is 28.99... in binary
+            pulls.append(max(1, int(exact.to_integral_value(rounding=ROUND_FLOOR))))
         return Budget(
             usd_nanos=None if self.usd is None else nanos(self.usd),
-            pulls=self._pulls(cells),
+            pulls=min(pulls, default=None),
             calls=self.calls,
             tokens=self.tokens,
             gpu_seconds=self.gpu_minutes and 60 * self.gpu_minutes,
             seconds=self.minutes and 60 * self.minutes,
         )
-
-    def _pulls(self, cells: int) -> int | None:
-        caps = [] if self.pulls is None else [self.pulls]
-        if self.share is not None:
-            exact = Decimal(str(self.share)) * cells  # 0.29 * 100 is 28.99... in binary
-            caps.append(max(1, int(exact.to_integral_value(rounding=ROUND_FLOOR))))
-        return min(caps, default=None)
 
 
 class StopSpec(StudyModel):
@@ -1073,16 +1070,12 @@ class StudyConfig(StudyModel):
         return self
 
     @model_validator(mode="after")
-    def _check_repeats(self) -> Self:
+    def _check_dependent_examples(self) -> Self:
         if self.certify is not None and self.repeats > 1:
             broken(
                 "does not go with `certify`, which certifies single replies; leave one of them out",
                 "repeats",
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_cluster(self) -> Self:
         for key, section in (("certify", self.certify), ("confirm", self.confirm)):
             if self.dataset.cluster is not None and section is not None:
                 broken(
@@ -1129,7 +1122,17 @@ class StudyConfig(StudyModel):
         prompts = {spec.label for spec in self.prompts}
         labels, models = self.model_labels, {spec.model for spec in self.models}
         for i, candidate in enumerate(self.candidates):
-            _check_candidate_model(candidate, i, labels, models)
+            if candidate.model in labels or candidate.model in models:
+                if candidate.options:
+                    broken("belong to this model's entry in `models`", "candidates", i, "options")
+            else:
+                if "/" not in candidate.model:
+                    broken(
+                        f"{shown(candidate.model)} is neither `provider/model` nor the label of "
+                        f"one of `models`; {nearest(candidate.model, labels)}",
+                        *("candidates", i, "model"),
+                    )
+                check_model_name(candidate.model, "candidates", i, "model")
             if candidate.prompt not in prompts and None not in prompts:
                 names = [name for name in prompts if name is not None]
                 broken(
@@ -1156,19 +1159,3 @@ def _check_unique(labels: list[str | None] | tuple[str, ...], key: str, what: st
                 "give it another label or name",
                 *(key, i),
             )
-
-
-def _check_candidate_model(
-    candidate: CandidateSpec, i: int, labels: Sequence[str], models: Collection[str]
-) -> None:
-    if candidate.model in labels or candidate.model in models:
-        if candidate.options:
-            broken("belong to this model's entry in `models`", "candidates", i, "options")
-        return
-    if "/" not in candidate.model:
-        broken(
-            f"{shown(candidate.model)} is neither `provider/model` nor the label of one of "
-            f"`models`; {nearest(candidate.model, labels)}",
-            *("candidates", i, "model"),
-        )
-    check_model_name(candidate.model, "candidates", i, "model")
