@@ -157,7 +157,10 @@ async def test_a_server_that_stays_away_surfaces(
         await store.close()
 
 
-def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_named_without_the_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
     url = f"postgresql://me:hunter2@/runs?host={tmp_path}"
     with pytest.raises(StoreError, match=r"me:\*\*\*@.*cannot be used") as caught:
         asyncio.run(Store.connect(url))
