@@ -109,7 +109,6 @@ async def test_a_store_that_another_process_keeps_busy_is_named(
 ) -> None:
     monkeypatch.setattr(module, "BUSY_SECONDS", 0.01)
     path = tmp_path / "runs.db"
-
     store = await Store.connect(path)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -214,7 +213,6 @@ async def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
     monkeypatch.setattr(module.Database, "_copy_log", overtaken)
     monkeypatch.setattr(module, "COMMITS_BETWEEN", 5)
     path = tmp_path / "runs.db"
-
     async with await Store.connect(path) as store:
         for number in range(300):  # 3 MB
             await store.put_reply(f"key-{number}", reply("x" * 10_000))

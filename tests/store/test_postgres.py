@@ -64,7 +64,6 @@ async def test_processes_that_meet_in_an_empty_database_agree(
     new_database: Callable[[], str],
 ) -> None:
     url = new_database()
-
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(Store.connect(url)) for _ in range(8)]
     stores = [task.result() for task in tasks]
@@ -87,7 +86,6 @@ async def test_a_restart_of_the_server_is_survived(
     new_database: Callable[[], str], restart_server: Callable[[], None]
 ) -> None:
     url = new_database()
-
     async with await Store.connect(url) as store, await Store.connect(url) as other:
         log = await begin(store)
         assert await store.claim_reply("key")
@@ -141,7 +139,6 @@ async def test_a_server_that_stays_away_surfaces(
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
     url = new_database()
-
     store = await Store.connect(url)
     log = await begin(store)
     name = url.partition("@/")[2].partition("?")[0]
