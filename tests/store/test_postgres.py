@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,10 @@ async def test_a_server_that_stays_away_surfaces(
         await store.close()
 
 
-def test_a_server_that_is_not_there_is_named_without_the_password(
+def test_a_server_that_is_not_there_is_named_at_once_and_without_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
     url = f"postgresql://me:hunter2@/runs?host={tmp_path}"
     with pytest.raises(StoreError, match=r"me:\*\*\*@.*cannot be used") as caught:
         asyncio.run(Store.connect(url))

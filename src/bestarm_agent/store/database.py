@@ -163,7 +163,7 @@ class Database:
         self._file, self._identity = file, _identity(file)
         self._is_server = engine.dialect.name == "postgresql"
         self.in_memory = file is None and not self._is_server
-        self._commits = 0
+        self._commits, self._is_open = 0, False
         self._checkpoint: Thread | None = None
         if not self._is_server:
             _configure_sqlite(engine)
@@ -172,6 +172,7 @@ class Database:
                 self.run(self._create, writes=True)
             if file is not None:
                 self.run(lambda connection: connection.exec_driver_sql("PRAGMA journal_mode = WAL"))
+            self._is_open = True
         except BaseException:
             engine.dispose()
             raise
@@ -224,7 +225,8 @@ class Database:
         Raises:
             StoreError: the database refuses, or its server stays away.
         """
-        ends = time.monotonic() + (PATIENCE_SECONDS if self._is_server else BUSY_SECONDS)
+        patience = PATIENCE_SECONDS if self._is_open else 0.0  # for a server
+        ends = time.monotonic() + (patience if self._is_server else BUSY_SECONDS)
         while True:
             try:
                 with self.engine.connect() as connection:
@@ -299,10 +301,8 @@ class Database:
             _execute(connection, _TAKE, [{"name": name, "owner": self.owner} for name in names])
             holders = dict(_execute(connection, _HOLDERS, values).all())
             others = set(holders.values()) - {self.owner}
-            values["ended"] = [
-                "",
-                *filter(_has_ended, others),
-            ]  # not empty: PostgreSQL wants a type
+            # not empty: PostgreSQL wants a type
+            values["ended"] = ["", *filter(_has_ended, others)]
             if not others or not _execute(connection, _END, values).rowcount:
                 return holders
 
