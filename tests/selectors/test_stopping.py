@@ -50,7 +50,7 @@ def named(scores: np.ndarray) -> ScoreMatrix:
 def declared(pairs: Pairs, matrix: ScoreMatrix, seed: int, how: str) -> tuple[bool, bool]:
     """Whether a winner is ever declared, and whether one ever is who is not the best.
 
-    Looked at after every second outcome, also of calls that return after the decision.
+    Looked at after every outcome, also of calls that return after the decision.
     """
     world, truth = SimulatedCalls(matrix.scores, seed), matrix.means
     rng = np.random.default_rng([seed, 84])
@@ -63,9 +63,7 @@ def declared(pairs: Pairs, matrix: ScoreMatrix, seed: int, how: str) -> tuple[bo
 
     ever = wrongly = False
     best = {i for i, row in enumerate(world.rows) if truth[row] >= truth.max() - 1e-9}
-    for ask in flown(pairs, outcome, in_flight):
-        if ask.seq % 2:
-            continue
+    for _ in flown(pairs, outcome, in_flight):
         verdict = pairs.best()
         ever |= verdict.separated
         wrongly |= verdict.separated and verdict.best not in best
