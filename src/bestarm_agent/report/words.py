@@ -357,7 +357,7 @@ _SHOWN_LABELS = 3
 _LEAST_USED = 0.02  # of the budget, before the time left is guessed
 
 ENDINGS: Mapping[str, str] = {
-    "separated": "what was asked for is shown",
+    "separated": "more calls would not change the answer",
     "exhausted": "nothing is left to ask",
     "indifferent": "what is left cannot change the answer",
     "level": "the leaders are nearer to each other than the examples can tell apart",
