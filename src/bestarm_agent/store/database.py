@@ -261,11 +261,8 @@ class Database:
         def work(connection: sa.Connection) -> tuple[dict[str, str], dict[str, str]]:
             if runs:
                 self._keep(connection, runs)
-            for put, rows in (
-                (_PUT_RUN, list(runs.values())),
-                (_PUT_EVENT, events),
-                (_PUT_REPLY, replies),
-            ):
+            puts = (_PUT_RUN, list(runs.values())), (_PUT_EVENT, events), (_PUT_REPLY, replies)
+            for put, rows in puts:
                 if rows:
                     _execute(connection, put, rows)
             holders = self._take(connection, claims) if claims else {}

@@ -152,10 +152,9 @@ class Store(_Closing):
 
     async def create(self, name: str) -> RunLog:
         """Begin a run with a fresh id; it is listed once its ``Started`` event is durable."""
-        while True:
+        run_id = new_run_id(datetime.now(UTC))
+        while await self._database.rows(f"{_RUNS} WHERE id = :run", {"run": run_id}):
             run_id = new_run_id(datetime.now(UTC))
-            if not await self._database.rows(f"{_RUNS} WHERE id = :run", {"run": run_id}):
-                break
         await self._lock_run(run_id)
         return RunLog(RunInfo(run_id, name), self)
 
