@@ -128,6 +128,15 @@ def test_an_error_that_nobody_foresaw_surfaces_too(tmp_path: Path) -> None:
         asyncio.run(main())
 
 
+async def test_what_comes_while_a_store_closes_is_refused(tmp_path: Path) -> None:
+    store = await Store.connect(tmp_path / "runs.sqlite")
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)  # it waits for its thread
+    with pytest.raises(StoreError, match="is closed"):
+        await asyncio.wait_for(store.put_reply("key", reply()), 10.0)
+    await closing
+
+
 async def test_a_closed_store_takes_nothing_and_closes_twice(tmp_path: Path) -> None:
     store = await Store.connect(tmp_path / "runs.db")
     log = await begin(store)

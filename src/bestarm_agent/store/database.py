@@ -422,6 +422,8 @@ class Writer:
         """
         if self._failure is not None:
             raise self._failure
+        if self._is_closed:
+            raise StoreError(f"{self._database.where} is closed; connect to it again")
         if self._open is None:
             loop = asyncio.get_running_loop()
             self._open = Batch(loop)
@@ -464,10 +466,8 @@ class Writer:
         if not self._database.in_memory:
             await asyncio.to_thread(self._thread.join)
         await self._database.in_thread(self._database.close)
-        failure, where = self._failure, self._database.where
-        self._failure = failure or StoreError(f"{where} is closed; connect to it again")
-        if failure is not None:
-            raise failure
+        if self._failure is not None:
+            raise self._failure
 
     def _drain(self) -> None:
         """Commit what was handed over until the writer is closed."""
