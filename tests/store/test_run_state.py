@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -26,6 +25,7 @@ from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import PendingCost, RunState, Session, fold, folded
 from bestarm_agent.store.store import Store
+from tests.support.entered_files import python_calls
 from tests.support.store_runs import (
     AT,
     asked,
@@ -237,22 +237,6 @@ PLAIN = Outcome(
     usage=Usage(input=9, output=3),
     seconds=0.5,
 )
-
-
-def python_calls(work: Callable[[], object]) -> int:
-    """Count the calls of Python functions during some work."""
-    count = 0
-
-    def note(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def test_reading_a_log_takes_the_same_work_per_event_however_long_it_is() -> None:

@@ -1,10 +1,10 @@
-"""Counts the files of the package that a piece of work enters, as a measure of how wide it is."""
+"""Counts the files of the package that a piece of work enters, and the functions that it calls."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -38,3 +38,19 @@ def entered_files() -> Iterator[set[str]]:
     finally:
         sys.setprofile(before)
         threading.setprofile(before_in_threads)
+
+
+def python_calls(work: Callable[[], object]) -> int:
+    """Count the calls of Python functions during some work."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

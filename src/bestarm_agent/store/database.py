@@ -234,7 +234,7 @@ class Database:
                     with connection.begin():
                         return work(connection)
             except SQLAlchemyError as error:
-                if not _will_pass(error) or time.monotonic() > ends:
+                if self.in_memory or not _will_pass(error) or time.monotonic() > ends:
                     raise StoreError(_explanation(error, self.where)) from error
             time.sleep(_PAUSE_SECONDS)
             self.engine.dispose()  # a restart ended all connections

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.study import Study
-from tests.support.entered_files import entered_files
+from tests.support.entered_files import entered_files, python_calls
 from tests.support.studies import each_turn, resume_all, run_all, store_of, write_lines, write_study
 
 
@@ -130,18 +129,11 @@ def work_to_start(folder: Path, n_candidates: int) -> int:
     """Count the calls of Python functions from a study's file to its first two scores."""
     changes = {"selector": {"name": "auto"}, "limits": {"in_flight": 1}}
     path = write_study(folder, n_candidates=n_candidates, n_examples=1, changes=changes)
-    count = 0
 
-    def note(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
+    def work() -> None:
         assert run_all(path, Budget(pulls=2)).told == 2
-    finally:
-        sys.setprofile(None)
-    return count
+
+    return python_calls(work)
 
 
 def test_a_run_of_many_candidates_starts_with_the_same_work_for_each(tmp_path: Path) -> None:
