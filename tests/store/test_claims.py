@@ -135,11 +135,12 @@ async def test_the_claim_of_another_machine_lasts_until_its_lease_ends(place: st
         assert claimed == [False, True, True, False, True]
 
 
-def test_a_connection_that_was_closed_meanwhile_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_was_closed_meanwhile_is_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SQLAlchemy has an error of its own for it, which is none of the driver's."""
     monkeypatch.setattr(database, "_PAUSE_SECONDS", 0.001)
-    memory = database.Database.of_memory()
-    monkeypatch.setattr(memory, "_is_server", True)
+    opened = database.Database.of(tmp_path / "runs.sqlite", create=True)
     errors = [ResourceClosedError("This Connection is closed") for _ in range(2)]
 
     def work(_connection: Connection) -> str:
@@ -147,4 +148,4 @@ def test_a_connection_that_was_closed_meanwhile_is_renewed(monkeypatch: pytest.M
             raise errors.pop()
         return "done"
 
-    assert memory.run(work) == "done"
+    assert opened.run(work) == "done"
