@@ -40,12 +40,19 @@ def digest(value: Json, *, length: int = 16) -> str:
 class Message:
     """One chat message; its content is Jinja in a template and plain text in a request."""
 
-    role: str  # "system", "user" or "assistant"
+    role: str  # "system", "user", "assistant" or "tool"
     content: str
+    tool_calls: tuple[Mapping[str, Json], ...] = ()  # of an assistant, in OpenAI's form
+    tool_call_id: str | None = None  # of the call that a message of a tool answers
 
     def as_json(self) -> Json:
         """Return the message as a JSON object."""
-        return {"role": self.role, "content": self.content}
+        message: dict[str, Json] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            message["tool_calls"] = list(self.tool_calls)
+        if self.tool_call_id is not None:
+            message["tool_call_id"] = self.tool_call_id
+        return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +281,8 @@ class Reply(_CleanTexts):
     notices: tuple[str, ...] = ()
     calls: int = 1  # requests sent for this answer; a program may send several
     recorded: bool = False  # played back: an answer to a prompt that may have been another one
+    # in OpenAI's form, but for their arguments: as parsed JSON, or as text where it is none
+    tool_calls: tuple[Mapping[str, Json], ...] = ()
 
 
 RIGHT = 0.5  # a score of at least this counts as right
