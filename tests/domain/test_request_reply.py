@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bestarm_agent.domain.values import Message, Request, digest
+from bestarm_agent.domain.values import DataUrl, Message, Request, digest
 
 REQUEST = Request("m", messages=(Message("user", "q"),), params={"temperature": 0})
 
@@ -34,3 +34,19 @@ def test_what_can_change_the_reply_changes_the_key(other: Request) -> None:
 
 def test_who_asks_does_not_change_the_key() -> None:
     assert replace(REQUEST, candidate="c", example="e").as_json() == REQUEST.as_json()
+
+
+def test_what_a_message_carries_counts_by_its_content_alone() -> None:
+    def asked(name: str, digest: str) -> Request:
+        photo = DataUrl("data:image/png;base64,AAAA", name=name, digest=digest)
+        parts = (
+            {"type": "text", "text": "What is it?"},
+            {"type": "image_url", "image_url": {"url": photo}},
+        )
+        return Request("m", messages=(Message("user", parts),))
+
+    one, moved, other = asked("a.png", "12ab"), asked("b.png", "12ab"), asked("a.png", "34cd")
+    assert digest(one.as_json()) == digest(moved.as_json()) != digest(other.as_json())
+    assert "base64" not in str(one.as_json())
+    assert one.messages[0].text == "What is it?\n[image a.png]"
+    assert hash(one.messages[0]) != hash(moved.messages[0])

@@ -51,7 +51,7 @@ def judge_case(
 
 def grade(call: JudgeCall) -> Reply:
     """Answer as a model would that likes the answer 46 only."""
-    prompt = call.request.messages[-1].content
+    prompt = call.request.messages[-1].text
     is_good = "the answer is 46" in prompt
     schema: Any = call.request.response_schema
     if schema is None:

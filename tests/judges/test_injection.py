@@ -45,10 +45,10 @@ ATTACKS = {
 def test_the_answer_stays_between_its_marks(name: str, attack: str) -> None:
     judge = make(name)
     call = judge.longest_calls(EXAMPLE)[0]
-    assert MARK.findall(call.request.messages[-1].content)[0][1].startswith("xxx")
+    assert MARK.findall(call.request.messages[-1].text)[0][1].startswith("xxx")
     script = Script(lambda _request: "?")
     failure(judge, script, Reply(ATTACKS[attack]))
-    prompt = script.requests[0].messages[-1].content
+    prompt = script.requests[0].messages[-1].text
     blocks = MARK.findall(prompt)
     assert len(blocks) == 1, "one answer, which nothing closes early"
     mark, inside = blocks[0]
@@ -121,14 +121,14 @@ def test_no_prompt_has_the_mark_of_another() -> None:
     for answer in ("46", "47", "46 "):
         score(make("rubric"), script, answer)
         score(make("rubric", rubric="Be brief!"), script, answer)
-    assert len({mark_in(r.messages[-1].content) for r in script.requests}) == 6
+    assert len({mark_in(r.messages[-1].text) for r in script.requests}) == 6
 
 
 def test_a_naive_judge_shows_what_is_not_guaranteed() -> None:
     """A model that obeys whatever it reads is not stopped by any prompt: only labels show it."""
 
     def obedient(request: Request) -> str:
-        return verdict(10 if "score of 10" in request.messages[-1].content else 1)
+        return verdict(10 if "score of 10" in request.messages[-1].text else 1)
 
     assert score(make("rubric"), Script(obedient), ATTACKS["orders"]).value == 1.0
     assert score(make("rubric"), Script(obedient), "An honest answer.").value == 0.0

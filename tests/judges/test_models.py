@@ -48,7 +48,7 @@ def test_the_prompt_shows_task_reference_rubric_and_answer() -> None:
     script = Script([verdict(7)] * 2)
     score(make("rubric", rubric="Be brief!", fields=["question"]), script, "forty-six")
     score(make("rubric"), script, example=Example("e2", {"question": "Why?"}))
-    full, bare = (request.messages[-1].content for request in script.requests)
+    full, bare = (request.messages[-1].text for request in script.requests)
     parts = ("What is 19 + 27?", "\n46\n", "Be brief!", "\nforty-six\n", "from 1 (worst)")
     assert all(part in full for part in parts)
     assert "It is 45." not in full
@@ -159,7 +159,7 @@ def test_a_reference_graded_judge_needs_a_reference() -> None:
 def test_judges_with_published_prompts(name: str, said: dict[str, object], value: float) -> None:
     script = Script([json.dumps({"mark": MARK, "explanation": "so", **said})])
     assert score(make(name), script).value == value
-    prompt = script.requests[0].messages[-1].content
+    prompt = script.requests[0].messages[-1].text
     for part in ("What is 19 + 27?", "<<<answer ", "<<<reference ", '"explanation": "<one to'):
         assert part in prompt
 
@@ -168,7 +168,7 @@ def test_the_prompt_ends_with_the_form_of_the_verdict() -> None:
     script = Script([verdict(1)] * 2)
     for explain in (True, False):
         score(make("rubric", explain=explain, template="{{ answer }}"), script)
-    endings = [r.messages[-1].content.splitlines()[-1] for r in script.requests]
+    endings = [r.messages[-1].text.splitlines()[-1] for r in script.requests]
     scale = '"verdict": <a whole number from 1 (worst) to 10 (best)>}'
     assert endings[0].partition('", ')[2] == f'"explanation": "<one to three sentences>", {scale}'
     assert endings[1].partition('", ')[2] == scale
@@ -177,7 +177,7 @@ def test_the_prompt_ends_with_the_form_of_the_verdict() -> None:
 def test_several_references_are_listed() -> None:
     script = Script([verdict("correct")])
     score(make("reference-graded"), script, example=Example("e", {"q": "?"}, ("46", "forty-six")))
-    assert "- 46\n- forty-six" in script.requests[0].messages[-1].content
+    assert "- 46\n- forty-six" in script.requests[0].messages[-1].text
 
 
 def test_criteria_are_weighted() -> None:
@@ -231,7 +231,7 @@ def test_long_answers_are_cut_and_the_bound_covers_them() -> None:
     judge = make("rubric", max_answer_chars=100)
     script = Script([verdict(1)])
     score(judge, script, "a" * 300 + "z" * 300)
-    prompt = script.requests[0].messages[-1].content
+    prompt = script.requests[0].messages[-1].text
     assert "a" * 50 + "\n[... 500 characters left out ...]\n" + "z" * 50 in prompt
-    longest = judge.longest_calls(EXAMPLE)[0].request.messages[-1].content
+    longest = judge.longest_calls(EXAMPLE)[0].request.messages[-1].text
     assert len(prompt) <= len(longest) + 60

@@ -21,7 +21,7 @@ def prefers(answer: str) -> Script:
     """A judge that prefers a certain answer, wherever it stands."""
 
     def said(request: Request) -> str:
-        prompt = request.messages[-1].content
+        prompt = request.messages[-1].text
         first = prompt.partition("<<<first_answer")[2].partition("<<<end of first_answer")[0]
         return winner("first" if answer in first else "second")
 
@@ -62,7 +62,7 @@ def test_ties_are_worth_one_half_where_they_are_allowed() -> None:
 def test_the_baseline_is_no_part_of_the_task() -> None:
     script = Script([winner("tie")] * 2)
     score(make("pairwise"), script)
-    prompt = script.requests[0].messages[-1].content
+    prompt = script.requests[0].messages[-1].text
     assert prompt.count("It is 45.") == 1
     with pytest.raises(ConfigError, match="has no text in field `baseline_output`"):
         check_examples(make("pairwise"), [Example("e1", {"question": "?"})])
@@ -76,7 +76,7 @@ def test_the_weighted_preference_by_hand() -> None:
     assert found.value == pytest.approx(((1 - 0.3 / 0.9) + 0.8 / 0.9) / 2)
     assert [request.top_logprobs for request in script.requests] == [20, 20]
     assert script.requests[0].response_schema is None
-    assert script.requests[0].messages[-1].content.rstrip().endswith("M if the second is.")
+    assert script.requests[0].messages[-1].text.rstrip().endswith("M if the second is.")
 
 
 def test_equal_tokens_are_refused() -> None:

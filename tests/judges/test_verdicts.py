@@ -263,7 +263,7 @@ def test_g_eval_without_probabilities_counts_the_written_score() -> None:
 def test_the_steps_of_g_eval_stand_in_the_prompt() -> None:
     script = Script(["3"])
     score(make("g-eval", rubric="Brevity.", steps=["Count words.", "Compare."]), script)
-    prompt = script.requests[0].messages[-1].content
+    prompt = script.requests[0].messages[-1].text
     assert "Rate the answer on this criterion alone: Brevity." in prompt
     assert "1. Count words.\n2. Compare.\n" in prompt
     assert prompt.endswith("a whole number from 1 (worst) to 5 (best).")

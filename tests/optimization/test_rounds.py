@@ -301,7 +301,7 @@ def test_the_winning_prompt_is_written_and_a_study_reads_it(
     assert "Winner:    chat" in done.out
     path = write_study(tmp_path, prompts=["file://best.yaml"])
     [prompt] = asyncio.run(prompts_of(path))
-    assert prompt.messages[0].content.endswith("times is known.")
+    assert prompt.messages[0].text.endswith("times is known.")
     nowhere = tmp_path / "none" / "best.yaml"
     done = invoke(capsys, "optimize", write_study(tmp_path), *flags, "--out", nowhere)
     assert done.code == 2

@@ -42,7 +42,7 @@ class Script:
     async def ask(self, call: JudgeCall) -> Reply:
         self.calls.append(call)
         reply = self._said(call.request)
-        mark = mark_in(call.request.messages[-1].content)
+        mark = mark_in(call.request.messages[-1].text)
         return Reply(reply.replace(MARK, mark)) if isinstance(reply, str) else reply
 
 

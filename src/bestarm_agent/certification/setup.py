@@ -84,7 +84,7 @@ def trial_order(
 
 def _length(candidate: Candidate) -> int:
     prompt = candidate.prompt
-    return len(prompt.text or "") + sum(len(message.content) for message in prompt.messages)
+    return len(prompt.text or "") + sum(len(message.text) for message in prompt.messages)
 
 
 def _scores_of_people(config: StudyConfig, base_dir: Path) -> dict[tuple[str, str], float]:

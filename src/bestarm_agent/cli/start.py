@@ -264,7 +264,7 @@ def _result(call: FirstCall) -> str:
 def _prompt(request: Request) -> str:
     if request.text is not None:
         return request.text
-    return "\n".join(f"{message.role}: {message.content}" for message in request.messages)
+    return "\n".join(f"{message.role}: {message.text}" for message in request.messages)
 
 
 def _block(name: str, text: str) -> Iterator[str]:

@@ -87,7 +87,7 @@ def check_fields(
                 "`dataset.fields` if it may be shown"
             )
     for name, template in prompts.items():
-        texts = (template.text, *(message.content for message in template.messages))
+        texts = (template.text, *(message.text for message in template.messages))
         for one in _SINGLE_BRACES.findall("\n".join(text for text in texts if text)):
             if one in known:
                 raise ConfigError(

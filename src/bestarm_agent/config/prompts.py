@@ -54,7 +54,7 @@ class CompiledPrompt:
         fields: set[str] = set()
         self._text = None if template.text is None else self._compiled(template.text, fields)
         self._messages = tuple(
-            (message.role, self._compiled(message.content, fields)) for message in template.messages
+            (message.role, self._compiled(message.text, fields)) for message in template.messages
         )
         self.fields = frozenset(fields)
 

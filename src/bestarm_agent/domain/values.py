@@ -36,23 +36,94 @@ def digest(value: Json, *, length: int = 16) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:length]
 
 
+class DataUrl(str):
+    """A data URL; what is identified by its content has the digest of that in its place.
+
+    Attributes:
+        name: what it is called, for people.
+        digest: SHA-256 of the content, in hexadecimal digits.
+        pages: 1 for an image; an upper bound of a PDF's.
+    """
+
+    __slots__ = ("digest", "name", "pages")
+
+    name: str
+    digest: str
+    pages: int
+
+    def __new__(cls, url: str, *, name: str, digest: str, pages: int = 1) -> DataUrl:
+        """Make one of a text that is a data URL."""
+        made = super().__new__(cls, url)
+        made.name, made.digest, made.pages = name, digest, pages
+        return made
+
+
+# a part of a message in OpenAI's form: {"type": "text", "text": ...}, or of the type "image_url"
+# or "file"
+Part: TypeAlias = Mapping[str, Json]
+
+
+def content_of(part: Part) -> str:
+    """Return what a part carries: a text, the URL of an image, or a file as a data URL."""
+    match part:
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return url
+        case {"type": "file", "file": {"file_data": str(url)}}:
+            return url
+    return str(part.get("text", ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; its content is Jinja in a template and plain text in a request."""
+    """One chat message; its content is Jinja in a template and plain text in a request.
+
+    A content of several parts is a tuple of them.
+    """
 
     role: str  # "system", "user", "assistant" or "tool"
-    content: str
+    content: str | tuple[Part, ...]
     tool_calls: tuple[Mapping[str, Json], ...] = ()  # of an assistant, in OpenAI's form
     tool_call_id: str | None = None  # of the call that a message of a tool answers
 
+    def __hash__(self) -> int:
+        """Return a hash: mappings have none."""
+        return hash((self.role, self.text))
+
+    @property
+    def text(self) -> str:
+        """The content as a text, with the name of each image or file in brackets."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(map(_text_of, self.content))
+
     def as_json(self) -> Json:
-        """Return the message as a JSON object."""
-        message: dict[str, Json] = {"role": self.role, "content": self.content}
+        """Return the message as a JSON object; data URLs are replaced by their digests."""
+        message: dict[str, Json] = {"role": self.role, "content": _digested(self.content)}
         if self.tool_calls:
             message["tool_calls"] = list(self.tool_calls)
         if self.tool_call_id is not None:
             message["tool_call_id"] = self.tool_call_id
         return message
+
+
+def _text_of(part: Part) -> str:
+    content = content_of(part)
+    if part.get("type") == "text":
+        return content
+    kind = "image" if part.get("type") == "image_url" else part.get("type")
+    known = "" if content.startswith("data:") else content
+    name = content.name if isinstance(content, DataUrl) else known
+    return f"[{kind} {name}]" if name else f"[{kind}]"
+
+
+def _digested(value: Json) -> Json:
+    if isinstance(value, DataUrl):
+        return value.digest
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return {key: _digested(one) for key, one in value.items()}
+    return [_digested(one) for one in value] if isinstance(value, Sequence) else value
 
 
 @dataclass(frozen=True, slots=True)

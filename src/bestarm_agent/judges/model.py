@@ -274,7 +274,7 @@ class ModelJudge(Judge[OptionsT]):
             raise TypeError("a judge's prompt has messages")
         form = self._form
         ending = form if isinstance(form, str) else form.request(mark)
-        last = replace(messages[-1], content=f"{messages[-1].content.rstrip()}\n\n{ending}")
+        last = replace(messages[-1], content=f"{messages[-1].text.rstrip()}\n\n{ending}")
         of_vote = f"/vote-{vote + 1}" if self.options.votes > 1 else ""
         request = Request(
             model=self.model.name,

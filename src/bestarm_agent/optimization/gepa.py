@@ -62,7 +62,7 @@ def split(prompt: PromptTemplate) -> tuple[str, Build]:
         body = gap + rest.lstrip()
         return head, lambda name, new: PromptTemplate(name, _as_template(new) + body)
     others, instruction = messages, ""
-    if messages[0].role == "system" and not (found := _head(messages[0].content))[1]:
+    if messages[0].role == "system" and not (found := _head(messages[0].text))[1]:
         instruction, others = found[0], messages[1:]
     return instruction, lambda name, new: PromptTemplate(
         name, messages=(Message("system", _as_template(new)), *others)

@@ -183,7 +183,8 @@ def _input_line(request: Request) -> bytes:
     question = {
         "model": request.model,
         "prompt": request.text,
-        "messages": [message.as_json() for message in request.messages] or None,
+        "messages": [{"role": one.role, "content": one.content} for one in request.messages]
+        or None,
         "inputs": dict(request.inputs),
         "params": dict(request.params),
         "candidate": request.candidate,

@@ -48,8 +48,8 @@ def test_shipped_prompts_ask_the_question() -> None:
 def test_the_shipped_chain_of_thought_asks_for_the_marker_that_judges_read() -> None:
     messages = rendered("chain-of-thought", question="Who?")
     assert isinstance(messages, tuple)
-    assert messages[0].content.startswith("Who?\n\nThink step by step.")
-    assert messages[0].content.endswith('begins with "Answer:".')
+    assert messages[0].text.startswith("Who?\n\nThink step by step.")
+    assert messages[0].text.endswith('begins with "Answer:".')
 
 
 def test_a_text_file_is_the_prompt_without_its_last_line_break(study: Path) -> None:

@@ -51,7 +51,7 @@ def one_by_one(name: str, asked: list[Request]) -> list[str]:
     texts = []
     for request in asked:
         if request.text is None:
-            messages = [{"role": "user", "content": request.messages[0].content}]
+            messages = [{"role": "user", "content": request.messages[0].text}]
             text = tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True
             )

@@ -91,7 +91,7 @@ class Mortal(Provider[MortalOptions]):
 
 
 def _text(request: Request) -> str:
-    return request.text or "".join(message.content for message in request.messages)
+    return request.text or "".join(message.text for message in request.messages)
 
 
 def _price(seconds: str) -> int:

@@ -82,7 +82,7 @@ def _amounts(prompt: float, output: float) -> dict[str, float]:
 def _characters(request: Request) -> int:
     if request.text is not None:
         return len(request.text)
-    return sum(len(message.content) for message in request.messages)
+    return sum(len(message.text) for message in request.messages)
 
 
 _FIRST_PAUSE = 0.5  # seconds; doubles

@@ -184,7 +184,7 @@ class RunTexts:
             return None
         if isinstance(rendered, str):
             return rendered
-        return "\n\n".join(f"[{message.role}]\n{message.content}" for message in rendered)
+        return "\n\n".join(f"[{message.role}]\n{message.text}" for message in rendered)
 
     @cached_property
     def _by_digest(self) -> dict[str, Example]:

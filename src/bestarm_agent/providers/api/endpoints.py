@@ -279,5 +279,5 @@ def prompt_prefix(request: Request) -> bytes:
     """Return the part of a prompt, with the model, that decides which server it goes to."""
     text = request.text
     if text is None:
-        text = "\n".join(message.content for message in request.messages)
+        text = "\n".join(message.text for message in request.messages)
     return f"{request.model}\n{text[:_PREFIX_CHARACTERS]}".encode(errors="surrogatepass")

@@ -28,7 +28,7 @@ def max_prompt_tokens(request: Request, overhead: int) -> int:
         >>> max_prompt_tokens(Request("m", text="Grüße"), overhead=0)
         23
     """
-    texts = [message.role + message.content for message in request.messages]
+    texts = [message.role + message.text for message in request.messages]
     if request.text is not None:
         texts.append(request.text)
     if request.response_schema is not None:

@@ -81,7 +81,7 @@ class ModelFolder:
             bound = max_text_tokens(request.text)
         else:
             overhead, copies = self.template_size(tuple(one.role for one in request.messages))
-            contents = sum(max_text_tokens(message.content) for message in request.messages)
+            contents = sum(max_text_tokens(message.text) for message in request.messages)
             bound = overhead + copies * contents
         bound += _SPECIAL_TOKENS
         return bound if self.context_length is None else min(bound, self.context_length)

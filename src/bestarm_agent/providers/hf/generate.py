@@ -75,7 +75,7 @@ class HfCall:
         request = self.request
         if request.text is not None:
             return len(request.text)
-        return sum(len(message.content) for message in request.messages)
+        return sum(len(message.text) for message in request.messages)
 
 
 class BatchEngine:

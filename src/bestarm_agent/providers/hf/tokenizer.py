@@ -107,7 +107,7 @@ class TextCodec:
         try:
             text = request.text
             if text is None:
-                text = self.render([(m.role, m.content) for m in request.messages])
+                text = self.render([(m.role, m.text) for m in request.messages])
             text.encode()
             return text
         except UnicodeEncodeError as error:
