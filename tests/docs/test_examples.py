@@ -24,6 +24,7 @@ from bestarm_agent.config.load import load_study, study_from
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.config.starter import write_starter
 from bestarm_agent.config.study import StudyConfig
+from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.store.export import PairOutcome
@@ -31,7 +32,9 @@ from bestarm_agent.study import Study
 from tests.docs.pages import ROOT, blocks, execute, files, page
 from tests.support.commands import invoke
 from tests.support.distributions import install
-from tests.support.studies import write_study
+from tests.support.fake_api import Call, FakeApi, in_thread
+from tests.support.fake_api.calls import chance
+from tests.support.studies import run_all, write_lines, write_study
 
 ARITHMETIC = ROOT / "examples" / "arithmetic"
 PYTHON, PLUGINS, README, SKILL = (
@@ -105,6 +108,35 @@ def test_the_complete_example_is_valid_and_complete(tmp_path: Path) -> None:
     environ = {"OPENAI_BASE_URL": "http://localhost"}
     config = load_study(tmp_path / "study.yaml", environ=environ).config
     assert config.model_fields_set == set(StudyConfig.model_fields)
+
+
+def test_worked_examples_are_an_axis(tmp_path: Path) -> None:
+    for name, first in (("reviews", 0), ("train", 400)):
+        rows = [{"review": f"no. {first + i}", "label": "good"} for i in range(400)]
+        write_lines(tmp_path / f"{name}.jsonl", rows)
+    (tmp_path / "shots.yaml").write_text(files(page("configuration"))["shots.yaml"])
+    right = {0: 0.5, 3: 0.9, 8: 0.7}  # by the number of worked examples: 3 are best
+    seen: dict[int, set[str]] = {k: set() for k in right}
+
+    def answer(call: Call) -> str:
+        roles, texts = zip(*call.messages, strict=True)
+        shown = roles.count("assistant")
+        assert roles == ("system", *("user", "assistant") * shown, "user")
+        seen[shown].add("".join(texts[1:-1]))
+        return "good" if chance(shown, texts[-1]) < right[shown] else "bad"
+
+    with in_thread(FakeApi(answer=answer, key=None)) as api:
+        options = {"base_url": api.openai_url, "key": "none", "price": {"input": 1, "output": 1}}
+        changes: dict[str, Any] = {"providers.openai": options}
+        standing = run_all(tmp_path / "shots.yaml", overrides=changes)
+        calls = len(api.received)
+    assert standing.winner is not None
+    assert standing.winner.candidate.label == "shots=3"
+    assert standing.established
+    assert [len(prompts) for prompts in seen.values()] == [1, 1, 1], "all examples see the same"
+    assert standing.spent.calls == calls < 3 * 400
+    [axis] = axis_effects(standing)
+    assert (axis.axis, axis.levels[0].level) == ("shots", "3")
 
 
 # certify, gate

@@ -84,7 +84,8 @@ def trial_order(
 
 def _length(candidate: Candidate) -> int:
     prompt = candidate.prompt
-    return len(prompt.text or "") + sum(len(message.text) for message in prompt.messages)
+    alone = len(prompt.text or "") + sum(len(message.text) for message in prompt.messages)
+    return alone * (1 + (prompt.n_shots or 0))
 
 
 def _scores_of_people(config: StudyConfig, base_dir: Path) -> dict[tuple[str, str], float]:

@@ -21,7 +21,7 @@ from bestarm_agent.config.study import (
     template_of,
 )
 from bestarm_agent.config.yaml import KeyPath, Places, parse_row
-from bestarm_agent.domain.values import Candidate, Json, PromptTemplate, canonical, digest
+from bestarm_agent.domain.values import Candidate, Example, Json, PromptTemplate, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest
 
 _MOST_COMBINATIONS = 100_000
@@ -43,25 +43,28 @@ class Combination:
     at: KeyPath = ()  # key path of an explicit candidate; empty for a point of the grid
     dropped: frozenset[str] = frozenset()  # parameters left out, which the model does not support
     size: int = 1  # number of points of the grid that became this one, equal without ``dropped``
+    shots: int = 0  # worked examples in the prompt
 
 
 def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[Combination]:
-    """Return models x prompts x params in the order of the file, without exclusions.
+    """Return models x prompts x shots x params in the order of the file, without exclusions.
 
     Raises ConfigError if the grid is too large, or an exclusion matches nothing.
     """
     labels = config.model_labels
     axes = [_axes(config, spec) for spec in config.models]
-    count = len(prompts) * sum(math.prod(map(len, own.values())) for own in axes)
+    shots = (0,) if config.shots is None else config.shots.k
+    count = len(prompts) * len(shots) * sum(math.prod(map(len, own.values())) for own in axes)
     if count > _MOST_COMBINATIONS:
         raise ConfigError(
             f"{places.subject}: the grid has {count:,} combinations, more than "
-            f"{_MOST_COMBINATIONS:,}; shorten an axis of `params`, `models` or `prompts`"
+            f"{_MOST_COMBINATIONS:,}; shorten an axis of `params`, `shots`, `models` or `prompts`"
         )
     combinations = [
-        Combination(spec, labels[i], prompt, params, _own(spec, params, "models", i))
+        Combination(spec, labels[i], prompt, params, _own(spec, params, "models", i), shots=k)
         for i, spec in enumerate(config.models)
         for prompt in prompts
+        for k in shots
         for params in _points(axes[i])
     ]
     return _without_excluded(combinations, config, places)
@@ -111,13 +114,18 @@ def _has(combination: Combination, key: str, wanted: JsonValue) -> bool:
 def _values_of(combination: Combination, key: str) -> tuple[JsonValue, ...]:
     if key == "model":
         return combination.model_label, combination.model.model, combination.model.name
-    return (combination.prompt if key == "prompt" else combination.params.get(key),)
+    return ({"prompt": combination.prompt, **_settings(combination)}.get(key),)
+
+
+def _settings(combination: Combination) -> dict[str, JsonValue]:
+    """Return the number of worked examples, and the parameters."""
+    return {"shots": combination.shots, **combination.params}
 
 
 def _unmatched(
     combinations: Sequence[Combination], i: int, rule: Mapping[str, JsonValue], places: Places
 ) -> ConfigError:
-    keys = {"model", "prompt", *(name for found in combinations for name in found.params)}
+    keys = {"model", "prompt", *(name for found in combinations for name in _settings(found))}
     for key, value in rule.items():
         name = f"`exclude[{i}].{key}`"
         at = ("exclude", i, key)
@@ -151,7 +159,7 @@ def label_all(combinations: Sequence[Combination]) -> list[str]:
     for found in combinations:
         label = _label(found, varying)
         if found.label is None and label in taken:
-            content: Json = [found.model.model, found.prompt, dict(found.params)]
+            content: Json = [found.model.model, found.prompt, _settings(found)]
             label = f"{label}#{digest(content, length=6)}"
         labels.append(found.label or label)
         taken.add(labels[-1])
@@ -160,7 +168,7 @@ def label_all(combinations: Sequence[Combination]) -> list[str]:
 
 def _varying(combinations: Sequence[Combination]) -> set[str]:
     """Return the names of the parts that are not the same in all combinations."""
-    leaves = [_leaves(found.params) for found in combinations]
+    leaves = [_leaves(_settings(found)) for found in combinations]
     names = {"model", "prompt", *(name for params in leaves for name in params)}
     values: dict[str, set[str | None]] = {name: set() for name in names}
     for found, params in zip(combinations, leaves, strict=True):
@@ -176,7 +184,7 @@ def _label(combination: Combination, varying: set[str]) -> str:
         parts.append(combination.prompt)
     parts += [
         f"{_SHORT_NAMES.get(name, name)}={_short(value)}"
-        for name, value in _leaves(combination.params).items()
+        for name, value in _leaves(_settings(combination)).items()
         if name in varying
     ]
     return "/".join(parts) or combination.model_label
@@ -202,12 +210,15 @@ def _short(value: JsonValue) -> str:
 
 
 def explicit_candidate(
-    config: StudyConfig, content: Mapping[str, Json], prompts: Mapping[str, PromptTemplate]
+    config: StudyConfig,
+    content: Mapping[str, Json],
+    prompts: Mapping[str, PromptTemplate],
+    shots: Sequence[Example] = (),
 ) -> Candidate:
     """Return the candidate of an entry of ``candidates``, with the study's shared parameters.
 
-    ``prompt`` may also be a mapping with ``name`` and ``text`` or ``messages``. Raises ConfigError
-    if it breaks a rule, or its model or prompt is unknown.
+    ``prompt`` may also be a mapping with ``name`` and ``text`` or ``messages``; ``shots`` are all
+    worked examples. Raises ConfigError if it breaks a rule, or its model or prompt is unknown.
     """
     places = Places("the new candidate")
     prompt = content.get("prompt")
@@ -217,8 +228,9 @@ def explicit_candidate(
         content = {**content, "prompt": template.name}
     spec = parse_row(CandidateSpec, content, places.subject)
     found = _explicit(config, _by_label(config), spec, places)
-    label = found.label or _label(found, {"model", "prompt", *_leaves(found.params)})
-    return make_candidate(found, label, prompts, places)
+    named = {"model", "prompt", "shots"} if found.shots else {"model", "prompt"}
+    label = found.label or _label(found, named | _leaves(found.params).keys())
+    return make_candidate(found, label, prompts, shots, config, places)
 
 
 def _by_label(config: StudyConfig) -> dict[str, ModelSpec]:
@@ -242,18 +254,34 @@ def _explicit(
     shared = {name: of[0] for name, of in _axes(config, model).items() if len(of) == 1}
     given = {**shared, **spec.params}
     params = {name: value for name, value in given.items() if value is not None}
-    return Combination(model, label, spec.prompt, params, _own(spec, params, *at), spec.label, at)
+    own, k = _own(spec, params, *at), () if config.shots is None else config.shots.k
+    shots = (k[0] if len(k) == 1 else 0) if spec.shots is None else spec.shots
+    return Combination(model, label, spec.prompt, params, own, spec.label, at, shots=shots)
 
 
 def make_candidate(
-    found: Combination, label: str, prompts: Mapping[str, PromptTemplate], places: Places
+    found: Combination,
+    label: str,
+    prompts: Mapping[str, PromptTemplate],
+    shots: Sequence[Example],
+    config: StudyConfig,
+    places: Places,
 ) -> Candidate:
-    """Return the candidate of a combination; raise ConfigError if its prompt is unknown."""
+    """Return the candidate of a combination; raise ConfigError if prompt or shots are missing."""
     template = prompts.get(found.prompt)
     if template is None:
         raise places.error(
             f"prompt {shown(found.prompt)} is unknown; {nearest(found.prompt, prompts)}", *found.at
         )
+    needed = found.shots + (config.shots is not None and config.shots.own and found.shots > 0)
+    if needed > len(shots):
+        raise places.error(
+            f"{needed} worked examples are needed, and `shots.from` has {len(shots)} that prompts "
+            "show differently; add rows, or lower the number",
+            *((*found.at, "shots") if found.at else ("shots", "k")),
+        )
+    if config.shots is not None:
+        template = replace(template, n_shots=found.shots, shots=tuple(shots[:needed]))
     model = found.model
     return Candidate(model.provider, model.name, template, dict(found.params), label)
 
@@ -291,10 +319,11 @@ def expand(
     prompts: Mapping[str, PromptTemplate],
     capabilities: Capabilities,
     places: Places | None = None,
+    shots: Sequence[Example] = (),
 ) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
     """Return the candidates of a study, and sentences about parameters left out and merged ones.
 
-    Ids and labels are unique. The grid is ``models`` x ``prompts`` x ``params`` without
+    Ids and labels are unique. The grid is ``models`` x ``prompts`` x ``shots`` x ``params`` without
     ``exclude``; the explicit ``candidates`` follow. A parameter of the whole study that a model
     does not support is left out for it; combinations that become equal are merged.
 
@@ -304,6 +333,7 @@ def expand(
         capabilities: returns the sampling parameters that (provider, model) supports; None if
             unknown, then all are sent.
         places: positions in the study, for messages.
+        shots: all worked examples.
 
     Raises:
         ConfigError: an exclusion matches nothing, a name is unknown, a model does not support a
@@ -320,7 +350,7 @@ def expand(
     merged = _merged(combinations, taken, places)
     labels = label_all(merged)
     candidates = [
-        make_candidate(found, label, prompts, places)
+        make_candidate(found, label, prompts, shots, config, places)
         for found, label in zip(merged, labels, strict=True)
     ]
     _check_distinct(candidates, merged, places)
@@ -364,7 +394,7 @@ def _merged(
                     *found.own[name],
                 )
         params = {name: value for name, value in found.params.items() if name not in dropped}
-        key = (found.at, found.model_label, found.prompt, canonical(params))
+        key = (found.at, found.model_label, found.prompt, found.shots, canonical(params))
         size = 1
         if (before := merged.get(key)) is not None:
             dropped, size = dropped | before.dropped, before.size + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from dotenv import dotenv_values
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.fields import dotted, replaced, shown
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
 from bestarm_agent.config.study import (
@@ -35,6 +36,7 @@ from bestarm_agent.config.yaml import (
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.values import Example, Json, PromptTemplate
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
 def read_prompts(
@@ -99,6 +101,47 @@ def check_fields(
 
 
 _SINGLE_BRACES = re.compile(r"(?<!\{)\{\s*([A-Za-z_]\w*)\s*\}(?!\})")
+
+
+def read_shots(
+    config: StudyConfig,
+    base_dir: Path,
+    prompts: Mapping[str, PromptTemplate],
+    examples: Sequence[Example],
+    kept_back: Collection[int],
+) -> tuple[Example, ...]:
+    """Read the worked examples of a study, in the order in which prompts show them.
+
+    Of rows that a prompt shows alike, the first counts. Raises ConfigError as ``read_examples``
+    does, and if one is an example of the study that may not be shown.
+    """
+    if (shots := config.shots) is None:
+        return ()
+    target, fields = shots.from_.target or config.dataset.target, config.dataset.fields
+    if target is None:
+        raise ConfigError("worked examples need answers; name their field as `dataset.target`")
+    spec = {"target": target, "fields": shots.from_.fields or fields}
+    rows = read_examples(shots.from_.model_copy(update=spec), base_dir)
+    if shots.pick == "random":
+        order = KeyedRandom(config.selector.seed, "shots").at(0).permutation(len(rows))
+        rows = tuple(rows[row] for row in order.tolist())
+    of_fields = {one.fields: one for one in map(CompiledPrompt, prompts.values())}
+    hidden = [examples[number] for number in kept_back] if shots.own else examples
+    for prompt in of_fields.values():
+        taken = {prompt.asked(one.inputs): one.id for one in hidden}
+        found: dict[str, Example] = {}
+        for row in rows:
+            asked = prompt.asked(row.inputs)
+            if asked not in taken:
+                found.setdefault(asked, row)
+            elif not shots.own:
+                raise ConfigError(
+                    f"worked example `{row.id}` asks the same as example `{taken[asked]}` of the "
+                    "dataset, by which candidates are chosen; name a file of other examples, or "
+                    "write `own: true` if prompts may show those of the study"
+                )
+        rows = tuple(found.values())
+    return rows
 
 
 ENV_FILE = ".env"

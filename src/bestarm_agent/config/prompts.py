@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from glob import escape, glob
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from pydantic import model_validator
 
@@ -23,7 +23,7 @@ from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.study import MessageSpec, template_of
 from bestarm_agent.config.yaml import shown_path
-from bestarm_agent.domain.values import Example, Json, Message, PromptTemplate
+from bestarm_agent.domain.values import Example, Json, Message, PromptTemplate, canonical
 from bestarm_agent.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Rendered: TypeAlias = str | tuple[Message, ...]
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
+_SHOTS = "shots"  # the worked examples, in a template
 _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
 
 
@@ -40,7 +41,7 @@ class CompiledPrompt:
     """A compiled prompt template; equal texts are compiled once.
 
     ``origin`` is its file, for messages; ``fields`` are the names that it looks up. A syntax error
-    is a ConfigError with the prompt and the line.
+    is a ConfigError with the prompt and the line, and so is a worked example that does not fit.
 
     Example:
         >>> prompt = CompiledPrompt(PromptTemplate("sum", text="{{ a }}+{{ b }}="))
@@ -57,13 +58,48 @@ class CompiledPrompt:
             (message.role, self._compiled(message.text, fields)) for message in template.messages
         )
         self.fields = frozenset(fields)
+        self._n_shots = template.n_shots
+        self._shots = [(self.asked(shot.inputs), self._worked(shot)) for shot in template.shots]
 
     def render(self, inputs: Mapping[str, Json]) -> Rendered:
-        """Render the prompt with the fields of one example.
+        """Render the prompt with the fields of one example, and its worked examples.
 
+        These are the variable ``shots`` of a template that uses it; else they stand before the last
+        message of the user. One that asks the same is left out, and the next takes its place.
         Raises ConfigError with prompt, line and field if a field is missing or null, the template
         fails, or the result is too long.
         """
+        if self._n_shots is None:
+            return self._filled(inputs)
+        asked = self.asked(inputs)
+        shown = [worked for other, worked in self._shots if other != asked][: self._n_shots]
+        if _SHOTS in self.fields:
+            return self._filled({**inputs, _SHOTS: shown})
+        filled = self._filled(inputs)
+        if isinstance(filled, str):
+            return "".join([*shown, filled])
+        at = _last_of_user(filled)
+        return (*filled[:at], *chain(*shown), *filled[at:])
+
+    def asked(self, inputs: Mapping[str, Json]) -> str:
+        """Return the fields of an example that the prompt shows, or all if none, as JSON."""
+        names = self.fields & inputs.keys() or inputs.keys()
+        return canonical({name: inputs[name] for name in names})
+
+    def _worked(self, shot: Example) -> Any:  # noqa: ANN401 - a mapping, a text or messages
+        """Return a worked example as the prompt shows it: what is asked, and the answer."""
+        answer = shot.reference[0] if isinstance(shot.reference, tuple) else shot.reference or ""
+        if _SHOTS in self.fields:
+            return {**shot.inputs, "target": answer}
+        try:
+            filled = self._filled(shot.inputs)
+        except ConfigError as error:
+            raise ConfigError(f"{error} (worked example `{shot.id}`)") from None
+        if isinstance(filled, str):
+            return f"{filled}{'' if filled[-1:].isspace() else ' '}{answer}\n\n"
+        return filled[_last_of_user(filled)], Message("assistant", answer)
+
+    def _filled(self, inputs: Mapping[str, Json]) -> Rendered:
         if self._text is not None:
             return self._rendered(self._text, inputs)
         return tuple(
@@ -105,6 +141,12 @@ class CompiledPrompt:
             if f"'{field}'" in reason:
                 reason = f"there is no field `{field}`; {nearest(field, inputs)}"
         raise ConfigError(f"{where}: {reason}") from error
+
+
+def _last_of_user(messages: Sequence[Message]) -> int:
+    """Return the place of the user's last message; without one, that of the last message."""
+    of_user = [place for place, message in enumerate(messages) if message.role == "user"]
+    return max(of_user, default=len(messages) - 1)
 
 
 def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> None:

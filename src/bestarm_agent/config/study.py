@@ -173,6 +173,7 @@ def read_share(value: object) -> object:
 
 
 Count: TypeAlias = Annotated[int, Strict(), Field(ge=1)]
+Shots: TypeAlias = Annotated[int, Strict(), Field(ge=0)]
 Positive: TypeAlias = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Share: TypeAlias = Annotated[float, Strict(), Field(ge=0, le=1)]
 Inside: TypeAlias = Annotated[float, Strict(), Field(gt=0, lt=1)]  # of (0, 1), without its ends
@@ -378,6 +379,9 @@ class CandidateSpec(StudyModel):
 
     model: Text = Field(description="Label of one of `models`, or `provider/model`.")
     prompt: Text = Field(description="Name of one of `prompts`.")
+    shots: Shots | None = Field(
+        None, description="Worked examples in the prompt; default: `shots.k` if it has one value."
+    )
     params: Params = Field(
         default_factory=dict,
         description="Sampling parameters, sent as written (a list is one value). Entries of the "
@@ -461,6 +465,35 @@ class DatasetSpec(StudyModel):
             broken(f"needs either `path` or `huggingface`, got {found}")
         if self.huggingface is not None and self.format != "auto":
             broken("is the format of a file, and `huggingface` is none; leave it out", "format")
+        return self
+
+
+class ShotsSpec(StudyModel):
+    """Worked examples that stand in the prompts: an axis of the grid, if `k` has several values."""
+
+    from_: DatasetSpec = Field(
+        alias="from",
+        description="The worked examples, or just the path of their file; `target` and `fields` "
+        "are by default those of `dataset`.",
+    )
+    k: Annotated[
+        tuple[Shots, ...], BeforeValidator(axis, json_schema_input_type=Shots | list[Shots])
+    ] = Field(
+        description="Worked examples in a prompt; a list is an axis. 0 leaves the prompt as it is."
+    )
+    pick: Literal["first", "random"] = Field(
+        "first",
+        description="Which of them: the first, or a random choice by the seed of `selector`, whose "
+        "first ones are those of a smaller `k`.",
+    )
+    own: Flag = Field(
+        False,
+        description="Whether they may be examples of the study, shown where others are asked.",
+    )
+
+    @model_validator(mode="after")
+    def _check_k(self) -> Self:
+        _check_axes({"k": list(self.k)})
         return self
 
 
@@ -952,12 +985,13 @@ class StudyConfig(StudyModel):
     exclude: tuple[Params, ...] = Field(
         (),
         description="Combinations to leave out of the grid: those that match all keys of one of "
-        "these mappings. Keys: `model` (label or name), `prompt`, and sampling parameters; a list "
-        "matches any of its values.",
+        "these mappings. Keys: `model` (label or name), `prompt`, `shots`, and sampling "
+        "parameters; a list matches any of its values.",
     )
     candidates: tuple[CandidateSpec, ...] = Field(
         (), description="Explicit candidates, next to the grid or in its place."
     )
+    shots: ShotsSpec | None = Field(None, description="Worked examples in the prompts.")
     dataset: DatasetSpec = Field(description="The examples, or just the path of their file.")
     scorer: ScorerSpec = Field(description="How a reply is scored, or just the scorer's name.")
     measures: dict[Name, ScorerSpec] = Field(

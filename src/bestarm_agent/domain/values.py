@@ -133,13 +133,16 @@ class PromptTemplate:
     name: str
     text: str | None = None  # Jinja source of a plain completion prompt
     messages: tuple[Message, ...] = ()
+    n_shots: int | None = None  # worked examples that are shown; None: nobody asked for any
+    # the worked examples, and one that takes the place of an example that is asked
+    shots: tuple[Example, ...] = field(default=(), hash=False)
 
     def __post_init__(self) -> None:
         if (self.text is None) == (not self.messages):
             raise ValueError(f"prompt {self.name!r} needs either a text or messages, not both")
 
     def as_json(self) -> Json:
-        """Return the content, without the name, as a JSON object."""
+        """Return the content, without name and worked examples, as a JSON object."""
         if self.text is not None:
             return {"text": self.text}
         return {"messages": [message.as_json() for message in self.messages]}
@@ -158,24 +161,31 @@ class Candidate:
     @cached_property
     def id(self) -> str:
         """Digest of the content, 12 hexadecimal digits: equal content, equal id."""
-        content: Json = {
+        content: dict[str, Json] = {
             "provider": self.provider,
             "model": self.model,
             "prompt": self.prompt.as_json(),
             "params": dict(self.params),
         }
+        if shots := self._shots:
+            content["shots"] = shots
         return digest(content, length=12)
 
     @cached_property
-    def levels(self) -> tuple[int, int, int]:
-        """Numbers of its model, prompt and parameters, < 2^48: equal content, equal number."""
+    def levels(self) -> tuple[int, int, int, int]:
+        """Numbers of its model, prompt, parameters and worked examples, < 2^48, by content."""
         parts: tuple[Json, ...] = (
             [self.provider, self.model],
             self.prompt.as_json(),
             dict(self.params),
+            self._shots,
         )
-        model, prompt, params = (int(digest(part, length=12), 16) for part in parts)
-        return model, prompt, params
+        model, prompt, params, shots = (int(digest(part, length=12), 16) for part in parts)
+        return model, prompt, params, shots
+
+    @property
+    def _shots(self) -> list[str]:
+        return [shot.digest for shot in self.prompt.shots[: self.prompt.n_shots or 0]]
 
 
 class CandidateDict(TypedDict, total=False):
@@ -184,6 +194,7 @@ class CandidateDict(TypedDict, total=False):
     model: Required[str]  # label of one of the study's models, or provider/model
     prompt: Required[str | Mapping[str, Json]]  # name, or a whole prompt: its name and its text
     params: Mapping[str, Json]  # sampling parameters
+    shots: int  # worked examples in the prompt
     label: str
     options: Mapping[str, Json]  # of the provider
 

@@ -207,8 +207,8 @@ def tell_of(state: RunState, seq: int) -> Tell:
 
 
 def axes_of(candidates: Sequence[Candidate]) -> IntArray:
-    """Return the (K, 3) numbers of the candidates' models, prompts and parameters."""
-    return np.array([one.levels for one in candidates], dtype=np.int64).reshape(-1, 3)
+    """Return the (K, 4) numbers of the candidates' models, prompts, parameters and shots."""
+    return np.array([one.levels for one in candidates], dtype=np.int64).reshape(-1, 4)
 
 
 def known_costs(costs: Sequence[float | None], highest: float = 0.0) -> tuple[float, ...] | None:

@@ -95,7 +95,9 @@ class Run:
         candidates = [
             spec
             if isinstance(spec, Candidate)
-            else explicit_candidate(parts.config, cast("Mapping[str, Json]", spec), parts.prompts)
+            else explicit_candidate(
+                parts.config, cast("Mapping[str, Json]", spec), parts.prompts, parts.shots
+            )
             for spec in specs
         ]
         check_new(candidates, self.record.state.candidates)

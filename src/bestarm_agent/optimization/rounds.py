@@ -254,4 +254,5 @@ def _candidate(proposal: Proposal, name: str, leader: Candidate) -> Candidate | 
     else:
         spec = parse_row(PromptSpec, {"name": name, **proposal}, "the prompt")
         prompt = template_of(spec.name or name, spec.text, spec.messages)
+    prompt = replace(prompt, n_shots=leader.prompt.n_shots, shots=leader.prompt.shots)
     return replace(leader, prompt=prompt, label=prompt.name)

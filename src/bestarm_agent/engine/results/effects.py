@@ -94,6 +94,7 @@ def _axes(candidates: Sequence[Candidate]) -> dict[str, list[str]]:
     axes = {
         "model": _model_names(candidates),
         "prompt": [one.prompt.name for one in candidates],
+        "shots": [str(one.prompt.n_shots or 0) for one in candidates],
         **{name: [str(one.params.get(name, "not set")) for one in candidates] for name in names},
     }
     return {axis: levels for axis, levels in axes.items() if len(set(levels)) > 1}

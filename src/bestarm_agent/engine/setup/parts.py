@@ -23,6 +23,7 @@ from bestarm_agent.config.load import (
     check_fields,
     load_study,
     read_prompts,
+    read_shots,
     study_from,
 )
 from bestarm_agent.config.study import (
@@ -291,6 +292,7 @@ class StudyParts:
     study: LoadedStudy  # the configuration, and where it lies
     candidates: tuple[Candidate, ...]  # what is compared
     prompts: Mapping[str, PromptTemplate]  # the prompt templates by name
+    shots: tuple[Example, ...]  # worked examples that prompts may show, in their order
     examples: tuple[Example, ...]  # the dataset, without those kept back
     kept_back: tuple[Example, ...]  # examples that only the winner answers, in a random order
     slices: tuple[Slice, ...]  # groups of them that are looked at by themselves
@@ -335,9 +337,11 @@ def assemble(
         slices = slices_of(found, config.slices.by)
     mode, judge = open_mode(study, found, catalog)
     prompts = read_prompts(config.prompts, base_dir, catalog, places)
+    with places.locating("shots"):
+        shots = read_shots(config, base_dir, prompts, rows, held)
     providers = ProviderSet(study, catalog)
     dropped = left_out(judge, found, providers.able) if judge.models else []
-    candidates, merged = expand(config, prompts, providers.params, places)
+    candidates, merged = expand(config, prompts, providers.params, places, shots)
     with places.locating("prompts"):
         sent = check_prompts(prompts, candidates, providers, config.dataset, found)
     grid_notices = _grid_notices(sent, config.repeats)
@@ -347,6 +351,7 @@ def assemble(
         study=study,
         candidates=candidates,
         prompts=prompts,
+        shots=shots,
         examples=found,
         kept_back=tuple(rows[number] for number in held),
         slices=slices,
