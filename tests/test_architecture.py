@@ -59,6 +59,7 @@ FLOORS = tuple(
     cli
     cli.main
     one_call
+    interop.harbor
     __init__
     __main__
 """.strip().splitlines()
@@ -91,6 +92,7 @@ CONFINED = {
     "pydantic_settings": {"config"},
     "backports": {"interop"},
     "inspect_ai": {"interop"},
+    "harbor": {"interop.harbor"},
     "sklearn": {"preselection.features"},
     "matplotlib": {"simulation"},
     "pyarrow": {"config.datasets", "store", "simulation"},

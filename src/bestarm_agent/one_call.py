@@ -122,7 +122,7 @@ def find_best(
         store=Store.in_memory(),
         providers={_NAME: provider},
     )
-    standing = _run(opening, budget, show=show)
+    standing = run_to_the_end(opening, budget, show=show)
     _report_failures(provider, standing)
     return standing
 
@@ -148,7 +148,7 @@ def select(
         ConfigError: the study is wrong; nothing was written.
         StoreError: the store cannot be used.
     """
-    return _run(Study.open(source, overrides=overrides), budget, show=show)
+    return run_to_the_end(Study.open(source, overrides=overrides), budget, show=show)
 
 
 class _Function(Provider[ProviderOptions]):
@@ -222,7 +222,7 @@ class _Function(Provider[ProviderOptions]):
         return Reply(text, score=score, seconds=seconds, usd_nanos=usd, recorded=score is not None)
 
 
-def _run(
+def run_to_the_end(
     opening: AbstractAsyncContextManager[Study], budget: Budget | None, *, show: bool
 ) -> Standing:
     """Run a study in a thread; the first Ctrl-C lets it end in order, the second raises."""

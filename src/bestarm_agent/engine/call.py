@@ -49,7 +49,8 @@ class RetryPolicy:
     timeout_seconds: float = 120.0  # time-out of one attempt, > 0
     first_wait_seconds: float = 0.5  # wait after the first failure; doubles from there, jittered
     max_wait_seconds: float = 60.0  # a model whose provider asks for a longer wait is given up
-    max_elapsed_seconds: float = 900.0  # no attempt begins later than this after the first one
+    # no attempt begins later than this after the first one, except where no time-out applies
+    max_elapsed_seconds: float = 900.0
 
 
 @dataclass(slots=True)
@@ -339,7 +340,7 @@ class ProviderClient:
             not (hangs and elapsed >= policy.timeout_seconds)
             and (error.retry_after or 0.0) <= policy.max_wait_seconds
             and tries.n_failures < policy.max_attempts
-            and elapsed < policy.max_elapsed_seconds
+            and (call.model.able.queued or elapsed < policy.max_elapsed_seconds)
         )
 
     async def _pause(self, call: Call, seconds: float) -> None:

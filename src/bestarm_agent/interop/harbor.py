@@ -1,0 +1,520 @@
+"""Finds the best of several agents, models and settings by trials of an unmodified Harbor.
+
+A race is an ordinary run of a study: a candidate is an agent with a model and its settings, an
+example is a task, a draw is an attempt, and one call is one ``Trial``. So caps, retries, the store,
+``kill -9`` and resume, report and view are those of every run. ``Race.select`` reads agents and
+tasks as Harbor names them, and refuses what is wrong before any trial; ``_Trials``, the provider of
+the study, runs a trial, and says by Harbor's own table of errors what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from glob import escape
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from warnings import warn
+
+from bestarm_agent.domain.redaction import masked, redacted
+from bestarm_agent.domain.spend import Budget, Spend, Usage, nanos
+from bestarm_agent.domain.values import Example, Json, Reply, Request, digest
+from bestarm_agent.engine.confirm import less
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.parts import STORE_FILE, Options
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
+from bestarm_agent.one_call import run_to_the_end
+from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
+from bestarm_agent.providers.failures import BilledError, failure
+from bestarm_agent.report.words import first_line
+from bestarm_agent.store.store import StorePlace
+from bestarm_agent.study import Study
+
+if TYPE_CHECKING:
+    from harbor.models.job.config import DatasetConfig
+    from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
+    from harbor.models.trial.result import ExceptionInfo, TrialResult
+
+    AgentLike: TypeAlias = str | Mapping[str, Any] | AgentConfig
+    TaskSource: TypeAlias = str | Path | Mapping[str, Any] | DatasetConfig | TaskConfig
+    EnvironmentLike: TypeAlias = str | Mapping[str, Any] | EnvironmentConfig
+
+_NAME = "harbor"  # of the provider
+_ATTEMPTS = 3  # trials of a pair at most, where they say nothing of the agent
+# Errors of Python and of HTTP clients that Harbor's table does not know, and takes for the agent's.
+_NETWORK = re.compile("Connect|BrokenPipe|gaierror|RemoteProtocol|ReadError|ReadTimeout|APITimeout")
+# Settings of a trial that a race makes itself.
+_OWN = {"agent", "task", "trial_name", "trials_dir", "install_only", "job_id", "source_trial"}
+
+
+class Race:
+    """Runs the trials of K agents as a selection rule asks for them.
+
+    Args:
+        selector: a selection rule.
+        budget: trials to run in all, or caps in other units; None: until the best is established.
+        metric: the reward to go by, needed where a verifier gives several and none is "reward".
+        confidence: of the verdict, in (0, 1).
+        seed: of the rule.
+        resume: a run of ``store`` to go on with: its id, its name or "latest". It keeps the rule,
+            the seed and the tasks that it began with; ``budget`` counts from its beginning.
+        store: path or URL of the store of runs.
+        usd_per_trial: the most that a trial costs, also by model or by label of a candidate. A cap
+            in dollars reserves it for each trial, and it is booked where an agent reports no cost.
+        seconds_per_trial: time after which a trial is ended and counts as void, besides the
+            time-outs of the tasks; None: these alone.
+        params: the rule's own parameters.
+
+    Attributes:
+        report: path of the report, once ``select`` has returned.
+
+    Raises:
+        ConfigError: harbor is not installed, or an argument is wrong.
+    """
+
+    report: Path
+
+    def __init__(
+        self,
+        selector: str = "auto",
+        budget: int | Budget | None = None,
+        *,
+        metric: str | None = None,
+        confidence: float = 0.95,
+        seed: int = 0,
+        resume: str | None = None,
+        store: StorePlace = STORE_FILE,
+        usd_per_trial: float | Mapping[str, float] | None = None,
+        seconds_per_trial: float | None = None,
+        **params: Any,  # noqa: ANN401
+    ) -> None:
+        try:
+            import_module("harbor.trial.trial")
+        except ImportError as error:
+            raise ConfigError(
+                f"a race needs harbor, which needs Python 3.12: pip install "
+                f"'bestarm-agent[harbor]' ({error})"
+            ) from None
+        self._caps = Budget(pulls=budget) if isinstance(budget, int) else budget or Budget()
+        if self._caps.usd_nanos is not None and usd_per_trial is None:
+            raise ConfigError(
+                "the budget caps dollars, and nothing bounds what a trial costs; say the most: "
+                "usd_per_trial=2.0"
+            )
+        self._rule: dict[str, Json] = {"name": selector, "params": params}
+        self._rule |= {"confidence": confidence, "seed": seed}
+        self._metric, self._resume, self._store = metric, resume, store
+        self._usd, self._seconds = usd_per_trial, seconds_per_trial
+        self._study: Study | None = None
+
+    def select(
+        self,
+        agents: Sequence[AgentLike],
+        tasks: TaskSource | Sequence[TaskSource],
+        models: Sequence[str] | None = None,
+        *,
+        environment: EnvironmentLike = "docker",
+        attempts: int = 1,
+        in_flight: int = 4,
+        agent_timeout: Literal["fails", "reward", "void"] = "fails",
+        jobs_dir: str | Path = "jobs",
+        overrides: Mapping[str, Json] | None = None,
+        show: bool = True,
+        **trial: Any,  # noqa: ANN401 - of Harbor's TrialConfig
+    ) -> Standing:
+        """Race every agent with every model, and write the report; also in a notebook.
+
+        Ctrl-C ends it once the trials under way are done.
+
+        Args:
+            agents: names of Harbor's, import paths ("module:Class"), or what Harbor's
+                ``AgentConfig`` holds, with a "label" if there is to be one; one with a
+                ``model_name`` of its own is not combined with ``models``.
+            tasks: a dataset ("terminal-bench@2.0"), a folder of tasks, a task's folder, or what
+                Harbor's ``DatasetConfig`` holds; or a list of these.
+            models: by Harbor's names, such as "anthropic/claude-opus-4-5".
+            environment: type of environment, an import path, or what Harbor's
+                ``EnvironmentConfig`` holds.
+            attempts: draws of every task; more tasks say more than more attempts.
+            in_flight: trials at once.
+            agent_timeout: what the time-out of an agent means: its failure, with score 0, the
+                reward that the verifier gives all the same, as Harbor counts, or nothing.
+            jobs_dir: folder of the trials' folders; those of a run are in one that bears its id.
+            overrides: further settings of a study, by dotted key ("stop.within").
+            show: whether to show progress on a terminal, or in a notebook's cell.
+            trial: further settings of Harbor's ``TrialConfig``, such as ``timeout_multiplier``.
+
+        Returns:
+            The standing, as of a study.
+
+        Raises:
+            ConfigError: an agent, a task or a setting is wrong; no trial has begun.
+            StoreError: the store cannot be used.
+        """
+        if agent_timeout not in ("fails", "reward", "void"):
+            raise ConfigError(f"agent_timeout must be fails, reward or void, got {agent_timeout!r}")
+        candidates = self._candidates(agents, models)
+        provider = _Trials(candidates, _settings(environment, trial), in_flight)
+        provider.seconds, provider.metric = self._seconds, self._metric
+        provider.agent_timeout, provider.folder = agent_timeout, Path(jobs_dir)
+        study: dict[str, Json] = {
+            "name": "harbor",
+            "candidates": [
+                {"model": f"{_NAME}/{key}", "prompt": "task", "label": one.label}
+                for key, one in candidates.items()
+            ],
+            "prompts": [{"task": "{{ instruction }}"}],
+            "dataset": "tasks",  # is not read
+            "scorer": "recorded",
+            "selector": self._rule,
+            "repeats": attempts,
+            "limits": {"in_flight": in_flight, "max_attempts": _ATTEMPTS},
+        }
+        opening = self._opened(study, provider, tasks, overrides)
+        try:
+            return run_to_the_end(opening, None, show=show)
+        finally:
+            for remark in self._study.remarks() if self._study else ():
+                warn(remark, RuntimeWarning, stacklevel=2)
+
+    def standing(self) -> Standing:
+        """Return the standing, as of a study; raises ConfigError before the first trial."""
+        if self._study is None:
+            raise ConfigError("the race has not begun: call select first")
+        return self._study.standing()
+
+    def verdict(self) -> str:
+        """Say in words who leads and how sure that is; raises ConfigError as ``standing`` does."""
+        return first_line(self.standing())
+
+    @asynccontextmanager
+    async def _opened(
+        self,
+        study: Mapping[str, Json],
+        provider: _Trials,
+        tasks: TaskSource | Sequence[TaskSource],
+        overrides: Mapping[str, Json] | None,
+    ) -> AsyncIterator[Study]:
+        """Open the run, or go on with it; at the end, write its report."""
+        provider.tasks, examples = await _read(tasks)
+        options = Options(store=self._store, providers={_NAME: provider})
+        if self._resume is None:
+            opening = Study.open(study, overrides=overrides, examples=examples, options=options)
+        else:
+            opening = Study.resume(self._resume, examples=examples, options=options)
+        async with opening as run:
+            self._study, provider.folder = run, provider.folder / run.run_id
+            now = run.standing()
+            if self._caps != Budget():
+                run.raise_budget(less(less(self._caps, now.spent), Budget(seconds=now.seconds)))
+            yield run
+            self.report = await run.write_report()
+
+    def _candidates(
+        self, agents: Sequence[AgentLike], models: Sequence[str] | None
+    ) -> dict[str, _Agent]:
+        """Return the candidates, by the name of the model that stands for each."""
+        from harbor.agents.factory import AgentFactory
+        from harbor.models.trial.config import AgentConfig
+
+        for argument, names in (("agents", agents), ("models", models)):
+            if isinstance(names, str):
+                raise ConfigError(f"{argument} must be a list, got the text {names!r}")
+        found: dict[str, _Agent] = {}
+        for agent in agents:
+            given: dict[str, Any] = {"name": agent} if isinstance(agent, str) else dict(agent)
+            label = given.pop("label", None)
+            shown = f"agent {label or given.get('name') or given.get('import_path')!r}"
+            _check_names(given, AgentConfig, shown)
+            own = [given["model_name"]] if given.get("model_name") else models
+            for model in own or [None]:
+                with _refusing(shown):
+                    config = AgentConfig(**{**given, "model_name": model})
+                    AgentFactory.run_preflight(config)
+                key, name = _named(config, label)
+                if key in found:
+                    raise ConfigError(f"{shown} is there twice, as {name!r}; leave one out")
+                usd = self._usd
+                if isinstance(usd, Mapping):
+                    usd = usd.get(name, usd.get(model or ""))
+                    if usd is None:
+                        raise ConfigError(f"usd_per_trial says nothing of {name!r}; name it")
+                found[key] = _Agent(name, config, usd)
+        if not found:
+            raise ConfigError("there are no agents; name at least one, such as 'claude-code'")
+        return found
+
+
+class _Agent(NamedTuple):
+    """A candidate."""
+
+    label: str
+    config: AgentConfig
+    usd: float | None  # the most that a trial costs; None: nobody said it
+
+
+class _Trials(Provider[ProviderOptions]):
+    """Answers by a trial of Harbor's; the model names the candidate, the example the task.
+
+    The attributes are those of the race, and what is known once its run is open.
+    """
+
+    seconds: float | None
+    metric: str | None
+    agent_timeout: str
+    folder: Path  # of the trials of the run
+    tasks: Mapping[str, TaskConfig]  # by id of the example
+
+    def __init__(self, agents: Mapping[str, _Agent], settings: TrialConfig, in_flight: int) -> None:
+        super().__init__(_NAME, ProviderOptions(), Path())
+        self._agents, self._settings, self._in_flight = agents, settings, in_flight
+
+    def capabilities(self, model: str) -> Capabilities:
+        """Return what can be asked of a candidate; raise ConfigError for one that is not given."""
+        if model not in self._agents:
+            raise ConfigError(
+                f"the run has the candidate {model!r}, which `select` was not given; give the "
+                f"agents and models that it began with: {nearest(model, self._agents)}"
+            )
+        return Capabilities(
+            params=frozenset(),
+            price_source=None if self._agents[model].usd is None else "usd_per_trial",
+            in_flight=self._in_flight,
+            queued=True,
+            by_example=True,
+            by_inputs=True,  # they hold a digest of the task's files
+            counted=False,
+        )
+
+    def fingerprint(self, model: str) -> str:
+        """Return a digest of the agent's configuration, and of all that decides its score."""
+        agent = self._agents[model].config.model_dump(mode="json")
+        settings = self._settings.model_dump(mode="json", exclude=_OWN)
+        return digest([agent, settings, self.seconds, self.metric, self.agent_timeout])
+
+    def bound(self, request: Request) -> Spend:
+        """Return one trial, at the most dollars that the user gave."""
+        return Spend(calls=1, usd_nanos=nanos(self._agents[request.model].usd or 0))
+
+    async def generate(self, request: Request) -> Reply:
+        """Run a trial; raise ProviderError where it gave no reward that counts."""
+        from harbor.models.trial.result import TrialResult
+
+        config = self._settings.model_copy(deep=True)  # Harbor writes into it
+        config.agent = self._agents[request.model].config.model_copy(deep=True)
+        config.task = self.tasks[request.example].model_copy(deep=True)
+        config.trials_dir = self.folder
+        pair = digest([request.model, request.example, request.draw], length=8)
+        name = f"{config.generate_trial_name().rpartition('__')[0]}__{pair}"
+        before = sorted(self.folder.glob(f"{escape(name)}-*"))
+        config.trial_name = f"{name}-{len(before) + 1}"
+        for path in before:  # one may have ended as an earlier process was killed
+            with suppress(OSError, ValueError):  # cut off
+                result = TrialResult.model_validate_json((path / "result.json").read_bytes())
+                found = self._read(result, request.model)
+                if isinstance(found, Reply) or found.blame is Blame.CANDIDATE:
+                    break
+        else:
+            found = self._read(await self._run(config, self.bound(request)), request.model)
+        if isinstance(found, ProviderError):
+            raise found
+        return found
+
+    async def _run(self, config: TrialConfig, most: Spend) -> TrialResult:
+        """Run a trial; raise ProviderError, which books ``most``, if it has no result."""
+        from harbor.trial.trial import Trial
+
+        trial, timer = None, asyncio.timeout(self.seconds)
+        try:
+            async with timer:
+                trial = await Trial.create(config)
+                return await trial.run()
+        except Exception as error:
+            kind, said = FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
+            if timer.expired():
+                kind, said = FailureKind.TIMEOUT, f"it took more than {self.seconds:g} s"
+            told = f"{self._clean(said)} (trial {self.folder.name}/{config.trial_name})"
+            raise BilledError(failure(kind, told), most if trial else Spend(calls=1)) from error
+
+    def _read(self, result: TrialResult, model: str) -> Reply | ProviderError:
+        """Return the reward of a trial; where none counts the error that says why."""
+        most, notice = self._agents[model].usd, ""
+        tokens_in, cached, tokens_out, cost = result.compute_token_cost_totals()
+        usage = Usage(tokens_in or 0, min(cached or 0, tokens_in or 0), output=tokens_out or 0)
+        steps = [step.agent_execution for step in result.step_results or ()]
+        if not any([result.agent_execution, *steps]):
+            cost = 0.0  # no agent ran
+        elif cost is None:
+            booked = "none" if most is None else f"${most:g} (usd_per_trial)"
+            cost, notice = most, f"reports no cost; {booked} is booked for a trial"
+        elif most is not None and cost > most:
+            notice = f"cost more than usd_per_trial = ${most:g}; raise it"
+        amount = None if cost is None else nanos(cost)
+        errors = result.recorded_exceptions()
+        rewards = (result.verifier_result and result.verifier_result.rewards) or {}
+        values = ", ".join(f"{name} = {value:g}" for name, value in rewards.items())
+        said = self._clean("; ".join(f"{e.exception_type}: {e.exception_message}" for e in errors))
+        place = f"(trial {self.folder.name}/{result.trial_name})"
+        text = "\n".join(filter(None, (values, said, place)))
+        try:
+            score = self._score(errors, rewards)
+        except ProviderError as error:
+            told = failure(error.kind, f"{error}: {text}".replace("\n", "; "))
+            return BilledError(told, Spend(calls=1, tokens=usage.total, usd_nanos=amount or 0))
+        began, ended = result.started_at, result.finished_at
+        return Reply(
+            text,
+            usage=usage,
+            usd_nanos=amount,
+            seconds=(ended - began).total_seconds() if began and ended else 0.0,
+            request_id=str(result.id),
+            score=score,
+            notices=(notice,) if notice else (),
+            recorded=True,
+        )
+
+    def _score(self, errors: Sequence[ExceptionInfo], rewards: Mapping[str, float]) -> float:
+        """Return the reward that a trial has by Harbor's table; raise ProviderError for none."""
+        from harbor.models.trial.error_policy import ERROR_POLICIES
+
+        for kind in map(self._kind, errors):
+            if kind is not None:
+                raise failure(kind, "no reward that counts")
+        if not rewards:  # with an error that Harbor does not know, it may be the environment's
+            known = all(error.exception_type in ERROR_POLICIES for error in errors)
+            agents = FailureKind.GAVE_UP if known else FailureKind.SERVER
+            raise failure(agents if errors else FailureKind.INTERNAL, "the verifier gave no reward")
+        only = next(iter(rewards)) if len(rewards) == 1 else "reward"
+        score = rewards.get(self.metric or only)
+        if score is None or not 0 <= score <= 1:
+            raise failure(FailureKind.BAD_REQUEST, "name a reward in [0, 1]: Race(metric=...)")
+        return float(score)
+
+    def _kind(self, error: ExceptionInfo) -> FailureKind | None:
+        """Return what an error makes of its trial; None if a reward is valid all the same."""
+        policy, name = error.policy, error.exception_type
+        if name == "AgentTimeoutError" and self.agent_timeout != "reward":
+            fails = self.agent_timeout == "fails"
+            return FailureKind.GAVE_UP if fails else FailureKind.INTERNAL
+        if policy.has_valid_reward and not _NETWORK.search(name):
+            return None
+        if policy.should_retry:
+            return FailureKind.SERVER
+        # a verifier's, or one that all trials of the candidate will have, such as a wrong key
+        return FailureKind.INTERNAL if policy.should_grade else FailureKind.BAD_REQUEST
+
+    def _clean(self, text: str) -> str:
+        """Return a message of Harbor's without secrets and paths of this machine."""
+        jobs = f"{self.folder.resolve().parent}/"
+        return masked(text.strip(), {jobs: "", str(Path.cwd()): ".", str(Path.home()): "~"})
+
+
+def _named(agent: AgentConfig, label: str | None) -> tuple[str, str]:
+    """Return the name of a candidate, which tells all its settings apart, and its label."""
+    who = agent.name or agent.import_path or ""
+    identity = {"name", "import_path", "model_name", "n_concurrent", "concurrency_group"}
+    rest = agent.model_dump(mode="json", exclude=identity, exclude_defaults=True)
+    key = "/".join(filter(None, ("".join(who.split()), agent.model_name)))
+    kwargs: Any = redacted(agent.kwargs)
+    settings = [f"{name}={value!s:.40}" for name, value in kwargs.items()]
+    model = [agent.model_name.rpartition("/")[2]] if agent.model_name else []
+    shown = " ".join([who.rpartition(":")[2], *model, *settings] if not label else [label, *model])
+    return f"{key}+{digest(rest, length=6)}" if rest else key, shown
+
+
+def _settings(environment: EnvironmentLike, trial: Mapping[str, Any]) -> TrialConfig:
+    """Return a trial's configuration, without agent and task; raises ConfigError."""
+    from harbor.environments.factory import EnvironmentFactory
+    from harbor.models.trial.config import EnvironmentConfig, TaskConfig, TrialConfig
+
+    _check_names(trial, TrialConfig, "select")
+    if isinstance(environment, str):
+        environment = {"import_path" if ":" in environment else "type": environment}
+    if isinstance(environment, Mapping):
+        _check_names(environment, EnvironmentConfig, "the environment")
+    with _refusing("the environment"):
+        config = EnvironmentConfig.model_validate(environment)
+        EnvironmentFactory.run_preflight(config.type, config.import_path, config.kwargs)
+    with _refusing("the settings of trials"):
+        whole = TrialConfig(**trial, task=TaskConfig(path=Path()), environment=config)
+    if whole.verifier.disable:
+        raise ConfigError("without the verifier there are no rewards; leave verifier.disable out")
+    return whole
+
+
+async def _read(
+    tasks: TaskSource | Sequence[TaskSource],
+) -> tuple[dict[str, TaskConfig], tuple[Example, ...]]:
+    """Return the tasks by id, and the examples that stand for them; raises ConfigError."""
+    from harbor.models.job.config import DatasetConfig
+    from harbor.models.task.task import Task
+    from harbor.publisher.packager import Packager
+    from harbor.tasks.client import TaskClient
+
+    sources = tasks if isinstance(tasks, list | tuple) else [tasks]
+    listed: list[TaskConfig] = []
+    for source in sources:
+        with _refusing(f"tasks {source!r}"):
+            found = _source(source)
+            if isinstance(found, DatasetConfig):  # True: else some are passed over in silence
+                listed += await found.get_task_configs(True)
+            else:
+                listed.append(found)
+    by_id: dict[str, TaskConfig] = {}
+    examples: list[Example] = []
+    with _refusing("the tasks"):
+        got = await TaskClient().download_tasks([one.get_task_id() for one in listed])
+    for one, path in zip(listed, got.paths, strict=True):
+        name = one.get_task_id().get_name()
+        if name in by_id:
+            raise ConfigError(f"there are two tasks {name!r}; leave one out")
+        with _refusing(f"task {name!r}"):
+            task = Task(path)  # says what is missing
+            steps = [task.step_instruction(step.name) for step in task.config.steps or ()]
+            files = Packager.compute_content_hash(path)[0]
+        by_id[name] = one
+        text = "\n\n".join(steps) or task.instruction
+        examples.append(Example(name, {"instruction": text, "files": files}))
+    if not examples:
+        raise ConfigError(f"there are no tasks in {tasks!r}; a task is a folder with a task.toml")
+    return by_id, tuple(examples)
+
+
+def _source(source: TaskSource) -> DatasetConfig | TaskConfig:
+    """Return what names a dataset or a task as Harbor's configuration; raises ConfigError."""
+    from harbor.models.job.config import DatasetConfig
+    from harbor.models.trial.config import TaskConfig
+
+    if isinstance(source, Mapping):
+        _check_names(source, DatasetConfig, "tasks")
+        return DatasetConfig(**source)
+    if not isinstance(source, str | Path):
+        return source
+    path = Path(source).expanduser()
+    if path.is_dir():
+        is_task = (path / "task.toml").exists()
+        return TaskConfig(path=path) if is_task else DatasetConfig(path=path)
+    if isinstance(source, Path) or source.startswith((".", "/", "~")):
+        raise ConfigError("there is no such folder")
+    name, _, version = source.partition("@")
+    wanted = {"ref" if "/" in name else "version": version} if version else {}
+    return DatasetConfig(name=name, **wanted)
+
+
+def _check_names(given: Mapping[str, Any], model: Any, subject: str) -> None:  # noqa: ANN401
+    """Refuse names that Harbor's models pass over in silence, or a race sets; raise ConfigError."""
+    known = model.model_fields.keys() - _OWN
+    for name in given.keys() - known:
+        raise ConfigError(f"{subject} cannot set {name!r}; {nearest(name, known)}")
+
+
+@contextmanager
+def _refusing(subject: str) -> Iterator[None]:
+    """Turn what Harbor raises into a ConfigError; its pre-flight checks also raise SystemExit."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{subject}: {masked(str(error)) or type(error).__name__}") from error
