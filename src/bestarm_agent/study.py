@@ -314,7 +314,9 @@ class Study:
         """
         run = self._run.record
         await run.flush()
-        texts = RunTexts(self._run.store, self.run_id, run.state, self.parts.examples)
+        texts = RunTexts(
+            self._run.store, self.run_id, run.state, self.parts.examples, folder=self.parts.folder
+        )
         standing, of = self.standing(), (self._run.store, self.run_id, run.state, self.parts.labels)
         check = await check_run(*of, standing.confidence)
         record = StoredRun(standing, (), check, self.result())
@@ -327,7 +329,9 @@ class Study:
             ConfigError: ``only`` names a candidate or an example that is not there.
         """
         run = self._run
-        texts = RunTexts(run.store, run.id, run.record.state, self.parts.examples)
+        texts = RunTexts(
+            run.store, run.id, run.record.state, self.parts.examples, folder=self.parts.folder
+        )
         async for pair in texts.outcomes(only):
             yield pair
 

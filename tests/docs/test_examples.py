@@ -34,6 +34,7 @@ from tests.support.commands import invoke
 from tests.support.distributions import install
 from tests.support.fake_api import Call, FakeApi, in_thread
 from tests.support.fake_api.calls import chance
+from tests.support.pictures import picture_study
 from tests.support.studies import run_all, write_lines, write_study
 
 ARITHMETIC = ROOT / "examples" / "arithmetic"
@@ -140,6 +141,20 @@ def test_worked_examples_are_an_axis(tmp_path: Path) -> None:
 
 
 # certify, gate
+
+
+def test_a_study_of_images_can_be_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    [block] = [one for one in blocks(page("configuration"), "yaml") if "image: " in one]
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    models = "models: [{model: openai/m, options: {price: {input: 1, output: 5}}}]\nscorer: exact\n"
+    (tmp_path / "study.yaml").write_text(models + block)
+    picture_study(tmp_path / "photos", [], 3)
+    rows = [{"photo": f"photos/photos/{i}.png", "total": "1"} for i in range(3)]
+    write_lines(tmp_path / "receipts.jsonl", rows)
+    done = invoke(capsys, "plan", "study.yaml", folder=tmp_path)
+    assert "1 candidate x 3 examples = 3 pairs" in done.out, done.err
 
 
 def test_certification_in_python(capsys: Capture) -> None:

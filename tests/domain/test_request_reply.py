@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bestarm_agent.domain.values import DataUrl, Message, Request, digest
+from bestarm_agent.domain.values import DataUrl, Message, Request, digest, part_of
 
 REQUEST = Request("m", messages=(Message("user", "q"),), params={"temperature": 0})
 
@@ -39,10 +39,7 @@ def test_who_asks_does_not_change_the_key() -> None:
 def test_what_a_message_carries_counts_by_its_content_alone() -> None:
     def asked(name: str, digest: str) -> Request:
         photo = DataUrl("data:image/png;base64,AAAA", name=name, digest=digest)
-        parts = (
-            {"type": "text", "text": "What is it?"},
-            {"type": "image_url", "image_url": {"url": photo}},
-        )
+        parts = part_of("text", "What is it?"), part_of("image_url", photo)
         return Request("m", messages=(Message("user", parts),))
 
     one, moved, other = asked("a.png", "12ab"), asked("b.png", "12ab"), asked("a.png", "34cd")

@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, NoReturn, Self, TypeAlias
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bestarm_agent.config.attachments import url_of
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.study import DatasetSpec, HuggingFaceSpec
 from bestarm_agent.config.yaml import check_file, parse_row, shown_path
@@ -70,6 +71,11 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
     return examples_of(islice(rows, spec.limit), spec, source)
 
 
+def dataset_folder(spec: DatasetSpec, base_dir: Path) -> Path:
+    """Return the folder in which the images and files of a dataset are."""
+    return base_dir if spec.path is None else (base_dir / spec.path).parent
+
+
 def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
     """Turn rows into examples, in order; raise ConfigError with the dataset and the row.
 
@@ -105,9 +111,19 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
 
 
 def _inputs(row: FileRow, spec: DatasetSpec) -> dict[str, object]:
-    if spec.fields is None:
-        return {field: value for field, value in row.values.items() if field != spec.target}
-    return {field: row.values[field] for field in spec.fields if field in row.values}
+    names = [field for field in row.values if field != spec.target]
+    chosen = names if spec.fields is None else [n for n in spec.fields if n in row.values]
+    return {field: _input(row.values[field]) for field in chosen}
+
+
+def _input(value: object) -> object:
+    """Return the bytes of an image or a PDF as a data URL, or the path that stands for them."""
+    match value:
+        case {"bytes": None, "path": str(path)}:
+            return path
+        case {"bytes": bytes(content)} | bytes(content):
+            return url_of(content) or content
+    return value
 
 
 def _reference(row: FileRow, field: str | None, where: str) -> str | tuple[str, ...] | None:
@@ -169,6 +185,8 @@ def _problem(value: Json) -> str | None:
     except ValueError:
         return "is not a number (NaN or infinite); correct it, or leave it out of `fields`"
     except (TypeError, RecursionError):
+        if isinstance(value, bytes):
+            return "holds bytes of no PNG, JPEG, GIF, WebP or PDF; leave it out of `fields`"
         kind = type(value).__name__
         return f"holds {kind}, which is not text, a number or a list; leave it out of `fields`"
     return None

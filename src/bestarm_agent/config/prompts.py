@@ -9,6 +9,7 @@ their own anyway.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from glob import escape, glob
@@ -19,11 +20,21 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from pydantic import model_validator
 
+from bestarm_agent.config.attachments import Attachment
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.study import MessageSpec, template_of
 from bestarm_agent.config.yaml import shown_path
-from bestarm_agent.domain.values import Example, Json, Message, PromptTemplate, canonical
+from bestarm_agent.domain.values import (
+    Example,
+    Json,
+    Message,
+    Part,
+    PromptTemplate,
+    canonical,
+    content_of,
+    part_of,
+)
 from bestarm_agent.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -31,17 +42,20 @@ if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Rendered: TypeAlias = str | tuple[Message, ...]
+_CompiledPart: TypeAlias = "tuple[str, str, Template]"  # its type, its source, the template
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
+_FIELD = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
 
 
 class CompiledPrompt:
     """A compiled prompt template; equal texts are compiled once.
 
-    ``origin`` is its file, for messages; ``fields`` are the names that it looks up. A syntax error
-    is a ConfigError with the prompt and the line, and so is a worked example that does not fit.
+    ``origin`` is its file, for messages; ``fields`` are the names that it looks up; ``folder`` is
+    that of the dataset, where images and files are. A syntax error is a ConfigError with the prompt
+    and the line, and so is a worked example that does not fit.
 
     Example:
         >>> prompt = CompiledPrompt(PromptTemplate("sum", text="{{ a }}+{{ b }}="))
@@ -49,26 +63,44 @@ class CompiledPrompt:
         (['a', 'b'], '12+34=')
     """
 
-    def __init__(self, template: PromptTemplate, origin: str = "") -> None:
+    def __init__(self, template: PromptTemplate, origin: str = "", folder: Path = Path()) -> None:
         self.name = template.name
         self.called = f"prompt `{template.name}`" + (f" ({origin})" if origin else "")
         fields: set[str] = set()
         self._text = None if template.text is None else self._compiled(template.text, fields)
         self._messages = tuple(
-            (message.role, self._compiled(message.text, fields)) for message in template.messages
+            (message.role, self._content(message.content, fields)) for message in template.messages
         )
+        contents = [content for _, content in self._messages if isinstance(content, tuple)]
+        self.has_attachments = any(part[0] != "text" for parts in contents for part in parts)
+        self._folder = folder
         self.fields = frozenset(fields)
         self._n_shots = template.n_shots
         self._shots = [(self.asked(shot.inputs), self._worked(shot)) for shot in template.shots]
 
-    def render(self, inputs: Mapping[str, Json]) -> Rendered:
+    def render(self, inputs: Mapping[str, Json], *, read: bool = True) -> Rendered:
         """Render the prompt with the fields of one example, and its worked examples.
 
         These are the variable ``shots`` of a template that uses it; else they stand before the last
         message of the user. One that asks the same is left out, and the next takes its place.
-        Raises ConfigError with prompt, line and field if a field is missing or null, the template
-        fails, or the result is too long.
+        ``read`` is False to name images and files, and not to read them. Raises ConfigError with
+        prompt, line and field if a field is missing or null, the template fails, the result is too
+        long, or a file cannot be sent.
         """
+        found = self._staged(inputs)
+        if isinstance(found, str) or not self.has_attachments:
+            return found
+        return tuple(Message(one.role, _sent(one.content, read)) for one in found)
+
+    def attachments(self, inputs: Mapping[str, Json]) -> list[Attachment]:
+        """Return the images and files for one example; raises ConfigError as ``render``."""
+        found = self._staged(inputs) if self.has_attachments else ()
+        contents = [one.content for one in found if isinstance(one, Message)]
+        parts: list[object] = [part for one in contents if isinstance(one, tuple) for part in one]
+        return [part for part in parts if isinstance(part, Attachment)]
+
+    def _staged(self, inputs: Mapping[str, Json]) -> Rendered:
+        """Render the prompt, with an ``Attachment`` in place of each part to be read."""
         if self._n_shots is None:
             return self._filled(inputs)
         asked = self.asked(inputs)
@@ -103,8 +135,34 @@ class CompiledPrompt:
         if self._text is not None:
             return self._rendered(self._text, inputs)
         return tuple(
-            Message(role, self._rendered(content, inputs)) for role, content in self._messages
+            Message(role, self._filled_content(content, inputs)) for role, content in self._messages
         )
+
+    def _filled_content(
+        self, content: Template | tuple[_CompiledPart, ...], inputs: Mapping[str, Json]
+    ) -> str | tuple[Part, ...]:
+        if not isinstance(content, tuple):
+            return self._rendered(content, inputs)
+        return tuple(self._part(*part, inputs) for part in content)
+
+    def _part(self, type: str, source: str, template: Template, inputs: Mapping[str, Json]) -> Part:
+        alone = _FIELD.fullmatch(source)
+        value = inputs.get(alone[1]) if alone else None
+        if not isinstance(value, str):  # else it may be a long data URL, which is not copied
+            value = self._rendered(template, inputs)
+        if type == "text":
+            return part_of(type, value)
+        # it is read last, when all that a request shows is known
+        found: Any = Attachment(type, value.strip(), self._folder, f"{self.called}, {source}")
+        return found  # type: ignore[no-any-return]
+
+    def _content(
+        self, content: str | tuple[Part, ...], fields: set[str]
+    ) -> Template | tuple[_CompiledPart, ...]:
+        if isinstance(content, str):
+            return self._compiled(content, fields)
+        sources = [(str(part["type"]), content_of(part)) for part in content]
+        return tuple((type, source, self._compiled(source, fields)) for type, source in sources)
 
     def _compiled(self, source: str, fields: set[str]) -> Template:
         from jinja2 import TemplateSyntaxError  # takes a tenth of a second to import
@@ -143,17 +201,24 @@ class CompiledPrompt:
         raise ConfigError(f"{where}: {reason}") from error
 
 
+def _sent(content: str | tuple[Any, ...], read: bool) -> str | tuple[Part, ...]:
+    if isinstance(content, str):
+        return content
+    return tuple(part.part(read) if isinstance(part, Attachment) else part for part in content)
+
+
 def _last_of_user(messages: Sequence[Message]) -> int:
     """Return the place of the user's last message; without one, that of the last message."""
     of_user = [place for place, message in enumerate(messages) if message.role == "user"]
     return max(of_user, default=len(messages) - 1)
 
 
-def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> None:
+def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example:
     """Check that a prompt can be rendered for every example; raise ConfigError with the field.
 
     One example is rendered for every set of fields that occurs, null or not: others of the same
-    set render alike, unless the template computes with the values.
+    set render alike, unless the template computes with the values. The images and files of all are
+    looked at; return the example with most pages.
     """
     first: dict[frozenset[tuple[str, bool]], Example] = {}
     for example in examples:
@@ -161,7 +226,7 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> None:
         first.setdefault(fields, example)
     for example in first.values():
         try:
-            prompt.render(example.inputs)
+            prompt.render(example.inputs, read=False)
         except ConfigError as error:
             known = {field for one in examples for field in one.inputs}
             absent = sorted(prompt.fields - known)
@@ -171,6 +236,14 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> None:
                 f"{prompt.called}: no example has the field `{absent[0]}`; "
                 f"{nearest(absent[0], known)}"
             ) from None
+    most, largest = 0, examples[0]
+    for example in examples if prompt.has_attachments else ():
+        try:
+            pages = sum(one.check() for one in prompt.attachments(example.inputs))
+        except ConfigError as error:
+            raise ConfigError(f"{error} (example `{example.id}`)") from None
+        most, largest = max((most, largest), (pages, example), key=lambda found: found[0])
+    return largest
 
 
 def _printed(value: object) -> object:

@@ -35,7 +35,7 @@ from bestarm_agent.config.fields import StudyModel, allow_also, broken, replaced
 from bestarm_agent.config.yaml import KeyPath
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
 from bestarm_agent.domain.spend import Budget, Resource, nanos
-from bestarm_agent.domain.values import Message, PromptTemplate, canonical
+from bestarm_agent.domain.values import Message, Part, PromptTemplate, canonical, part_of
 from bestarm_agent.errors import nearest
 from bestarm_agent.plugins import is_path
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -272,18 +272,60 @@ def model_labels(models: Sequence[ModelSpec]) -> tuple[str, ...]:
     return tuple(labels)
 
 
+class PartSpec(StudyModel):
+    """A part of a message, or its text: a text, an image or a PDF file."""
+
+    short_form: ClassVar[str | None] = "text"
+
+    text: str | None = Field(None, description="Jinja template of a text.")
+    image: Text | None = Field(
+        None,
+        description="The image, as `{{ field }}`: a path from the dataset's folder, a data URL, an "
+        "http(s) URL, or the bytes of a column of images.",
+    )
+    file: Text | None = Field(None, description="A PDF file, named like an image, but by no URL.")
+
+    @model_validator(mode="after")
+    def _check_form(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            broken("needs exactly one of `text`, `image` and `file`")
+        return self
+
+    @property
+    def part(self) -> Part:
+        """The part of a template."""
+        if self.image is not None:
+            return part_of("image_url", self.image)
+        return part_of("text", self.text or "") if self.file is None else part_of("file", self.file)
+
+
 class MessageSpec(StudyModel):
     """One chat message of a prompt."""
 
     role: Literal["system", "user", "assistant"] = Field(description="Role of the message.")
-    content: str = Field(description="Jinja template of the message.")
+    content: str | Annotated[tuple[PartSpec, ...], Field(min_length=1)] = Field(
+        description="Jinja template of the message, or a list of its parts: texts, images, files."
+    )
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        if self.role != "user" and not isinstance(self.content, str):
+            broken("has several parts, which only messages of the role `user` have", "content")
+        return self
+
+    @property
+    def message(self) -> Message:
+        """The message of a template."""
+        if isinstance(self.content, str):
+            return Message(self.role, self.content)
+        return Message(self.role, tuple(one.part for one in self.content))
 
 
 def template_of(
     name: str, text: str | None, messages: Sequence[MessageSpec] | None
 ) -> PromptTemplate:
     """Return the prompt with this text, or with these messages."""
-    return PromptTemplate(name, text, tuple(Message(m.role, m.content) for m in messages or ()))
+    return PromptTemplate(name, text, tuple(one.message for one in messages or ()))
 
 
 class PromptSpec(StudyModel):

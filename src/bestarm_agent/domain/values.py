@@ -73,6 +73,16 @@ def content_of(part: Part) -> str:
     return str(part.get("text", ""))
 
 
+def part_of(type: str, content: str) -> Part:
+    """Return the part of a type that carries this."""
+    match type:
+        case "image_url":
+            return {"type": type, "image_url": {"url": content}}
+        case "file":  # its name is none of what replies depend on
+            return {"type": type, "file": {"filename": "file.pdf", "file_data": content}}
+    return {"type": type, "text": content}
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One chat message; its content is Jinja in a template and plain text in a request.

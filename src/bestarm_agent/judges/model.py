@@ -16,6 +16,7 @@ from typing import Annotated, Self, TypeAlias, TypeVar
 import regex
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from bestarm_agent.config.attachments import brief
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.config.study import Options, Params
 from bestarm_agent.domain.values import (
@@ -300,7 +301,7 @@ class ModelJudge(Judge[OptionsT]):
 
     def _task(self, example: Example) -> str:
         names = self.options.fields or [name for name in example.inputs if name != "id"]
-        shown = {name: example.inputs[name] for name in names}
+        shown = {name: brief(example.inputs[name]) for name in names}
         if len(shown) == 1:
             return str(next(iter(shown.values())))
         return "\n".join(f"{name}: {value}" for name, value in shown.items())

@@ -41,6 +41,7 @@ class Capabilities:
     response_schema: bool = False  # ``Request.response_schema`` is enforced, else never sent
     logprobs: bool = False  # ``Request.top_logprobs`` is honoured, else never sent
     by_inputs: bool = False  # the reply, and so its cache key, also depends on the inputs
+    images: bool = True  # False: it surely takes no images and files in messages
     counted: bool = True  # ``bound`` includes tokens and worker seconds
 
     @property

@@ -34,6 +34,8 @@ class ModelFacts(StrictModel):
         default_max_tokens: longest answer, reasoning included, of requests that name none: without
             it a call's cost had no bound.
         text: plain prompts are sent as one message of the user, or for completion.
+        images: false if it takes no images and files in messages.
+        image_tokens: most tokens of an image, or of a page of a PDF besides its text.
         legacy_sampling: true to send temperature, top_p and top_k, under the last API version of
             Anthropic that takes them.
         extra_body: further fields, sent as they are; none that a call's bound depends on.
@@ -50,6 +52,8 @@ class ModelFacts(StrictModel):
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
     default_max_tokens: int | None = Field(None, ge=1)
     text: Literal["chat", "completions"] | None = None
+    images: bool | None = None
+    image_tokens: int | None = Field(None, ge=1)
     api: Literal["chat", "responses"] | None = None  # of OpenAI's APIs
     legacy_sampling: bool | None = None
     extra_body: dict[str, JsonValue] | None = None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -132,6 +132,8 @@ def _code(state: RunState, seq: int) -> str:
 _MOST_PAIRS = 3000
 _MOST_CHARACTERS = 3_000_000  # of all texts
 _LONGEST = 6000  # characters of one text
+_LARGEST_PICTURE = 200_000  # bytes
+_MOST_OF_PICTURES = 8_000_000  # characters of all
 _MOST_DIFFERING = 100
 _MOST_FAILED = 100
 
@@ -144,6 +146,7 @@ class PairSample:
     differing: Sequence[tuple[int, int]]  # asks of best and runner-up on examples they split
     n_differing: int  # such examples in all
     note: str = ""  # on prompts and targets that are missing
+    pictures: Mapping[int, Sequence[str]] = field(default_factory=dict)  # data URLs, by ask number
 
 
 async def sample_pairs(texts: RunTexts, standing: Standing, matrix: Matrix) -> PairSample:
@@ -163,7 +166,20 @@ async def sample_pairs(texts: RunTexts, standing: Standing, matrix: Matrix) -> P
         if left <= 0:
             break
     kept = [both for both in split if both[0] in pairs and both[1] in pairs]
-    return PairSample(pairs, kept, len(split), texts.note)
+    return PairSample(pairs, kept, len(split), texts.note, _pictures(texts, pairs))
+
+
+def _pictures(texts: RunTexts, seqs: Iterable[int]) -> dict[int, list[str]]:
+    """Return the small images in the prompts of some asks, up to a few megabytes in all."""
+    found, known, left = dict[int, list[str]](), set[str](), _MOST_OF_PICTURES
+    for seq in seqs:
+        new = set(urls := texts.pictures(seq, _LARGEST_PICTURE)) - known
+        left -= sum(map(len, new))
+        if left < 0:
+            break
+        known |= new
+        found[seq] = urls
+    return found
 
 
 def cut(text: str | None) -> str | None:
@@ -376,7 +392,8 @@ def _rounded(values: Sequence[float]) -> list[float]:
 def _pairs(details: Details) -> dict[str, object]:
     """Write pairs with their texts; a text that several pairs share is written once."""
     rows, columns = (details.state.asks[name].tolist() for name in ("candidate", "example"))
-    ids, texts = details.state.example_ids, dict[str, int]()
+    ids, texts, images = details.state.example_ids, dict[str, int](), dict[str, int]()
+    pictures = details.sample.pictures
 
     def text(value: str | None) -> int | None:
         return None if value is None else texts.setdefault(cut(value) or "", len(texts))
@@ -391,6 +408,7 @@ def _pairs(details: Details) -> dict[str, object]:
             "reply": text(pair.reply),
             "answer": text(pair.answer),
             "message": text(pair.message),
+            "pictures": [images.setdefault(one, len(images)) for one in pictures.get(seq, ())],
             **_facts(pair),
             "votes": [
                 [vote.by, vote.said or f"{vote.value:g}", vote.value, vote.why]
@@ -399,7 +417,8 @@ def _pairs(details: Details) -> dict[str, object]:
         }
         for seq, pair in details.sample.pairs.items()
     ]
-    return {"pairs": pairs, "texts": list(texts), "differing": details.sample.differing}
+    found = {"pairs": pairs, "texts": list(texts), "pictures": list(images)}
+    return {**found, "differing": details.sample.differing}
 
 
 def _facts(pair: PairOutcome) -> dict[str, object]:
@@ -535,7 +554,7 @@ def _policy(style: str, scripts: Sequence[str]) -> str:
     """Allow what is written here to run, by its digest, and nothing else."""
     allowed = " ".join(_digest(script) for script in scripts) or "'none'"
     return (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {allowed}; "
+        f"default-src 'none'; style-src {_digest(style)}; img-src data:; script-src {allowed}; "
         f"base-uri 'none'; form-action 'none'"
     )
 

@@ -100,6 +100,7 @@ class Endpoints:
         async with run.refreshed():
             texts = await run.texts()
             document = pair_document(await _outcome(texts, seq), _labels(run))
+            document["pictures"] = texts.pictures(seq)
             around = neighbours(_filter(request).chosen(texts.state), seq)
         path = labels_path(run.place, run.run_id)
         return web.json_response({**document, **around, "note": texts.note, "labels": path.name})

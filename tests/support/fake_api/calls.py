@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 
 _BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
+_TOKENS_PER_IMAGE = 1000
 
 
 class Api(StrEnum):
@@ -64,8 +66,19 @@ class Call:
         return self.messages[-1][1]
 
     @property
+    def attached(self) -> list[tuple[str, bytes]]:
+        """(media type, content) of the images and files; a URL of another kind is its own."""
+        said = self.body.get("messages", self.body.get("input", ""))
+        parts = [m["content"] for m in said if not isinstance(m, str)]
+        urls = [
+            _URL_OF[self.api](part) for one in parts if not isinstance(one, str) for part in one
+        ]
+        return [_decoded(url) for url in urls if url is not None]
+
+    @property
     def prompt_tokens(self) -> int:
-        return sum(tokens_of(text) + _TOKENS_PER_MESSAGE for _, text in self.messages)
+        texts = sum(tokens_of(text) + _TOKENS_PER_MESSAGE for _, text in self.messages)
+        return texts + _TOKENS_PER_IMAGE * len(self.attached)
 
     @property
     def max_tokens(self) -> int | None:
@@ -119,6 +132,47 @@ def chance(*parts: object) -> float:
     """A number in [0, 1) that depends on ``parts`` and on nothing else."""
     digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def _chat_url(part: Mapping[str, Any]) -> str | None:
+    if part["type"] == "file":
+        assert part["file"]["filename"], part
+        return str(part["file"]["file_data"])
+    return None if part["type"] == "text" else str(part["image_url"]["url"])
+
+
+def _response_url(part: Mapping[str, Any]) -> str | None:
+    if part["type"] == "input_file":
+        assert part["filename"], part
+        return str(part["file_data"])
+    if part["type"] == "input_text":
+        return None
+    assert part["type"] == "input_image", part
+    return str(part["image_url"])
+
+
+def _message_url(part: Mapping[str, Any]) -> str | None:
+    if part["type"] == "text":
+        return None
+    source = part["source"]
+    assert part["type"] in ("image", "document"), part
+    if source["type"] == "url":
+        return str(source["url"])
+    return f"data:{source['media_type']};base64,{source['data']}"
+
+
+_URL_OF: Mapping[Api, Callable[[Mapping[str, Any]], str | None]] = {
+    Api.CHAT: _chat_url,
+    Api.RESPONSES: _response_url,
+    Api.MESSAGES: _message_url,
+}
+
+
+def _decoded(url: str) -> tuple[str, bytes]:
+    if not url.startswith("data:"):
+        return "", url.encode()
+    head, _, data = url.partition(";base64,")
+    return head.removeprefix("data:"), base64.b64decode(data, validate=True)
 
 
 def _text(said: object) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.attachments import MOST_BYTES, brief
+from bestarm_agent.config.datasets import dataset_folder, read_examples
 from bestarm_agent.config.load import environment
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.config.study import DatasetSpec
@@ -92,6 +93,7 @@ class RunTexts:
         state: the run.
         examples: the dataset, as far as it is still there.
         problem: why the dataset cannot be read, or "".
+        folder: the dataset's, where images and files are.
     """
 
     store: Store
@@ -99,6 +101,7 @@ class RunTexts:
     state: RunState
     examples: Sequence[Example]
     problem: str = ""
+    folder: Path = field(default_factory=Path)
     _prompts: dict[PromptTemplate, CompiledPrompt] = field(default_factory=dict)
 
     @cached_property
@@ -153,7 +156,7 @@ class RunTexts:
         row, column, *_ = self.state.asks[seq].tolist()
         example = self._by_digest.get(self.state.example_digests[column])
         found: dict[str, Any] = {
-            "inputs": example.inputs if example else {},
+            "inputs": {k: brief(v) for k, v in example.inputs.items()} if example else {},
             "prompt": self._prompt(row, example),
             "target": None if example is None else example.target,
         }
@@ -171,15 +174,29 @@ class RunTexts:
                 found |= {"input_tokens": usage.input, "output_tokens": usage.output}
         return found
 
+    def pictures(self, seq: int, most: int = MOST_BYTES) -> list[str]:
+        """Return the images in the prompt of an ask, of ``most`` bytes each, as data URLs."""
+        row, column, *_ = self.state.asks[seq].tolist()
+        example = self._by_digest.get(self.state.example_digests[column])
+        try:
+            found = self._compiled(row).attachments(example.inputs) if example else []
+            shown = [one for one in found if one.is_image and 0 < (one.size or 0) <= most]
+            return [one.read() for one in shown]
+        except ConfigError:  # changed, or gone: the prompt says so
+            return []
+
+    def _compiled(self, row: int) -> CompiledPrompt:
+        template = self.state.candidates[row].prompt
+        if template not in self._prompts:
+            self._prompts[template] = CompiledPrompt(template, folder=self.folder)
+        return self._prompts[template]
+
     def _prompt(self, row: int, example: Example | None) -> str | None:
         """Render the prompt again; None if that is no longer possible."""
         if example is None:
             return None
-        template = self.state.candidates[row].prompt
         try:
-            if template not in self._prompts:
-                self._prompts[template] = CompiledPrompt(template)
-            rendered = self._prompts[template].render(example.inputs)
+            rendered = self._compiled(row).render(example.inputs, read=False)
         except ConfigError:
             return None
         if isinstance(rendered, str):
@@ -196,11 +213,12 @@ async def texts_of(store: Store, run_id: str, state: RunState, folder: Path) -> 
     return RunTexts(store, run_id, state, *await asyncio.to_thread(_read_dataset, state, folder))
 
 
-def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str]:
+def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str, Path]:
     """Read the dataset of a stored run; return why it cannot be read where that is so."""
     try:
         section = state.started.config.get("dataset")
         spec = DatasetSpec.model_validate(section, context={"environ": environment()})
-        return read_examples(spec, folder / state.started.base), ""
+        base = folder / state.started.base
+        return read_examples(spec, base), "", dataset_folder(spec, base)
     except (BestarmError, ValueError) as error:  # also pydantic's, of a variable that is not set
-        return (), str(error).splitlines()[0]
+        return (), str(error).splitlines()[0], Path()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 
+from bestarm_agent.config.attachments import brief
 from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.spend import Budget, usd
-from bestarm_agent.domain.values import Candidate, PromptTemplate, Reply, Request
+from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import ReadyCandidate, request_of
 from bestarm_agent.engine.judging import JudgeClient
@@ -57,8 +58,9 @@ class ReadyCandidates:
         self._clock = clock
         # the example with the longest inputs, in characters
         self.longest = max(
-            parts.examples, key=lambda one: sum(map(len, map(str, one.inputs.values())))
+            parts.examples, key=lambda one: sum(len(str(brief(v))) for v in one.inputs.values())
         )
+        self._largest: dict[PromptTemplate, Example] = {}  # with most images and pages of files
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
         self._models: dict[tuple[int, str], Model] = {}
@@ -84,7 +86,16 @@ class ReadyCandidates:
         provider = self._parts.providers.of(candidate.provider, candidate.model)
         prompt = self._compiled(candidate.prompt)
         able = provider.capabilities(candidate.model)
+        if prompt.has_attachments and not able.images:
+            raise ConfigError(
+                f"{candidate.provider}/{candidate.model} takes no images and files, which prompt "
+                f"`{candidate.prompt.name}` carries; compare models that do (if it does, say so: "
+                f"`options: {{images: true}}`)"
+            )
         bound = provider.bound(request_of(candidate, prompt, self.longest))
+        if prompt.has_attachments:
+            largest = self._largest[candidate.prompt]
+            bound = bound.highest(provider.bound(request_of(candidate, prompt, largest)))
         most = bound.usd_nanos
         if self._parts.config.objective.by_price:  # that of any example, whatever its length
             requests = (request_of(candidate, prompt, one) for one in self._parts.examples)
@@ -168,9 +179,11 @@ class ReadyCandidates:
 
     def _compiled(self, template: PromptTemplate) -> CompiledPrompt:
         if template not in self._prompts:
-            prompt = CompiledPrompt(template)
-            with self._parts.study.places.locating("prompts"):
-                check_prompt(prompt, self._parts.examples)
+            parts = self._parts
+            prompt = CompiledPrompt(template, folder=parts.folder)
+            with parts.study.places.locating("prompts"):
+                rows = [one for one in parts.examples if not one.draw]
+                self._largest[template] = check_prompt(prompt, [*rows, *parts.kept_back])
             self._prompts[template] = prompt
         return self._prompts[template]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.domain.values import Finish, Json, Request
+from bestarm_agent.domain.values import Finish, Json, Part, Request, content_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
@@ -51,7 +51,7 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
 
 
 def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
-    messages = chat_messages(request)
+    messages = chat_messages(request, _block)
     first = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
     if not messages[first:] or any(m["role"] == "system" for m in messages[first:]):
         raise ConfigError(
@@ -59,6 +59,18 @@ def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
             "message after them; change the prompt"
         )
     return "\n\n".join(str(m["content"]) for m in messages[:first]), messages[first:]
+
+
+def _block(part: Part) -> Part:
+    kind = {"image_url": "image", "file": "document"}.get(str(part["type"]))
+    if kind is None:
+        return part
+    url = content_of(part)
+    source: dict[str, Json] = {"type": "url", "url": url}
+    if url.startswith("data:"):
+        head, _, data = url.partition(";base64,")
+        source = {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
+    return {"type": kind, "source": source}
 
 
 def _decode(body: Mapping[str, Json]) -> ApiAnswer:

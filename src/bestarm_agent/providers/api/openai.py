@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bestarm_agent.domain.values import Finish, Json, Position, Request
+from bestarm_agent.domain.values import Finish, Json, Part, Position, Request, content_of
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
@@ -107,7 +107,7 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
     params = own_params(request)
     effort, verbosity = params.pop("reasoning_effort", None), params.pop("verbosity", None)
     body: dict[str, Json] = {
-        "input": chat_messages(request),
+        "input": chat_messages(request, _input_part),
         "store": False,
         **params,
         "max_output_tokens": limit,
@@ -122,6 +122,15 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
     if request.top_logprobs is not None:
         body |= {"include": [_LOGPROBS], "top_logprobs": request.top_logprobs}
     return body
+
+
+def _input_part(part: Part) -> Part:
+    match part.get("type"):
+        case "image_url":
+            return {"type": "input_image", "image_url": content_of(part)}
+        case "file":
+            return {"type": "input_file", **mapping(part["file"])}
+    return {**part, "type": "input_text"}
 
 
 def _decode_response(body: Mapping[str, Json]) -> ApiAnswer:

@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.domain.values import Finish, Json, Position, Request, Token, canonical
+from bestarm_agent.domain.values import (
+    DataUrl,
+    Finish,
+    Json,
+    Part,
+    Position,
+    Request,
+    Token,
+    canonical,
+    content_of,
+)
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
@@ -18,11 +28,15 @@ _PROMPT_FIELDS = frozenset({"model", "messages", "prompt", "input", "system"})
 _PER_MESSAGE = 16  # marks of the chat template around each message
 
 
-def max_prompt_tokens(request: Request, overhead: int) -> int:
+IMAGE_TOKENS = 16_384  # of an image, where a model's facts name no number: few models need more
+_TEXT_OF_PAGE = 4_000  # tokens of a page of a PDF, besides those of its image
+
+
+def max_prompt_tokens(request: Request, overhead: int, image_tokens: int = IMAGE_TOKENS) -> int:
     """Return an upper bound of the prompt's tokens, ``overhead`` of the chat template included.
 
     Every tokenizer in use spends at least one byte on a token, so the bytes of the texts bound
-    their tokens.
+    their tokens. An image has ``image_tokens``; a page of a PDF has them, and 4,000 of text.
 
     Example:
         >>> max_prompt_tokens(Request("m", text="Grüße"), overhead=0)
@@ -33,7 +47,23 @@ def max_prompt_tokens(request: Request, overhead: int) -> int:
         texts.append(request.text)
     if request.response_schema is not None:
         texts.append(canonical(request.response_schema))
-    return overhead + sum(len(text.encode()) + _PER_MESSAGE for text in texts)
+    attached = sum(_pages(part) * image_tokens + _texts(part) for part in attachments(request))
+    return overhead + attached + sum(len(text.encode()) + _PER_MESSAGE for text in texts)
+
+
+def attachments(request: Request) -> list[Part]:
+    """Return the parts of a request that are no texts: images and files."""
+    contents = (one.content for one in request.messages if not isinstance(one.content, str))
+    return [part for content in contents for part in content if part.get("type") != "text"]
+
+
+def _pages(part: Part) -> int:
+    url = content_of(part)
+    return url.pages if isinstance(url, DataUrl) else 1
+
+
+def _texts(part: Part) -> int:
+    return _pages(part) * _TEXT_OF_PAGE if part.get("type") == "file" else 0
 
 
 def max_output_tokens(request: Request, facts: ModelFacts) -> int:
@@ -157,17 +187,21 @@ def _token(value: Mapping[str, Json]) -> Token | None:
     return Token(word, min(0.0, float(logprob)))
 
 
-def charged_usage(answer: ApiAnswer, bound: Usage, facts: ModelFacts) -> Usage:
+def charged_usage(
+    answer: ApiAnswer, bound: Usage, facts: ModelFacts, *, attached: bool = False
+) -> Usage:
     """Return the token counts to charge: those reported if they are possible, else an upper bound.
 
     A server may ignore the longest answer allowed, so longer ones are accepted up to the model's
-    context. Without valid counts, an answer has as many tokens as it may have, or as its text
-    shows, whichever are more.
+    context; so are longer prompts with images or files (``attached``), since what bounds these is
+    stated. Without valid counts, an answer has as many tokens as it may have, or as its text shows,
+    whichever are more.
     """
     said = answer.usage
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
+    most = max(bound.input, facts.context or _MAX_OUTPUT) if attached else bound.input
     has_output = said is not None and (said.output > 0 or not answer.text)
-    if said is not None and has_output and 0 < said.input <= bound.input and said.output <= longest:
+    if said is not None and has_output and 0 < said.input <= most and said.output <= longest:
         return said
     n_tokens = len(answer.text.encode(errors="replace")) // _BYTES_PER_TOKEN
     return replace(bound, output=max(bound.output, n_tokens))
@@ -186,6 +220,8 @@ def notices(
         yield "names token counts that cannot be; the upper bound is charged"
     if charged.output > bound.output:
         yield "generated more than max_tokens"
+    if charged.input > bound.input:
+        yield "took more tokens for images than `image_tokens` states; raise it in its options"
     if answer.model and not is_same_model(request.model, answer.model):
         if also == request.model:
             yield f"was answered by {answer.model:.100}, which is not the name asked for"
@@ -249,11 +285,22 @@ class Wire:
         return {name: value for name, value in body.items() if name not in _PROMPT_FIELDS}
 
 
-def chat_messages(request: Request) -> list[dict[str, Json]]:
-    """Return a request's chat messages; a plain prompt is one message of the user."""
+def chat_messages(
+    request: Request, write: Callable[[Part], Part] = lambda part: part
+) -> list[dict[str, Json]]:
+    """Return a request's chat messages; a plain prompt is one message of the user.
+
+    ``write`` returns a part of a message as a protocol has it.
+    """
     if request.text is not None:
         return [{"role": "user", "content": request.text}]
-    return [{"role": message.role, "content": message.content} for message in request.messages]
+    return [
+        {
+            "role": one.role,
+            "content": one.content if isinstance(one.content, str) else [*map(write, one.content)],
+        }
+        for one in request.messages
+    ]
 
 
 def own_params(request: Request) -> dict[str, Json]:

@@ -28,9 +28,11 @@ from bestarm_agent.providers.api.errors import body_failure, call_failure
 from bestarm_agent.providers.api.headers import allowances, header_cost, shutdown_notice
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
+    IMAGE_TOKENS,
     ApiAnswer,
     MalformedError,
     Wire,
+    attachments,
     charged_usage,
     items,
     max_output_tokens,
@@ -94,6 +96,7 @@ class ApiProvider(Provider[ApiOptions]):
         self._models: dict[str, _Model] = {}
         self._allowances: dict[str, tuple[Allowance, ...]] = {}
         self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
+        self._excess: Counter[str] = Counter()  # tokens by which images exceeded what is stated
         self._asked_as: dict[str, str] = {}  # first name asked for, by the name that answered
         self._pool: EndpointPool | None = None
 
@@ -111,7 +114,7 @@ class ApiProvider(Provider[ApiOptions]):
         """Return a provider of the same models at another address; what one learns, both know."""
         moved = {"base_url": url}
         other = type(self)(self.name, self.options.model_copy(update=moved), self.base_dir)
-        other.facts, other._learned = self.facts, self._learned
+        other.facts, other._learned, other._excess = self.facts, self._learned, self._excess
         return other
 
     async def start(self) -> None:
@@ -182,7 +185,10 @@ class ApiProvider(Provider[ApiOptions]):
         answer = _without_keys(answer, server.endpoint.secrets)
         request_id = headers.get("x-request-id") or headers.get("request-id")
         bound = self._max_usage(known, request)
-        usage = charged_usage(answer, bound, known.facts)
+        attached = bool(attachments(request))
+        usage = charged_usage(answer, bound, known.facts, attached=attached)
+        if usage.input > bound.input:
+            self._excess[request.model] += usage.input - bound.input
         also = self._asked_as.setdefault(answer.model[:100], request.model)
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
         if usage.output > bound.output:  # raise the model's later bounds, with some room
@@ -245,6 +251,7 @@ class ApiProvider(Provider[ApiOptions]):
                 in_flight=_IN_FLIGHT,
                 rate_limited=True,
                 response_schema=facts.response_schema is not False,
+                images=facts.images is not False,
                 logprobs=self.logprobs if facts.logprobs is None else facts.logprobs,
             )
             self._models[name] = _Model(facts, price, wires, able)
@@ -333,7 +340,8 @@ class ApiProvider(Provider[ApiOptions]):
         extra = known.facts.extra_body  # may hold tools, which are part of the prompt
         overhead = self.options.overhead_tokens + (len(canonical(extra).encode()) if extra else 0)
         return Usage(
-            input=max_prompt_tokens(request, overhead),
+            input=max_prompt_tokens(request, overhead, known.facts.image_tokens or IMAGE_TOKENS)
+            + (self._excess[request.model] if attachments(request) else 0),
             output=max(max_output_tokens(request, known.facts), self._learned[request.model]),
         )
 

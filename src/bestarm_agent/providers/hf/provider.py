@@ -97,6 +97,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
             price_source=self._price_source,
             in_flight=2 * self.options.max_batch,
             queued=True,
+            images=False,
         )
 
     def fingerprint(self, model: str) -> str:

@@ -15,6 +15,7 @@ function filled(made, attributes, children) {
 const h = (tag, attributes, ...children) => filled(document.createElement(tag), attributes, children);
 const svg = (tag, attributes, ...children) =>
   filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+const pictures = (urls) => urls.map((url) => h("img", { class: "picture", src: url, alt: "image of the prompt" }));
 const count = (value) => value.toLocaleString("en");
 
 // --- tables -------------------------------------------------------------------------------------

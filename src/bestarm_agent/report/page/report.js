@@ -48,7 +48,7 @@ function openPair(dialog, pair, { label, texts, list }) {
       h("button", { type: "button", onclick: () => dialog.close() }, "close")),
     h("h2", {}, label(pair)),
     h("p", { class: "dim" }, `example ${pair.example} · ${facts(pair)}`),
-    ...block("Prompt", pair.prompt), ...block("Reply", pair.reply),
+    ...block("Prompt", pair.prompt), ...pictures(pair.pictures), ...block("Reply", pair.reply),
     ...block("Answer read", pair.answer), ...block("Target", pair.target),
     ...block("Message", pair.message),
     ...(votes.length ? [h("h3", {}, "Judge"), ...votes] : []));
@@ -344,6 +344,7 @@ function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
   const candidates = new Map(data.candidates.map((one) => [one.row, one]));
   const dialog = document.getElementById("pair");
+  for (const pair of data.pairs) pair.pictures = pair.pictures.map((n) => data.pictures[n]);
   const bySeq = new Map(data.pairs.map((pair) => [pair.seq, pair]));
   const byCell = new Map(data.pairs.map((pair) => [`${pair.row} ${pair.example}`, pair]));
   const label = (pair) => candidates.get(pair.row).label;

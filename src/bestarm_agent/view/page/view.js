@@ -383,7 +383,7 @@ async function pairPage(at, seq, query) {
   show(h("h1", {}, hidden ? pair.example : `${pair.candidate} on ${pair.example}`),
     h("p", { class: "dim" }, where, " ", step(at, query, "previous", pair.previous), " ", step(at, query, "next", pair.next)),
     note(pair.note), labelBar(pair, grade),
-    text("Prompt", pair.prompt), text("Reply", pair.reply && found(pair.reply, pair.target)),
+    text("Prompt", pair.prompt), pictures(pair.pictures), text("Reply", pair.reply && found(pair.reply, pair.target)),
     text("Target", pair.target),
     hidden ? h("p", { class: "dim" }, "Candidate, score and verdicts are hidden until the answer is labelled.") : judged(pair, at));
 }

@@ -1,0 +1,205 @@
+"""Images and PDF files that prompts carry: named by a field of the dataset, checked, read.
+
+A field holds a path from the folder of the dataset, a data URL, or the http(s) URL of an image,
+which is sent as it is. The first bytes say what a file is, whatever it is called. A path does not
+leave the folder: a dataset of somebody else could send, and show, what lies on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import NoReturn
+
+from bestarm_agent.config.yaml import shown_path
+from bestarm_agent.domain.values import DataUrl, Json, Part, part_of
+from bestarm_agent.errors import ConfigError
+
+MOST_BYTES = 20_000_000  # of an image or a file
+_PDF = "application/pdf"
+_HEAD = 1024  # bytes at the beginning that say what it is
+_KEPT = 32  # files kept in memory: candidates ask for the same ones at about the same time
+_BYTES_PER_PAGE = 2000  # of a PDF whose pages cannot be counted; few have less
+_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+_PACKED = re.compile(rb"/ObjStm\b.{0,400}?stream\r?\n(.*?)endstream", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An image or a file of a rendered prompt, not read yet."""
+
+    type: str  # "image_url" or "file", as in a part of a message
+    value: str  # what the prompt names: a path, a data URL or an http(s) URL
+    folder: Path  # from which paths start: the dataset's
+    origin: str = ""  # the prompt's part, for messages
+
+    @property
+    def is_image(self) -> bool:
+        """True of an image."""
+        return self.type == "image_url"
+
+    @property
+    def size(self) -> int | None:
+        """Its bytes; None of one that lies elsewhere, or is gone."""
+        if self.value.startswith("data:"):
+            return _size(self.value)
+        try:
+            return None if self._is_remote else self._path.stat().st_size
+        except (ConfigError, OSError, ValueError):
+            return None
+
+    @property
+    def shown(self) -> str:
+        """Its name and size, for people, or that it is gone."""
+        if self._is_remote or self.value.startswith("data:"):
+            return str(brief(self.value))
+        size = self.size
+        known = ": there is no such file" if size is None else f", {size:,} bytes"
+        return f"{self.value:.200}{known}"
+
+    def part(self, read: bool) -> Part:
+        """Return the part that is sent, or one that names it; raises ConfigError as ``read``."""
+        return part_of(self.type, self.read() if read else self.shown)
+
+    def check(self) -> int:
+        """Return its pages: 1 of an image, of which the beginning is read; raises as ``read``."""
+        if not self.is_image:
+            return getattr(self.read(), "pages", 1)
+        if not self._is_remote:
+            self._checked()
+        return 1
+
+    def read(self) -> str:
+        """Return the URL to send.
+
+        Raises:
+            ConfigError: it is missing, too large, or not what it is used as.
+        """
+        if not self._is_remote:
+            self._checked()
+            if self.value.startswith("data:"):
+                return _from_url(self.value)[1]
+            stat = self._path.stat()
+            return _from_file(self._path, self.shown, (stat.st_mtime_ns, stat.st_ino))
+        if self.is_image:
+            return self.value
+        self._refuse(
+            "what a file costs depends on its pages, which an address does not tell; download it, "
+            "and name its path"
+        )
+
+    def _checked(self) -> None:
+        """Check its size, and what it is by its first bytes."""
+        if (self.size or 0) > MOST_BYTES:
+            self._refuse(f"has {self.size:,} bytes, at most {MOST_BYTES:,} are sent; shrink it")
+        try:
+            if self.value.startswith("data:"):
+                head, _ = _from_url(self.value)
+            else:
+                with self._path.open("rb") as file:
+                    head = file.read(_HEAD)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            self._refuse(f"cannot be read in {shown_path(self.folder)} ({why}); correct it")
+        found = _type_of(head)
+        if not self.is_image and found != _PDF:
+            self._refuse("is no PDF by its first bytes; `file` takes PDF files alone")
+        if self.is_image and (found is None or found == _PDF):
+            what = "a PDF, which is a `file`" if found else "no PNG, JPEG, GIF or WebP"
+            self._refuse(f"is {what} by its first bytes; correct it")
+
+    def _refuse(self, why: str) -> NoReturn:
+        origin = f"{self.origin}: " if self.origin else ""
+        raise ConfigError(f"{origin}`{brief(self.value):.200}` {why}") from None
+
+    @property
+    def _is_remote(self) -> bool:
+        return self.value.startswith(("http://", "https://"))
+
+    @property
+    def _path(self) -> Path:
+        path = os.path.normpath(self.value or "nothing")
+        if os.path.isabs(path) or path.split(os.sep)[0] == "..":
+            self._refuse(
+                "leaves the folder of the dataset; name a path inside it, or link it there"
+            )
+        return self.folder / path
+
+
+def _type_of(head: bytes) -> str | None:
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "image/webp"
+    return _PDF if b"%PDF-" in head[:_HEAD] else None
+
+
+def url_of(content: bytes) -> str | None:
+    """Return bytes as a data URL; None if they are no image or PDF.
+
+    Example:
+        >>> url_of(b"GIF89a"), url_of(b"<svg>")
+        ('data:image/gif;base64,R0lGODlh', None)
+    """
+    found = _type_of(content[:_HEAD])
+    return None if found is None else f"data:{found};base64,{b64encode(content).decode()}"
+
+
+def brief(value: Json) -> Json:
+    """Return a field's value for people and judges: of a data URL, its type and size.
+
+    Example:
+        >>> brief("data:image/png;base64,iVBORw0KGgo="), brief("6 x 7?")
+        ('image/png, 8 bytes', '6 x 7?')
+    """
+    if isinstance(value, str) and value.startswith("data:") and ";base64," in value[:100]:
+        return f"{value[5 : value.index(';')]}, {_size(value):,} bytes"
+    return value
+
+
+def _size(url: str) -> int:
+    return (len(url) - url.find(",") - 1) * 3 // 4 - url[-2:].count("=")
+
+
+@lru_cache(maxsize=_KEPT)
+def _from_url(url: str) -> tuple[bytes, DataUrl]:
+    """Return the first bytes of a data URL, and it with the right type; raises ValueError."""
+    head, _, text = url.partition(",")
+    if not head.endswith(";base64"):
+        raise ValueError("it is a data URL, but not in base64")
+    content = b64decode(text, validate=True)
+    return content[:_HEAD], _made(content, str(brief(url)))
+
+
+@lru_cache(maxsize=_KEPT)
+def _from_file(path: Path, name: str, _identity: tuple[int, int]) -> DataUrl:
+    return _made(path.read_bytes(), name)
+
+
+def _made(content: bytes, name: str) -> DataUrl:
+    digest = sha256(content).hexdigest()
+    return DataUrl(url_of(content) or "", name=name, digest=digest, pages=_pages(content))
+
+
+def _pages(content: bytes) -> int:
+    """Return 1 for an image, and at least the pages of a PDF."""
+    if _type_of(content[:_HEAD]) != _PDF:
+        return 1
+    found, guess = len(_PAGE.findall(content)), 1 + len(content) // _BYTES_PER_PAGE
+    for packed in _PACKED.finditer(content):
+        try:
+            unpacked = zlib.decompressobj().decompress(packed[1], MOST_BYTES)
+        except zlib.error:
+            return max(found, guess)
+        found += len(_PAGE.findall(unpacked))
+    return found or guess
