@@ -94,17 +94,6 @@ def test_exact_masses_and_quadrature_agree_and_the_published_grid_does_not() -> 
     assert abs(wealth[published_prior] - wealth[exact_prior]) > 0.1
 
 
-def test_masses_of_the_grids() -> None:
-    for prior in (chebyshev_prior(), exact_prior(), published_prior()):
-        assert prior.masses.sum() == pytest.approx(1)
-        assert prior.masses @ prior.nodes == pytest.approx(0.5)
-        if prior.masses[0] < 0.1:  # the variance of Beta(1/2, 1/2)
-            assert prior.masses @ (prior.nodes - 0.5) ** 2 == pytest.approx(0.125, abs=1e-4)
-    assert published_prior().masses[0] == pytest.approx(0.1956, abs=1e-3)
-    assert published_prior(floor=1e-10).masses[0] == pytest.approx(0.432, abs=1e-3)
-    assert exact_prior().masses[0] == pytest.approx(2 / math.pi * math.sqrt(0.5 / 9999), rel=1e-3)
-
-
 def test_a_lost_bet_of_everything_leaves_the_others() -> None:
     bets = portfolio(0.5, BetPrior(np.array([0.5, 1.0]), np.array([0.5, 0.5])))
     feed(bets, np.ones(40))  # the second bet is ruined at once

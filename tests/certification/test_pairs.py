@@ -173,22 +173,6 @@ def test_a_log_that_follows_another_plan_is_refused() -> None:
         other.adopt([ask])
 
 
-@pytest.mark.parametrize("ratio", [3, None])
-@pytest.mark.parametrize("n_asked", [0, 1, 3, 4, 5, 9])
-def test_a_log_cut_short_rebuilds_a_driver(n_asked: int, ratio: int | None) -> None:
-    live = driver([2, 0, 1])
-    asks = live.ask(n_asked)
-    rebuilt = rebuilt_from(spec_of(ratio=ratio), live, asks)
-    for selector in (live, rebuilt):
-        selector.tell([Tell(ask.seq, State.DONE, 1.0, gold=1.0) for ask in asks])
-    mine, theirs = found_by(live), found_by(rebuilt)
-    if n_asked == 4 and ratio is None:  # where the round ends is not known yet
-        assert theirs.screened == ()
-        return
-    assert [o.log_e_value for o in theirs.screened] == [o.log_e_value for o in mine.screened]
-    assert theirs.n_labels == mine.n_labels == n_asked // 4
-
-
 def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() -> None:
     selector = driver([2, 0, 1], correction="bonferroni")
     asked = play(selector, answers([1.0, 0.0, 1.0]))
@@ -202,25 +186,34 @@ def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() 
 
 
 @pytest.mark.parametrize("correction", ["sequence", "bonferroni"])
-@pytest.mark.parametrize(("n_asked", "in_flight"), [(3, 1), (130, 7), (410, 1), (10**6, 7)])
-def test_the_log_alone_tells_the_same(correction: str, n_asked: int, in_flight: int) -> None:
+@pytest.mark.parametrize("ratio", [3, None])
+@pytest.mark.parametrize(
+    ("n_asked", "in_flight"),
+    [*((n, 1) for n in (0, 1, 3, 4, 5, 9)), (130, 7), (410, 1), (10**6, 7)],
+)
+def test_the_log_alone_tells_the_same(
+    correction: str, ratio: int | None, n_asked: int, in_flight: int
+) -> None:
     scores = drawn(3, 0.3, 0.9, 0.95)
 
     def answer(ask: Ask) -> Tell:
         score = float(scores[ask.pair])
-        if ask.seq % 31 == 0:
+        if ask.seq % 31 == 30:
             return Tell(ask.seq, State.VOID)
-        gold = None if ask.seq % 37 == 0 else score
+        gold = None if ask.seq % 37 == 36 else score
         return Tell(ask.seq, State.DONE, 0.9 * score, gold=gold)
 
     live = driver([2, 1, 0], correction=correction)
     asks = play(live, answer, in_flight, n_asked)
-    rebuilt = rebuilt_from(spec_of(correction), live, asks)
+    rebuilt = rebuilt_from(spec_of(correction, ratio), live, asks)
     rebuilt.tell([answer(ask) for ask in asks])
     mine, theirs = found_by(live), found_by(rebuilt)
-    assert theirs.certified == mine.certified
-    assert [(o.candidate, o.log_wealths) for o in theirs.screened] == [
-        (o.candidate, o.log_wealths) for o in mine.screened
+    if n_asked == 4 and ratio is None:  # where the round ends is not known yet
+        assert theirs.screened == ()
+        return
+    assert (theirs.certified, theirs.n_labels) == (mine.certified, mine.n_labels)
+    assert [(o.candidate, o.log_wealths, o.log_e_value) for o in theirs.screened] == [
+        (o.candidate, o.log_wealths, o.log_e_value) for o in mine.screened
     ]
     assert (n_asked > 1000) <= bool(mine.certified)
 

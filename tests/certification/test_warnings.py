@@ -60,11 +60,14 @@ def test_what_is_warned_of(
     assert all(text in found[0] for text in texts)
 
 
-def test_a_price_that_is_no_number_is_refused() -> None:
-    prompt = PromptTemplate("q", text="q")
-    candidates = [Candidate("p", f"m{i}", prompt, {}, f"c{i}") for i in range(2)]
+def test_the_order_of_trials() -> None:
+    prompts = [PromptTemplate("q", text=text) for text in ("q", "qqq", "qq")]
+    candidates = [Candidate("p", f"m{i}", one, {}, f"c{i}") for i, one in enumerate(prompts)]
+    assert trial_order("given", candidates, [None] * 3) == [0, 1, 2]
+    assert trial_order("prompt", candidates, [None] * 3) == [1, 2, 0]
+    assert trial_order("cost", candidates, [0.1, 0.1, 0.2]) == [2, 0, 1]
     with pytest.raises(ConfigError, match="the price of candidate 'c1' is not a number"):
-        trial_order("cost", candidates, [1.0, math.nan])
+        trial_order("cost", candidates, [1.0, math.nan, 1.0])
 
 
 def test_the_command_warns_before_it_spends(tmp_path: Path, command: Command) -> None:

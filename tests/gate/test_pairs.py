@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bestarm_agent.domain.values import Slice
 from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
@@ -12,20 +14,27 @@ from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 from tests.support.rates import RateCheck
 from tests.support.selector_suite import flown
 
+MARGIN = 0.05
 Latency = Callable[[float], float]
 
 
 def gate(
     n_challengers: int,
-    n_examples: int,
+    n: int,
     *,
-    margin: float = 0.05,
+    groups: Sequence[Sequence[int]] = (),
+    margin: float = MARGIN,
     seed: int = 0,
     budget: int | None = None,
 ) -> Pairs:
-    question = Question(margin, False, 0.05, n_challengers, n_examples)
-    problem = Problem(1 + n_challengers, n_examples, budget=budget)
-    return Pairs(GatePlan(problem, 0, question, seed))
+    """A gate over n examples, whose slices, if there are any, have these members."""
+    question = Question(margin, False, 0.05, n_challengers, n, 1 + len(groups))
+    slices = [
+        (Slice(f"s{k}", tuple(group)), replace(question, n_examples=len(group)))
+        for k, group in enumerate(groups)
+    ]
+    problem = Problem(1 + n_challengers, n, budget=budget)
+    return Pairs(GatePlan(problem, 0, question, seed, slices))
 
 
 def plan_of(pairs: Pairs) -> GatePlan:

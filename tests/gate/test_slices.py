@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.values import Slice
-from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import FloatArray, Problem, Stop
+from bestarm_agent.selectors.types import FloatArray, Stop
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
-from tests.gate.test_pairs import drive, plan_of, replayed
+from tests.gate.test_pairs import MARGIN, drive, gate, plan_of, replayed
 from tests.support.commands import Command
 from tests.support.gate_worlds import World, simulate_sliced, wrong_verdicts, wrongly_worse
 from tests.support.rates import RateCheck
 from tests.support.studies import write_study
-
-MARGIN = 0.05
-
-
-def sliced(
-    groups: Sequence[Sequence[int]], n: int, n_challengers: int = 1, *, seed: int = 0
-) -> Pairs:
-    """A gate over n examples whose slices have these members."""
-    question = Question(MARGIN, False, 0.05, n_challengers, n, 1 + len(groups))
-    slices = [
-        (Slice(f"s{k}", tuple(group)), replace(question, n_examples=len(group)))
-        for k, group in enumerate(groups)
-    ]
-    return Pairs(GatePlan(Problem(1 + n_challengers, n), 0, question, seed, slices))
 
 
 def in_line(sizes: tuple[int, ...], n_challengers: int = 1) -> Pairs:
     """A gate whose slices follow one another in the numbers of the examples."""
     ends = np.cumsum((0, *sizes)).tolist()
     groups = [range(*ends[k : k + 2]) for k in range(len(sizes))]
-    return sliced(groups, ends[-1], n_challengers)
+    return gate(n_challengers, ends[-1], groups=groups)
 
 
 def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None:
@@ -60,7 +42,7 @@ def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None
 
 def test_every_part_takes_its_examples_in_one_random_order() -> None:
     # the last slice shares some with the others
-    pairs = sliced((range(60), range(60, 100), range(0, 100, 3)), 100, seed=3)
+    pairs = gate(1, 100, groups=(range(60), range(60, 100), range(0, 100, 3)), seed=3)
     over_all, *in_slices = (list(part.examples) for part in plan_of(pairs).parts)
     for own in in_slices:
         assert [j for j in over_all if j in own] == own
@@ -197,17 +179,6 @@ def test_verdicts_by_slice_in_all_outputs(tmp_path: Path, command: Command) -> N
     assert {one["of_examples"] for one in found["slices"]} == {100, 300}
     pages = [path.read_text(encoding="utf-8") for path in (tmp_path / "runs").glob("*.html")]
     assert ["· language=de" in page for page in pages].count(True) == 1
-
-
-@pytest.mark.slow
-def test_a_gate_with_slices_goes_on_where_it_was_left(tmp_path: Path, command: Command) -> None:
-    study(tmp_path)
-    asked = ("gate", "study.json", "-q", "--baseline", "c0", "--margin", "0.1", "--by", "language")
-    done = command(*asked, "--budget-pulls", "20")
-    assert done.code == 3, done.out
-    more = command("resume", "--budget-pulls", "400", "-q")
-    assert more.code == 5, more.out
-    assert "FAIL:      c1 is worse by more than 0.1 on language=de" in more.out
 
 
 def test_an_unknown_field_is_refused_before_anything_is_paid(

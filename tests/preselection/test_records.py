@@ -29,42 +29,42 @@ def test_the_forms_of_a_verdict() -> None:
     assert won == Record(prompt="p", shown=("a", "b"), ranking=("b",))
 
 
+BAD_RECORDS = [
+    ("nope", "line 3: not a line of JSON"),
+    ("[]", "a JSON object is needed"),
+    ('{"shwon": [], "scores": {"a": 1}}', "unknown field `shwon`; did you mean `shown`"),
+    ('{"prompt": "p", "shown": ["a"]}', "exactly one of .*got none"),
+    ('{"shown": ["a"], "winner": "a", "ranking": ["a"]}', "got winner, ranking"),
+    ('{"prompt": 3, "shown": ["a"], "winner": "a"}', "`prompt` must be a text, got 3"),
+    ('{"prompt": "p", "winner": "a"}', "`shown` must name"),
+    ('{"prompt": "p", "shown": "a", "winner": "a"}', "`shown` must be a list"),
+    ('{"prompt": "p", "shown": ["a", "a"], "winner": "a"}', "named twice: a, a"),
+    ('{"prompt": "p", "shown": ["a"], "winner": "b"}', "'b' won, but is not among"),
+    ('{"prompt": "p", "shown": ["a"], "winner": 3}', "`winner` must be a name, or null, got 3"),
+    ('{"prompt": "p", "shown": ["a"], "scores": [1]}', "`scores` must be a mapping"),
+    ('{"prompt": "", "scores": {"a": 1}}', "`prompt` must not be empty"),
+    ('{"prompt": "p", "shown": ["a"], "scores": {"b": 2}}', "name different candidates"),
+    ('{"prompt": "p", "scores": {"a": NaN}}', "`scores.a` must be finite"),
+    ('{"prompt": "p", "scores": 3}', "`scores` must be a mapping"),
+    ('{"prompt": "p", "scores": {"a": 50}}', r"scores must be in \[0, 1\].*got 50 for 'a'"),
+]
+BAD_PROMPTS = [
+    ("x", "not a line of JSON"),
+    ('{"text": "p"}', "`prompt` is missing"),
+    ('{"prompt": "p", "n": 2}', "unknown field `n`"),
+]
+
+
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("nope", "line 3: not a line of JSON"),
-        ("[]", "a JSON object is needed"),
-        ('{"shwon": [], "scores": {"a": 1}}', "unknown field `shwon`; did you mean `shown`"),
-        ('{"prompt": "p", "shown": ["a"]}', "exactly one of .*got none"),
-        ('{"shown": ["a"], "winner": "a", "ranking": ["a"]}', "got winner, ranking"),
-        ('{"prompt": 3, "shown": ["a"], "winner": "a"}', "`prompt` must be a text, got 3"),
-        ('{"prompt": "p", "winner": "a"}', "`shown` must name"),
-        ('{"prompt": "p", "shown": "a", "winner": "a"}', "`shown` must be a list"),
-        ('{"prompt": "p", "shown": ["a", "a"], "winner": "a"}', "named twice: a, a"),
-        ('{"prompt": "p", "shown": ["a"], "winner": "b"}', "'b' won, but is not among"),
-        ('{"prompt": "p", "shown": ["a"], "winner": 3}', "`winner` must be a name, or null, got 3"),
-        ('{"prompt": "p", "shown": ["a"], "scores": [1]}', "`scores` must be a mapping"),
-        ('{"prompt": "", "scores": {"a": 1}}', "`prompt` must not be empty"),
-        ('{"prompt": "p", "shown": ["a"], "scores": {"b": 2}}', "name different candidates"),
-        ('{"prompt": "p", "scores": {"a": NaN}}', "`scores.a` must be finite"),
-        ('{"prompt": "p", "scores": 3}', "`scores` must be a mapping"),
-        ('{"prompt": "p", "scores": {"a": 50}}', r"scores must be in \[0, 1\].*got 50 for 'a'"),
-    ],
+    ("kind", "line", "message"),
+    [*((Record, *bad) for bad in BAD_RECORDS), *((PromptRow, *bad) for bad in BAD_PROMPTS)],
 )
-def test_bad_records_say_where_and_why(line: str, message: str) -> None:
+def test_bad_lines_say_where_and_why(
+    kind: type[Record | PromptRow], line: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        list(read_rows(Record, ["", " ", line], "file"))
+        list(read_rows(kind, ["", " ", line], "file"))
     assert str(caught.value).startswith("file, line 3")
-
-
-def test_bad_prompts_say_why() -> None:
-    for line, message in (
-        ("x", "not a line of JSON"),
-        ('{"text": "p"}', "`prompt` is missing"),
-        ('{"prompt": "p", "n": 2}', "unknown field `n`"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            list(read_rows(PromptRow, [line], "stdin"))
 
 
 def test_history_is_read_from_lines_of_json(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -9,56 +8,47 @@ import pytest
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, State, Tell
-from bestarm_agent.simulation.replay import SimulatedCalls, replay
+from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, State
+from bestarm_agent.simulation.replay import Replay, SimulatedCalls, replay
 
 
 class RoundRobin(Rule):
-    """Candidates in turn, examples in index order."""
+    """Candidates in turn, examples in index order; it notes how many pairs are out at each ask."""
 
     name: ClassVar[str] = "round-robin"
     most: int = 1_000
+    made: ClassVar[list[RoundRobin]]
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.out: list[int] = []
+        self.made.append(self)
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         seq = self.table.n_asked
-        candidate = seq % self.table.n_candidates
-        pair = Pair(candidate, seq // self.table.n_candidates)
+        self.out.append(int(self.table.count(State.PENDING).sum()))
+        pair = Pair(seq % self.table.n_candidates, seq // self.table.n_candidates)
         return Choice(pair, "turn") if seq < self.most else None
 
 
 class Planned(RoundRobin):
     """The same, but made for a budget."""
 
-    name: ClassVar[str] = "planned"
     anytime: bool = False
 
 
 class Quitting(RoundRobin):
     """Asks three pairs and no more."""
 
-    name: ClassVar[str] = "quitting"
     most: int = 3
 
 
-class Journal(Pairs):
-    """Keeps the numbers of what was told together."""
-
-    told: list[list[int]]
-
-    def tell(self, results: Sequence[Tell]) -> None:
-        self.told = [*getattr(self, "told", []), [result.seq for result in results]]
-        super().tell(results)
-
-
-class Recorder(list[Journal]):
-    """Makes selectors for a replay, and keeps them."""
-
-    def __init__(self, rule: type[RoundRobin]) -> None:
-        self._rule = rule
-
-    def __call__(self, problem: Problem) -> Pairs:
-        self.append(Journal(self._rule(problem)))
-        return self[-1]
+def played(
+    rule: type[RoundRobin], scores: object, budgets: list[int], **given: int
+) -> tuple[Replay, list[RoundRobin]]:
+    """Replay a rule; return what was found, and the rules that were made for it."""
+    RoundRobin.made = []
+    return replay(lambda p: Pairs(rule(p)), world(scores), budgets, **given), RoundRobin.made
 
 
 def world(scores: object, seed: int = 0) -> SimulatedCalls:
@@ -100,8 +90,8 @@ def test_a_missing_cell_comes_back_void() -> None:
 
 def test_answers_by_hand() -> None:
     # three candidates with constant scores, taken in turn: all are seen from the third pull on
-    made = Recorder(RoundRobin)
-    found = replay(made, world([[0.2] * 4, [0.9] * 4, [0.5] * 4]), [3, 4, 12], depth=2)
+    scores = [[0.2] * 4, [0.9] * 4, [0.5] * 4]
+    found, made = played(RoundRobin, scores, [3, 4, 12], depth=2)
     assert [a.evaluated for a in found.answers] == [3, 4, 12]
     assert [a.best for a in found.answers] == [1, 1, 1]
     assert [a.ranking for a in found.answers] == [(1, 2)] * 3
@@ -110,23 +100,20 @@ def test_answers_by_hand() -> None:
 
 
 def test_a_rule_that_plans_runs_again_for_each_budget() -> None:
-    made = Recorder(Planned)
-    found = replay(made, world(np.ones((2, 8))), [2, 5, 9])
+    found, made = played(Planned, np.ones((2, 8)), [2, 5, 9])
     assert [a.evaluated for a in found.answers] == [2, 5, 9]
     assert found.pulls == 16
     assert [one.problem.budget for one in made if one.table.n_asked] == [2, 5, 9]
 
 
 def test_batches_are_told_whole_and_cut_at_the_budgets() -> None:
-    made = Recorder(RoundRobin)
-    replay(made, world(np.ones((2, 8))), [4, 8], batch=3)
-    assert made[0].told == [[0, 1, 2], [3], [4, 5, 6], [7]]
+    _, [rule] = played(RoundRobin, np.ones((2, 8)), [4, 8], batch=3)
+    assert rule.out == [0, 1, 2, 0, 0, 1, 2, 0]
 
 
 def test_the_last_word_of_a_rule_that_stops_stands() -> None:
-    found = replay(Recorder(Quitting), world(np.ones((2, 8))), [2, 5, 9])
-    assert [a.evaluated for a in found.answers] == [2, 3, 3]
-    assert [a.budget for a in found.answers] == [2, 5, 9]
+    found, _ = played(Quitting, np.ones((2, 8)), [2, 5, 9])
+    assert [(a.budget, a.evaluated) for a in found.answers] == [(2, 2), (5, 3), (9, 3)]
     assert found.pulls == 3
 
 
@@ -141,4 +128,4 @@ def test_everything_seen_names_the_best(seed: int) -> None:
 @pytest.mark.parametrize("budgets", [[], [0, 1], [3, 2], [2, 2]])
 def test_budgets_must_rise(budgets: list[int]) -> None:
     with pytest.raises(ValueError, match="budgets must be rising numbers"):
-        replay(Recorder(RoundRobin), world([[1.0]]), budgets)
+        played(RoundRobin, [[1.0]], budgets)

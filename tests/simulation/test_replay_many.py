@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from select import select
 from subprocess import PIPE, Popen
 from typing import Any
@@ -75,11 +74,26 @@ def test_what_cannot_be_replayed_fails_before_any_run(
         )
 
 
+# a study in two processes; it says which they are once one of them has done something, and waits
+STUDY = """
+import sys
+from multiprocessing import active_children
+import numpy as np
+from bestarm_agent.simulation.replay_many import parse_contenders, replay_all
+
+def tell(done, total):
+    print(*(process.pid for process in active_children()), flush=True)
+    sys.stdin.read()
+
+scores = np.zeros((40, 500), dtype=np.float32)
+replay_all(scores, parse_contenders("ucb-e"), (1.0,), 200, jobs=2, progress=tell)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="waits for processes that are not its children")
 def test_workers_end_with_a_parent_that_is_killed() -> None:
-    script = Path(__file__).with_name("killed_study.py")
-    parent = Popen([sys.executable, str(script)], stdin=PIPE, stdout=PIPE, text=True)
+    parent = Popen([sys.executable, "-c", STUDY], stdin=PIPE, stdout=PIPE, text=True)
     assert parent.stdout is not None
     assert parent.stdin is not None
     workers = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]

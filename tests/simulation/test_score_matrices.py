@@ -22,7 +22,7 @@ def same(found: np.ndarray, wanted: np.ndarray) -> bool:
 
 
 def write(path: Path, text: str) -> str:
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="latin-1")
     return str(path)
 
 
@@ -122,6 +122,8 @@ def test_cells_keep_their_first_seen_order() -> None:
         ("model,q1\na,0\nb,\n", "candidate 'b' has no score at all"),
         ("model,q1\na,0\na,1\n", "candidate 'a' has two results on example 'q1'"),
         ("model,q1\n", "candidates x examples, both at least 1"),
+        ("model,q1\ncaf\u00e9,1\n", "byte 0xe9 is not UTF-8; save the file as UTF-8"),
+        ("model;q1;q2\na;0,5;1\n", "separated by commas"),
     ],
 )
 def test_what_is_no_score_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -184,12 +186,6 @@ def test_a_table_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     path.write_bytes(b"\xef\xbb\xbfcandidate,e1,e2\r\na,0.5,1\r\nb,0,0\r\n")
     assert load_matrix(str(path)).names == ("a", "b")
-    path.write_bytes(b"candidate,e1\ncaf\xe9,1\n")
-    with pytest.raises(ConfigError, match="byte 0xe9 is not UTF-8; save the file as UTF-8"):
-        load_matrix(str(path))
-    path.write_bytes(b"candidate;e1;e2\na;0,5;1\n")
-    with pytest.raises(ConfigError, match="separated by commas"):
-        load_matrix(str(path))
 
 
 # best mean and H1 as published in the data's own table

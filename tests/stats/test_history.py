@@ -10,7 +10,6 @@ from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.history import (
     Factors,
     Validation,
-    _turned,
     fit_factors,
     learn,
 )
@@ -47,21 +46,6 @@ def test_it_finds_the_chances_behind_the_scores() -> None:
     flat = np.broadcast_to(np.nanmean(scores, axis=0), chances.shape)
     hidden = ~known  # cells that the fit never saw
     assert np.mean((found - chances)[hidden] ** 2) < 0.2 * np.mean((flat - chances)[hidden] ** 2)
-
-
-def test_turning_keeps_the_log_odds_and_standardises_the_candidates() -> None:
-    rng = np.random.default_rng(4)
-    offset, loadings, people = (
-        rng.normal(size=size).astype(np.float32) for size in (7, (7, 3), (20, 3))
-    )
-    turned = _turned(offset, loadings, people)
-    logits = offset + people @ loadings.T
-    positions = (logits - turned.offset) @ np.linalg.pinv(turned.loadings).T
-    np.testing.assert_allclose(turned.offset + positions @ turned.loadings.T, logits, atol=1e-4)
-    np.testing.assert_allclose(positions.mean(axis=0), 0, atol=1e-4)
-    np.testing.assert_allclose(positions.T @ positions / 20, np.eye(3), atol=1e-3)
-    strength = (turned.loadings**2).sum(axis=0)
-    assert (np.diff(strength) <= 0).all()
 
 
 def test_the_rank_cannot_exceed_what_the_history_holds() -> None:

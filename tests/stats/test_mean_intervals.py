@@ -194,7 +194,7 @@ def populations(n: int) -> dict[str, NDArray[np.float64]]:
 @pytest.mark.parametrize("name", list(populations(8)))
 def test_the_mean_is_ever_missed_at_most_at_level_alpha(name: str, check_rate: RateCheck) -> None:
     # 200 runs at alpha = .2, a miss at any time counts: stopping when it suits does not help.
-    values = np.tile(populations(60)[name], (200, 1))
+    values = np.tile(populations(40)[name], (200, 1))
     missed = ever_misses(np.random.default_rng(9).permuted(values, axis=1), 0.2)
     check_rate(int(missed.sum()), 200, 0.2)
 
@@ -205,7 +205,7 @@ def test_the_mean_is_ever_missed_at_most_at_level_alpha(name: str, check_rate: R
 def test_missing_values_may_depend_on_the_scores(mechanism: str, check_rate: RateCheck) -> None:
     # 200 runs at alpha = .2.
     rng = np.random.default_rng(10)
-    values = rng.permuted(np.tile(populations(60)["u_shaped"], (200, 1)), axis=1)
+    values = rng.permuted(np.tile(populations(40)["u_shaped"], (200, 1)), axis=1)
     chance = {
         "low_scores": values < 0.3,
         "high_scores": values > 0.7,

@@ -152,15 +152,6 @@ def test_a_candidate_whose_failures_are_void_is_not_shown_to_be_the_best() -> No
         assert (estimates.upper >= truth).all()
 
 
-@pytest.mark.slow
-def test_the_rank_floor_keeps_all_candidates_in_play(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bestarm_agent.selectors.auto.rule._FLOOR", 1.0)
-    world = World.bernoulli([0.9, *np.linspace(0.1, 0.3, 9)], 400, 4)
-    n = WorldRun(opened(Auto, 10, 400), world).go(600).selector.table.n_trials
-    load = np.sort(n)[::-1] * np.arange(1, 11)
-    assert load.max() < 1.6 * load.min()
-
-
 def test_many_pulls_at_once_spread_out_and_move_no_estimate() -> None:
     world = World.bernoulli([0.7, 0.69, 0.68, 0.2, 0.2, 0.2], 300, 6)
     run = WorldRun(opened(Auto, 6, 300, seed=1), world).go(120)
@@ -208,29 +199,6 @@ def test_without_caps_a_place_is_opened_once_the_last_ones_scores_are_in() -> No
     assert pulls(3, 1, open_ended=True) == pulls(3, 1, open_ended=False)
     totals = [sum(pulls(s, 64, open_ended=is_open) for s in (0, 1)) for is_open in (True, False)]
     assert totals[0] < 0.9 * totals[1]  # .70; of four single runs between .62 and .91
-
-
-@pytest.mark.slow
-def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
-    """Error at .95 on pairs of equals: 30 runs, at most 6 wrong (binomial at .05: 1e-3)."""
-    wrong = 0
-    for seed in range(30):
-        world = World.bernoulli([0.5, 0.5, 0.5], 40, 100 + seed)
-        selector = opened(Auto, 3, 40, seed=seed, stop_when_separated=True)
-        WorldRun(selector, world).finish()
-        means = world.scores.mean(axis=1)
-        wrong += means[selector.best().best] < means.max() - 1e-9
-    assert wrong <= 6
-
-
-def test_a_candidate_without_any_score_is_last() -> None:
-    selector = opened(Auto, 3, 30)
-    for _ in range(40):
-        [ask] = selector.ask()
-        state = State.VOID if ask.pair.candidate == 1 else State.DONE
-        selector.tell([Tell(ask.seq, state, 0.5 * (state == State.DONE))])
-    assert selector.ranking()[-1] == 1
-    assert np.isnan(selector.estimates().mean[1])
 
 
 def test_money_spent_narrows_the_choice() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bestarm_agent.selectors.auto.factor_model import OneFactor
-from bestarm_agent.selectors.auto.prefix_rows import PrefixRows
 from bestarm_agent.stats.arrays import FloatArray
 
 
@@ -149,6 +148,8 @@ def test_a_guess_in_a_hole_says_nothing() -> None:
     for _ in range(200):
         filled, expected = model.fit(), plain.fit()
     np.testing.assert_allclose(filled.mean, expected.mean, atol=5e-3)
+    known = model.rows.values(2)
+    assert (model.rows.totals[2], model.rows.squares[2]) == (known.sum(), known @ known)
 
 
 def test_peeking_changes_nothing() -> None:
@@ -184,33 +185,3 @@ def test_a_complete_leader_stays_among_those_modelled_jointly() -> None:
         outlook = model.fit()
     assert 3 in outlook.active
     np.testing.assert_allclose(outlook.mean, scores.mean(axis=1))
-
-
-def test_prefix_rows_keep_their_sums() -> None:
-    rows = PrefixRows(2)
-    rows.put(0, 3, 0.5, guess=0.25)
-    assert (rows.length[0], rows.squares[0]) == (4, 0.25 + 3 / 16)
-    assert rows.totals[0] == 1.25
-    rows.fill(0, lambda places: places / 10)
-    np.testing.assert_allclose(rows.values(0), [0.0, 0.1, 0.2, 0.5])
-    rows.put(0, 1, 1.0)
-    rows.fill(0, lambda places: np.zeros(len(places)))
-    np.testing.assert_allclose(rows.values(0), [0.0, 1.0, 0.0, 0.5])
-    assert rows.totals[0] == 1.5
-    assert rows.squares[0] == pytest.approx(1.25)
-    for place in range(100):
-        rows.put(1, place, 1.0)
-    assert rows.totals[1] == 100
-
-
-def test_blocks_hold_every_row_once_with_its_own_values() -> None:
-    scores = np.random.default_rng(5).random((7, 12))
-    rows = model_of(scores, [4, 0, 12, 4, 1, 0, 4], 12).rows
-    wanted = np.array([6, 5, 4, 3, 2, 1])
-    blocks = rows.blocks(wanted)
-    assert [values.shape for _, values in blocks] == [(2, 0), (1, 1), (2, 4), (1, 12)]
-    found = {row: values[at] for who, values in blocks for at, row in enumerate(who.tolist())}
-    assert sorted(found) == sorted(wanted.tolist())
-    for row, values in found.items():
-        np.testing.assert_array_equal(values, rows.values(row))
-    assert rows.blocks(np.zeros(0, dtype=np.int64)) == []

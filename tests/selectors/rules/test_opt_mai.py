@@ -11,7 +11,6 @@ from benchmarks.baselines.halving import SequentialHalving
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.opt_mai import (
-    Field,
     OptMai,
     Schedule,
     SuccessiveRejects,
@@ -140,6 +139,8 @@ def test_a_budget_below_one_pull_each_takes_the_smallest_schedule() -> None:
             [12, 28, 4, 12, 4, 28, 4, 4],
             [5, 1, 3, 0, 7, 6, 4, 2],
         ),
+        # 1 leaves after 6 pulls, 2 after 8, 3 after 12, as does the winner
+        (race(), SCORES, [12, 6, 8, 12], [0, 3, 2, 1]),
     ],
 )
 def test_traces_by_hand(
@@ -148,17 +149,6 @@ def test_traces_by_hand(
     play(selector, scores)
     assert selector.table.n_trials.tolist() == counts
     assert selector.ranking() == ranking
-
-
-def test_rejects_by_hand() -> None:
-    """Scores .9, .1, .5, .7: 1 leaves after 6 pulls, 2 after 8, 3 after 12, as does the winner."""
-    selector = race()
-    order = play(selector, SCORES)
-    assert np.bincount(order).tolist() == [12, 6, 8, 12]
-    assert all(sorted(order[at : at + 4]) == [0, 1, 2, 3] for at in range(0, 24, 4))
-    assert all(sorted(order[at : at + 3]) == [0, 2, 3] for at in range(24, 30, 3))
-    assert sorted(order[30:]) == [0, 0, 0, 0, 3, 3, 3, 3]
-    assert selector.ranking() == [0, 3, 2, 1]
 
 
 @pytest.mark.slow
@@ -319,8 +309,3 @@ def test_budget_added_goes_on_with_the_survivors() -> None:
     assert selector.stopped() is None
     with pytest.raises(ValueError, match="cannot add -1"):
         selector.add_budget(-1)
-
-
-def test_fields_keep_the_order_of_leaving() -> None:
-    field = Field(np.arange(5)).drop(3, 1).accept(4).drop(0)
-    assert (field.active.tolist(), field.accepted, field.dropped) == ([2], (4,), (3, 1, 0))

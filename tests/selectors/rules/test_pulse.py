@@ -188,11 +188,6 @@ def test_without_useful_history_it_is_ucb_e_in_batches(history: HistoryModel | N
     assert pulse.estimates().guarantee is Guarantee.ANYTIME_VALID
 
 
-def test_the_first_batches_are_one_per_candidate() -> None:
-    asks = opened("pulse", 5, 40, history=lesson(40), batch=8).ask(40)
-    assert np.bincount([ask.pair.candidate for ask in asks]).tolist() == [8] * 5
-
-
 @pytest.mark.parametrize("rule", ["pulse", "auto"])
 def test_history_of_more_examples_than_there_are_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match="align the history"):

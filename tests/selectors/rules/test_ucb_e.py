@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import State, Tell
@@ -91,12 +90,3 @@ def test_equal_candidates_and_the_unseen_examples_are_drawn_at_random() -> None:
     order = np.array([ask.pair.example for ask in opened(UcbE, 1, 400).ask(400)])
     assert sorted(order) == list(range(400))
     assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 0.25  # five standard errors
-
-
-def test_asks_of_an_earlier_life_are_adopted() -> None:
-    first, second = opened(UcbE, 3, 9), opened(UcbE, 3, 9)
-    asks = first.ask(7)
-    second.adopt(asks)
-    assert second.table.cells.tolist() == first.table.cells.tolist()
-    with pytest.raises(ValueError, match=r"expected 7, got 3"):
-        second.adopt([asks[3]])
