@@ -41,17 +41,15 @@ def reported(command: Command, folder: Path, fmt: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("correction", "first"), [("sequence", "c5"), ("bonferroni", "c0")])
-def test_the_last_good_candidate(
-    tmp_path: Path, command: Command, correction: str, first: str
-) -> None:
+@pytest.mark.parametrize(("correction", "begins"), [("sequence", "c5"), ("bonferroni", "c0")])
+def test_the_last_good_one(tmp_path: Path, command: Command, correction: str, begins: str) -> None:
     study(tmp_path)
     of_the_section = ("--set", "certify.per_label=1", "--set", f"certify.correction={correction}")
     done = certify(command, *ASKED, "--risk", "0.55", *of_the_section, "--json")
     assert done.code == 0, done.err
     found = done.json
     assert found["correction"] == correction
-    assert found["candidates"][0]["name"] == first
+    assert found["candidates"][0]["name"] == begins
     assert found["chosen"] in {"c5", "c4", "c3", "c2"}
     assert found["end"] == "verdict"
     assert found["spent"]["pulls"] < 6 * 400

@@ -80,11 +80,9 @@ import sys
 from multiprocessing import active_children
 import numpy as np
 from bestarm_agent.simulation.replay_many import parse_contenders, replay_all
-
 def tell(done, total):
     print(*(process.pid for process in active_children()), flush=True)
     sys.stdin.read()
-
 scores = np.zeros((40, 500), dtype=np.float32)
 replay_all(scores, parse_contenders("ucb-e"), (1.0,), 200, jobs=2, progress=tell)
 """

@@ -10,6 +10,7 @@ from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.history import (
     Factors,
     Validation,
+    _turned,
     fit_factors,
     learn,
 )
@@ -46,6 +47,18 @@ def test_it_finds_the_chances_behind_the_scores() -> None:
     flat = np.broadcast_to(np.nanmean(scores, axis=0), chances.shape)
     hidden = ~known  # cells that the fit never saw
     assert np.mean((found - chances)[hidden] ** 2) < 0.2 * np.mean((flat - chances)[hidden] ** 2)
+
+
+def test_past_candidates_are_centred_and_of_unit_spread() -> None:
+    rng = np.random.default_rng(4)
+    sizes = 7, (7, 3), (20, 3)
+    offset, loadings, people = (rng.normal(size=size).astype(np.float32) for size in sizes)
+    turned = _turned(offset, loadings, people)
+    logits = offset + people @ loadings.T - turned.offset
+    positions = logits @ np.linalg.pinv(turned.loadings).T
+    np.testing.assert_allclose(positions @ turned.loadings.T, logits, atol=1e-4)
+    np.testing.assert_allclose(positions.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(positions.T @ positions / 20, np.eye(3), atol=1e-3)
 
 
 def test_the_rank_cannot_exceed_what_the_history_holds() -> None:

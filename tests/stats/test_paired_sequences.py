@@ -244,7 +244,3 @@ def test_the_level_is_checked(alpha: float) -> None:
         PairedSequences(3, 10, 0.1, pair_alpha=alpha)
     with pytest.raises(ValueError, match="alpha must be"):
         PairedSequences(2, 10, 0.1).difference(0, 1, 2 * alpha)
-
-
-def test_nobody_to_beat() -> None:
-    assert PairedSequences(1, 10, 0.1).beaten_by(0).tolist() == [False]

@@ -56,12 +56,6 @@ def test_a_batch_stays_with_its_candidate_until_that_has_no_more_examples() -> N
     assert sorted(play(opened(UcbE, 2, 3, batch=2), [1.0, 0.0])) == [0, 0, 0, 1, 1, 1]
 
 
-def test_pulls_in_flight_spread_over_candidates() -> None:
-    """Nothing is told: every mean is taken to be 1, so widths decide and counts stay equal."""
-    asks = opened(UcbE, 4, 50).ask(20)
-    assert np.bincount([ask.pair.candidate for ask in asks]).tolist() == [5, 5, 5, 5]
-
-
 def test_a_pull_in_flight_narrows_the_width_and_leaves_the_mean_alone() -> None:
     """Scores 1 and .5, one each: B = (2, 1.5). In flight B_0 = 1 + 1/sqrt(n): 1.71, 1.58, 1.5.
 
