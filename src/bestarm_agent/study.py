@@ -314,9 +314,7 @@ class Study:
         """
         run = self._run.record
         await run.flush()
-        texts = RunTexts(
-            self._run.store, self.run_id, run.state, self.parts.examples, folder=self.parts.folder
-        )
+        texts = self._texts()
         standing, of = self.standing(), (self._run.store, self.run_id, run.state, self.parts.labels)
         check = await check_run(*of, standing.confidence)
         record = StoredRun(standing, (), check, self.result())
@@ -328,12 +326,12 @@ class Study:
         Raises (when iterated):
             ConfigError: ``only`` names a candidate or an example that is not there.
         """
-        run = self._run
-        texts = RunTexts(
-            run.store, run.id, run.record.state, self.parts.examples, folder=self.parts.folder
-        )
-        async for pair in texts.outcomes(only):
+        async for pair in self._texts().outcomes(only):
             yield pair
+
+    def _texts(self) -> RunTexts:
+        run, parts = self._run, self.parts
+        return RunTexts(run.store, run.id, run.record.state, parts.examples, parts.folder)
 
     def failures(self) -> list[FailureLine]:
         """Return the failures by candidate and kind, most frequent first."""

@@ -18,11 +18,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from bestarm_agent.config.yaml import shown_path
-from bestarm_agent.domain.values import DataUrl, Json, Part, part_of
+from bestarm_agent.domain.values import DataUrl, Json
 from bestarm_agent.errors import ConfigError
 
 MOST_BYTES = 20_000_000  # of an image or a file
 _PDF = "application/pdf"
+_TYPES = {  # by their beginnings
+    "image/png": rb"\x89PNG\r\n\x1a\n",
+    "image/jpeg": rb"\xff\xd8\xff",
+    "image/gif": rb"GIF8[79]a",
+    "image/webp": rb"RIFF.{4}WEBP",
+    _PDF: rb".{0,1019}%PDF-",
+}
 _HEAD = 1024  # bytes at the beginning that say what it is
 _KEPT = 32  # files kept in memory: candidates ask for the same ones at about the same time
 _BYTES_PER_PAGE = 2000  # of a PDF whose pages cannot be counted; few have less
@@ -63,16 +70,11 @@ class Attachment:
         known = ": there is no such file" if size is None else f", {size:,} bytes"
         return f"{self.value:.200}{known}"
 
-    def part(self, read: bool) -> Part:
-        """Return the part that is sent, or one that names it; raises ConfigError as ``read``."""
-        return part_of(self.type, self.read() if read else self.shown)
-
     def check(self) -> int:
         """Return its pages: 1 of an image, of which the beginning is read; raises as ``read``."""
-        if not self.is_image:
+        if not self.is_image or self._is_remote:
             return getattr(self.read(), "pages", 1)
-        if not self._is_remote:
-            self._checked()
+        self._check_beginning()
         return 1
 
     def read(self) -> str:
@@ -81,20 +83,17 @@ class Attachment:
         Raises:
             ConfigError: it is missing, too large, or not what it is used as.
         """
-        if not self._is_remote:
-            self._checked()
-            if self.value.startswith("data:"):
-                return _from_url(self.value)[1]
-            stat = self._path.stat()
-            return _from_file(self._path, self.shown, (stat.st_mtime_ns, stat.st_ino))
-        if self.is_image:
+        if self._is_remote and self.is_image:
             return self.value
-        self._refuse(
-            "what a file costs depends on its pages, which an address does not tell; download it, "
-            "and name its path"
-        )
+        if self._is_remote:
+            self._refuse("costs by its pages, which an address does not tell; download it")
+        self._check_beginning()
+        if self.value.startswith("data:"):
+            return _from_url(self.value)[1]
+        stat = self._path.stat()
+        return _from_file(self._path, self.shown, (stat.st_mtime_ns, stat.st_ino))
 
-    def _checked(self) -> None:
+    def _check_beginning(self) -> None:
         """Check its size, and what it is by its first bytes."""
         if (self.size or 0) > MOST_BYTES:
             self._refuse(f"has {self.size:,} bytes, at most {MOST_BYTES:,} are sent; shrink it")
@@ -106,13 +105,13 @@ class Attachment:
                     head = file.read(_HEAD)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            self._refuse(f"cannot be read in {shown_path(self.folder)} ({why}); correct it")
+            self._refuse(f"cannot be read from {shown_path(self.folder)} ({why}); correct it")
         found = _type_of(head)
-        if not self.is_image and found != _PDF:
-            self._refuse("is no PDF by its first bytes; `file` takes PDF files alone")
         if self.is_image and (found is None or found == _PDF):
             what = "a PDF, which is a `file`" if found else "no PNG, JPEG, GIF or WebP"
             self._refuse(f"is {what} by its first bytes; correct it")
+        if not self.is_image and found != _PDF:
+            self._refuse("is no PDF by its first bytes; `file` takes PDF files alone")
 
     def _refuse(self, why: str) -> NoReturn:
         origin = f"{self.origin}: " if self.origin else ""
@@ -133,15 +132,8 @@ class Attachment:
 
 
 def _type_of(head: bytes) -> str | None:
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "image/webp"
-    return _PDF if b"%PDF-" in head[:_HEAD] else None
+    known = (one for one, beginning in _TYPES.items() if re.match(beginning, head, re.DOTALL))
+    return next(known, None)
 
 
 def url_of(content: bytes) -> str | None:

@@ -71,11 +71,6 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
     return examples_of(islice(rows, spec.limit), spec, source)
 
 
-def dataset_folder(spec: DatasetSpec, base_dir: Path) -> Path:
-    """Return the folder in which the images and files of a dataset are."""
-    return base_dir if spec.path is None else (base_dir / spec.path).parent
-
-
 def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
     """Turn rows into examples, in order; raise ConfigError with the dataset and the row.
 

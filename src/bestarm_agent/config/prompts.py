@@ -10,8 +10,8 @@ their own anyway.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from glob import escape, glob
 from itertools import chain, pairwise
 from pathlib import Path
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Rendered: TypeAlias = str | tuple[Message, ...]
-_CompiledPart: TypeAlias = "tuple[str, str, Template]"  # its type, its source, the template
+_Filling: TypeAlias = Callable[[Mapping[str, Json]], str | tuple[Part, ...]]
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
@@ -69,10 +69,10 @@ class CompiledPrompt:
         fields: set[str] = set()
         self._text = None if template.text is None else self._compiled(template.text, fields)
         self._messages = tuple(
-            (message.role, self._content(message.content, fields)) for message in template.messages
+            (message.role, self._filling(message.content, fields)) for message in template.messages
         )
-        contents = [content for _, content in self._messages if isinstance(content, tuple)]
-        self.has_attachments = any(part[0] != "text" for parts in contents for part in parts)
+        contents = [one.content for one in template.messages if not isinstance(one.content, str)]
+        self.has_attachments = any(part["type"] != "text" for parts in contents for part in parts)
         self._folder = folder
         self.fields = frozenset(fields)
         self._n_shots = template.n_shots
@@ -134,16 +134,15 @@ class CompiledPrompt:
     def _filled(self, inputs: Mapping[str, Json]) -> Rendered:
         if self._text is not None:
             return self._rendered(self._text, inputs)
-        return tuple(
-            Message(role, self._filled_content(content, inputs)) for role, content in self._messages
-        )
+        return tuple(Message(role, fill(inputs)) for role, fill in self._messages)
 
-    def _filled_content(
-        self, content: Template | tuple[_CompiledPart, ...], inputs: Mapping[str, Json]
-    ) -> str | tuple[Part, ...]:
-        if not isinstance(content, tuple):
-            return self._rendered(content, inputs)
-        return tuple(self._part(*part, inputs) for part in content)
+    def _filling(self, content: str | tuple[Part, ...], fields: set[str]) -> _Filling:
+        """Compile the content of a message to a function of the inputs."""
+        if isinstance(content, str):
+            return partial(self._rendered, self._compiled(content, fields))
+        sources = [(str(part["type"]), content_of(part)) for part in content]
+        parts = [partial(self._part, *one, self._compiled(one[1], fields)) for one in sources]
+        return lambda inputs: tuple(part(inputs) for part in parts)
 
     def _part(self, type: str, source: str, template: Template, inputs: Mapping[str, Json]) -> Part:
         alone = _FIELD.fullmatch(source)
@@ -152,17 +151,9 @@ class CompiledPrompt:
             value = self._rendered(template, inputs)
         if type == "text":
             return part_of(type, value)
-        # it is read last, when all that a request shows is known
+        # read last of all: see ``_sent``
         found: Any = Attachment(type, value.strip(), self._folder, f"{self.called}, {source}")
         return found  # type: ignore[no-any-return]
-
-    def _content(
-        self, content: str | tuple[Part, ...], fields: set[str]
-    ) -> Template | tuple[_CompiledPart, ...]:
-        if isinstance(content, str):
-            return self._compiled(content, fields)
-        sources = [(str(part["type"]), content_of(part)) for part in content]
-        return tuple((type, source, self._compiled(source, fields)) for type, source in sources)
 
     def _compiled(self, source: str, fields: set[str]) -> Template:
         from jinja2 import TemplateSyntaxError  # takes a tenth of a second to import
@@ -204,7 +195,12 @@ class CompiledPrompt:
 def _sent(content: str | tuple[Any, ...], read: bool) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
-    return tuple(part.part(read) if isinstance(part, Attachment) else part for part in content)
+    return tuple(
+        part_of(part.type, part.read() if read else part.shown)
+        if isinstance(part, Attachment)
+        else part
+        for part in content
+    )
 
 
 def _last_of_user(messages: Sequence[Message]) -> int:

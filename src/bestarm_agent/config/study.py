@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from enum import StrEnum
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -492,6 +492,10 @@ class DatasetSpec(StudyModel):
         description="Fields that templates may use; default: all but the target.",
         min_length=1,
     )
+
+    def folder(self, base_dir: Path) -> Path:
+        """Return the folder of its images and files, for a study in ``base_dir``."""
+        return base_dir if self.path is None else (base_dir / self.path).parent
 
     @field_validator("format")
     @classmethod

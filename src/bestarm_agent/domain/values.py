@@ -108,7 +108,10 @@ class Message:
 
     def as_json(self) -> Json:
         """Return the message as a JSON object; data URLs are replaced by their digests."""
-        message: dict[str, Json] = {"role": self.role, "content": _digested(self.content)}
+        content = self.content
+        if not isinstance(content, str):
+            content = tuple(map(_digested, content))
+        message: dict[str, Json] = {"role": self.role, "content": content}
         if self.tool_calls:
             message["tool_calls"] = list(self.tool_calls)
         if self.tool_call_id is not None:
@@ -126,14 +129,11 @@ def _text_of(part: Part) -> str:
     return f"[{kind} {name}]" if name else f"[{kind}]"
 
 
-def _digested(value: Json) -> Json:
-    if isinstance(value, DataUrl):
-        return value.digest
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Mapping):
-        return {key: _digested(one) for key, one in value.items()}
-    return [_digested(one) for one in value] if isinstance(value, Sequence) else value
+def _digested(part: Part) -> Part:
+    content = content_of(part)
+    if not isinstance(content, DataUrl):
+        return part
+    return part_of(str(part["type"]), content.digest)
 
 
 @dataclass(frozen=True, slots=True)

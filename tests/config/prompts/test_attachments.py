@@ -77,8 +77,8 @@ def test_a_file_is_read_once_for_all_candidates(
 
 PAPER = {"file": "{{ photo }}"}
 REFUSED: list[tuple[str, Mapping[str, str], object, str]] = [
-    ("missing", {"image": "{{ photo }}"}, "gone.png", "`gone.png` cannot be read in"),
-    ("a folder", {"image": "{{ photo }}"}, "sub", "`sub` cannot be read in"),
+    ("missing", {"image": "{{ photo }}"}, "gone.png", "`gone.png` cannot be read from"),
+    ("a folder", {"image": "{{ photo }}"}, "sub", "`sub` cannot be read from"),
     ("nothing", {"image": "{{ photo }}"}, "", "cannot be read"),
     ("outside", {"image": "{{ photo }}"}, "../a.png", "leaves the folder of the dataset"),
     ("in disguise", {"image": "{{ photo }}"}, "sub/../../a.png", "leaves the folder"),
@@ -92,7 +92,7 @@ REFUSED: list[tuple[str, Mapping[str, str], object, str]] = [
         "huge.png",
         "has 30,000,000 bytes, at most 20,000,000 are sent",
     ),
-    ("a page", PAPER, "https://host/a.pdf", "depends on its pages, which an address does not tell"),
+    ("a page", PAPER, "https://host/a.pdf", "costs by its pages, which an address does not tell"),
     ("broken data", {"image": "{{ photo }}"}, "data:image/png;base64,?", "cannot be read"),
     ("data of a page", {"image": "{{ photo }}"}, "data:text/html;base64,aGk=", "is no PNG, JPEG"),
     ("zero", {"image": "{{ photo }}"}, "\0", "cannot be read"),

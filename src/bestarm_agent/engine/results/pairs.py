@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bestarm_agent.config.attachments import MOST_BYTES, brief
-from bestarm_agent.config.datasets import dataset_folder, read_examples
+from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.load import environment
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.config.study import DatasetSpec
@@ -92,16 +92,16 @@ class RunTexts:
         run_id: the run's id.
         state: the run.
         examples: the dataset, as far as it is still there.
-        problem: why the dataset cannot be read, or "".
         folder: the dataset's, where images and files are.
+        problem: why the dataset cannot be read, or "".
     """
 
     store: Store
     run_id: str
     state: RunState
     examples: Sequence[Example]
+    folder: Path = Path()
     problem: str = ""
-    folder: Path = field(default_factory=Path)
     _prompts: dict[PromptTemplate, CompiledPrompt] = field(default_factory=dict)
 
     @cached_property
@@ -213,12 +213,12 @@ async def texts_of(store: Store, run_id: str, state: RunState, folder: Path) -> 
     return RunTexts(store, run_id, state, *await asyncio.to_thread(_read_dataset, state, folder))
 
 
-def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str, Path]:
+def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], Path, str]:
     """Read the dataset of a stored run; return why it cannot be read where that is so."""
     try:
         section = state.started.config.get("dataset")
         spec = DatasetSpec.model_validate(section, context={"environ": environment()})
         base = folder / state.started.base
-        return read_examples(spec, base), "", dataset_folder(spec, base)
+        return read_examples(spec, base), spec.folder(base), ""
     except (BestarmError, ValueError) as error:  # also pydantic's, of a variable that is not set
-        return (), str(error).splitlines()[0], Path()
+        return (), folder, str(error).splitlines()[0]

@@ -16,14 +16,7 @@ from typing import TypedDict, cast
 
 from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import (
-    Label,
-    dataset_folder,
-    load_labels,
-    one_of_each,
-    read_examples,
-    slices_of,
-)
+from bestarm_agent.config.datasets import Label, load_labels, one_of_each, read_examples, slices_of
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.load import (
     LoadedStudy,
@@ -319,7 +312,7 @@ class StudyParts:
     @property
     def folder(self) -> Path:
         """The dataset's, where images and files are."""
-        return dataset_folder(self.config.dataset, self.study.base_dir)
+        return self.config.dataset.folder(self.study.base_dir)
 
     @property
     def judge_priced(self) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import (
-    DataUrl,
     Finish,
     Json,
     Part,
@@ -47,7 +46,7 @@ def max_prompt_tokens(request: Request, overhead: int, image_tokens: int = IMAGE
         texts.append(request.text)
     if request.response_schema is not None:
         texts.append(canonical(request.response_schema))
-    attached = sum(_pages(part) * image_tokens + _texts(part) for part in attachments(request))
+    attached = sum(_most_tokens(part, image_tokens) for part in attachments(request))
     return overhead + attached + sum(len(text.encode()) + _PER_MESSAGE for text in texts)
 
 
@@ -57,13 +56,9 @@ def attachments(request: Request) -> list[Part]:
     return [part for content in contents for part in content if part.get("type") != "text"]
 
 
-def _pages(part: Part) -> int:
-    url = content_of(part)
-    return url.pages if isinstance(url, DataUrl) else 1
-
-
-def _texts(part: Part) -> int:
-    return _pages(part) * _TEXT_OF_PAGE if part.get("type") == "file" else 0
+def _most_tokens(part: Part, image_tokens: int) -> int:
+    text = _TEXT_OF_PAGE if part.get("type") == "file" else 0
+    return getattr(content_of(part), "pages", 1) * (image_tokens + text)
 
 
 def max_output_tokens(request: Request, facts: ModelFacts) -> int:

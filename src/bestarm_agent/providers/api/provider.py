@@ -96,7 +96,7 @@ class ApiProvider(Provider[ApiOptions]):
         self._models: dict[str, _Model] = {}
         self._allowances: dict[str, tuple[Allowance, ...]] = {}
         self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
-        self._excess: Counter[str] = Counter()  # tokens by which images exceeded what is stated
+        self._excess: Counter[str] = Counter()  # tokens by which an image exceeded what is stated
         self._asked_as: dict[str, str] = {}  # first name asked for, by the name that answered
         self._pool: EndpointPool | None = None
 
@@ -339,9 +339,9 @@ class ApiProvider(Provider[ApiOptions]):
     def _max_usage(self, known: _Model, request: Request) -> Usage:
         extra = known.facts.extra_body  # may hold tools, which are part of the prompt
         overhead = self.options.overhead_tokens + (len(canonical(extra).encode()) if extra else 0)
+        of_image = (known.facts.image_tokens or IMAGE_TOKENS) + self._excess[request.model]
         return Usage(
-            input=max_prompt_tokens(request, overhead, known.facts.image_tokens or IMAGE_TOKENS)
-            + (self._excess[request.model] if attachments(request) else 0),
+            input=max_prompt_tokens(request, overhead, of_image),
             output=max(max_output_tokens(request, known.facts), self._learned[request.model]),
         )
 
