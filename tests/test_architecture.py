@@ -26,7 +26,7 @@ FLOORS = tuple(
     selectors.__init__
     config.fields
     config.yaml
-    config.attachments config.catalog config.functions
+    config.attachments config.catalog config.functions config.conversations
     config.study
     config.candidates config.datasets config.prompts
     config.load config.starter

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.domain.values import Example, Finish, Json, Reply
+from bestarm_agent.domain.values import Example, Finish, Json, Reply, tool_call
 from bestarm_agent.judges.base import JudgeCall
 from bestarm_agent.judges.registry import JUDGES, create_judge
 from bestarm_agent.testing.judge_suite import JudgeCase, JudgeSuite
@@ -113,6 +113,13 @@ CASES = {
     "rouge": judge_case("rouge", WORDS, example=PARIS),
     "rubric": judge_case("rubric", GOOD_OR_NOT, model=MODEL),
     "squad-exact": judge_case("squad-exact", WORDS, example=PARIS),
+    "tool-call": judge_case(
+        "tool-call",
+        [(Reply("", tool_calls=(tool_call("f", {}),)), 1.0), (Reply("f()"), 0.0)],
+        example=Example("e1", {}, '{"name": "f"}'),
+        failing=(REFUSED,),
+        unusable=(Example("e9", {}, "f()"), *NO_REFERENCE),
+    ),
     "token-f1": judge_case("token-f1", WORDS, example=PARIS),
 }
 ALL = sorted([*CASES, "python"])  # whose function lies in a file

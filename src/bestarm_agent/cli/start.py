@@ -207,7 +207,7 @@ def _as_json(call: FirstCall) -> Json:
         "candidate": call.candidate.label,
         "example": call.example.id,
         "prompt": _prompt(call.request),
-        "reply": None if call.reply is None else call.reply.text,
+        "reply": None if call.reply is None else call.reply.said,
         "target": call.example.target,
         "parsed": None if call.score is None else call.score.answer,
         "score": None if call.score is None else call.score.value,
@@ -240,7 +240,7 @@ def _lines_of(call: FirstCall) -> Iterator[str]:
     yield safe(f"{name} ({call.candidate.label}) on example {call.example.id}{_result(call)}")
     yield from _block("prompt", _prompt(call.request))
     if call.reply is not None:
-        yield from _block("reply", call.reply.text)
+        yield from _block("reply", call.reply.said)
     if call.score is not None and call.score.answer is not None:
         yield from _block("parsed", call.score.answer)
     if call.example.target is not None:

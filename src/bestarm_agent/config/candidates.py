@@ -18,7 +18,6 @@ from bestarm_agent.config.study import (
     PromptSpec,
     StudyConfig,
     axis,
-    template_of,
 )
 from bestarm_agent.config.yaml import KeyPath, Places, parse_row
 from bestarm_agent.domain.values import Candidate, Example, Json, PromptTemplate, canonical, digest
@@ -191,10 +190,15 @@ def _label(combination: Combination, varying: set[str]) -> str:
 
 
 def _leaves(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return parameters with those that are mappings taken apart: ``thinking.type``."""
+    """Return parameters with those that are mappings taken apart: ``thinking.type``.
+
+    Of a JSON schema only its name is one.
+    """
     leaves: dict[str, JsonValue] = {}
     for name, value in params.items():
-        if isinstance(value, Mapping) and value:
+        if name == "json_schema" and isinstance(value, Mapping) and value.get("name"):
+            leaves["name"] = value["name"]
+        elif isinstance(value, Mapping) and value:
             leaves |= {f"{name}.{inner}": leaf for inner, leaf in _leaves(value).items()}
         else:
             leaves[name] = value
@@ -305,7 +309,7 @@ def _inline_prompt(prompt: Mapping[str, Json], places: Places) -> PromptTemplate
     spec = parse_row(PromptSpec, prompt, places.subject)
     if spec.name is None or (spec.text is None and spec.messages is None):
         raise places.error("`prompt` must hold a `name`, and a `text` or `messages`")
-    return template_of(spec.name, spec.text, spec.messages)
+    return spec.template(spec.name)
 
 
 Capabilities: TypeAlias = Callable[[str, str], frozenset[str] | None]

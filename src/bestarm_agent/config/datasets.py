@@ -125,6 +125,9 @@ def _reference(row: FileRow, field: str | None, where: str) -> str | tuple[str, 
     if field is None:
         return None
     value, what = _value(row, field, where), f"{where}: `{field}`"
+    calls = value if isinstance(value, list) else [value]
+    if calls and all(isinstance(call, dict) and "name" in call for call in calls):
+        return json.dumps(value, ensure_ascii=False)  # calls of tools
     if isinstance(value, list | tuple) and value:
         return tuple(_target_text(one, what) for one in value)
     return _target_text(value, what)

@@ -22,7 +22,6 @@ from bestarm_agent.config.study import (
     Name,
     PromptSpec,
     StudyConfig,
-    template_of,
 )
 from bestarm_agent.config.yaml import (
     KeyPath,
@@ -68,7 +67,7 @@ def _templates(spec: PromptSpec, base_dir: Path, catalog: Catalog) -> Iterator[P
         found = catalog_prompt(spec.catalog, catalog)
         yield replace(found, name=spec.name or found.name)
     else:
-        yield template_of(spec.name or "", spec.text, spec.messages)
+        yield spec.template(spec.name or "")
 
 
 def check_fields(

@@ -9,21 +9,21 @@ their own anyway.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from glob import escape, glob
 from itertools import chain, pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 
 from pydantic import model_validator
 
 from bestarm_agent.config.attachments import Attachment
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
-from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.study import MessageSpec, template_of
+from bestarm_agent.config.conversations import FIELD, TOOL_CHOICES, read_conversation, read_tools
+from bestarm_agent.config.study import CONVERSATION, PromptBody
 from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.domain.values import (
     Example,
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Rendered: TypeAlias = str | tuple[Message, ...]
-_Filling: TypeAlias = Callable[[Mapping[str, Json]], str | tuple[Part, ...]]
+_Filling: TypeAlias = Callable[[Mapping[str, Json]], Any]  # a content, or messages
+Tools: TypeAlias = tuple[Mapping[str, Json], ...]
+_T = TypeVar("_T")
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
-_FIELD = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
 
 
@@ -69,11 +70,15 @@ class CompiledPrompt:
         fields: set[str] = set()
         self._text = None if template.text is None else self._compiled(template.text, fields)
         self._messages = tuple(
-            (message.role, self._filling(message.content, fields)) for message in template.messages
+            (message.role, self._filling(message, fields)) for message in template.messages
         )
         contents = [one.content for one in template.messages if not isinstance(one.content, str)]
         self.has_attachments = any(part["type"] != "text" for parts in contents for part in parts)
         self._folder = folder
+        self._template = template
+        tools = [self._compiled(one, fields) for one in template.tools if isinstance(one, str)]
+        # whether fields hold messages or tools: those of every example have to be looked at
+        self.reads_lists = bool(tools) or CONVERSATION in dict(self._messages)
         self.fields = frozenset(fields)
         self._n_shots = template.n_shots
         self._shots = [(self.asked(shot.inputs), self._worked(shot)) for shot in template.shots]
@@ -84,13 +89,13 @@ class CompiledPrompt:
         These are the variable ``shots`` of a template that uses it; else they stand before the last
         message of the user. One that asks the same is left out, and the next takes its place.
         ``read`` is False to name images and files, and not to read them. Raises ConfigError with
-        prompt, line and field if a field is missing or null, the template fails, the result is too
-        long, or a file cannot be sent.
+        prompt, line and field if a field is missing or null, the template fails, a conversation is
+        malformed, the result is too long, or a file cannot be sent.
         """
         found = self._staged(inputs)
         if isinstance(found, str) or not self.has_attachments:
             return found
-        return tuple(Message(one.role, _sent(one.content, read)) for one in found)
+        return tuple(replace(one, content=_sent(one.content, read)) for one in found)
 
     def attachments(self, inputs: Mapping[str, Json]) -> list[Attachment]:
         """Return the images and files for one example; raises ConfigError as ``render``."""
@@ -134,18 +139,56 @@ class CompiledPrompt:
     def _filled(self, inputs: Mapping[str, Json]) -> Rendered:
         if self._text is not None:
             return self._rendered(self._text, inputs)
-        return tuple(Message(role, fill(inputs)) for role, fill in self._messages)
+        messages: list[Message] = []
+        for role, fill in self._messages:
+            found = fill(inputs)
+            messages += found if role == CONVERSATION else [Message(role, found)]
+        return tuple(messages)
 
-    def _filling(self, content: str | tuple[Part, ...], fields: set[str]) -> _Filling:
+    def tools(self, inputs: Mapping[str, Json]) -> tuple[Tools, str | None]:
+        """Return the tools of one example, and which of them the model may choose.
+
+        Raises ConfigError if they are malformed, or the chosen one is not among them.
+        """
+        tools: list[Mapping[str, Json]] = []
+        for one in self._template.tools:
+            tools += self._read(read_tools, one, inputs) if isinstance(one, str) else [one]
+        names, choice = [str(tool["name"]) for tool in tools], self._template.tool_choice
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"{self.called}: two tools are called `{name}`; rename one")
+        known = [*names, *TOOL_CHOICES]
+        if tools and choice is not None and choice not in known:
+            raise ConfigError(
+                f"{self.called}: `tool_choice` names no tool; {nearest(choice, known)}"
+            )
+        return tuple(tools), choice if tools else None
+
+    def _read(
+        self, read: Callable[[Json], tuple[_T, ...]], source: str, inputs: Mapping[str, Json]
+    ) -> tuple[_T, ...]:
+        """Read the list in the field that is all of ``source``."""
+        field = source.strip("{ }")
+        if field not in inputs:
+            self._fail(ValueError(f"'{field}'"), inputs)
+        try:
+            return read(inputs[field])
+        except (ConfigError, ValueError) as error:
+            raise ConfigError(f"{self.called}: field `{field}`: {error}") from None
+
+    def _filling(self, message: Message, fields: set[str]) -> _Filling:
         """Compile the content of a message to a function of the inputs."""
-        if isinstance(content, str):
-            return partial(self._rendered, self._compiled(content, fields))
-        sources = [(str(part["type"]), content_of(part)) for part in content]
+        if isinstance(message.content, str):
+            template = self._compiled(message.content, fields)
+            if message.role == CONVERSATION:
+                return partial(self._read, read_conversation, message.content)
+            return partial(self._rendered, template)
+        sources = [(str(part["type"]), content_of(part)) for part in message.content]
         parts = [partial(self._part, *one, self._compiled(one[1], fields)) for one in sources]
         return lambda inputs: tuple(part(inputs) for part in parts)
 
     def _part(self, type: str, source: str, template: Template, inputs: Mapping[str, Json]) -> Part:
-        alone = _FIELD.fullmatch(source)
+        alone = FIELD.fullmatch(source)
         value = inputs.get(alone[1]) if alone else None
         if not isinstance(value, str):  # else it may be a long data URL, which is not copied
             value = self._rendered(template, inputs)
@@ -213,16 +256,18 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
     """Check that a prompt can be rendered for every example; raise ConfigError with the field.
 
     One example is rendered for every set of fields that occurs, null or not: others of the same
-    set render alike, unless the template computes with the values. The images and files of all are
-    looked at; return the example with most pages.
+    set render alike, unless the template computes with the values. The conversations, tools, images
+    and files of all are looked at; return the example with most pages.
     """
-    first: dict[frozenset[tuple[str, bool]], Example] = {}
+    seen: set[frozenset[tuple[str, bool]]] = set()
     for example in examples:
         fields = frozenset((field, value is None) for field, value in example.inputs.items())
-        first.setdefault(fields, example)
-    for example in first.values():
+        if fields in seen and not prompt.reads_lists:
+            continue
+        seen.add(fields)
         try:
             prompt.render(example.inputs, read=False)
+            prompt.tools(example.inputs)
         except ConfigError as error:
             known = {field for one in examples for field in one.inputs}
             absent = sorted(prompt.fields - known)
@@ -288,13 +333,12 @@ def _template_line(traceback: TracebackType | None) -> int | None:
 _SUFFIXES = (".yaml", ".yml", ".jinja", ".j2", ".md", ".txt")
 
 
-class PromptEntry(StrictModel):
+class PromptEntry(PromptBody):
     """A YAML file of a ``prompts/`` folder, with exactly one of ``text`` and ``messages``."""
 
     name: str = ""  # the file's, without its suffix
     description: str = ""  # one sentence for people
     text: str | None = None  # Jinja source of a plain prompt
-    messages: tuple[MessageSpec, ...] = ()
 
     @model_validator(mode="after")
     def _check_form(self) -> Self:
@@ -344,6 +388,6 @@ def prompt_files(pattern: str, base_dir: Path) -> tuple[Path, ...]:
 
 def _loaded(name: str, entry: CatalogEntry) -> PromptTemplate:
     parsed = entry.parse(PromptEntry)
-    template = template_of(name, parsed.text, parsed.messages)
+    template = parsed.template(name)
     CompiledPrompt(template, origin=shown_path(entry.path))  # reports syntax errors with the file
     return template

@@ -31,6 +31,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from bestarm_agent.config.conversations import FIELD, ToolSpec
 from bestarm_agent.config.fields import StudyModel, allow_also, broken, replaced, shown
 from bestarm_agent.config.yaml import KeyPath
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
@@ -272,6 +273,9 @@ def model_labels(models: Sequence[ModelSpec]) -> tuple[str, ...]:
     return tuple(labels)
 
 
+CONVERSATION = "conversation"  # role that stands for the messages in a field
+
+
 class PartSpec(StudyModel):
     """A part of a message, or its text: a text, an image or a PDF file."""
 
@@ -300,15 +304,24 @@ class PartSpec(StudyModel):
 
 
 class MessageSpec(StudyModel):
-    """One chat message of a prompt."""
+    """One chat message of a prompt, or the field that holds a conversation: `{{ field }}`."""
 
-    role: Literal["system", "user", "assistant"] = Field(description="Role of the message.")
+    short_form: ClassVar[str | None] = "content"
+
+    role: Literal["system", "user", "assistant"] | None = Field(
+        None, description="Role of the message; left out where a field holds a conversation."
+    )
     content: str | Annotated[tuple[PartSpec, ...], Field(min_length=1)] = Field(
         description="Jinja template of the message, or a list of its parts: texts, images, files."
     )
 
     @model_validator(mode="after")
-    def _check_parts(self) -> Self:
+    def _check_form(self) -> Self:
+        if self.role is None and not FIELD.fullmatch(str(self.content)):
+            broken(
+                "must be a message with a `role` and a `content`, or the field of a conversation "
+                f'such as "{{{{ conversation }}}}", got {shown(self.content)}'
+            )
         if self.role != "user" and not isinstance(self.content, str):
             broken("has several parts, which only messages of the role `user` have", "content")
         return self
@@ -317,27 +330,57 @@ class MessageSpec(StudyModel):
     def message(self) -> Message:
         """The message of a template."""
         if isinstance(self.content, str):
-            return Message(self.role, self.content)
-        return Message(self.role, tuple(one.part for one in self.content))
+            return Message(self.role or CONVERSATION, self.content)
+        return Message("user", tuple(one.part for one in self.content))
 
 
-def template_of(
-    name: str, text: str | None, messages: Sequence[MessageSpec] | None
-) -> PromptTemplate:
-    """Return the prompt with this text, or with these messages."""
-    return PromptTemplate(name, text, tuple(one.message for one in messages or ()))
+def _in_a_list(messages: object) -> object:
+    return [messages] if isinstance(messages, str) else messages
 
 
-class PromptSpec(StudyModel):
-    """One prompt: a mapping `name: template`, a `file://` path, or a name of the catalogue."""
+def _listed(kind: Any) -> BeforeValidator:  # noqa: ANN401 - a class
+    """Return what takes a text in place of a list of models, of which a text may be one."""
+    return BeforeValidator(_in_a_list, json_schema_input_type=tuple[kind, ...] | str)
+
+
+class PromptBody(StudyModel):
+    """A prompt as it is sent, under a name."""
 
     name: Name | None = Field(
         None, description="Short name in tables; default: the file's stem or the catalogue's name."
     )
     text: Text | None = Field(None, description="Jinja template of a plain prompt.")
-    messages: tuple[MessageSpec, ...] | None = Field(
-        None, description="Chat messages with Jinja templates as contents.", min_length=1
+    messages: Annotated[tuple[MessageSpec, ...], _listed(MessageSpec)] | None = Field(
+        None,
+        description="Chat messages with Jinja templates as contents. A text `{{ field }}`, in the "
+        "list or in its place, stands for the conversation in a field of the example.",
+        min_length=1,
     )
+    tools: Annotated[tuple[ToolSpec, ...], _listed(ToolSpec)] = Field(
+        (),
+        description="Functions that the model may call, in OpenAI's form. A text `{{ field }}` "
+        "stands for those in a field of the example.",
+    )
+    tool_choice: Text | None = Field(
+        None, description="`auto`, `none`, `required`, or the name of the tool to call."
+    )
+
+    def template(self, name: str) -> PromptTemplate:
+        """Return the prompt under this name."""
+        messages = tuple(one.message for one in self.messages or ())
+        tools = tuple(one.tool for one in self.tools)
+        return PromptTemplate(name, self.text, messages, tools=tools, tool_choice=self.tool_choice)
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> Self:
+        if self.tool_choice is not None and not self.tools:
+            broken("chooses among `tools`, and there are none", "tool_choice")
+        return self
+
+
+class PromptSpec(PromptBody):
+    """One prompt: a mapping `name: template`, a `file://` path, or a name of the catalogue."""
+
     file: Text | None = Field(
         None,
         description="Template file, relative to the study file; `*` and `?` match several files, "
@@ -364,6 +407,8 @@ class PromptSpec(StudyModel):
         if len(given) != 1:
             found = " and ".join(f"`{form}`" for form in given) or "none of them"
             broken(f"needs exactly one of `text`, `messages`, `file`, `catalog`, got {found}")
+        if self.tools and given[0] in ("file", "catalog"):
+            broken(f"belong to a prompt's content; write them into that of `{given[0]}`", "tools")
         if self.name is None and given[0] in ("text", "messages"):
             broken('needs a name; write `- my-name: "..."`, or add the key `name`')
         if self.name is not None and self.is_glob:

@@ -92,7 +92,7 @@ class Message:
 
     role: str  # "system", "user", "assistant" or "tool"
     content: str | tuple[Part, ...]
-    tool_calls: tuple[Mapping[str, Json], ...] = ()  # of an assistant, in OpenAI's form
+    tool_calls: tuple[Mapping[str, Json], ...] = ()  # of an assistant, by ``tool_call``
     tool_call_id: str | None = None  # of the call that a message of a tool answers
 
     def __hash__(self) -> int:
@@ -101,10 +101,10 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The content as a text, with the name of each image or file in brackets."""
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(map(_text_of, self.content))
+        """All of it as a text, with the name of each image or file in brackets."""
+        content = self.content
+        text = content if isinstance(content, str) else "\n".join(map(_text_of, content))
+        return "\n".join(filter(None, (text, calls_text(self.tool_calls))))
 
     def as_json(self) -> Json:
         """Return the message as a JSON object; data URLs are replaced by their digests."""
@@ -142,10 +142,14 @@ class PromptTemplate:
 
     name: str
     text: str | None = None  # Jinja source of a plain completion prompt
+    # one of the role "conversation" stands for the messages in a field: "{{ field }}"
     messages: tuple[Message, ...] = ()
     n_shots: int | None = None  # worked examples that are shown; None: nobody asked for any
     # the worked examples, and one that takes the place of an example that is asked
     shots: tuple[Example, ...] = field(default=(), hash=False)
+    # functions; "{{ field }}" stands for those in a field
+    tools: tuple[Mapping[str, Json] | str, ...] = field(default=(), hash=False)
+    tool_choice: str | None = None  # "auto", "none", "required" or the name of a tool
 
     def __post_init__(self) -> None:
         if (self.text is None) == (not self.messages):
@@ -153,9 +157,12 @@ class PromptTemplate:
 
     def as_json(self) -> Json:
         """Return the content, without name and worked examples, as a JSON object."""
-        if self.text is not None:
-            return {"text": self.text}
-        return {"messages": [message.as_json() for message in self.messages]}
+        content: dict[str, Json] = {"text": self.text}
+        if self.text is None:
+            content = {"messages": [message.as_json() for message in self.messages]}
+        if self.tools:
+            content |= {"tools": self.tools, "tool_choice": self.tool_choice}
+        return content
 
 
 @dataclass(frozen=True)
@@ -282,6 +289,48 @@ class _CleanTexts:
                 object.__setattr__(self, name, clean_text(text))
 
 
+def tool_call(name: Json, arguments: Json, id: Json = None) -> dict[str, Json]:
+    """Return a call of a tool in OpenAI's form, but for its arguments: see ``arguments_of``."""
+    function = {"name": str(name), "arguments": arguments_of(arguments)}
+    return {"id": id, "type": "function", "function": function}
+
+
+def arguments_of(given: Json) -> Json:
+    """Return the arguments of a call as JSON, or as a text if that is none.
+
+    Example:
+        >>> arguments_of('{"city": "Paris"}'), arguments_of("city=Paris")
+        ({'city': 'Paris'}, 'city=Paris')
+    """
+    text = given if isinstance(given, str) else json.dumps(given)
+    try:
+        found: Json = json.loads(text or "{}")
+        canonical(found)  # refuses NaN
+    except (ValueError, RecursionError):
+        return text
+    return found
+
+
+def calls_text(calls: Sequence[Mapping[str, Json]]) -> str:
+    """Return calls of tools as people read them, one a line.
+
+    Example:
+        >>> print(calls_text([tool_call("get_weather", {"city": "Paris", "days": 3})]))
+        get_weather(city="Paris", days=3)
+    """
+    lines = []
+    for call in calls:
+        function: Any = call["function"]
+        arguments = function["arguments"]
+        if isinstance(arguments, Mapping):
+            values = (
+                (name, json.dumps(one, ensure_ascii=False)) for name, one in arguments.items()
+            )
+            arguments = ", ".join(f"{name}={value}" for name, value in values)
+        lines.append(f"{function['name']}({arguments})")
+    return "\n".join(lines)
+
+
 class Finish(StrEnum):
     """Reason why a model stopped."""
 
@@ -322,6 +371,9 @@ class Request:
         draw: number of draws of the same prompt before this one; not sent, but part of the key.
         inputs: the example's fields, for programs that read more than the prompt; part of the key
             only where ``Capabilities.by_inputs`` says so.
+        tools: functions that the model may call: mappings with ``name`` and ``parameters``, and
+            perhaps ``description`` and ``strict``. Set only where ``Capabilities.tools`` says so.
+        tool_choice: "auto", "none", "required" or the name of one of the tools.
     """
 
     model: str  # model name as the provider knows it
@@ -335,6 +387,15 @@ class Request:
     attempt: int = 0
     draw: int = 0
     inputs: Mapping[str, Json] = field(default_factory=dict)
+    tools: tuple[Mapping[str, Json], ...] = ()
+    tool_choice: str | None = None
+
+    @property
+    def uses_tools(self) -> bool:
+        """True if it has tools, or messages that call them."""
+        return bool(self.tools) or any(
+            one.tool_calls or one.role == "tool" for one in self.messages
+        )
 
     def as_json(self) -> Json:
         """Return everything that the reply depends on, as a JSON object."""
@@ -349,6 +410,8 @@ class Request:
             "top_logprobs": self.top_logprobs,
             "attempt": self.attempt or None,
             "draw": self.draw or None,
+            "tools": self.tools or None,
+            "tool_choice": self.tool_choice,
         }
         content |= {name: value for name, value in optional.items() if value is not None}
         return content
@@ -373,8 +436,12 @@ class Reply(_CleanTexts):
     notices: tuple[str, ...] = ()
     calls: int = 1  # requests sent for this answer; a program may send several
     recorded: bool = False  # played back: an answer to a prompt that may have been another one
-    # in OpenAI's form, but for their arguments: as parsed JSON, or as text where it is none
-    tool_calls: tuple[Mapping[str, Json], ...] = ()
+    tool_calls: tuple[Mapping[str, Json], ...] = ()  # by ``tool_call``
+
+    @property
+    def said(self) -> str:
+        """The text, and the calls of tools after it, for those who read both."""
+        return "\n".join(filter(None, (self.text, calls_text(self.tool_calls))))
 
 
 RIGHT = 0.5  # a score of at least this counts as right

@@ -70,6 +70,7 @@ class ReadyCandidate:
 def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -> Request:
     """Render a candidate's prompt for one example."""
     rendered = prompt.render(example.inputs)
+    tools, tool_choice = prompt.tools(example.inputs)
     return Request(
         model=candidate.model,
         text=rendered if isinstance(rendered, str) else None,
@@ -78,6 +79,8 @@ def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -
         candidate=candidate.label,
         example=example.row_id if example.draw else example.id,
         inputs=example.inputs,
+        tools=tools,
+        tool_choice=tool_choice,
     )
 
 

@@ -77,7 +77,7 @@ def finding(seen: Sequence[Seen], judge: Judge, whose: str = "") -> str:
         return f"{count} of {n} replies{whose}" if count >= _MOST * n else ""
 
     targets = {references(one.example) for one in seen}
-    texts = {one.reply.text.strip() for one in seen}
+    texts = {one.reply.said.strip() for one in seen}
     if len(texts) == 1 and texts != {""} and len(targets) >= _DIFFERENT:
         return (
             f"all {n} replies{whose} are the same ({texts.pop()[:40]!r}), for "
@@ -88,7 +88,7 @@ def finding(seen: Sequence[Seen], judge: Judge, whose: str = "") -> str:
     declined = (FailureKind.REFUSED, FailureKind.CONTENT_FILTERED)
     if said := part(sum(one.failure in declined for one in seen)):
         return f"{said} are refusals: change the prompt, or leave the model out"
-    if said := part(sum(not one.reply.text.strip() for one in seen)):
+    if said := part(sum(not one.reply.said.strip() for one in seen)):
         return (
             f"{said} are empty: raise `max_tokens` under `params` (a model that thinks first may "
             "have spent it), or change the prompt"

@@ -289,7 +289,7 @@ def _recorded(rows: Iterable[Object], where: str) -> Iterator[Result]:
                     example=example,
                     scores={} if reply.score is None else {"score": reply.score},
                     repeat=f"{where} {attempt}",
-                    text=None if failed else reply.text,
+                    text=None if failed else reply.said,
                     error=str(failed) if failed else None,
                     seconds=reply.seconds,
                     input_tokens=reply.usage.input,

@@ -265,7 +265,7 @@ class AuditedJudge(Group[JudgeOptions]):
         it. If the autoevaluator fails, JudgeError blames the judge.
         """
         asked = self._asked(example)
-        given = self._people.get((example.id, digest(reply.text))) if asked[1:] else None
+        given = self._people.get((example.id, digest(reply.said))) if asked[1:] else None
         if given is not None:
             del asked[1:]
         results = await self._results(asked, reply, calls)

@@ -226,9 +226,9 @@ class ModelJudge(Judge[OptionsT]):
         JUDGE if no verdict could be obtained or read.
         """
         refuse_declined(reply)
-        if not reply.text.strip() and not self.options.judge_empty:
+        if not reply.said.strip() and not self.options.judge_empty:
             raise candidate_failed("an empty reply", FailureKind.UNPARSABLE)
-        queries = self._queries(example, reply.text)
+        queries = self._queries(example, reply.said)
         scores = await gather_all([self._asked(call, read, calls) for call, read in queries])
         votes = tuple(vote for score in scores for vote in score.votes)
         return Score(fmean(score.value for score in scores), votes=votes)

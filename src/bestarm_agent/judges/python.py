@@ -61,9 +61,9 @@ class PythonJudge(Judge[PythonJudgeOptions]):
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply; anything but None or a number in [0, 1] is the judge's failure."""
         refuse_declined(reply)
-        found = await self._called(reply.text, example)
+        found = await self._called(reply.said, example)
         if found is None:
-            raise unparsable(f"{self._program.name} found nothing to score", reply.text)
+            raise unparsable(f"{self._program.name} found nothing to score", reply.said)
         value = _number(found)
         if not 0.0 <= value <= 1.0:  # NaN fails this too
             raise judge_failed(

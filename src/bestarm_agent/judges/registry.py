@@ -43,6 +43,7 @@ JUDGES: Final = Registry[type[Judge[Any]]](
         "rubric": f"{_HERE}.grading:RubricJudge",
         "squad-exact": f"{_HERE}.metrics:SquadExactJudge",
         "token-f1": f"{_HERE}.metrics:TokenF1Judge",
+        "tool-call": f"{_HERE}.tools:ToolCallJudge",
     },
     lambda found: isinstance(found, type) and issubclass(found, Judge),
     "a subclass of bestarm_agent.judges.Judge",

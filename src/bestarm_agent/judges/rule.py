@@ -176,7 +176,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
             raise judge_failed(
                 f"example `{example.id}` has no reference answer for judge `{self.name}`"
             )
-        text = clipped(reply.text, self.options.max_chars)
+        text = clipped(reply.said, self.options.max_chars)
         if self.options.after is not None:
             text = self._after_marker(text)
         answer = self._extract(text, example)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from bestarm_agent.config.functions import Program, load_program
-from bestarm_agent.config.study import GEPA, PromptSpec, template_of
+from bestarm_agent.config.study import GEPA, PromptSpec
 from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Json, PromptTemplate
@@ -253,6 +253,6 @@ def _candidate(proposal: Proposal, name: str, leader: Candidate) -> Candidate | 
         prompt = proposal
     else:
         spec = parse_row(PromptSpec, {"name": name, **proposal}, "the prompt")
-        prompt = template_of(spec.name or name, spec.text, spec.messages)
+        prompt = spec.template(spec.name or name)
     prompt = replace(prompt, n_shots=leader.prompt.n_shots, shots=leader.prompt.shots)
     return replace(leader, prompt=prompt, label=prompt.name)

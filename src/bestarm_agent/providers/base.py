@@ -40,6 +40,7 @@ class Capabilities:
     by_example: bool = False  # the reply, and so its cache key, also depends on the example's id
     response_schema: bool = False  # ``Request.response_schema`` is enforced, else never sent
     logprobs: bool = False  # ``Request.top_logprobs`` is honoured, else never sent
+    tools: bool = False  # ``Request.tools`` and messages that call them are passed on
     by_inputs: bool = False  # the reply, and so its cache key, also depends on the inputs
     images: bool = True  # False: it surely takes no images and files in messages
     counted: bool = True  # ``bound`` includes tokens and worker seconds

@@ -14,7 +14,7 @@ from bestarm_agent.config import attachments
 from bestarm_agent.config.attachments import Attachment, brief, url_of
 from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
-from bestarm_agent.config.study import DatasetSpec, MessageSpec, template_of
+from bestarm_agent.config.study import DatasetSpec, PromptBody
 from bestarm_agent.domain.values import DataUrl, Example, Json, Message, content_of
 from bestarm_agent.errors import ConfigError
 from tests.support.pictures import pdf, png
@@ -23,8 +23,8 @@ LOOK = ["Which colour?", {"image": "{{ photo }}"}]
 
 
 def prompt_of(content: object, folder: Path = Path(), role: str = "user") -> CompiledPrompt:
-    spec = MessageSpec.model_validate({"role": role, "content": content})
-    return CompiledPrompt(template_of("look", None, [spec]), folder=folder)
+    spec = PromptBody.model_validate({"messages": [{"role": role, "content": content}]})
+    return CompiledPrompt(spec.template("look"), folder=folder)
 
 
 def message_of(prompt: CompiledPrompt, **inputs: Json) -> Message:

@@ -53,6 +53,7 @@ VALUES: Mapping[str, Json] = {
     "prompt_cache_key": "k",
     "effort": "low",
     "thinking": {"type": "disabled"},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}},
 }
 
 

@@ -73,13 +73,17 @@ def answered(call: Call, one: Spoken, number: int, *, ignored: frozenset[str]) -
     said = one.said
     thought = {"type": "thinking", "thinking": "", "signature": "c2lnbmVk"}
     text = [{"type": "text", "text": one.text, "citations": None}] if one.text else []
+    used = [
+        {"type": "tool_use", "id": f"toolu_{number}_{i}", "name": name, "input": arguments}
+        for i, (name, arguments) in enumerate(said.calls)
+    ]
     return {
         "id": f"msg_{number}",
         "type": "message",
         "role": "assistant",
         "model": call.model,
-        "content": [thought, *text] if said.reasoning else text,
-        "stop_reason": _FINISH[one.finish],
+        "content": [*([thought] if said.reasoning else []), *text, *used],
+        "stop_reason": "tool_use" if used else _FINISH[one.finish],
         "stop_sequence": None,
         "usage": {
             "input_tokens": call.prompt_tokens - said.cached - said.cache_write,

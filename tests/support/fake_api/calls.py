@@ -51,7 +51,7 @@ class Call:
         """(role, text) of everything that was said, the system's part first."""
         system = self.body.get("system") or self.body.get("instructions")
         said = self.body.get("messages", self.body.get("prompt", self.body.get("input", "")))
-        turns = [("user", said)] if isinstance(said, str) else [(m["role"], m) for m in said]
+        turns = [("user", said)] if isinstance(said, str) else [(_role(m), m) for m in said]
         texts = [(role, _text(turn)) for role, turn in turns]
         return ([("system", _text(system))] if system else []) + texts
 
@@ -69,7 +69,7 @@ class Call:
     def attached(self) -> list[tuple[str, bytes]]:
         """(media type, content) of the images and files; a URL of another kind is its own."""
         said = self.body.get("messages", self.body.get("input", ""))
-        parts = [m["content"] for m in said if not isinstance(m, str)]
+        parts = [m.get("content") or "" for m in said if not isinstance(m, str)]
         urls = [
             _URL_OF[self.api](part) for one in parts if not isinstance(one, str) for part in one
         ]
@@ -79,6 +79,11 @@ class Call:
     def prompt_tokens(self) -> int:
         texts = sum(tokens_of(text) + _TOKENS_PER_MESSAGE for _, text in self.messages)
         return texts + _TOKENS_PER_IMAGE * len(self.attached)
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the functions that may be called."""
+        return [tool.get("function", tool)["name"] for tool in self.body.get("tools", ())]
 
     @property
     def max_tokens(self) -> int | None:
@@ -104,6 +109,8 @@ class Said:
         cache_write: prompt tokens written to it.
         reasoning: tokens thought before the answer; part of the output.
         refused: whether the text is a refusal.
+        calls: the tools that are called, each by name and arguments; a text of these is sent as
+            it is.
     """
 
     text: str
@@ -112,6 +119,7 @@ class Said:
     cache_write: int = 0
     reasoning: int = 0
     refused: bool = False
+    calls: tuple[tuple[str, Mapping[str, Any] | str], ...] = ()
 
 
 Answer: TypeAlias = Callable[[Call], Said | str]
@@ -152,7 +160,7 @@ def _response_url(part: Mapping[str, Any]) -> str | None:
 
 
 def _message_url(part: Mapping[str, Any]) -> str | None:
-    if part["type"] == "text":
+    if part["type"] in ("text", "tool_use", "tool_result"):
         return None
     source = part["source"]
     assert part["type"] in ("image", "document"), part
@@ -175,10 +183,22 @@ def _decoded(url: str) -> tuple[str, bytes]:
     return head.removeprefix("data:"), base64.b64decode(data, validate=True)
 
 
+def arguments_text(arguments: Mapping[str, Any] | str) -> str:
+    """The arguments of a call as OpenAI sends them."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def _role(item: Mapping[str, Any]) -> str:
+    """The role of a message; of an item of a response, its type."""
+    return str(item.get("role") or item["type"])
+
+
 def _text(said: object) -> str:
+    if said is None:
+        return ""
     if isinstance(said, str):
         return said
     if isinstance(said, Mapping):
-        return _text(said.get("content", said.get("text", "")))
+        return _text(said.get("content", said.get("text", said.get("output", ""))))
     assert isinstance(said, list), said
     return "".join(_text(part) for part in said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from tests.support.fake_api.calls import Api, Call
+from tests.support.fake_api.calls import Api, Call, arguments_text
 from tests.support.fake_api.faults import Fault
 from tests.support.fake_api.spoken import Spoken, token_logprobs
 
@@ -15,14 +15,14 @@ _CREATED = 1795000000
 _FINISH = {"stop": "stop", "length": "length", "refusal": "stop", "filter": "content_filter"}
 
 # The parameters that each path knows; others are refused, as OpenAI does.
-_SHARED = frozenset({"model", "temperature", "top_p", "user"})
+_SHARED = frozenset({"model", "temperature", "top_p", "user", "tools", "tool_choice"})
 _SAMPLED = _SHARED | {"stop", "seed", "max_tokens", "logprobs", "logit_bias"}
 _SAMPLED |= {"presence_penalty", "frequency_penalty"}
 KNOWN: Mapping[Api, frozenset[str]] = {
     Api.CHAT: _SAMPLED
     | {"messages", "max_completion_tokens", "top_logprobs", "response_format", "store", "metadata"}
     | {"reasoning_effort", "verbosity", "service_tier", "prompt_cache_key"},
-    Api.COMPLETIONS: _SAMPLED | {"prompt", "echo"},
+    Api.COMPLETIONS: _SAMPLED - {"tools", "tool_choice"} | {"prompt", "echo"},
     Api.RESPONSES: _SHARED
     | {"input", "instructions", "max_output_tokens", "top_logprobs", "include", "text"}
     | {"reasoning", "service_tier", "store", "metadata"},
@@ -95,16 +95,21 @@ def answered(call: Call, one: Spoken, number: int, *, ignored: frozenset[str]) -
 
 def _chat(call: Call, one: Spoken, number: int, logprobs: bool) -> Body:
     wanted = logprobs and call.body.get("logprobs")
+    calls = [
+        {"id": f"call_{number}_{i}", "type": "function", "function": function}
+        for i, function in enumerate(_functions(one))
+    ]
     choice: Body = {
         "index": 0,
         "message": {
             "role": "assistant",
-            "content": None if one.said.refused else one.text,
+            "content": None if one.said.refused or (calls and not one.text) else one.text,
             "refusal": one.text if one.said.refused else None,
             "annotations": [],
+            **({"tool_calls": calls} if calls else {}),
         },
         "logprobs": {"content": token_logprobs(call, one.said)} if wanted else None,
-        "finish_reason": _FINISH[one.finish],
+        "finish_reason": "tool_calls" if calls else _FINISH[one.finish],
     }
     return {
         "id": f"chatcmpl-{number}",
@@ -159,7 +164,15 @@ def _response(call: Call, one: Spoken, number: int, logprobs: bool) -> Body:
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": cut} if cut else None,
         "error": None,
-        "output": [thought, message] if one.said.reasoning else [message],
+        "output": [
+            *([thought] if one.said.reasoning else []),
+            *([message] if one.text or not one.said.calls else []),
+            *(
+                {"id": f"fc_{number}_{i}", "type": "function_call", "status": "completed"}
+                | {"call_id": f"call_{number}_{i}", **function}
+                for i, function in enumerate(_functions(one))
+            ),
+        ],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
@@ -172,6 +185,12 @@ def _response(call: Call, one: Spoken, number: int, logprobs: bool) -> Body:
             "total_tokens": usage["total_tokens"],
         },
     }
+
+
+def _functions(one: Spoken) -> list[dict[str, str]]:
+    return [
+        {"name": name, "arguments": arguments_text(arguments)} for name, arguments in one.said.calls
+    ]
 
 
 def _usage(call: Call, one: Spoken) -> Body:

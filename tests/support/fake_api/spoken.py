@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.support.fake_api.calls import Answer, Call, Said, pieces, tokens_of
+from tests.support.fake_api.calls import Answer, Call, Said, arguments_text, pieces, tokens_of
 
 _CERTAIN = 0.0
 _HIDDEN = -9999.0  # what OpenAI reports for a token that is not among the most likely
@@ -35,7 +35,8 @@ def speak(call: Call, answer: Answer, *, limited: bool = True) -> Spoken:
     """Answer a request, ``limited`` to its max_tokens."""
     told = answer(call)
     said = Said(told) if isinstance(told, str) else told
-    tokens, most = said.reasoning + tokens_of(said.text), call.max_tokens
+    called = "".join(name + arguments_text(arguments) for name, arguments in said.calls)
+    tokens, most = said.reasoning + tokens_of(said.text + called), call.max_tokens
     if not limited or most is None or tokens <= most:
         return Spoken(said, "refusal" if said.refused else "stop", tokens)
     left = max(0, most - said.reasoning)

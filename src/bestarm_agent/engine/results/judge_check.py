@@ -147,7 +147,7 @@ async def compare_run(
         if outcome.reply_key is None:
             continue
         reply = await store.get_reply(outcome.reply_key)
-        text = reply.text if reply is not None else ""
+        text = reply.said if reply is not None else ""
         name = state.candidates[row].label
         label = wanted.get((example, name)) or wanted.get((example, answer_digest(text)))
         if label is None:

@@ -161,7 +161,7 @@ class RunTexts:
             "target": None if example is None else example.target,
         }
         if reply is not None:
-            found |= {"reply": reply.text, "finish": reply.finish.value}
+            found |= {"reply": reply.said, "finish": reply.finish.value}
         if told is not None:
             outcome, judging = told.outcome, told.outcome.judge_spend
             found |= {

@@ -92,6 +92,15 @@ class ReadyCandidates:
                 f"`{candidate.prompt.name}` carries; compare models that do (if it does, say so: "
                 f"`options: {{images: true}}`)"
             )
+        for example in self._parts.examples if prompt.reads_lists else (self.longest,):
+            request = request_of(candidate, prompt, example)
+            if request.uses_tools and not (able.tools or able.by_example):
+                raise ConfigError(
+                    f"{prompt.called} has tools, or calls of them (example `{example.id}`), which "
+                    f"{provider.name}/{candidate.model} does not take; models behind an API do, "
+                    f"such as those that vLLM serves"
+                )
+            provider.bound(request)  # refuses what cannot be sent
         bound = provider.bound(request_of(candidate, prompt, self.longest))
         if prompt.has_attachments:
             largest = self._largest[candidate.prompt]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.domain.values import Finish, Json, Part, Request, content_of
+from bestarm_agent.domain.values import (
+    Finish,
+    Json,
+    Part,
+    Request,
+    arguments_of,
+    content_of,
+    tool_call,
+)
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
@@ -15,10 +23,12 @@ from bestarm_agent.providers.api.protocol import (
     Wire,
     chat_messages,
     count,
+    items,
     joined,
     mapping,
     own_params,
     part,
+    response_format,
     text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
@@ -30,7 +40,8 @@ _FINISH: Mapping[Json, Finish] = {
     "refusal": Finish.REFUSAL,
 }
 _PATH = "v1/messages"
-_PARAMS = frozenset({"max_tokens", "stop", "effort", "thinking", "service_tier"})
+_PARAMS = frozenset({"max_tokens", "stop", "effort", "thinking", "service_tier", "response_format"})
+_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
 def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
@@ -43,10 +54,24 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
     if stop is not None:
         body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
     config: dict[str, Json] = {} if effort is None else {"effort": effort}
-    if request.response_schema is not None:
-        config["format"] = {"type": "json_schema", "schema": request.response_schema}
+    if (form := response_format(request)) is not None:
+        if form["type"] != "json_schema":
+            raise ConfigError(
+                f"{request.model} takes `response_format` only with `type: json_schema`, got "
+                f"`{form['type']}`; give a schema, or exclude the model from this value"
+            )
+        schema = mapping(form["json_schema"])["schema"]
+        config["format"] = {"type": "json_schema", "schema": schema}
     if config:
         body["output_config"] = config
+    if request.tools:
+        body["tools"] = [
+            {"input_schema" if key == "parameters" else key: value for key, value in tool.items()}
+            for tool in request.tools
+        ]
+    if (choice := request.tool_choice) is not None:
+        named: dict[str, Json] = {"type": "tool", "name": choice}
+        body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else named
     return body
 
 
@@ -58,7 +83,29 @@ def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
             f"{request.model} takes system messages only at the beginning, and at least one other "
             "message after them; change the prompt"
         )
-    return "\n\n".join(str(m["content"]) for m in messages[:first]), messages[first:]
+    return "\n\n".join(str(m["content"]) for m in messages[:first]), _turns(messages[first:])
+
+
+def _turns(messages: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
+    """Return messages with calls and results of tools as blocks; results in a row are one turn."""
+    turns: list[dict[str, Json]] = []
+    results: list[Json] = []  # of the last turn
+    for message in messages:
+        content, calls = message["content"], items(message.get("tool_calls"))
+        if (call_id := message.get("tool_call_id")) is not None:
+            if not results:
+                turns.append({"role": "user", "content": results})
+            results.append({"type": "tool_result", "tool_use_id": call_id, "content": content})
+            continue
+        results = []
+        blocks: list[Json] = [{"type": "text", "text": content}] if content and calls else []
+        for call in calls:
+            function = mapping(call["function"])
+            arguments = arguments_of(function["arguments"])
+            used: Json = {"id": call["id"], "name": function["name"], "input": arguments}
+            blocks.append({"type": "tool_use", **mapping(used)})
+        turns.append({"role": message["role"], "content": blocks or content})
+    return turns
 
 
 def _block(part: Part) -> Part:
@@ -84,6 +131,11 @@ def _decode(body: Mapping[str, Json]) -> ApiAnswer:
         usage=_usage(usage),
         model=text(body.get("model")) or "",
         tier=text(usage.get("service_tier")),
+        tool_calls=tuple(
+            tool_call(block.get("name"), block.get("input"), block.get("id"))
+            for block in items(content)
+            if block.get("type") == "tool_use"
+        ),
     )
 
 

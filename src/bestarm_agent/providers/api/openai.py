@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bestarm_agent.domain.values import Finish, Json, Part, Position, Request, content_of
+from bestarm_agent.config.conversations import TOOL_CHOICES
+from bestarm_agent.domain.values import Finish, Json, Part, Position, Request, content_of, tool_call
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
@@ -18,6 +20,7 @@ from bestarm_agent.providers.api.protocol import (
     openai_usage,
     own_params,
     positions,
+    response_format,
     text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
@@ -37,17 +40,16 @@ def _encode_chat(request: Request, facts: ModelFacts, limit: int) -> dict[str, J
         **own_params(request),
         facts.max_tokens_field or "max_completion_tokens": limit,
     }
-    if request.response_schema is not None:
-        schema = _named_schema(request.response_schema)
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if (form := response_format(request)) is not None:
+        body["response_format"] = form
+    if request.tools:
+        body["tools"] = [{"type": "function", "function": tool} for tool in request.tools]
+    if (choice := request.tool_choice) is not None:
+        named: Json = {"type": "function", "function": {"name": choice}}
+        body["tool_choice"] = choice if choice in TOOL_CHOICES else named
     if request.top_logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     return body
-
-
-def _named_schema(schema: Mapping[str, Json]) -> dict[str, Json]:
-    title = schema.get("title")
-    return {"name": title if isinstance(title, str) else "answer", "schema": schema, "strict": True}
 
 
 def _decode_chat(body: Mapping[str, Json]) -> ApiAnswer:
@@ -62,6 +64,11 @@ def _decode_chat(body: Mapping[str, Json]) -> ApiAnswer:
         refusal=refusal,
         reason=choice.get("finish_reason"),
         logprobs=positions(mapping(choice.get("logprobs")).get("content")),
+        tool_calls=[
+            tool_call(function.get("name"), function.get("arguments"), call.get("id"))
+            for call in items(message.get("tool_calls"))
+            if (function := mapping(call.get("function")))
+        ],
     )
 
 
@@ -73,6 +80,7 @@ def _answer(
     reason: Json = None,
     logprobs: tuple[Position, ...] | None = None,
     prefix: tuple[str, str] = ("prompt", "completion"),
+    tool_calls: Sequence[dict[str, Json]] = (),
 ) -> ApiAnswer:
     return ApiAnswer(
         text=refusal or content,
@@ -81,10 +89,16 @@ def _answer(
         model=text(body.get("model")) or "",
         tier=text(body.get("service_tier")),
         logprobs=logprobs,
+        tool_calls=tuple(tool_calls),
     )
 
 
 def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
+    if request.tools:
+        raise ConfigError(
+            f"{request.model} is asked for completions, which know no tools; write the prompt as "
+            "`messages`, or leave the option `text` out"
+        )
     return {"prompt": request.text, **own_params(request), "max_tokens": limit}
 
 
@@ -107,18 +121,27 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
     params = own_params(request)
     effort, verbosity = params.pop("reasoning_effort", None), params.pop("verbosity", None)
     body: dict[str, Json] = {
-        "input": chat_messages(request, _input_part),
+        "input": [
+            item
+            for message in chat_messages(request, _input_part)
+            for item in _input_items(message)
+        ],
         "store": False,
         **params,
         "max_output_tokens": limit,
     }
     if effort is not None:
         body["reasoning"] = {"effort": effort}
-    form: dict[str, Json] = {} if verbosity is None else {"verbosity": verbosity}
-    if request.response_schema is not None:
-        form["format"] = {"type": "json_schema", **_named_schema(request.response_schema)}
-    if form:
-        body["text"] = form
+    written: dict[str, Json] = {} if verbosity is None else {"verbosity": verbosity}
+    if (form := response_format(request)) is not None:
+        written["format"] = {"type": form["type"], **mapping(form.get("json_schema"))}
+    if written:
+        body["text"] = written
+    if request.tools:  # they are strict unless told otherwise, unlike those of chat completions
+        body["tools"] = [{"type": "function", "strict": False, **one} for one in request.tools]
+    if (choice := request.tool_choice) is not None:
+        named: Json = {"type": "function", "name": choice}
+        body["tool_choice"] = choice if choice in TOOL_CHOICES else named
     if request.top_logprobs is not None:
         body |= {"include": [_LOGPROBS], "top_logprobs": request.top_logprobs}
     return body
@@ -131,6 +154,19 @@ def _input_part(part: Part) -> Part:
         case "file":
             return {"type": "input_file", **mapping(part["file"])}
     return {**part, "type": "input_text"}
+
+
+def _input_items(message: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    """Yield a message as the items that it is here: each call, and its answer, is one."""
+    call_id, calls = message.pop("tool_call_id", None), items(message.pop("tool_calls", None))
+    if call_id is not None:
+        output = message["content"]
+        yield {"type": "function_call_output", "call_id": call_id, "output": output}
+    elif message["content"] or not calls:
+        yield message
+    for call in calls:
+        function = mapping(call["function"])
+        yield {"type": "function_call", "call_id": call["id"], **function}
 
 
 def _decode_response(body: Mapping[str, Json]) -> ApiAnswer:
@@ -152,6 +188,11 @@ def _decode_response(body: Mapping[str, Json]) -> ApiAnswer:
         reason=mapping(body.get("incomplete_details")).get("reason"),
         logprobs=positions(tokens),
         prefix=("input", "output"),
+        tool_calls=[
+            tool_call(item.get("name"), item.get("arguments"), item.get("call_id"))
+            for item in items(output)
+            if item.get("type") == "function_call"
+        ],
     )
 
 
@@ -160,7 +201,7 @@ _SAMPLED = _COMMON | {"seed", "stop", "presence_penalty", "frequency_penalty", "
 
 CHAT = Wire(
     "chat/completions",
-    _SAMPLED | {"reasoning_effort", "verbosity", "prompt_cache_key"},
+    _SAMPLED | {"reasoning_effort", "verbosity", "prompt_cache_key", "response_format"},
     _encode_chat,
     _decode_chat,
 )
@@ -169,7 +210,7 @@ COMPLETIONS = Wire(
 )
 RESPONSES = Wire(
     "responses",
-    _COMMON | {"reasoning_effort", "verbosity", "prompt_cache_key"},
+    _COMMON | {"reasoning_effort", "verbosity", "prompt_cache_key", "response_format"},
     _encode_response,
     _decode_response,
 )

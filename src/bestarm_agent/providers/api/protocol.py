@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import (
@@ -15,6 +16,7 @@ from bestarm_agent.domain.values import (
     Position,
     Request,
     Token,
+    calls_text,
     canonical,
     content_of,
 )
@@ -23,8 +25,9 @@ from bestarm_agent.providers.catalog_entry import ModelFacts
 
 DEFAULT_MAX_TOKENS = 4096
 MAX_TOKENS = ("max_tokens", "max_completion_tokens")
-_PROMPT_FIELDS = frozenset({"model", "messages", "prompt", "input", "system"})
-_PER_MESSAGE = 16  # marks of the chat template around each message
+_PROMPT_FIELDS = frozenset({"model", "messages", "prompt", "input", "system", "tools"})
+_PER_MESSAGE = 16  # marks of the chat template around each message, tool and call
+_FOR_TOOLS = 1_000  # tokens of the system prompt that says how tools are called
 
 
 IMAGE_TOKENS = 16_384  # of an image, where a model's facts name no number: few models need more
@@ -42,10 +45,15 @@ def max_prompt_tokens(request: Request, overhead: int, image_tokens: int = IMAGE
         23
     """
     texts = [message.role + message.text for message in request.messages]
+    calls = [call for message in request.messages for call in message.tool_calls]
+    # some chat templates show tools with line breaks and indents
+    texts += [json.dumps(one, ensure_ascii=False, indent=4) for one in (*request.tools, *calls)]
+    if request.uses_tools:
+        overhead += _FOR_TOOLS
     if request.text is not None:
         texts.append(request.text)
-    if request.response_schema is not None:
-        texts.append(canonical(request.response_schema))
+    if (form := response_format(request)) is not None:
+        texts.append(canonical(form))
     attached = sum(_most_tokens(part, image_tokens) for part in attachments(request))
     return overhead + attached + sum(len(text.encode()) + _PER_MESSAGE for text in texts)
 
@@ -59,6 +67,31 @@ def attachments(request: Request) -> list[Part]:
 def _most_tokens(part: Part, image_tokens: int) -> int:
     text = _TEXT_OF_PAGE if part.get("type") == "file" else 0
     return getattr(content_of(part), "pages", 1) * (image_tokens + text)
+
+
+def response_format(request: Request) -> dict[str, Json] | None:
+    """Return the form that an answer must have, as chat completions write it; None if any will do.
+
+    The schema of a judge comes before the parameter. Raises ConfigError if that is malformed.
+    """
+    if (schema := request.response_schema) is not None:
+        title = schema.get("title")
+        name = title if isinstance(title, str) else "answer"
+        named: dict[str, Json] = {"name": name, "schema": schema, "strict": True}
+        return {"type": "json_schema", "json_schema": named}
+    form: Any = request.params.get("response_format")
+    match form:
+        case None:
+            return None
+        case {"type": "text" | "json_object"} | {
+            "type": "json_schema",
+            "json_schema": {"name": str(), "schema": {}},
+        }:
+            return dict(form)
+    raise ConfigError(
+        f"parameter `response_format` of {request.model} must be {{type: json_object}} or {{type: "
+        f"json_schema, json_schema: {{name: ..., schema: ...}}}}, got {canonical(form):.80}"
+    )
 
 
 def max_output_tokens(request: Request, facts: ModelFacts) -> int:
@@ -95,6 +128,7 @@ class ApiAnswer:
     tier: str | None = None  # the service tier that was used, or None
     # the answer's tokens with their probabilities, or None if it holds none
     logprobs: tuple[Position, ...] | None = None
+    tool_calls: tuple[dict[str, Json], ...] = ()
 
 
 class MalformedError(Exception):
@@ -195,10 +229,11 @@ def charged_usage(
     said = answer.usage
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
     most = max(bound.input, facts.context or _MAX_OUTPUT) if attached else bound.input
-    has_output = said is not None and (said.output > 0 or not answer.text)
+    told = answer.text + calls_text(answer.tool_calls)
+    has_output = said is not None and (said.output > 0 or not told)
     if said is not None and has_output and 0 < said.input <= most and said.output <= longest:
         return said
-    n_tokens = len(answer.text.encode(errors="replace")) // _BYTES_PER_TOKEN
+    n_tokens = len(told.encode(errors="replace")) // _BYTES_PER_TOKEN
     return replace(bound, output=max(bound.output, n_tokens))
 
 
@@ -225,9 +260,9 @@ def notices(
     if request.top_logprobs is not None and not answer.logprobs:
         yield "gave no log probabilities although they were asked for"
     if (
-        request.response_schema is not None
+        (response_format(request) or {"type": "text"})["type"] != "text"
         and answer.finish is Finish.STOP
-        and not _is_json(answer.text)
+        and not (answer.tool_calls or _is_json(answer.text))
     ):
         yield "answered without regard to the JSON schema"
     if answer.finish is Finish.LENGTH and not any(name in request.params for name in MAX_TOKENS):
@@ -289,15 +324,25 @@ def chat_messages(
     """
     if request.text is not None:
         return [{"role": "user", "content": request.text}]
-    return [
-        {
-            "role": one.role,
-            "content": one.content if isinstance(one.content, str) else [*map(write, one.content)],
-        }
-        for one in request.messages
-    ]
+    messages: list[dict[str, Json]] = []
+    for one in request.messages:
+        content = one.content if isinstance(one.content, str) else [*map(write, one.content)]
+        messages.append({"role": one.role, "content": content})
+        if one.tool_calls:
+            messages[-1]["tool_calls"] = [*map(_written, one.tool_calls)]
+        if one.tool_call_id is not None:
+            messages[-1]["tool_call_id"] = one.tool_call_id
+    return messages
+
+
+def _written(call: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a call with its arguments as a JSON text."""
+    function = mapping(call["function"])
+    arguments = json.dumps(function["arguments"], ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def own_params(request: Request) -> dict[str, Json]:
-    """Return the parameters that keep their names: all but the longest answer."""
-    return {name: value for name, value in request.params.items() if name not in MAX_TOKENS}
+    """Return the parameters that keep their names: all but the longest answer and its form."""
+    others = (*MAX_TOKENS, "response_format")
+    return {name: value for name, value in request.params.items() if name not in others}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from abc import abstractmethod
 from collections import Counter
@@ -203,6 +204,7 @@ class ApiProvider(Provider[ApiOptions]):
             request_id=request_id and without_traces(request_id, server.endpoint.secrets),
             logprobs=answer.logprobs or () if request.top_logprobs is not None else (),
             sent=wire.sent(body),
+            tool_calls=answer.tool_calls,
             service_tier=answer.tier,
             notices=(
                 *notices(request, answer, allowed, usage, also),
@@ -253,6 +255,7 @@ class ApiProvider(Provider[ApiOptions]):
                 response_schema=facts.response_schema is not False,
                 images=facts.images is not False,
                 logprobs=self.logprobs if facts.logprobs is None else facts.logprobs,
+                tools=True,
             )
             self._models[name] = _Model(facts, price, wires, able)
         return self._models[name]
@@ -370,4 +373,6 @@ def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:
         without_traces(text, keys) for text in (answer.text, answer.model, answer.tier or "")
     )
     logprobs = answer.logprobs if shown == answer.text else None  # their tokens would tell
-    return replace(answer, text=shown, model=model, tier=tier or None, logprobs=logprobs)
+    calls = tuple(json.loads(without_traces(json.dumps(one), keys)) for one in answer.tool_calls)
+    shown_answer = replace(answer, text=shown, model=model, tier=tier or None, logprobs=logprobs)
+    return replace(shown_answer, tool_calls=calls)
