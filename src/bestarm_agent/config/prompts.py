@@ -38,16 +38,18 @@ from bestarm_agent.domain.values import (
 from bestarm_agent.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Template, nodes
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Rendered: TypeAlias = str | tuple[Message, ...]
 _Filling: TypeAlias = Callable[[Mapping[str, Json]], Any]  # a content, or messages
 Tools: TypeAlias = tuple[Mapping[str, Json], ...]
 _T = TypeVar("_T")
+_Parted: TypeAlias = "tuple[str | Template, str, str]"  # its beginning, first field, text after it
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
+_BYTES_PER_TOKEN = 4  # of most texts, in most languages
 _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
 
 
@@ -57,6 +59,11 @@ class CompiledPrompt:
     ``origin`` is its file, for messages; ``fields`` are the names that it looks up; ``folder`` is
     that of the dataset, where images and files are. A syntax error is a ConfigError with the prompt
     and the line, and so is a worked example that does not fit.
+
+    Attributes:
+        prefix: the text with which each message begins for all examples, up to the first message
+            that differs.
+        late: the field that ends the prefix, and the tokens of constant text that come after it.
 
     Example:
         >>> prompt = CompiledPrompt(PromptTemplate("sum", text="{{ a }}+{{ b }}="))
@@ -82,6 +89,7 @@ class CompiledPrompt:
         self.fields = frozenset(fields)
         self._n_shots = template.n_shots
         self._shots = [(self.asked(shot.inputs), self._worked(shot)) for shot in template.shots]
+        self.prefix, self.late = self._constant(template)
 
     def render(self, inputs: Mapping[str, Json], *, read: bool = True) -> Rendered:
         """Render the prompt with the fields of one example, and its worked examples.
@@ -198,11 +206,35 @@ class CompiledPrompt:
         found: Any = Attachment(type, value.strip(), self._folder, f"{self.called}, {source}")
         return found  # type: ignore[no-any-return]
 
+    def _constant(self, template: PromptTemplate) -> tuple[tuple[str, ...], tuple[str, int]]:
+        """Return the prefix, and the field that ends it with the constant tokens after it."""
+        varies = any(isinstance(tool, str) for tool in template.tools)  # and all APIs put it first
+        if varies or (_SHOTS in self.fields and self._n_shots is None):  # a field called so
+            return (), ("", 0)
+        shown = [worked for _, worked in self._shots][: self._n_shots or 0]
+        found: list[tuple[str, str, str]] = []
+        for source in [one.text for one in template.messages] or [template.text or ""]:
+            head, name, tail = _compile(source)[2]
+            text = head if isinstance(head, str) else self._rendered(head, {_SHOTS: shown})
+            found.append((text, name, tail))
+        if _SHOTS not in self.fields and template.messages:
+            at = _last_of_user(template.messages)
+            worked = (message.content for message in chain(*shown))
+            found[at:at] = [(one if isinstance(one, str) else "", "", "") for one in worked]
+        elif _SHOTS not in self.fields:
+            found[0] = ("".join([*shown, found[0][0]]), *found[0][1:])
+        prefix, after, field = list[str](), list[str](), ""
+        for head, name, tail in found:
+            (after if field else prefix).append(head)
+            after.append(tail)
+            field = field or name
+        return tuple(prefix), (field, about_tokens(*after))
+
     def _compiled(self, source: str, fields: set[str]) -> Template:
         from jinja2 import TemplateSyntaxError  # takes a tenth of a second to import
 
         try:
-            template, used = _compile(source)
+            template, used, _ = _compile(source)
         except TemplateSyntaxError as error:
             raise ConfigError(
                 f"{self.called}, line {error.lineno} of the template: {error.message}"
@@ -307,8 +339,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
-def _compile(source: str) -> tuple[Template, frozenset[str]]:
-    """Return a compiled template, and the names that it looks up."""
+def _compile(source: str) -> tuple[Template, frozenset[str], _Parted]:
+    """Return a compiled template, the names that it looks up, and its constant text."""
     from jinja2 import TemplateSyntaxError, meta, nodes
 
     tree = _environment().parse(source)
@@ -316,9 +348,47 @@ def _compile(source: str) -> tuple[Template, frozenset[str]]:
     for node in tree.find_all(other_files):
         raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
     used = frozenset(meta.find_undeclared_variables(tree))
+    parted = _parted(tree, used)
     template = _environment().from_string(tree)
     template.globals = dict(template.globals)  # a chain of mappings, copied in each render
-    return template, used
+    return template, used, parted
+
+
+def about_tokens(*texts: str) -> int:
+    """Return about how many tokens texts have: nobody knows it before the provider counts."""
+    return sum(len(text.encode(errors="replace")) for text in texts) // _BYTES_PER_TOKEN
+
+
+def _parted(tree: nodes.Template, used: frozenset[str]) -> _Parted:
+    """Return what a template begins with for all examples, its first field, and the text after it.
+
+    The beginning is a template of its own where it is more than text: worked examples, say.
+    """
+    from jinja2 import nodes
+
+    pieces: list[nodes.Node] = []
+    for node in tree.body:
+        pieces += node.nodes if isinstance(node, nodes.Output) else [node]
+    varying, field = set(used - {_SHOTS}), ""
+    parts: tuple[list[nodes.Node], list[nodes.Node]] = [], []  # before the first field, and after
+    for one in pieces:
+        found = [one, *one.find_all(nodes.Name)]
+        names = [name.name for name in found if isinstance(name, nodes.Name)]
+        fields = [name for name in names if name in varying]
+        if fields and isinstance(one, nodes.Assign):
+            varying.update(names)  # it prints nothing, but what it sets differs
+            continue
+        field = field or "".join(fields[:1])
+        parts[bool(field)].append(one)
+    head, tail = (
+        "".join(one.data for one in of if isinstance(one, nodes.TemplateData)) for of in parts
+    )
+    if all(isinstance(one, nodes.TemplateData) for one in parts[0]):
+        return head, field, tail
+    body = [one if isinstance(one, nodes.Stmt) else nodes.Output([one]) for one in parts[0]]
+    template = nodes.Template(body, lineno=1)
+    template.set_environment(_environment())
+    return _environment().from_string(template), field, tail
 
 
 def _template_line(traceback: TracebackType | None) -> int | None:

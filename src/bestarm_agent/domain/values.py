@@ -374,6 +374,8 @@ class Request:
         tools: functions that the model may call: mappings with ``name`` and ``parameters``, and
             perhaps ``description`` and ``strict``. Set only where ``Capabilities.tools`` says so.
         tool_choice: "auto", "none", "required" or the name of one of the tools.
+        prefix: the text with which each message begins for all examples, up to the first message
+            that differs; empty where no prompt cache would save anything. Not sent as such.
     """
 
     model: str  # model name as the provider knows it
@@ -389,6 +391,7 @@ class Request:
     inputs: Mapping[str, Json] = field(default_factory=dict)
     tools: tuple[Mapping[str, Json], ...] = ()
     tool_choice: str | None = None
+    prefix: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def uses_tools(self) -> bool:
@@ -425,6 +428,7 @@ class Reply(_CleanTexts):
     finish: Finish = Finish.STOP
     usage: Usage = field(default_factory=Usage)
     usd_nanos: int | None = None  # cost of the call in nano-dollars; None: no price is known
+    saved_nanos: int = 0  # what it would have cost more without the provider's prompt cache
     seconds: float = 0.0  # wall-clock, from sending to the complete answer
     gpu_seconds: float = 0.0  # worker seconds of a local model
     model: str = ""  # the name by which the model that answered calls itself
@@ -492,6 +496,7 @@ class Outcome:
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0  # wall-clock
     usd_nanos: int | None = None  # its price, cached or not; None: unknown
+    saved_nanos: int = 0  # what it would have cost more without the provider's prompt cache
 
     def __post_init__(self) -> None:
         """Check that there is a score or a failure."""

@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, digest
 from bestarm_agent.engine.ledger import Ledger, Reservation
 from bestarm_agent.engine.limits.model_limits import ModelLimits, Permit, RateLimits
-from bestarm_agent.engine.limits.waiting import Clock, Gate, Slot, WaitBoard
+from bestarm_agent.engine.limits.waiting import Clock, Gate, PromptCaches, Slot, WaitBoard
 from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failed_spend, failure
@@ -138,6 +138,7 @@ class Call:
         tries: the attempts so far.
         spend: their cost, also after an error.
         found: whether the reply was in the cache.
+        has_waited: whether it waited for another to fill the provider's cache; it does so once.
     """
 
     model: Model
@@ -152,6 +153,7 @@ class Call:
     tries: Tries = field(default_factory=Tries)
     spend: Spend = field(default_factory=Spend)
     found: bool = False
+    has_waited: bool = False
     _key: str = ""
 
     @property
@@ -161,6 +163,12 @@ class Call:
             model = self.model
             self._key = reply_key(model.client.provider, model.fingerprint, self.request)
         return self._key
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """Key of the beginning that it shares in the provider's prompt cache; () if none."""
+        prefix = self.request.prefix
+        return prefix and (self.model.name, *prefix)
 
     @property
     def resent(self) -> bool:
@@ -226,6 +234,7 @@ class ProviderClient:
         self.clock = clock
         self._rules, self._shared = rules, shared
         self._limits: dict[str, ModelLimits] = {}
+        self._caches = PromptCaches(clock)
         self._halted: list[ProviderError] = []  # why no model can be called any more
         self._policy = policy
         self._backoff = wait_exponential_jitter(
@@ -290,7 +299,8 @@ class ProviderClient:
         result: Reply | ProviderError | None = None  # cut off: it may have been answered
         cost = reservation.amount
         try:
-            result = await generate(self.provider, call.request, self._policy)
+            with self._caches.sent(call.prefix) if call.prefix else nullcontext():
+                result = await generate(self.provider, call.request, self._policy)
             cost = replied_spend(result, pulls=cost.pulls)
         except ProviderError as error:
             result, cost = error, failed_spend(error, cost)
@@ -313,21 +323,41 @@ class ProviderClient:
 
     async def _cleared(self, call: Call) -> tuple[Permit, Reservation]:
         """Return permit and reservation for the next attempt, once the log holds the attempt."""
-        limits, log = call.model.limits, call.log
-        if call.permit is None:  # the call's slot is free while it waits
-            bound, since = call.bound(), call.tries.failed_at
-            call.permit = await limits.acquire(call.request, bound, call.slot, since)
-        if limits.halted is not None:
-            raise limits.halted
+        log = call.log
+        permit = await self._permitted(call)
+        if call.prefix and not call.has_waited and (one := self._caches.filling(call.prefix)):
+            permit = await self._wait_for_cache(call, one)
         call.reservation = call.reservation or self.ledger.reserve(call.bound())
         if call.reservation is None:
             raise BudgetEndedError("the budget cannot pay for another call; raise it")
         if log is not None and not call.is_logged:
             bound = replace(call.reservation.amount, pulls=0)
             await log.record(call.key, bound, call.is_judges)
-        permit, reservation = call.permit, call.reservation
+        reservation = call.reservation
         call.permit, call.reservation, call.is_logged = None, None, False
         return permit, reservation
+
+    async def _permitted(self, call: Call) -> Permit:
+        """Return the call's permit, waited for if need be; raise the error of a halted model."""
+        limits = call.model.limits
+        if call.permit is None:  # the call's slot is free while it waits
+            bound, since = call.bound(), call.tries.failed_at
+            call.permit = await limits.acquire(call.request, bound, call.slot, since)
+        if limits.halted is not None:
+            raise limits.halted
+        return call.permit
+
+    async def _wait_for_cache(self, call: Call, filled: asyncio.Event) -> Permit:
+        """Wait, once, for the end of the call that fills the provider's cache.
+
+        The permit is given back: a refusal of that call may begin a pause. The places are kept, or
+        more pairs would be asked: that call was sent, and needs none of them.
+        """
+        call.has_waited = True
+        call.refund_permit()
+        with self.board.waiting(str(call.model), "first call fills the prompt cache", math.inf):
+            await filled.wait()
+        return await self._permitted(call)
 
     def _is_repeated(self, call: Call, state: RetryCallState) -> bool:
         error = state.outcome and state.outcome.exception()

@@ -51,6 +51,7 @@ class ReadyCandidate:
     usd: float | None = None
     price_source: str | None = None  # where its price comes from, for people
     broken: str | None = None  # why it can no longer be asked
+    prefix: tuple[str, ...] = ()  # of its prompt, where the provider's cache of it saves something
 
     def request(self, example: Example) -> Request:
         """Render the prompt for one example; a further draw has a seed of its own."""
@@ -60,7 +61,11 @@ class ReadyCandidate:
             seed = params.get("seed", 0)
             first = seed if isinstance(seed, int) else 0
             params = {**params, "seed": first + example.draw * _SEEDS}
-        return replace(request, params=params, draw=example.draw)
+        prefix = self.prefix
+        if prefix:  # the prompt begins otherwise for those that are its worked examples
+            texts = [one.text for one in request.messages] or [request.text or ""]
+            prefix = prefix if all(map(str.startswith, texts, prefix)) else ()
+        return replace(request, params=params, draw=example.draw, prefix=prefix)
 
     def call(self, example: Example, log: AttemptLog | None = None) -> Call:
         """Prepare a call for one example; nothing is reserved for it."""
@@ -248,6 +253,7 @@ def _outcome(
         usage=reply.usage,
         seconds=round(reply.seconds, 6),
         usd_nanos=reply.usd_nanos,
+        saved_nanos=reply.saved_nanos,
     )
 
 

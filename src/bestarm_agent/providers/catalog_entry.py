@@ -38,6 +38,8 @@ class ModelFacts(StrictModel):
         image_tokens: most tokens of an image, or of a page of a PDF besides its text.
         legacy_sampling: true to send temperature, top_p and top_k, under the last API version of
             Anthropic that takes them.
+        cache_from: the fewest tokens that the API's prompt cache keeps; calls with the same
+            beginning of that length go out one first and then together. 0: they do not.
         extra_body: further fields, sent as they are; none that a call's bound depends on.
     """
 
@@ -56,6 +58,7 @@ class ModelFacts(StrictModel):
     image_tokens: int | None = Field(None, ge=1)
     api: Literal["chat", "responses"] | None = None  # of OpenAI's APIs
     legacy_sampling: bool | None = None
+    cache_from: int | None = Field(None, ge=0)
     extra_body: dict[str, JsonValue] | None = None
 
     @field_validator("params")

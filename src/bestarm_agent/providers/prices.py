@@ -8,7 +8,7 @@ takes .24 ms each time, a quarter of all that a call takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache
@@ -105,6 +105,13 @@ class Price:
             for step in rates
             if step.above == 0 or input_tokens > step.above
         )
+
+    def saved(self, usage: Usage, *, tier: str | None = None) -> int:
+        """Return what a call would have cost more without a prompt cache; it may be < 0."""
+        if not (usage.cached or usage.cache_write):
+            return 0
+        without = replace(usage, cached=0, cache_write=0)
+        return self.cost(without, tier=tier) - self.cost(usage, tier=tier)
 
     def _of(self, tier: str | None) -> tuple[Rates, ...]:
         return self.standard if tier is None else self.tiers.get(tier, self.standard)

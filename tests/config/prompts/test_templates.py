@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -225,3 +227,73 @@ def test_a_field_that_some_example_lacks_is_named_with_it() -> None:
 def test_a_null_that_would_be_printed_is_found() -> None:
     with pytest.raises(ConfigError, match=r"a value is null.*\(example `e1`\)$"):
         check("{{ q }}", {"q": "x"}, {"q": None})
+
+
+LONG = "Be exact. " * 100  # 250 tokens
+
+
+@pytest.mark.parametrize(
+    ("contents", "prefix", "late"),
+    [
+        ([f"{LONG}{{{{ q }}}}"], (LONG,), ("q", 0)),
+        ([f"{{{{ q }}}}{LONG}{{{{ r }}}}"], ("",), ("q", 250)),
+        ([LONG, "Q: {{ q }}", LONG], (LONG, "Q: "), ("q", 250)),
+        (["a{# c #}b{% raw %}{{{% endraw %}{% if c %}x{% endif %}"], ("ab{{",), ("c", 0)),
+        (
+            [f"{{% set n = 3 %}}{LONG}{{% for o in q %}}{{{{ o }}}}{{% endfor %}}"],
+            (LONG,),
+            ("q", 0),
+        ),
+        # what is set by a field differs, though it prints nothing
+        (["{% set x = q | upper %}a{{ x }}" + LONG], ("a",), ("x", 250)),
+        (["{{ 2 * 'ab' }}{{ '-' * 3 }} {{ q }}"], ("abab--- ",), ("q", 0)),
+        ([LONG], (LONG,), ("", 0)),
+    ],
+)
+def test_the_text_before_the_first_field_is_the_same_for_all_examples(
+    contents: list[str], prefix: tuple[str, ...], late: tuple[str, int]
+) -> None:
+    messages = tuple(Message("user", content) for content in contents)
+    prompt = CompiledPrompt(PromptTemplate("p", messages=messages))
+    assert (prompt.prefix, prompt.late) == (prefix, late)
+    rendered = prompt.render({"q": "one", "r": "two", "c": True})
+    texts = [one.text for one in rendered if isinstance(one, Message)]
+    assert all(map(str.startswith, texts, prefix))
+
+
+SHOTS = tuple(Example(f"s{i}", {"q": f"{i}+1"}, str(i + 1)) for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("template", "prefix"),
+    [
+        ({"text": "Add: {{ q }}="}, ("Add: 0+1= 1\n\nAdd: 1+1= 2\n\nAdd: ",)),
+        (
+            {"messages": (Message("system", "Add."), Message("user", "{{ q }}="))},
+            ("Add.", "0+1=", "1", "1+1=", "2", ""),
+        ),
+        (
+            {"text": "{% for one in shots %}{{ one.q }} is {{ one.target }}. {% endfor %}{{ q }}"},
+            ("0+1 is 1. 1+1 is 2. ",),
+        ),
+    ],
+)
+def test_worked_examples_belong_to_what_all_examples_begin_with(
+    template: dict[str, Any], prefix: tuple[str, ...]
+) -> None:
+    prompt = CompiledPrompt(PromptTemplate("p", **template, n_shots=2, shots=SHOTS))
+    assert (prompt.prefix, prompt.late) == (prefix, ("q", 0))
+    rendered = prompt.render({"q": "7+7"})
+    texts = [rendered] if isinstance(rendered, str) else [one.text for one in rendered]
+    assert all(map(str.startswith, texts, prefix))
+    # one of them sees the next one in its place
+    rendered = prompt.render({"q": "1+1"})
+    texts = [rendered] if isinstance(rendered, str) else [one.text for one in rendered]
+    assert not all(map(str.startswith, texts, prefix))
+
+
+def test_a_conversation_or_tools_of_the_example_end_what_all_begin_with() -> None:
+    talk = (Message("system", LONG), Message("conversation", "{{ talk }}"))
+    assert CompiledPrompt(PromptTemplate("p", messages=talk)).prefix == (LONG, "")
+    tools = CompiledPrompt(PromptTemplate("p", f"{LONG}{{{{ q }}}}", tools=("{{ tools }}",)))
+    assert (tools.prefix, tools.late) == ((), ("", 0))

@@ -56,6 +56,18 @@ class Call:
         return ([("system", _text(system))] if system else []) + texts
 
     @property
+    def blocks(self) -> list[tuple[str, str, bool]]:
+        """(role, text, whether it is marked to be cached) of every block, the system's first."""
+        said = self.body.get("messages", self.body.get("prompt", self.body.get("input", "")))
+        turns = [("user", said)] if isinstance(said, str) else [(m["role"], m) for m in said]
+        found = []
+        for role, turn in [("system", self.body.get("system") or ""), *turns]:
+            content = turn.get("content", "") if isinstance(turn, Mapping) else turn
+            parts = content if isinstance(content, list) else [{"text": content}]
+            found += [(role, _text(part), "cache_control" in part) for part in parts]
+        return found
+
+    @property
     def prompt(self) -> str:
         """All texts, one under the other."""
         return "\n".join(text for _, text in self.messages)

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from tests.support.fake_api import anthropic_wire, openai_wire
 from tests.support.fake_api.answers import echo
+from tests.support.fake_api.caching import PromptCache
 from tests.support.fake_api.calls import Answer, Api, Call
 from tests.support.fake_api.faults import Fault, Script, calm
 from tests.support.fake_api.limits import Limiter, Rates
@@ -29,6 +30,7 @@ PATHS = {
 
 # Of the event loop, from accepting a connection to the server's knowing it.
 _TURNS_OF_AN_ACCEPT = 3
+_MOST_MARKS = 4  # of blocks to be cached
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class FakeModel:
         ignores: parameters that it takes and ignores ("logprobs", "response_format", "max_tokens").
         lenient: whether unknown parameters are taken and ignored.
         rates: its limits.
+        cache_from: the fewest tokens that its prompt cache keeps; None: it has none.
     """
 
     context: int = 8192
@@ -48,6 +51,7 @@ class FakeModel:
     ignores: frozenset[str] = frozenset()
     lenient: bool = False
     rates: Rates = field(default_factory=Rates)
+    cache_from: int | None = None
 
 
 @dataclass
@@ -109,6 +113,7 @@ class FakeApi:
     port: int = 0
     received: list[Received] = field(default_factory=list)
     limiters: dict[str, Limiter] = field(default_factory=dict)
+    caches: dict[str, PromptCache] = field(default_factory=dict)
     _seen: Counter[str] = field(default_factory=Counter)
     _runner: web.AppRunner | None = None
     _listener: asyncio.Server | None = None
@@ -179,6 +184,12 @@ class FakeApi:
             self.limiters[model] = Limiter(rates, asyncio.get_running_loop().time)
         return self.limiters[model]
 
+    def _cache(self, model: str) -> PromptCache | None:
+        fewest = self._model(model).cache_from
+        if fewest is None:
+            return None
+        return self.caches.setdefault(model, PromptCache(fewest, asyncio.get_running_loop().time))
+
     def _model(self, name: str) -> FakeModel:
         return (self.models or {}).get(name, FakeModel())
 
@@ -236,13 +247,18 @@ class FakeApi:
                 self._words(call, note, detail=resource),
                 retry_after=(seconds or None) if limiter.rates.retry_after else None,
             )
-        spoken = None
+        spoken, cache = None, self._cache(call.model)
+        read = 0 if cache is None else cache.read(call)
         try:
             await asyncio.sleep(self.latency(call))
             limited = "max_tokens" not in self._model(call.model).ignores
             spoken = speak(call, self.answer, limited=limited)
         finally:
             limiter.leave(0 if spoken is None else spoken.tokens)
+        if cache is not None:
+            wrote = max(0, cache.write(call) - read)  # OpenAI bills no writing
+            wrote = wrote if call.api.anthropic else 0
+            spoken = replace(spoken, said=replace(spoken.said, cached=read, cache_write=wrote))
         body, headers = self._answered(call, note, spoken)
         return web.json_response(body, headers=headers)
 
@@ -334,4 +350,10 @@ def _complaint(call: Call, model: FakeModel, headers: Mapping[str, str]) -> str 
     known = anthropic_wire.KNOWN | (anthropic_wire.SAMPLING if old else set())
     for name in sorted(sent - known):
         return f"{name}: Extra inputs are not permitted"
+    if sum(marked for _, _, marked in call.blocks) > _MOST_MARKS:
+        return "A maximum of 4 blocks with cache_control may be provided."
+    turns = (turn["content"] for turn in call.body["messages"])
+    parts = [part for content in turns if isinstance(content, list) for part in content]
+    if any(part["type"] == "text" and not part["text"].strip() for part in parts):
+        return "messages: text content blocks must contain non-whitespace text"
     return None

@@ -9,12 +9,14 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bestarm_agent.providers.base import Provider
+
+_CACHE_SECONDS = 300.0  # that providers keep the beginning of a prompt after its last use
 
 
 class Clock:
@@ -47,6 +49,36 @@ async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> No
     finally:
         for wait in waits:
             wait.cancel()
+
+
+class PromptCaches:
+    """Lets the first call with a long beginning fill a provider's cache before others read it.
+
+    Calls that are sent together all pay for what only the first one has to write.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._filling: dict[Hashable, asyncio.Event] = {}  # set when the first call has ended
+        self._until: dict[Hashable, float] = {}  # when a cache that was filled is given up
+
+    def filling(self, prefix: Hashable) -> asyncio.Event | None:
+        """Return what is set when the call that fills a cache has ended; None: there is none."""
+        return self._filling.get(prefix)
+
+    @contextmanager
+    def sent(self, prefix: Hashable) -> Iterator[None]:
+        """Note that a call is under way, which was answered if the block ends without an error."""
+        event = None
+        if prefix not in self._filling and self._until.get(prefix, 0.0) <= self._clock.now():
+            event = self._filling[prefix] = asyncio.Event()
+        try:
+            yield
+            self._until[prefix] = self._clock.now() + _CACHE_SECONDS
+        finally:
+            if event is not None:
+                del self._filling[prefix]
+                event.set()
 
 
 class Gate:

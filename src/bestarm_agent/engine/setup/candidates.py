@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 from bestarm_agent.config.attachments import brief
 from bestarm_agent.config.fields import dotted
-from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
+from bestarm_agent.config.prompts import CompiledPrompt, about_tokens, check_prompt
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Reply, Request
@@ -116,6 +116,7 @@ class ReadyCandidates:
             bound=bound + self.judge_client.bound(self.longest),
             usd=usd(most) if able.priced else None,
             price_source=able.price_source,
+            prefix=prompt.prefix if able.keeps(about_tokens(*prompt.prefix)) else (),
         )
 
     @cached_property

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
+from bestarm_agent.config.prompts import about_tokens
 from bestarm_agent.domain.spend import Budget, Spend, nanos
+from bestarm_agent.engine.call import Model
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.record import Size, known_costs
@@ -61,6 +65,9 @@ class Plan:
     resolution: float
     kept_back: int  # examples for the winner
     half_width: float  # of the interval of its mean on them; 0 where none are kept back
+    # of the expected calls, about: prompt tokens that providers' caches hold, and what that saves
+    cached_tokens: int
+    cached_saves: int  # nano-dollars
     notices: tuple[str, ...]  # what the user should know before a call is paid for
 
 
@@ -84,6 +91,8 @@ def make_plan(parts: StudyParts) -> Plan:
     most = reduce(Spend.highest, bounds)
     expected = Spend(*(round(pulls * amount) for amount in mean.tolist()))
     worst = replace(most * (pulls * parts.config.limits.max_attempts), pulls=pulls)
+    asks = pulls * shares / shares.sum()
+    cached = [*_cached(prepared, asks.tolist())]
     prices, n_kept = _prices(prepared, parts), len(parts.kept_back)
     return Plan(
         n_candidates=size.n_candidates,
@@ -101,6 +110,8 @@ def make_plan(parts: StudyParts) -> Plan:
         resolution=resolution_of(parts),
         kept_back=n_kept,
         half_width=_half_width(n_kept, parts.config.selector.level) if n_kept else 0.0,
+        cached_tokens=sum(tokens for tokens, _ in cached),
+        cached_saves=sum(saves for _, saves in cached),
         notices=(*parts.notices, *parts.mode.notices(pairs, size)),
     )
 
@@ -109,6 +120,23 @@ def _capped(spend: Spend, budget: Budget) -> Spend:
     caps = (None, budget.calls, budget.tokens, budget.usd_nanos, None)
     amounts = zip(spend.amounts, caps, strict=True)
     return Spend(*(amount if cap is None else min(amount, cap) for amount, cap in amounts))
+
+
+def _cached(prepared: ReadyCandidates, asks: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """Yield the tokens of each prefix that are read from a cache, and the nano-dollars saved.
+
+    The first call of each writes it, and the others read it.
+    """
+    n_calls = defaultdict[tuple[Model, tuple[str, ...]], float](float)
+    for entry, n in zip(prepared.ready, asks, strict=True):
+        if entry.prefix:
+            n_calls[entry.model, entry.prefix] += n
+    for (model, prefix), n in n_calls.items():
+        written, cache = about_tokens(*prefix), model.able.prompt_cache
+        read = round(max(0.0, n - 1) * written)
+        if cache is not None:
+            saves = read * cache.read_saves - written * cache.write_adds
+            yield read, saves // 1_000_000
 
 
 def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, ...]:

@@ -51,6 +51,8 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
     body: dict[str, Json] = {"messages": turns, "max_tokens": limit, **params}
     if system:
         body["system"] = system
+    if request.prefix:
+        _mark_prefix(body, turns, request)
     if stop is not None:
         body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
     config: dict[str, Json] = {} if effort is None else {"effort": effort}
@@ -73,6 +75,37 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
         named: dict[str, Json] = {"type": "tool", "name": choice}
         body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else named
     return body
+
+
+def _mark_prefix(body: dict[str, Json], turns: Sequence[dict[str, Json]], request: Request) -> None:
+    """Mark what all examples begin with, to be cached: of the system's part, and of all."""
+    n = sum(message.role == "system" for message in request.messages)
+    if "system" in body:
+        body["system"] = _marked(body["system"], "\n\n".join(request.prefix[:n]))
+    heads = [*zip(turns, request.prefix[n:], strict=False)]
+    for turn, head in reversed(heads):
+        if head.strip():
+            turn["content"] = _marked(turn["content"], head)
+            return
+
+
+def _marked(content: Json, head: str) -> Json:
+    """Return a text in which the end of ``head``, its beginning, is marked to be cached.
+
+    A block of white space alone is refused, and tokens begin with it rather than end. Of several
+    blocks the first is marked, if it is a text.
+    """
+    if isinstance(content, list):
+        first = _marked(mapping(content[0]).get("text"), head)
+        return [*first, *content[1:]] if isinstance(first, list) else content
+    n = len(head.rstrip())
+    if not n or not isinstance(content, str):
+        return content
+    if not content[n:].strip():
+        n = len(content)
+    mark: Json = {"type": "ephemeral"}
+    blocks: list[Json] = [{"type": "text", "text": content[:n], "cache_control": mark}]
+    return [*blocks, {"type": "text", "text": content[n:]}] if content[n:] else blocks
 
 
 def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
@@ -168,6 +201,7 @@ class AnthropicProvider(ApiProvider):
     )
     logprobs = False
     models_path = "v1/models"
+    marks_prefix = True
 
     @staticmethod
     def wire(facts: ModelFacts, *, chat: bool) -> Wire:

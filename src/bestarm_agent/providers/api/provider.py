@@ -42,7 +42,7 @@ from bestarm_agent.providers.api.protocol import (
     read_body,
     text,
 )
-from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
+from bestarm_agent.providers.base import Capabilities, EndpointStatus, PromptCache, Provider
 from bestarm_agent.providers.catalog_entry import ModelFacts
 from bestarm_agent.providers.prices import Price, PriceOverride, find_price, proxy_prices
 
@@ -88,6 +88,7 @@ class ApiProvider(Provider[ApiOptions]):
     vendor: ClassVar[Vendor]
     logprobs: ClassVar[bool]  # True if models return log probabilities unless their facts differ
     models_path: ClassVar[str]  # path of the list of models, below the address
+    marks_prefix: ClassVar[bool] = False  # its cache keeps only what a request marks
     options_type = ApiOptions
     takes_facts = True
 
@@ -198,6 +199,7 @@ class ApiProvider(Provider[ApiOptions]):
             text=answer.text,
             finish=answer.finish,
             usage=usage,
+            saved_nanos=known.price.saved(usage, tier=answer.tier) if known.price else 0,
             usd_nanos=self._cost(known, request, answer, usage, headers),
             seconds=seconds,
             model=answer.model,
@@ -256,9 +258,22 @@ class ApiProvider(Provider[ApiOptions]):
                 images=facts.images is not False,
                 logprobs=self.logprobs if facts.logprobs is None else facts.logprobs,
                 tools=True,
+                prompt_cache=self._prompt_cache(facts, price),
             )
             self._models[name] = _Model(facts, price, wires, able)
         return self._models[name]
+
+    def _prompt_cache(self, facts: ModelFacts, price: Price | None) -> PromptCache | None:
+        """Return the API's prompt cache, if reading from it is known to save something.
+
+        Where writing to it is asked for, its price must be known too: else bounds would not hold.
+        """
+        if not facts.cache_from or price is None:
+            return None
+        rates = price.standard[0]
+        saves, adds = rates.input - rates.cached, rates.cache_write - rates.input
+        pays = saves > 0 and (adds > 0 or not self.marks_prefix)
+        return PromptCache(facts.cache_from, saves, adds) if pays else None
 
     def _price(self, model: str, facts: ModelFacts) -> Price | None:
         vendor, address = self.options.vendor, self._endpoints[0].url

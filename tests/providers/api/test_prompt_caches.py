@@ -1,0 +1,147 @@
+"""What providers' prompt caches keep: where it is marked, and what it costs, by a fake server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bestarm_agent.domain.values import Json, Message, Request
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.base import PromptCache
+from tests.support.api_cases import VENDORS, provider_of
+from tests.support.fake_api import FakeApi, FakeModel, in_thread
+from tests.support.provider_calls import replies
+
+SYSTEM, HEAD = "Be exact. " * 500, "Read this first. " * 500  # 1,250 and 2,125 tokens
+MARK: Json = {"type": "ephemeral"}
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[FakeApi]:
+    model = FakeModel(cache_from=1024, context=100_000)
+    with in_thread(FakeApi(lambda _call: "5", models={"m": model})) as server:
+        yield server
+
+
+def block(text: str, *, marked: bool = False) -> Json:
+    return {"type": "text", "text": text, **({"cache_control": MARK} if marked else {})}
+
+
+def request_of(*turns: tuple[str, str], prefix: tuple[str, ...]) -> Request:
+    messages = tuple(Message(*turn) for turn in turns)
+    return Request("m", messages=messages, params={"max_tokens": 8}, prefix=prefix)
+
+
+S = ("system", SYSTEM)
+
+
+@pytest.mark.parametrize(
+    ("turns", "prefix", "system", "contents"),
+    [
+        ([S, ("user", "2+3")], (SYSTEM, ""), [block(SYSTEM, marked=True)], ["2+3"]),
+        # tokens rather begin than end with white space
+        (
+            [S, ("user", f"{HEAD}2+3")],
+            (SYSTEM, HEAD),
+            [block(SYSTEM, marked=True)],
+            [[block(HEAD.strip(), marked=True), block(" 2+3")]],
+        ),
+        # the last beginning alone is marked, besides that of the system's part
+        (
+            [("user", "2+2"), ("assistant", "4"), ("user", HEAD), ("user", "2+3")],
+            ("2+2", "4", HEAD, ""),
+            None,
+            ["2+2", "4", [block(HEAD, marked=True)], "2+3"],
+        ),
+        (
+            [("system", "a"), ("system", f"{SYSTEM}b"), ("user", "c")],
+            ("a", SYSTEM),
+            [block(f"a\n\n{SYSTEM.strip()}", marked=True), block(" b")],
+            ["c"],
+        ),
+        # a block of white space would be refused
+        ([("user", f"{HEAD}\n\n")], (HEAD,), None, [[block(f"{HEAD}\n\n", marked=True)]]),
+        ([S, ("user", " 2+3")], (SYSTEM, " "), [block(SYSTEM, marked=True)], [" 2+3"]),
+        ([S, ("user", "2+3")], (), SYSTEM, ["2+3"]),
+    ],
+)
+def test_what_all_examples_begin_with_is_marked_for_anthropic(
+    api: FakeApi,
+    turns: list[tuple[str, str]],
+    prefix: tuple[str, ...],
+    system: Json,
+    contents: list[Json],
+) -> None:
+    replies(provider_of("anthropic", api), request_of(*turns, prefix=prefix))
+    body = api.received[-1].body
+    assert body.get("system") == system
+    assert [turn["content"] for turn in body["messages"]] == contents
+
+
+def test_a_plain_prompt_is_marked_too_and_openai_is_sent_no_marks(api: FakeApi) -> None:
+    request = Request("m", text=f"{HEAD}2+3", params={"max_tokens": 8}, prefix=(HEAD,))
+    replies(provider_of("anthropic", api), request)
+    marked = api.received[-1].body["messages"][0]["content"]
+    assert marked == [block(HEAD.strip(), marked=True), block(" 2+3")]
+    replies(provider_of("openai", api), request)
+    assert api.received[-1].body["messages"] == [{"role": "user", "content": f"{HEAD}2+3"}]
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_what_a_cache_saved_is_told_and_a_write_stays_below_the_bound(
+    api: FakeApi, vendor: str
+) -> None:
+    api.caches.clear()
+    provider = provider_of(vendor, api)
+    requests = [request_of(("user", f"{HEAD}2+{i}"), prefix=(HEAD,)) for i in range(2)]
+    first, second = replies(provider, *requests)
+    kept = first.usage.cache_write if vendor == "anthropic" else second.usage.cached
+    assert 1900 < kept <= 2130
+    assert (first.usage.cached, second.usage.cached) == (0, kept)
+    # $1 for a million tokens, $1.25 where they are written, $.10 where they are read
+    assert first.saved_nanos == (-kept * 250 if vendor == "anthropic" else 0)
+    assert second.saved_nanos == kept * 900
+    for request, reply in zip(requests, (first, second), strict=True):
+        plain = reply.usage.input * 1000 + reply.usage.output * 5000
+        assert reply.usd_nanos == plain - reply.saved_nanos
+        assert (reply.usd_nanos or 0) <= provider.bound(request).usd_nanos
+    # the bound of a prompt whose bytes are all tokens, all of them written
+    tokens = provider.bound(requests[0]).tokens - 8
+    assert provider.bound(requests[0]).usd_nanos == tokens * 1250 + 8 * 5000
+
+
+CHEAP = {"input": 1, "output": 5, "cached": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "options", "found"),
+    [
+        ("anthropic", {"cache_from": 1024}, PromptCache(1024, 900_000_000, 250_000_000)),
+        ("openai", {"cache_from": 1024}, PromptCache(1024, 900_000_000, 250_000_000)),
+        ("openai", {"cache_from": 1024, "price": CHEAP}, PromptCache(1024, 900_000_000, 0)),
+        # what a write costs is not stated: a mark could break a bound
+        ("anthropic", {"cache_from": 1024, "price": CHEAP}, None),
+        ("openai", {"cache_from": 1024, "price": {"input": 1, "output": 5}}, None),
+        ("openai", {}, None),
+        ("anthropic", {"cache_from": 0}, None),
+        ("anthropic", {"cache_from": 9, "models": {"m": {"cache_from": 0}}}, None),
+    ],
+)
+def test_a_cache_is_used_where_reading_is_known_to_be_cheap(
+    api: FakeApi, vendor: str, options: dict[str, Json], found: PromptCache | None
+) -> None:
+    able = provider_of(vendor, api, **options).capabilities("m")
+    assert able.prompt_cache == found
+    assert able.keeps(1024) == (found is not None)
+    assert not able.keeps(1023)
+
+
+@pytest.mark.parametrize("value", [-1, "long", 1.5])
+def test_a_length_that_is_none_is_refused(api: FakeApi, value: Json) -> None:
+    with pytest.raises(ConfigError, match="cache_from"):
+        provider_of("openai", api, cache_from=value)
+
+
+def test_what_is_marked_is_no_part_of_the_key() -> None:
+    assert request_of(S, prefix=(SYSTEM,)).as_json() == request_of(S, prefix=()).as_json()
