@@ -17,6 +17,7 @@ from bestarm_agent.engine.record import RunRecord, Size
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
+from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, grid, started, told
 
@@ -70,7 +71,8 @@ def test_a_source_is_fed_what_came_after_the_first_ask() -> None:
     ]
     pairs = Noting()
     record = RunRecord(lambda *_: pairs)
-    record.feed([started(), CANDIDATES, EXAMPLES, budget(10), asked(0), told(0), *later])
+    first = [started(), CANDIDATES, EXAMPLES, budget(10), asked(0), told(0)]
+    record.take([line_of(event) for event in (*first, *later)])
     free = 0.2 / 1e4  # of the most expensive one's price
     assert pairs.fed == [
         *[("ask", 0), ("tell", 0), ("bar", 1)],
@@ -100,9 +102,10 @@ def test_the_rule_is_made_for_the_problem_at_the_first_ask() -> None:
         return Pairs(Uniform(Problem(size.n_candidates, size.n_examples)))
 
     record = RunRecord(open_pairs)
-    record.feed([started(), CANDIDATES, EXAMPLES, budget(10)])
+    record.take([line_of(event) for event in (started(), CANDIDATES, EXAMPLES, budget(10))])
     assert record.pairs is record.pairs
-    record.feed([joins, budget(15), asked(0), joins])  # as a log may be read, in one page
+    page: list[Event] = [joins, budget(15), asked(0), joins]  # as a log may be read
+    record.take([line_of(event) for event in page])
     assert made[0] == (2, 10)
     assert made[-1] == (3, 15)
     assert record.pairs.table.n_candidates == 4, "one joined after the first ask"

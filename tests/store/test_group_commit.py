@@ -226,3 +226,25 @@ async def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
         for number in range(300):  # 3 MB
             await store.put_reply(f"key-{number}", reply("x" * 10_000))
         assert size(path.with_name("runs.db-wal")) < 1_500_000
+
+
+@pytest.mark.parametrize("queues_more", [False, True])
+def test_what_an_event_loop_left_behind_is_written_when_the_next_one_waits(
+    tmp_path: Path, queues_more: bool
+) -> None:
+    store = asyncio.run(Store.connect(tmp_path / "runs.db"))
+
+    async def leave() -> None:
+        (await begin(store)).append(asked(0))  # without a flush
+
+    async def go_on() -> list[str]:
+        async with asyncio.timeout(30):
+            if queues_more:
+                await store.put_reply("key", reply())
+            await store.told("latest", [])  # waits for what is queued
+            kinds = [type(event).__name__ for event in await store.events_of("latest")]
+        await store.close()
+        return kinds
+
+    asyncio.run(leave())
+    assert asyncio.run(go_on())[-1] == "Asked"

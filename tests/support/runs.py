@@ -35,6 +35,7 @@ from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
+from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.store import RunLog, Store
 from tests.support.store_runs import outcomes_in
 from tests.support.virtual_time import LoopClock, run_virtual
@@ -244,7 +245,7 @@ class Scene:
     def _loop(self, log: RunLog, events: Sequence[Event]) -> RunLoop:
         self.log = log
         record = RunRecord(self.pairs, log)
-        record.feed(events)
+        record.take([line_of(event) for event in events])
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         clients = self.clients(ledger)

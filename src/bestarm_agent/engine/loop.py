@@ -193,9 +193,8 @@ class RunLoop:
         finally:
             self.is_running = self._stop_asked = False
             self._let_go()
-            told = (self._elapsed(), self.evaluator.remarks())
-            stopped = Stopped(self._clock.utc(), end.value, *told, self.pool.broken())
-            self.record.record(stopped)
+            told = (self._elapsed(), self.evaluator.remarks(), self.pool.broken())
+            self.record.record(Stopped(self._clock.utc(), end.value, *told))
             await self.record.flush()
         return end
 
@@ -343,11 +342,13 @@ class RunLoop:
             for task in self._tasks:  # attempts count with their bound, and pairs stay pending
                 task.cancel()
             self._tasks.clear()  # a second cancellation would cut off their cleaning up
-        elif end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED:
-            for task, pair in list(self._tasks.items()):
-                if pair.call.tries.failure is not None and not pair.call.slot.inside:
-                    del self._tasks[task]  # it waits to be repeated, and holds no place
-                    task.cancel()
+            return
+        for task, pair in list(self._tasks.items()):
+            if pair.call.tries.failure is None or pair.call.slot.inside:
+                continue  # else it waits to be repeated, and holds no place
+            if end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED:
+                del self._tasks[task]
+                task.cancel()
 
     def _review(self, *, now: bool = False) -> bool:
         """Bar candidates that are shown to break a limit of the objective.

@@ -85,6 +85,7 @@ class CandidatePool:
         self.gate = Gate(in_flight)  # limits the calls in flight over all providers
         self.models: dict[Model, int] = {}  # with their number, from 0
         self._blocks: dict[int, _Block] = {}  # by provider
+        self._rooms: dict[Model, float] = {}  # of each model, at the last look
         self._model_of = np.empty(0, dtype=np.intp)  # (K,) place of the model in ``models``
         self._usable = np.empty(0, dtype=np.bool_)
         self._highest_bound = Spend()
@@ -108,7 +109,8 @@ class CandidatePool:
 
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""
-        free = [room for model in self.models if (room := model.room)]
+        self._rooms = {model: model.room for model in self.models} if self.gate.free else {}
+        free = [room for room in self._rooms.values() if room]
         return int(min(self.gate.free, *free)) if free else 0
 
     def usable(self) -> BoolArray | None:
@@ -128,8 +130,8 @@ class CandidatePool:
         return both(self.usable(), able)
 
     def not_busy(self) -> BoolArray | None:
-        """Return (K,) whether a candidate's next call could be sent at once; None if all could."""
-        return self.rows(lambda model: model.room > 0)
+        """Return (K,) who could be called at once when ``room`` looked; None if all could."""
+        return self.rows(lambda model: self._rooms[model] > 0)
 
     def opens_in(self) -> float:
         """Return the seconds until a rate limit lets more be called; infinite if none does."""

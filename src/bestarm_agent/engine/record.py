@@ -7,8 +7,9 @@ everything that happens in a live run, so the log alone rebuilds the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 
 import numpy as np
 
@@ -47,11 +48,10 @@ class Size:
     def problem(self, *, per_dollar: bool) -> Problem:
         """Return the selector's problem, without the rule's own settings."""
         costs = known_costs(self.costs or ()) if per_dollar else None
-        pulls = planned_pulls(self.budget, costs)
         return Problem(
             self.n_candidates,
             self.n_examples,
-            budget=pulls,
+            budget=planned_pulls(self.budget, costs),
             open_ended=self.budget == Budget(),
             costs=costs,
             independent=self.independent,
@@ -110,12 +110,8 @@ class RunRecord:
         if self.log is not None:
             await self.log.flush()
 
-    def feed(self, events: Iterable[Event]) -> None:
-        """Take in the next events of a log; raise StoreError if one cannot come there."""
-        self.take([line_of(event) for event in events])
-
     def take(self, page: Sequence[Line]) -> None:
-        """Take in the next events of a log, as ``Store.lines_of`` yields them."""
+        """Take in the next events of a log; raise StoreError if one cannot come there."""
         if not self.state.n_asked:  # the rule is made before the state knows what came later
             asked = (place for place, (tag, _) in enumerate(page) if tag == "asked")
             first = next(asked, len(page))
@@ -143,13 +139,14 @@ class RunRecord:
     def _feed_pairs(self, moves: IntArray, *, is_known: bool) -> None:
         """Feed asks and outcomes, by the numbers that the state has of them."""
         pairs, state = self.pairs, self.state
+        tells = tells_of(state, ~moves[moves < 0])
+        asks = iter(state.asks[moves[moves >= 0]].tolist())
         for move in moves.tolist():
             if move < 0:
-                pairs.tell([tell_of(state, ~move)])
+                pairs.tell([next(tells)])
             elif not is_known:
-                asked = state.ask(move)
-                pair = Pair(asked.candidate, asked.example)
-                pairs.adopt([Ask(move, pair, asked.reason)])
+                row, column, reason = next(asks)
+                pairs.adopt([Ask(move, Pair(row, column), state.reasons[reason])])
 
 
 def feed_rare(pairs: Pairs, event: Event) -> None:
@@ -197,13 +194,12 @@ def score_of(outcome: Outcome, failed_score: float) -> float | None:
     return failed_score if is_own else None
 
 
-def tell_of(state: RunState, seq: int) -> Tell:
-    """Return an outcome as selectors are told it, with a certification's further scores."""
-    told = state.told[seq]
-    score, gold, cost = float(told["score"]), float(told["gold"]), usd(int(told["usd_nanos"]))
-    if np.isnan(score):
-        return Tell(seq, State.VOID, cost=cost)
-    return Tell(seq, State(told["state"]), score, cost, None if np.isnan(gold) else gold)
+def tells_of(state: RunState, seqs: IntArray) -> Iterator[Tell]:
+    """Yield outcomes as selectors are told them, with a certification's further scores."""
+    columns = state.told[seqs][["state", "score", "gold", "usd_nanos"]].tolist()
+    for seq, (kind, score, gold, nanos) in zip(seqs.tolist(), columns, strict=True):
+        known = 0.0 if isnan(score) else score
+        yield Tell(seq, State(kind), known, usd(nanos), None if isnan(gold) else gold)
 
 
 def axes_of(candidates: Sequence[Candidate]) -> IntArray:

@@ -28,6 +28,7 @@ from bestarm_agent.engine.setup.history import History, learn_from_history, reco
 from bestarm_agent.engine.setup.parts import Options, StudyParts, check_prompts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.history import HistoryModel
+from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState, fold
 from bestarm_agent.store.store import RunLog, Store, folder_of, open_store
 
@@ -173,7 +174,7 @@ async def new_run(
         BudgetSet(parts.budget),
     ]
     record = record_of(parts.mode, None if history is None else history.model)
-    record.feed(events)
+    record.take([line_of(event) for event in events])
     said = () if history is None else history.notices
     notices = (*parts.mode.notices(record.pairs, size_of(record.state)), *said)
     async with open_store(where) as store, await store.create(parts.config.name) as log:

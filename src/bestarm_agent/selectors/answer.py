@@ -143,13 +143,13 @@ class Answer:
         self.forget()
 
     def forget(self) -> None:
-        """Work the rule's belief and what follows from it out again when it is looked at."""
+        """Work the rule's belief and what follows from scores out again when it is looked at."""
         self._belief: Belief | None = None
-        self._is_settled: bool | None = None
+        self._rivals: tuple[int, BoolArray] | None = None  # of the leading one, by (A)
 
     def asked(self, candidate: int) -> None:
         """Note that a candidate is asked for its next example, after the table did."""
-        self.forget()
+        self._belief = None
         if self._pairs is not None:
             if self._pairs.asked[candidate] == len(self._pairs.leaders):
                 self._feed(self._pairs.front)  # one of them leads, by what is known now
@@ -187,7 +187,7 @@ class Answer:
 
     def tied(self, best: int) -> tuple[int, ...]:
         """Return the candidates that the leading one, ``best``, is not shown to beat."""
-        rivals = self._rivals_of_leader(best, self._bounds())
+        rivals = self._rivals_of_leader(best, self._bounds)
         return tuple(np.flatnonzero(rivals).tolist())
 
     def ranking(self) -> list[int]:
@@ -208,7 +208,7 @@ class Answer:
         the one without whose next score nothing more can be shown, if there is one.
         """
         field = np.full(self._table.n_candidates, False)
-        for one, rivals in self._undecided(order, top_k, self._means_within()):
+        for one, rivals in self._undecided(order, top_k, self._means_within):
             field |= rivals
             field[one] |= rivals.any()
         if field.any() and self._pairs is not None and self._pairs.awaited is not None:
@@ -223,11 +223,14 @@ class Answer:
         """
         if not self._problem.stop_when_separated or self._table.n_candidates == 0:
             return None
-        if self._is_settled is None:
-            self._is_settled = self._works_out_settled(top_k)
-        if not self._is_settled:
+        presumed = self.presumed_order
+        if presumed is not None and self._may_change(presumed.tolist(), top_k, self._means_within):
             return None
-        undecided = self._undecided(self.ranking(), top_k, self._bounds())
+        if self._guarantee() is Guarantee.HEURISTIC:
+            return None
+        if self._may_change(self.ranking(), top_k, self._bounds):
+            return None
+        undecided = self._undecided(self.ranking(), top_k, self._bounds)
         return Stop.INDIFFERENT if any(rivals.any() for _, rivals in undecided) else Stop.SEPARATED
 
     def review(self, top_k: int) -> None:
@@ -251,9 +254,9 @@ class Answer:
         """
         self._check_any()
         if candidate is not None:
-            return self._gap_of_any(candidate, self._bounds(), self.barred)
+            return self._gap_of_any(candidate, self._bounds, self.barred)
         leader, within = self.ranking()[0], self._problem.within
-        gap = self._gap_of_leader(leader, self._bounds())
+        gap = self._gap_of_leader(leader, self._bounds)
         if within is not None and gap > within and self._are_within(within, [leader]):
             return within  # bounds are rounded upwards
         return gap
@@ -360,9 +363,8 @@ class Answer:
         pairs, n, level = self._pairs, self.n_independent, self.level_of_new
         if pairs is None or not self.speaks_of_new:
             return False
-        # (A) needs no intervals of rows, which take long to bring up to date
-        leader, bounds = order[0], self._bounds() if self.barred.any() else self._table.certain()
-        is_rival, seen = self._rivals_of_leader(leader, bounds), list[Lead]()
+        leader, seen = order[0], list[Lead]()
+        is_rival = self._rivals_of_leader(leader, self._bounds)
         for other in reversed(order):  # the worst one shows soonest that they are not
             if is_rival[other]:
                 seen.append(lead := self.compared(leader, other))
@@ -373,19 +375,9 @@ class Answer:
         if self._problem.for_new or n < FEWEST_EXAMPLES:
             return False
         reach = nearness(max(lead.differing for lead in seen), n)
-        return self._gap_of_leader(leader, bounds, reach) <= reach
+        return self._gap_of_leader(leader, self._bounds, reach) <= reach
 
-    def _works_out_settled(self, top_k: int) -> bool:
-        presumed = self.presumed_order
-        if presumed is not None and self._may_change(
-            presumed.tolist(), top_k, self._means_within()
-        ):
-            return False
-        if self._guarantee() is Guarantee.HEURISTIC:
-            return False
-        return not self._may_change(self.ranking(), top_k, self._bounds())
-
-    def _may_change(self, order: list[int], top_k: int, bounds: Bounds) -> bool:
+    def _may_change(self, order: list[int], top_k: int, bounds: Callable[[], Bounds]) -> bool:
         """Tell whether more scores may part one of the first ``top_k`` from a rival.
 
         The complete rivals of a complete candidate stay as good as it.
@@ -398,7 +390,7 @@ class Answer:
         )
 
     def _undecided(
-        self, order: Sequence[int], top_k: int, bounds: Bounds
+        self, order: Sequence[int], top_k: int, bounds: Callable[[], Bounds]
     ) -> Iterator[tuple[int, BoolArray]]:
         """Yield each of the first ``top_k``, and the (K,) others that it is not shown to beat."""
         chosen = list(order[:top_k])
@@ -410,20 +402,22 @@ class Answer:
             rivals[chosen] = False
             yield one, rivals
 
-    def _rivals_of_leader(self, leader: int, bounds: Bounds) -> BoolArray:
+    def _rivals_of_leader(self, leader: int, bounds: Callable[[], Bounds]) -> BoolArray:
         """(K,) mask of those who may be better than the leading one, by (A)."""
         if self._pairs is None or self.barred.any():
             return self._rivals_of_any(leader, bounds, self.barred)
-        self._feed()
-        least, most = self._table.certain()
-        if self._problem.for_new:
-            rivals = ~self._behind_on_new(self._pairs, leader)
-        else:
-            gone = self._pairs.rejected()
-            rivals = ~gone | self._nearly_shown(self._pairs, gone)
-            rivals &= most >= least[leader] - _SLACK
-        rivals[leader] = False
-        return rivals
+        if self._rivals is None or self._rivals[0] != leader:
+            self._feed()
+            least, most = self._table.certain()
+            if self._problem.for_new:
+                rivals = ~self._behind_on_new(self._pairs, leader)
+            else:
+                gone = self._pairs.rejected()
+                rivals = ~gone | self._nearly_shown(self._pairs, gone)
+                rivals &= most >= least[leader] - _SLACK
+            rivals[leader] = False
+            self._rivals = leader, rivals
+        return self._rivals[1]
 
     def _nearly_shown(self, pairs: PairedSequences, gone: BoolArray) -> BoolArray:
         """(K,) mask of those ``gone`` whom a few more examples show to be behind on new ones, too.
@@ -436,12 +430,12 @@ class Answer:
         is_near = gone & (progress < 1.0) & (_MORE * progress >= 1.0)
         return np.asarray(is_near & (_MORE * pairs.length <= self._table.n_examples))
 
-    def _rivals_of_any(self, one: int, bounds: Bounds, out: BoolArray) -> BoolArray:
+    def _rivals_of_any(self, one: int, bounds: Callable[[], Bounds], out: BoolArray) -> BoolArray:
         """(K,) mask of those not ``out`` who may be better than any one, by (B).
 
         Where intervals contradict a pair, they win: of two rows known in full they are exact.
         """
-        lower, upper = bounds
+        lower, upper = bounds()
         reach: BoolArray = (upper >= lower[one]) & ~out
         reach[one] = False
         if self._pairs is None:
@@ -450,7 +444,9 @@ class Answer:
         own_lower, own_upper = self._means_within()
         return reach & ~self._pairs.beaten_by(one, reach & (own_lower < own_upper[one]))
 
-    def _gap_of_leader(self, leader: int, bounds: Bounds, enough: float = 0.0) -> float:
+    def _gap_of_leader(
+        self, leader: int, bounds: Callable[[], Bounds], enough: float = 0.0
+    ) -> float:
         """Bound how far the leading one is below the best, by (A).
 
         Below ``enough`` the bound need not be close.
@@ -461,9 +457,9 @@ class Answer:
         least, most = self._table.certain()
         return _largest(self._pairs.lag, leader, rivals, most - least[leader], enough)
 
-    def _gap_of_any(self, one: int, bounds: Bounds, out: BoolArray) -> float:
+    def _gap_of_any(self, one: int, bounds: Callable[[], Bounds], out: BoolArray) -> float:
         """Bound how far any one is below the best of those not ``out``, by (B)."""
-        lower, upper = bounds
+        lower, upper = bounds()
         rivals, gaps = self._rivals_of_any(one, bounds, out), upper - lower[one]
         if self._pairs is None:
             return float(gaps.max(initial=0.0, where=rivals))
@@ -471,14 +467,13 @@ class Answer:
 
     def _are_within(self, gap: float, chosen: list[int]) -> bool:
         """Tell whether each of the ``chosen`` is shown to be at most ``gap`` below all others."""
-        bounds = self._bounds()
         if self._guarantee() is Guarantee.HEURISTIC:
             return False
         if len(chosen) == 1:
-            return self._gap_of_leader(chosen[0], bounds, gap) <= gap
+            return self._gap_of_leader(chosen[0], self._bounds, gap) <= gap
         out = self.barred.copy()
         out[chosen] = True
-        return all(self._gap_of_any(one, bounds, out) <= gap for one in chosen)
+        return all(self._gap_of_any(one, self._bounds, out) <= gap for one in chosen)
 
     def _now(self) -> Belief:
         if self._belief is None:

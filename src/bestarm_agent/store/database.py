@@ -424,8 +424,9 @@ class Writer:
             raise self._failure
         if self._is_closed:
             raise StoreError(f"{self._database.where} is closed; connect to it again")
-        if self._open is None:
-            loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        if self._open is None or self._open.loop is not loop:
+            self.hand_over()  # if there is one, of a loop that has ended
             self._open = Batch(loop)
             self._due = loop.call_later(_LONGEST_WAIT, self.hand_over)
         return self._open
@@ -435,6 +436,8 @@ class Writer:
         batch = batch or self._open or self._latest
         if batch is None:
             return
+        if batch.loop is not asyncio.get_running_loop():  # it ended, and wakes nobody
+            batch = self.batch()  # which is written after the other
         if batch is self._open and isinstance(self._due, asyncio.TimerHandle):
             self._due.cancel()
             self._due = batch.loop.call_soon(self.hand_over)

@@ -32,15 +32,12 @@ CONFIRMS = ".confirm"  # ends the name of a run that confirms the winner of anot
 _SHOWN_CHARACTERS = 200
 _EVENTS_PAGE = 2000  # read at a time
 _RUN = "run "  # begins the name of the lock of a run's writer
-_RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs"
-# how well a run fits what is asked for: as the latest, but for confirmations; by name; by prefix
-_FIND = (
-    "SELECT id, name, at, n_asked, n_told, stopped, n_events, CASE "
-    "WHEN :run = 'latest' THEN CASE WHEN name LIKE :confirms THEN 1 ELSE 0 END "
-    "WHEN name = :run THEN 3 "
-    "WHEN :run <> '' AND substr(id, 1, :length) = :run THEN 4 ELSE 5 END AS fit "
-    f"FROM runs ORDER BY fit, ordinal DESC LIMIT {_NAMED + 1}"
-)
+_RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs "
+_NEWEST = f" ORDER BY ordinal DESC LIMIT {_NAMED + 1}"
+# without reading all; a confirmation is the latest run only if there is no other
+_BY_NAME = ("WHERE id = :run", "WHERE name = :run")
+_LATEST = ("WHERE name NOT LIKE :confirms", "")
+_BY_PREFIX = "WHERE :run <> '' AND substr(id, 1, :length) = :run"
 _OUTLINE = (
     "SELECT kind, payload FROM events "
     f"WHERE run_id = :run AND kind NOT IN {codec.OF_PAIRS} ORDER BY n"
@@ -153,7 +150,7 @@ class Store(_Closing):
     async def create(self, name: str) -> RunLog:
         """Begin a run with a fresh id; it is listed once its ``Started`` event is durable."""
         run_id = new_run_id(datetime.now(UTC))
-        while await self._database.rows(f"{_RUNS} WHERE id = :run", {"run": run_id}):
+        while await self._infos("WHERE id = :run", run=run_id):
             run_id = new_run_id(datetime.now(UTC))
         await self._lock_run(run_id)
         return RunLog(RunInfo(run_id, name), self)
@@ -172,20 +169,17 @@ class Store(_Closing):
 
     async def runs(self) -> list[RunInfo]:
         """Return all runs, oldest first."""
-        rows = await self._database.rows(f"{_RUNS} ORDER BY ordinal")
-        return [RunInfo(*row) for row in rows]
+        return await self._infos("ORDER BY ordinal")
 
     async def find(self, run: str) -> RunInfo:
         """Find a run, to read it; raises RunNotFoundError as ``open`` does."""
-        values = {"run": run, "length": len(run), "confirms": f"%{CONFIRMS}"}
-        if rows := await self._database.rows(f"{_RUNS} WHERE id = :run", values):
-            return RunInfo(*rows[0])
-        rows = await self._database.rows(_FIND, values)
-        fits = [row for row in rows if row[-1] < 5]
-        if fits and (fits[0][-1] < 4 or len(fits) == 1):
-            return RunInfo(*fits[0][:-1])
-        there = fits or rows
-        shown = ", ".join(f"{run_id} ({name})" for run_id, name, *_ in there[:_NAMED])
+        for condition in _LATEST if run == "latest" else _BY_NAME:
+            if found := await self._infos(condition + _NEWEST, run=run, confirms=f"%{CONFIRMS}"):
+                return found[0]
+        if len(fits := await self._infos(_BY_PREFIX + _NEWEST, run=run, length=len(run))) == 1:
+            return fits[0]
+        there = fits or await self._infos(_NEWEST)
+        shown = ", ".join(f"{one.id} ({one.name})" for one in there[:_NAMED])
         shown += ", older ones" if len(there) > _NAMED else ""
         if fits:
             raise RunNotFoundError(f"{run!r} could be any of {shown}; write more of the id")
@@ -196,6 +190,9 @@ class Store(_Closing):
             f"`bestarm-agent select`, or, if it was copied while it was in use, copy the file "
             f"ending in -wal too"
         )
+
+    async def _infos(self, clauses: str, **values: str | int) -> list[RunInfo]:
+        return [RunInfo(*row) for row in await self._database.rows(_RUNS + clauses, values)]
 
     async def events_of(self, run: str) -> list[Event]:
         """Return a run's durable events; raises as ``find``, and StoreError for a damaged log."""

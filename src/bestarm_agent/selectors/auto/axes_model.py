@@ -192,7 +192,8 @@ class CrossedEffects:
 
     def open(self, row: int, place: int) -> None:
         """Count a place as seen, with the expected score until the score is known."""
-        self.rows.open(row, place, float(self._expected(row, np.array([place]))[0]))
+        ease = float(self._easiness[place]) if place < len(self._easiness) else 0.0
+        self.rows.open(row, place, float(self._level[row]) + ease)
 
     @one_thread
     def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:

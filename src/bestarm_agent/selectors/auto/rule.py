@@ -101,7 +101,8 @@ class Auto(Rule):
         self._duels: Duels | None  # None until the warm-up is told
         self._latest: Posterior | None  # of the scores up to the `_answered_at`-th
         self._answered_at: int
-        self._n_told = self._n_open = 0  # outcomes taken in; asks that the model knows of
+        self._n_told = self._n_open = 0  # outcomes; asks that the model knows of
+        self._scored: list[tuple[int, int]]  # asks whose scores it lacks, each with `n_asked` then
         self._begin()
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
@@ -144,7 +145,7 @@ class Auto(Rule):
         n_scored, seen = table.n_scored, table.mean()
         if self._duels is not None and self._answered_at != self._n_told:
             self._answered_at = self._n_told
-            self._open_asked()
+            self._catch_up()
             self._latest = self._model.peek()
         posterior = self._latest
         if posterior is None:  # one lucky score makes no candidate the best
@@ -160,32 +161,35 @@ class Auto(Rule):
         return Belief(means, tier=untried if self._has_axes else None)
 
     def told(self, tell: Tell) -> None:
-        """Take the score in; fit the model if it is time to."""
-        self._open_asked()
+        """Note the score; fit the model if it is time to."""
         self._n_told += 1
-        self._put(tell.seq)
+        if tell.state is not State.VOID:
+            self._scored.append((tell.seq, self.table.n_asked))
         if self._n_told >= self._next_fit:
             self._fit()
 
-    def _open_asked(self) -> None:
-        """Count pairs asked since the last look as seen, with the score that the model expects."""
-        for seq in range(self._n_open, self.table.n_asked):
-            self._open(seq)
+    def _catch_up(self) -> None:
+        """Let the model have what was asked and told since the last look, in that order.
 
-    def _open(self, seq: int) -> None:
-        candidate, example = int(self.table.candidate[seq]), self.table.example[seq]
-        self._model.open(candidate, int(self.order.places[example]))
-        self._n_open = seq + 1
-
-    def _put(self, seq: int) -> None:
-        table = self.table
-        if table.state[seq] in (_PENDING, _VOID):
-            return
-        candidate, place = int(table.candidate[seq]), int(self.order.places[table.example[seq]])
-        ease = self._ease[table.example[seq]]
-        self._model.put(candidate, place, float(table.score[seq] - ease))
+        A pair that was asked counts as seen, with the score that the model expects.
+        """
+        table, model, places = self.table, self._model, self.order.places
+        rows, seqs = table.candidate[self._n_open :].tolist(), [seq for seq, _ in self._scored]
+        opened = zip(rows, places[table.example[self._n_open :]].tolist(), strict=True)
+        examples, rows = table.example[seqs], table.candidate[seqs].tolist()
+        scores = (table.score[seqs] - self._ease[examples]).tolist()
+        told = zip(self._scored, rows, places[examples].tolist(), scores, strict=True)
+        for (_, n_asked), *scored in told:
+            while self._n_open < n_asked:
+                model.open(*next(opened))
+                self._n_open += 1
+            model.put(*scored)
+        for asked in opened:
+            model.open(*asked)
+        self._n_open, self._scored = table.n_asked, []
 
     def _fit(self) -> None:
+        self._catch_up()
         if isinstance(self._model, CrossedEffects) and self._is_well_seen():
             self._make_model()
             self._next_fit_of_all = 0
@@ -229,7 +233,6 @@ class Auto(Rule):
         began = self._duels is not None
         if self.table.n_candidates != len(self._model.rows.length):
             self._begin()
-        self._open_asked()
         if began:
             self._fit()
 
@@ -257,9 +260,9 @@ class Auto(Rule):
             self._has_axes = bool(crossed.effects.families)  # rows share levels
             if self._has_axes and not self._is_well_seen():
                 self._model = crossed
-        for seq in range(self.table.n_asked):
-            self._open(seq)
-            self._put(seq)
+        done = (self.table.state != _PENDING) & (self.table.state != _VOID)
+        self._n_open, self._scored = 0, [(seq, seq + 1) for seq in np.flatnonzero(done).tolist()]
+        self._catch_up()
 
     def _history_misleads(self) -> bool:
         """Return whether the scores rise by less than half of what history expects.
