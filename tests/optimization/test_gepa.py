@@ -56,6 +56,9 @@ def test_reflection_proposes_and_the_rule_decides(
     assert best.endswith("{{ a }} {{ op }} {{ b }}?\n")
 
 
+TALK = (Message("conversation", "{{ talk }}"),)
+
+
 @pytest.mark.parametrize(
     ("prompt", "instruction", "made"),
     [
@@ -75,6 +78,16 @@ def test_reflection_proposes_and_the_rule_decides(
             PromptTemplate("p", messages=(Message("user", "{{ a }}"),)),
             "",
             PromptTemplate("q", messages=(Message("system", "New"), Message("user", "{{ a }}"))),
+        ),
+        (
+            PromptTemplate("p", messages=TALK, tools=("{{ t }}",), tool_choice="auto"),
+            "",
+            PromptTemplate(
+                "q",
+                messages=(Message("system", "New"), *TALK),
+                tools=("{{ t }}",),
+                tool_choice="auto",
+            ),
         ),
     ],
 )

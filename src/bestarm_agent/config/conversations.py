@@ -14,8 +14,6 @@ from bestarm_agent.domain.values import Json, Message, arguments_of, content_of,
 
 TOOL_CHOICES = ("auto", "none", "required")
 _PARTS = {"text", "image_url", "file"}
-
-
 FIELD = re.compile(r"\{\{\s*([A-Za-z_]\w*)\s*\}\}")  # a whole value, read from the example
 
 
@@ -114,11 +112,9 @@ def read_conversation(value: Json) -> tuple[Message, ...]:
             raise ValueError(f"message {n} calls tools, and its role is {turn.role!r}")
         elif not (turn.content or turn.tool_calls):
             raise ValueError(f"message {n} is empty")
-        elif not isinstance(message.content, str) and turn.role != "user":
-            raise ValueError(f"message {n} holds images or files, and its role is {turn.role!r}")
-        if isinstance(turn.content, tuple):
-            for kind in {str(part.get("type")) for part in turn.content} - _PARTS:
-                raise ValueError(f"message {n} has a part of the type {kind!r}, which is not sent")
+        kinds = [part.get("type") for part in message.content if not isinstance(part, str)]
+        if kinds and (turn.role != "user" or not _PARTS.issuperset(kinds)):
+            raise ValueError(f"message {n} of {turn.role!r} holds parts that are not sent: {kinds}")
         waiting += [call.id for call in turn.tool_calls]
         messages.append(message)
     if waiting or not messages:

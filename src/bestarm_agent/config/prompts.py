@@ -87,6 +87,10 @@ class CompiledPrompt:
         # whether fields hold messages or tools: those of every example have to be looked at
         self.reads_lists = bool(tools) or CONVERSATION in dict(self._messages)
         self.fields = frozenset(fields)
+        if template.tools and template.n_shots:
+            raise ConfigError(
+                f"{self.called}: worked examples show no calls of its tools; leave out one"
+            )
         self._n_shots = template.n_shots
         self._shots = [(self.asked(shot.inputs), self._worked(shot)) for shot in template.shots]
         self.prefix, self.late = self._constant(template)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from bestarm_agent.domain.values import Json, Message, PromptTemplate
@@ -60,12 +61,12 @@ def split(prompt: PromptTemplate) -> tuple[str, Build]:
         head, rest = _head(prompt.text)
         gap = rest[: len(rest) - len(rest.lstrip())] or "\n\n"
         body = gap + rest.lstrip()
-        return head, lambda name, new: PromptTemplate(name, _as_template(new) + body)
+        return head, lambda name, new: replace(prompt, name=name, text=_as_template(new) + body)
     others, instruction = messages, ""
     if messages[0].role == "system" and not (found := _head(messages[0].text))[1]:
         instruction, others = found[0], messages[1:]
-    return instruction, lambda name, new: PromptTemplate(
-        name, messages=(Message("system", _as_template(new)), *others)
+    return instruction, lambda name, new: replace(
+        prompt, name=name, messages=(Message("system", _as_template(new)), *others)
     )
 
 

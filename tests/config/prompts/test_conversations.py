@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,8 +96,14 @@ def test_texts_in_parts_are_joined_and_images_stay() -> None:
         ([CALLING, {**ANSWER, "tool_call_id": "b"}], "message 2 answers no open call: 'b'"),
         ([CALLING, ANSWER, ANSWER], "message 3 answers no open call"),
         ([CALLING, {"role": "tool", "content": "18"}], "message 2 answers no open call: None"),
-        ([{"role": "system", "content": [{"type": "image_url"}]}], "message 1 holds images"),
-        ([{"role": "user", "content": [{"type": "input_audio"}]}], "message 1 has a part"),
+        (
+            [{"role": "system", "content": [{"type": "image_url"}]}],
+            "message 1 of 'system' holds parts",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "input_audio"}]}],
+            "message 1 of 'user' holds parts",
+        ),
     ],
 )
 def test_a_malformed_conversation_is_named_with_its_example(talk: Json, complaint: str) -> None:
@@ -150,6 +157,14 @@ def test_malformed_tools_of_an_example_are_named_with_it(
     with pytest.raises(ConfigError, match=complaint) as caught:
         check_prompt(prompt, [good, Example("odd", {"q": 1, "t": tools})])
     assert choice or "(example `odd`)" in str(caught.value)
+
+
+def test_worked_examples_are_refused_beside_tools() -> None:
+    shots = (Example("s", {"q": 1}, "none"),)
+    with_tools = template(text="{{ q }}", tools=[WEATHER])
+    with pytest.raises(ConfigError, match="worked examples show no calls"):
+        CompiledPrompt(replace(with_tools, n_shots=1, shots=shots))
+    assert CompiledPrompt(replace(with_tools, n_shots=0, shots=shots)).render({"q": 2}) == "2"
 
 
 @pytest.mark.parametrize(
