@@ -150,7 +150,7 @@ def test_a_study_of_images_can_be_planned(
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     models = "models: [{model: openai/m, options: {price: {input: 1, output: 5}}}]\nscorer: exact\n"
     (tmp_path / "study.yaml").write_text(models + block)
-    picture_study(tmp_path / "photos", [], 3)
+    picture_study(tmp_path / "photos", 3)
     rows = [{"photo": f"photos/photos/{i}.png", "total": "1"} for i in range(3)]
     write_lines(tmp_path / "receipts.jsonl", rows)
     done = invoke(capsys, "plan", "study.yaml", folder=tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,24 +60,17 @@ def looking(shares: Mapping[str, float]) -> Answer:
     return answer
 
 
-def picture_study(
-    folder: Path,
-    models: Sequence[str | Mapping[str, Any]],
-    n: int = 60,
-    **changes: Any,  # noqa: ANN401
-) -> Path:
+def picture_study(folder: Path, n: int, **study: Any) -> Path:  # noqa: ANN401
     """Write a study of pictures, in a folder beside the dataset; return the path of its file."""
     (folder / "photos").mkdir(parents=True)
     rows = [{"photo": f"photos/{i}.png", "colour": [*COLOURS][i % 3]} for i in range(n)]
     for i, row in enumerate(rows):
         (folder / row["photo"]).write_bytes(png(row["colour"], i))
     content = ["Which colour is it?", {"image": "{{ photo }}"}]
-    study = {
-        "models": models,
+    usual = {
         "prompts": [{"look": [{"role": "user", "content": content}]}],
         "dataset": {"path": "rows.jsonl", "target": "colour"},
         "scorer": "exact",
         "params": {"max_tokens": 16},
-        **changes,
     }
-    return study_file(folder, {"rows": rows}, **study)
+    return study_file(folder, {"rows": rows}, **{**usual, **study})

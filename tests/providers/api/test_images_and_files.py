@@ -30,6 +30,7 @@ WIRES: dict[str, tuple[str, dict[str, Json]]] = {
     "responses": ("openai", {"api": "responses"}),
     "messages": ("anthropic", {}),
 }
+ROOT = Path(__file__).parents[3]
 ADDRESS = "https://host/a.png"
 
 
@@ -114,7 +115,7 @@ def seeing() -> Iterator[FakeApi]:
         yield server
 
 
-def study_of(seeing: FakeApi, folder: Path, **changes: Any) -> Path:  # noqa: ANN401
+def study_of(seeing: FakeApi, folder: Path, n: int = 60, **changes: Any) -> Path:  # noqa: ANN401
     price = {"input": 1, "output": 5}
     models: list[str | Mapping[str, Json]] = [
         "openai/dim",
@@ -125,7 +126,7 @@ def study_of(seeing: FakeApi, folder: Path, **changes: Any) -> Path:  # noqa: AN
         "openai": {"base_url": seeing.openai_url, "key": "OPENAI_API_KEY", "price": price},
         "anthropic": {"base_url": seeing.url, "key": "ANTHROPIC_API_KEY", "price": price},
     }
-    return picture_study(folder, models, providers=providers, **changes)
+    return picture_study(folder, n, **{"models": models, "providers": providers, **changes})
 
 
 @pytest.fixture(autouse=True)
@@ -194,13 +195,40 @@ def test_a_broken_picture_is_found_before_a_call(
     assert len(seeing.received) == before
 
 
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ({"model": "openai/dim", "options": {"images": False}}, "openai/dim"),
+        ("openai/gpt-3.5-turbo", "openai/gpt-3.5-turbo"),
+        ({"model": f"hf/{ROOT / 'examples/arithmetic/models/sum-llama-167k'}"}, "hf//"),
+    ],
+    ids=["by an option", "by the catalogue", "by its kind"],
+)
 def test_models_that_take_no_images_are_refused_by_name(
+    seeing: FakeApi,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    model: object,
+    name: str,
+) -> None:
+    done = invoke(capsys, "plan", study_of(seeing, tmp_path / "s", models=[model]))
+    assert done.code == 2
+    assert name in done.told
+    assert "takes no images and files, which prompt `look` carries" in done.told
+
+
+def test_a_function_is_given_parts_in_the_form_of_openai(
     seeing: FakeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = study_of(seeing, tmp_path / "s")
-    study = json.loads(path.read_text())
-    study["models"][0] = {"model": "openai/dim", "options": {"images": False}}
-    path.write_text(json.dumps(study))
-    done = invoke(capsys, "plan", path)
-    assert done.code == 2
-    assert "openai/dim takes no images and files, which prompt `look` carries" in done.told
+    path = study_of(seeing, tmp_path / "s", 3, models=["python/eyes:look"])
+    (tmp_path / "s" / "eyes.py").write_text(
+        "from base64 import b64decode\n"
+        "from tests.support.pictures import colour_of\n"
+        "def look(task):\n"
+        "    text, image = task.messages[0].content\n"
+        "    assert text == {'type': 'text', 'text': 'Which colour is it?'}\n"
+        "    return colour_of(b64decode(image['image_url']['url'].partition(',')[2]))\n"
+    )
+    done = invoke(capsys, "select", path)
+    assert done.code == 0, done.err
+    assert "3/3" in done.out
