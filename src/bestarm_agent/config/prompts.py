@@ -80,7 +80,9 @@ class CompiledPrompt:
             (message.role, self._filling(message, fields)) for message in template.messages
         )
         contents = [one.content for one in template.messages if not isinstance(one.content, str)]
-        self.has_attachments = any(part["type"] != "text" for parts in contents for part in parts)
+        self._may_attach = any(one.role == CONVERSATION for one in template.messages) or any(
+            part["type"] != "text" for parts in contents for part in parts
+        )
         self._folder = folder
         self._template = template
         tools = [self._compiled(one, fields) for one in template.tools if isinstance(one, str)]
@@ -105,13 +107,19 @@ class CompiledPrompt:
         malformed, the result is too long, or a file cannot be sent.
         """
         found = self._staged(inputs)
-        if isinstance(found, str) or not self.has_attachments:
+        if isinstance(found, str) or not self._may_attach:
             return found
-        return tuple(replace(one, content=_sent(one.content, read)) for one in found)
+
+        def sent(part: Any) -> Part:  # noqa: ANN401
+            if not isinstance(part, Attachment):
+                return part  # type: ignore[no-any-return]
+            return part_of(part.type, part.read() if read else part.shown)
+
+        return tuple(_with_parts(one, sent) for one in found)
 
     def attachments(self, inputs: Mapping[str, Json]) -> list[Attachment]:
         """Return the images and files for one example; raises ConfigError as ``render``."""
-        found = self._staged(inputs) if self.has_attachments else ()
+        found = self._staged(inputs) if self._may_attach else ()
         contents = [one.content for one in found if isinstance(one, Message)]
         parts: list[object] = [part for one in contents if isinstance(one, tuple) for part in one]
         return [part for part in parts if isinstance(part, Attachment)]
@@ -193,7 +201,7 @@ class CompiledPrompt:
         if isinstance(message.content, str):
             template = self._compiled(message.content, fields)
             if message.role == CONVERSATION:
-                return partial(self._read, read_conversation, message.content)
+                return partial(self._conversation, message.content)
             return partial(self._rendered, template)
         sources = [(str(part["type"]), content_of(part)) for part in message.content]
         parts = [partial(self._part, *one, self._compiled(one[1], fields)) for one in sources]
@@ -204,10 +212,21 @@ class CompiledPrompt:
         value = inputs.get(alone[1]) if alone else None
         if not isinstance(value, str):  # else it may be a long data URL, which is not copied
             value = self._rendered(template, inputs)
-        if type == "text":
-            return part_of(type, value)
-        # read last of all: see ``_sent``
-        found: Any = Attachment(type, value.strip(), self._folder, f"{self.called}, {source}")
+        return self._carried(type, value, source)
+
+    def _conversation(self, source: str, inputs: Mapping[str, Json]) -> tuple[Message, ...]:
+        return tuple(
+            _with_parts(
+                one, lambda part: self._carried(str(part["type"]), content_of(part), source)
+            )
+            for one in self._read(read_conversation, source, inputs)
+        )
+
+    def _carried(self, type: str, value: str, source: str) -> Part:
+        """Return a text, or what ``render`` reads last of all."""
+        found: Any = part_of(type, value)
+        if type != "text":
+            found = Attachment(type, value.strip(), self._folder, f"{self.called}, {source}")
         return found  # type: ignore[no-any-return]
 
     def _constant(self, template: PromptTemplate) -> tuple[tuple[str, ...], tuple[str, int]]:
@@ -271,15 +290,10 @@ class CompiledPrompt:
         raise ConfigError(f"{where}: {reason}") from error
 
 
-def _sent(content: str | tuple[Any, ...], read: bool) -> str | tuple[Part, ...]:
-    if isinstance(content, str):
-        return content
-    return tuple(
-        part_of(part.type, part.read() if read else part.shown)
-        if isinstance(part, Attachment)
-        else part
-        for part in content
-    )
+def _with_parts(message: Message, changed: Callable[[Part], Part]) -> Message:
+    if isinstance(message.content, str):
+        return message
+    return replace(message, content=tuple(map(changed, message.content)))
 
 
 def _last_of_user(messages: Sequence[Message]) -> int:
@@ -288,12 +302,12 @@ def _last_of_user(messages: Sequence[Message]) -> int:
     return max(of_user, default=len(messages) - 1)
 
 
-def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example:
+def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example | None:
     """Check that a prompt can be rendered for every example; raise ConfigError with the field.
 
     One example is rendered for every set of fields that occurs, null or not: others of the same
     set render alike, unless the template computes with the values. The conversations, tools, images
-    and files of all are looked at; return the example with most pages.
+    and files of all are looked at; return the example with most images and pages, or None.
     """
     seen: set[frozenset[tuple[str, bool]]] = set()
     for example in examples:
@@ -313,13 +327,14 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
                 f"{prompt.called}: no example has the field `{absent[0]}`; "
                 f"{nearest(absent[0], known)}"
             ) from None
-    most, largest = 0, examples[0]
-    for example in examples if prompt.has_attachments else ():
+    most, largest = 0, None
+    for example in examples:
         try:
             pages = sum(one.check() for one in prompt.attachments(example.inputs))
         except ConfigError as error:
             raise ConfigError(f"{error} (example `{example.id}`)") from None
-        most, largest = max((most, largest), (pages, example), key=lambda found: found[0])
+        if pages > most:
+            most, largest = pages, example
     return largest
 
 

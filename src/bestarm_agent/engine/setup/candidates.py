@@ -60,7 +60,9 @@ class ReadyCandidates:
         self.longest = max(
             parts.examples, key=lambda one: sum(len(str(brief(v))) for v in one.inputs.values())
         )
-        self._largest: dict[PromptTemplate, Example] = {}  # with most images and pages of files
+        self._largest: dict[
+            PromptTemplate, Example | None
+        ] = {}  # with most images and pages of files
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
         self._models: dict[tuple[int, str], Model] = {}
@@ -86,7 +88,8 @@ class ReadyCandidates:
         provider = self._parts.providers.of(candidate.provider, candidate.model)
         prompt = self._compiled(candidate.prompt)
         able = provider.capabilities(candidate.model)
-        if prompt.has_attachments and not able.images:
+        largest = self._largest[candidate.prompt]
+        if largest is not None and not able.images:
             raise ConfigError(
                 f"{candidate.provider}/{candidate.model} takes no images and files, which prompt "
                 f"`{candidate.prompt.name}` carries; compare models that do (if it does, say so: "
@@ -102,8 +105,7 @@ class ReadyCandidates:
                 )
             provider.bound(request)  # refuses what cannot be sent
         bound = provider.bound(request_of(candidate, prompt, self.longest))
-        if prompt.has_attachments:
-            largest = self._largest[candidate.prompt]
+        if largest is not None:
             bound = bound.highest(provider.bound(request_of(candidate, prompt, largest)))
         most = bound.usd_nanos
         if self._parts.config.objective.by_price:  # that of any example, whatever its length
