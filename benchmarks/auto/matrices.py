@@ -15,30 +15,16 @@ _PROMPTS = "rautoeval_prompting.npz"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a matrix is, and how much of it is run.
+    """Where a matrix is, and how much of it is run."""
 
-    Attributes:
-        location: file, or file and task, in the data folder.
-        half: "development" or "confirmation".
-        seeds: runs of each rule at each budget.
-        without_best: whether the row of the highest mean is left out.
-        rows: how many rows to draw at random; 0 for all.
-        most: largest budget in pulls.
-    """
-
-    location: str
-    half: str
-    seeds: int = 100
-    without_best: bool = False
-    rows: int = 0
-    most: int = 1_000_000
+    location: str  # file, or file and task, in the data folder
+    half: str  # "development" or "confirmation"
+    without_best: bool = False  # whether the row of the highest mean is left out
+    rows: int = 0  # how many rows to draw at random; 0 for all
 
 
-def _prompts(half: str, tasks: str, seeds: int = 24) -> dict[str, Place]:
-    return {
-        task.replace("_", " "): Place(f"{_PROMPTS}:{task}", half, seeds, most=40_000)
-        for task in tasks.split()
-    }
+def _prompts(half: str, tasks: str) -> dict[str, Place]:
+    return {task.replace("_", " "): Place(f"{_PROMPTS}:{task}", half) for task in tasks.split()}
 
 
 # Fixed before anything was run. Development: the seven that earlier work had been tuned on, and of
@@ -51,9 +37,9 @@ MATRICES: dict[str, Place] = {
     ),
     "GSM8K": Place("zeroeval_gsm8k.npz", "development"),
     "BFCL": Place("bfcl_2024-08-11.npz", "development"),
-    "metabench, 400 models": Place("metabench_gsm8k.npz", "development", 40, rows=400, most=30_000),
-    "OpenLLM": Place("openllm2_bbh5_semisynthetic.npz", "development", 4, most=130_000),
-    "CoQA": Place("rautoeval_coqa.npz", "development", 20, most=100_000),
+    "metabench, 400 models": Place("metabench_gsm8k.npz", "development", rows=400),
+    "OpenLLM": Place("openllm2_bbh5_semisynthetic.npz", "development"),
+    "CoQA": Place("rautoeval_coqa.npz", "development"),
     "formal": Place(f"{_PROMPTS}:informal_to_formal", "development"),
     **_prompts(
         "development",
@@ -61,20 +47,19 @@ MATRICES: dict[str, Place] = {
         " translation_en-de translation_en-es translation_en-fr word_in_context",
     ),
     "AlpacaEval, real": Place("alpaca_eval2_real_subset.npz", "confirmation"),
-    "AlpacaEval": Place("alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation", 40),
+    "AlpacaEval": Place("alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation"),
     "AlpacaEval, no annotator": Place(
-        "alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation", 60, without_best=True
+        "alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation", without_best=True
     ),
-    "metabench": Place("metabench_gsm8k.npz", "confirmation", 5, most=63_000),
-    "PSN-IRT": Place("psnirt_12x41871.npz", "confirmation", 30, most=60_000),
+    "metabench": Place("metabench_gsm8k.npz", "confirmation"),
+    "PSN-IRT": Place("psnirt_12x41871.npz", "confirmation"),
     "LLMRouter": Place("router_llmrouter_9models.npz", "confirmation"),
-    "TriviaQA": Place("rautoeval_triviaqa.npz", "confirmation", 20, most=100_000),
-    **_prompts("confirmation", "cause_and_effect common_concept", 100),
-    **_prompts("confirmation", "active_to_passive negation", 40),
+    "TriviaQA": Place("rautoeval_triviaqa.npz", "confirmation"),
     **_prompts(
         "confirmation",
-        "diff first_word_letter larger_animal orthography_starts_with second_word_letter"
-        " sentence_similarity sum taxonomy_animal",
+        "cause_and_effect common_concept active_to_passive negation diff first_word_letter"
+        " larger_animal orthography_starts_with second_word_letter sentence_similarity sum"
+        " taxonomy_animal",
     ),
 }
 

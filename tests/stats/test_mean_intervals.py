@@ -69,7 +69,7 @@ def test_a_first_rejection_by_hand() -> None:
     assert wealth(lower + 1 / 32) < 2.5  # and little more could be
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(row=cells(), spare=st.integers(0, 10), alpha=st.sampled_from([0.01, 0.2, 0.8]))
 @with_example(row=[(1.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0), (0.0, 0.0)], spare=0, alpha=0.8)
 def test_ends_move_inwards_and_stay_within_what_is_certain(
@@ -259,7 +259,7 @@ def test_what_cannot_be_is_refused(
         ends(np.atleast_1d(low), size, alpha, np.atleast_1d(high))
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(row=cells(), cuts=st.lists(st.integers(0, 25), max_size=4), spare=st.integers(0, 10))
 @with_example(row=[(1.0, 1.0)] * 12 + [(0.0, 0.0)] * 12, cuts=[20], spare=6)  # both bounds fail
 def test_the_ends_do_not_depend_on_when_one_looks(row: Cells, cuts: list[int], spare: int) -> None:
