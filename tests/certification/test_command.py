@@ -153,6 +153,14 @@ def test_longest_prompt_first(tmp_path: Path, command: Command) -> None:
     assert names[0] == "long"
 
 
+def test_worked_examples_make_a_prompt_longer(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "train.jsonl").write_text('{"question": "7+7", "answer": "14"}\n')
+    shots = {"from": {"path": "train.jsonl", "target": "answer"}, "k": [0, 1]}
+    study(tmp_path, {"shots": shots, "models": ["replay/c5"]})
+    done = certify(command, *JUDGED, "--set", "certify.order=prompt", "--risk", "0.6", "--json")
+    assert done.json["candidates"][0]["name"] == "shots=1"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

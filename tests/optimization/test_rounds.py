@@ -180,6 +180,16 @@ def test_a_prompt_as_a_study_holds_it_joins(
     assert label in {row.candidate.label for row in standing.rows}
 
 
+def test_a_proposed_prompt_has_the_worked_examples_of_the_leader(tmp_path: Path) -> None:
+    row = {"a": 1, "op": "plus", "b": 1, "target": "2"}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row))
+    path = write_study(tmp_path, shots={"from": "train.jsonl", "k": 1})
+    standing, _ = optimized(path, explain, rounds=1)
+    assert "round1-1" in {row.candidate.label for row in standing.rows}
+    for one in standing.rows:
+        assert [shot.target for shot in one.candidate.prompt.shots] == ["2"]
+
+
 @pytest.mark.parametrize(
     ("returned", "said"),
     [

@@ -15,14 +15,15 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.events import CandidatesAdded
-from bestarm_agent.domain.values import Candidate, Example, Message, PromptTemplate
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.values import Candidate, Example, Message, PromptTemplate, part_of
 from bestarm_agent.engine.record import axes_of
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.store.codec import event_of, line_of
 from bestarm_agent.study import open_mode
-from tests.support.studies import study_file
+from tests.support.studies import resume_all, run_all, study_file, write_lines
 
 ANSWERS: tuple[str | tuple[str, ...], ...] = ("1", ("2", "two"), "3", "4")
 SHOTS = tuple(Example(f"t{i}", {"a": i, "b": 1}, answer) for i, answer in enumerate(ANSWERS))
@@ -93,6 +94,19 @@ def test_what_is_asked_is_never_shown_with_its_answer(a: int) -> None:
     assert [one.content for one in turns[::2]] == [f"{i}+1?" for i in (*others, a)]
     loop = PromptTemplate("p", "{% for s in shots %}{{ s.a }}{% endfor %}|{{ a }}")
     assert shown(loop, 3, a) == f"{''.join(map(str, others))}|{a}"
+
+
+def test_images_are_shown_with_their_answers() -> None:
+    photo = part_of("image_url", "{{ photo }}")
+    template = PromptTemplate("p", messages=(Message("user", (part_of("text", "What?"), photo)),))
+    cat, dog = ({"photo": f"https://example.org/{name}.png"} for name in ("cat", "dog"))
+    shots = (Example("t", cat, "a cat"), Example("u", dog, "a dog"))
+    prompt = CompiledPrompt(replace(template, n_shots=1, shots=shots))
+    for one, other, answer in ((dog, cat, "a cat"), (cat, dog, "a dog")):
+        urls = [part_of("image_url", each["photo"]) for each in (other, one)]
+        first, last = (Message("user", (part_of("text", "What?"), url)) for url in urls)
+        assert prompt.render(one) == (first, said(answer), last)
+        assert len(prompt.attachments(one)) == 2
 
 
 def test_a_template_that_uses_shots_needs_a_study_that_has_them() -> None:
@@ -189,6 +203,15 @@ def test_a_log_keeps_the_examples(tmp_path: Path) -> None:
     assert (again.id, again.levels) == (candidate.id, candidate.levels)
     texts = [CompiledPrompt(one.prompt).render({"a": 7, "b": 1}) for one in (again, candidate)]
     assert texts[0] == texts[1]
+
+
+def test_a_resumed_run_shows_what_it_began_with(tmp_path: Path) -> None:
+    path = study(tmp_path)
+    began = run_all(path, Budget(pulls=5))
+    write_lines(tmp_path / "train.jsonl", rows(20, 5))
+    after = resume_all(path)
+    assert {row.candidate.id for row in after.rows} == {row.candidate.id for row in began.rows}
+    assert after.spent.pulls == 8 * 10
 
 
 def test_own_examples_are_shown_to_others_alone(tmp_path: Path) -> None:

@@ -273,6 +273,27 @@ def test_the_documentations_catalogue_entry_is_one() -> None:
     OpenAIProvider.create("mine", {**entry.options, "models": {}}, Path())
 
 
+def test_the_flex_tier_costs_half_and_is_reserved_in_full(tmp_path: Path) -> None:
+    api = FakeApi(answer=quality({"tiered": 0.8}), key=None)
+    with in_thread(api) as one:
+        price: Json = {"input": 1, "output": 5, "tiers": {"flex": 0.5}}
+        changes = {
+            "models": ["openai/tiered"],
+            "params": {"max_tokens": 16, "service_tier": ["default", "flex"]},
+            "providers": {"openai": {"base_url": one.openai_url, "price": price}},
+        }
+        path = study_of(tmp_path, one, one, n_examples=20, changes=changes)
+        half, full = sorted(row.spend.usd_nanos for row in run_all(path).rows)
+    tiers = [row.body["service_tier"] for row in one.received]
+    assert tiers.count("flex") == tiers.count("default") == 20
+    assert 0 < half == full / 2, "by the tier that each reply names"
+    plans = []
+    for tier in ("default", "flex"):
+        overrides = {"params.service_tier": tier}
+        plans.append(make_plan(assemble(load_study(path, overrides), Catalog())))
+    assert plans[0].expected.usd_nanos == plans[1].expected.usd_nanos, "it may be served in full"
+
+
 def test_a_server_that_ignores_max_tokens_does_not_run_past_the_cap(tmp_path: Path) -> None:
     """Few calls are sent before an answer, and later ones reserve what was seen."""
     boundless = {"talker": FakeModel(ignores=frozenset({"max_tokens"}))}
