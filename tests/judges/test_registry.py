@@ -127,7 +127,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "rubric": "64433f991bf5e502",
         "squad-exact": "1143bd4efeef8a58",
         "token-f1": "1b8f57351229e604",
-        "tool-call": "12a6d7871a8e7cf3",
+        "tool-call": "182070b54d24d114",
     }
 
 

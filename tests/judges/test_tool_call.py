@@ -136,8 +136,8 @@ def test_a_refusal_is_the_candidates_failure(score_now: ScoreNow) -> None:
 @pytest.mark.parametrize(
     ("options", "target", "complaint"),
     [
-        ({}, "Paris", "cannot read the target 'Paris': it is no JSON object"),
-        ({}, "[1]", "it is no JSON object"),
+        ({}, "Paris", "cannot read the target 'Paris': must be a list of"),
+        ({}, "[1]", "must be a list of objects"),
         ({}, {"city": "Paris"}, "call 1: `name` is missing"),
         ({}, {"name": "f", "args": {}}, "unknown field `args`"),
         ({}, [PARIS, {"name": "f", "arguments": 5}], "call 2: `arguments` must be a mapping"),

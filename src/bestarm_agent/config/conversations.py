@@ -49,7 +49,7 @@ class ToolSpec(StudyModel):
 
 def read_tools(value: Json) -> tuple[Mapping[str, Json], ...]:
     """Return the functions of an example; raises ValueError or ConfigError if it is malformed."""
-    tools = [parse_row(ToolSpec, one, f"tool {n}") for n, one in _numbered(value)]
+    tools = [parse_row(ToolSpec, one, f"tool {n}") for n, one in numbered(value)]
     return tuple(tool.model_dump(exclude_none=True) for tool in tools)
 
 
@@ -99,7 +99,7 @@ def read_conversation(value: Json) -> tuple[Message, ...]:
     """
     messages: list[Message] = []
     waiting: list[str] = []  # ids of calls
-    for n, one in _numbered(value):
+    for n, one in numbered(value):
         turn = parse_row(_Turn, {k: v for k, v in one.items() if v}, f"message {n}")
         message = turn.message
         if turn.role == "tool":
@@ -123,7 +123,7 @@ def read_conversation(value: Json) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _numbered(value: Json) -> enumerate[Mapping[str, Any]]:
+def numbered(value: Json) -> enumerate[Mapping[str, Any]]:
     """Number the objects of a list, or of the JSON text of one, as in a CSV file."""
     found = arguments_of(value)
     if not isinstance(found, list | tuple) or not all(isinstance(one, Mapping) for one in found):

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, JsonValue
 from scipy.optimize import linear_sum_assignment
 
-from bestarm_agent.config.conversations import FunctionCall
+from bestarm_agent.config.conversations import FunctionCall, numbered
 from bestarm_agent.config.study import ScorerSpec, tidy
 from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.values import (
@@ -62,20 +62,17 @@ class ToolCallJudge(Judge[ToolCallOptions]):
         super().__init__(name, options)
         self._rules = rules
         digests = {field: rule.digest for field, rule in rules.items()}
-        self.digest = self._digest(
-            arguments=options.arguments, ordered=options.ordered, fields=digests
-        )
+        self.digest = self._digest(options=[options.arguments, options.ordered], fields=digests)
 
     @classmethod
     def create(cls, name: str, options: Mapping[str, Json], setup: JudgeSetup) -> Self:
         """Validate the options and build the rules; raises ConfigError."""
         parsed = setup.parse(ToolCallOptions, options)
-        rules: dict[str, RuleJudge[Any, Any]] = {}
+        rules: dict[str, Any] = {}
         for field, spec in parsed.fields.items():
-            rule = setup.judge(spec.name, spec.options)
-            if not isinstance(rule, RuleJudge):
+            rules[field] = setup.judge(spec.name, spec.options)
+            if not isinstance(rules[field], RuleJudge):
                 raise ConfigError(f"{setup.subject}: `fields.{field}` must be a rule")
-            rules[field] = rule
         return cls(name, parsed, rules)
 
     def check(self, example: Example) -> None:
@@ -137,13 +134,9 @@ class ToolCallJudge(Judge[ToolCallOptions]):
 
 def _read(target: str) -> list[FunctionCall]:
     """Return the calls of a target; raises ValueError or ConfigError if it holds none."""
-    if target.strip() == _NONE:
-        return []
-    found = arguments_of(target)
-    calls = found if isinstance(found, list) else [found]
-    if not all(isinstance(call, Mapping) for call in calls):
-        raise ValueError("it is no JSON object")
-    return [parse_row(FunctionCall, call, f"call {n}") for n, call in enumerate(calls, start=1)]
+    found = [] if target.strip() == _NONE else arguments_of(target)
+    calls = numbered(found if isinstance(found, list) else [found])
+    return [parse_row(FunctionCall, call, f"call {n}") for n, call in calls]
 
 
 def _about(example: Example, wanted: JsonValue) -> Example:
