@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +16,10 @@ from tests.support.commands import command as command
 from tests.support.rates import check_rate as check_rate
 from tests.support.ray_cluster import small_cluster
 from tests.support.virtual_time import run_virtual
+
+# A process that a test starts would compile the package and all that it imports anew each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same cases everywhere, and no limit on time, which a busy machine would break.
 settings.register_profile(
