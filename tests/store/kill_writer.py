@@ -1,15 +1,15 @@
-"""A process that writes until it is killed: ``python -m tests.store.kill_writer STORE RUN LIMIT``.
+"""A process that writes until it is killed.
 
-It begins or takes up the run of that name and says on stdout what is durable, one line each:
-"ask 7" after the flush of an ask, "reply 7" after its reply was put, "outcome 7" after the flush of
-its outcome. It ends by itself after LIMIT asks.
+It begins or takes up a run and says through a pipe what is durable: ("ask", 7) after the flush of
+an ask, ("reply", 7) after its reply was put, ("outcome", 7) after the flush of its outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, TypeAlias
 
 from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.store.run_state import fold
@@ -18,9 +18,7 @@ from tests.support.store_runs import asked, grid, reply, started, told
 
 IN_FLIGHT = 16
 
-
-def say(line: str) -> None:
-    os.write(1, f"{line}\n".encode())
+Say: TypeAlias = Callable[[tuple[str, int]], None]
 
 
 async def take_up(store: Store, name: str) -> tuple[RunLog, list[int], int]:
@@ -37,19 +35,19 @@ async def take_up(store: Store, name: str) -> tuple[RunLog, list[int], int]:
     return log, list(state.pending), state.n_asked
 
 
-async def evaluate(store: Store, log: RunLog, seq: int) -> None:
+async def evaluate(store: Store, log: RunLog, seq: int, say: Say) -> None:
     """Bring an ask that was appended to its end, as a run does; never buy a stored reply again."""
     await log.flush()
-    say(f"ask {seq}")
+    say(("ask", seq))
     if await store.get_reply(f"key-{seq}") is None:
         await store.put_reply(f"key-{seq}", reply(f"answer {seq}"))
-        say(f"reply {seq}")
+        say(("reply", seq))
     log.append(told(seq))
     await log.flush()
-    say(f"outcome {seq}")
+    say(("outcome", seq))
 
 
-async def main(url: str, name: str, limit: int) -> None:
+async def write(url: str, name: str, limit: int, say: Say) -> None:
     async with await Store.connect(url) as store:
         log, pending, following = await take_up(store, name)
         numbers = iter([*pending, *range(following, limit)])
@@ -58,12 +56,13 @@ async def main(url: str, name: str, limit: int) -> None:
             for seq in numbers:
                 if seq >= following:
                     log.append(asked(seq))
-                await evaluate(store, log, seq)
+                await evaluate(store, log, seq, say)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
                 group.create_task(work())
 
 
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+def main(url: str, name: str, limit: int, pipe: Connection[Any, Any]) -> None:
+    """Write the run of that name until it has ``limit`` asks."""
+    asyncio.run(write(url, name, limit, pipe.send))

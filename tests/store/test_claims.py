@@ -6,50 +6,42 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+import sqlalchemy
 from sqlalchemy.exc import ResourceClosedError
 
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store import database
 from bestarm_agent.store.store import Store
+from tests.support.processes import becomes_true, is_in_state, speaking
 from tests.support.store_runs import asked, begin, started
 
-HOLDER = """
-import asyncio, sys
-from bestarm_agent.store.store import Store
 
-async def main():
-    store = await Store.connect(sys.argv[1])
-    print(await store.claim_reply("key"), flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+def hold(place: str, pipe: Connection[Any, Any]) -> None:
+    """Claim "key" and keep it for ever."""
 
-asyncio.run(main())
-"""
+    async def claim() -> None:
+        store = await Store.connect(place)
+        pipe.send(await store.claim_reply("key"))
+        await asyncio.Event().wait()
+
+    asyncio.run(claim())
 
 
 @contextmanager
-def holder(place: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that holds the claim of "key" until it is killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, place],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "True\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+def holder(place: str) -> Iterator[int]:
+    """Start a process that holds the claim of "key" until it is killed; give its number."""
+    with speaking(hold, place) as (process, heard):
+        assert heard.recv() is True
+        assert process.pid is not None
+        yield process.pid
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -77,13 +69,13 @@ async def test_the_claim_of_a_stopped_process_ends_and_stays_lost_to_it(
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
 
     async with await Store.connect(place) as store:
-        with holder(place) as process:
-            os.kill(process.pid, signal.SIGSTOP)
-            await asyncio.to_thread(os.waitpid, process.pid, os.WUNTRACED)
+        with holder(place) as pid:
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.to_thread(becomes_true, partial(is_in_state, pid, "T"))
             async with asyncio.timeout(20):
                 while not await store.claim_reply("key"):  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0)
-            os.kill(process.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
             async with await Store.connect(place) as other:
                 assert not await other.claim_reply("key")
 
@@ -143,7 +135,7 @@ def test_a_connection_that_was_closed_meanwhile_is_renewed(
     opened = database.Database.of(tmp_path / "runs.sqlite", create=True)
     errors = [ResourceClosedError("This Connection is closed") for _ in range(2)]
 
-    def work(_connection: Connection) -> str:
+    def work(_connection: sqlalchemy.Connection) -> str:
         if errors:
             raise errors.pop()
         return "done"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,34 +17,24 @@ import pytest
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store.run_state import RunState, fold
 from bestarm_agent.store.store import Store
+from tests.store import kill_writer
+from tests.support.processes import speaking
 from tests.support.store_runs import reply
 
-ROOT = Path(__file__).parents[2]
 FOREVER = 100_000
 
 
-def writer(store: Path | str, run: str, limit: int = FOREVER) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.store.kill_writer", str(store), run, str(limit)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def writer(
+    store: Path | str, run: str, limit: int = FOREVER
+) -> AbstractContextManager[tuple[BaseProcess, Connection[Any, Any]]]:
+    return speaking(kill_writer.main, str(store), run, limit)
 
 
-def kill_after(process: subprocess.Popen[str], n_lines: int) -> list[str]:
-    """Read that many lines, kill -9, and return all lines said before the end."""
-    assert process.stdout is not None
-    with process, process.stdout as stdout:
-        lines = [stdout.readline() for _ in range(n_lines)]
-        process.kill()
-        lines += stdout
-    return [line.strip() for line in lines if line.endswith("\n")]
-
-
-def acknowledged(lines: Iterable[str]) -> dict[str, list[int]]:
-    """By kind of line, the ask numbers."""
-    numbers = defaultdict(list)
-    for line in lines:
-        kind, seq = line.split()
-        numbers[kind].append(int(seq))
-    return numbers
+def remaining(heard: Connection[Any, Any]) -> Iterator[tuple[str, int]]:
+    """Yield what was said before the end of the process."""
+    with suppress(EOFError):
+        while True:
+            yield heard.recv()
 
 
 async def read(store: Path | str, run: str) -> tuple[RunState, dict[str, str]]:
@@ -54,10 +46,13 @@ async def read(store: Path | str, run: str) -> tuple[RunState, dict[str, str]]:
 def survive(store: Path | str, kills: int) -> None:
     """Kill a run that many times at seeded moments, and look after each."""
     rng = np.random.default_rng(20261121)
-    lines: list[str] = []
+    said: dict[str, list[int]] = defaultdict(list)
     for n_lines in rng.integers(1, 600, size=kills):
-        lines += kill_after(writer(store, "study"), int(n_lines))
-        said = acknowledged(lines)
+        with writer(store, "study") as (process, heard):
+            lines = [heard.recv() for _ in range(n_lines)]
+            process.kill()
+            for kind, seq in [*lines, *remaining(heard)]:
+                said[kind].append(seq)
         state, replies = asyncio.run(read(store, "study"))  # fold is strict: no gap, no second end
         assert set(said["ask"]) <= set(range(state.n_asked))
         assert set(said["outcome"]) <= set(state.order.tolist())
@@ -85,12 +80,10 @@ def test_a_killed_writers_lock_never_blocks_and_a_live_ones_always(tmp_path: Pat
         async with await Store.connect(path) as store:
             await store.open("study")
 
-    process = writer(path, "study")
-    assert process.stdout is not None
-    process.stdout.readline()
-    with pytest.raises(StoreError, match=f"being written by process {process.pid}; wait until"):
-        asyncio.run(open_it())
-    kill_after(process, 1)
+    with writer(path, "study") as (process, heard):
+        heard.recv()
+        with pytest.raises(StoreError, match=f"being written by process {process.pid}; wait until"):
+            asyncio.run(open_it())
     asyncio.run(open_it())
 
 
@@ -98,10 +91,12 @@ def test_a_killed_writers_lock_never_blocks_and_a_live_ones_always(tmp_path: Pat
 def test_processes_share_a_fresh_store(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     names = ("one", "two", "three")
-    processes = [writer(path, name, limit=200) for name in names]
-    for process in processes:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+    with ExitStack() as stack:
+        writers = [stack.enter_context(writer(path, name, limit=200)) for name in names]
+        for process, heard in writers:
+            assert sum(kind == "outcome" for kind, _ in remaining(heard)) == 200
+            process.join()
+            assert process.exitcode == 0
     for name in names:
         state, replies = asyncio.run(read(path, name))
         assert state.n_told == len(replies) == 200

@@ -6,9 +6,12 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 OUTPUT = "output.txt"
 _fork = multiprocessing.get_context("forkserver")  # its processes begin with all modules loaded
@@ -18,7 +21,6 @@ bestarm_agent.config.settings bestarm_agent.judges.text bestarm_agent.providers.
 bestarm_agent.report.html_page bestarm_agent.store.database bestarm_agent.study jinja2 openai
 """
 _fork.set_forkserver_preload(_PRELOADED.split())
-_PATIENCE_SECONDS = 60.0
 _STEP_SECONDS = 0.03
 
 
@@ -27,19 +29,38 @@ def dies(pid: int) -> bool:
 
     Killing is no more than asking the system for it, and nothing tells when it is done.
     """
-    for _ in range(int(_PATIENCE_SECONDS / _STEP_SECONDS)):
-        try:
-            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        threading.Event().wait(_STEP_SECONDS)
-    return False
+    return becomes_true(lambda: not exists(pid) or is_in_state(pid, "Z"))
+
+
+def is_in_state(pid: int, state: str) -> bool:
+    """Return whether Linux gives a process this state: T if it is stopped, Z if it is a zombie."""
+    try:
+        return f"\nState:\t{state}" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def exists(pid: int) -> bool:
     """Return whether there is such a process, be it a zombie."""
     return Path(f"/proc/{pid}").exists()
+
+
+@contextmanager
+def speaking(
+    function: Callable[..., None], *arguments: object
+) -> Iterator[tuple[BaseProcess, Connection[Any, Any]]]:
+    """Run a function of a module in a process of its own; kill it at the end.
+
+    Its last argument is a pipe, whose other end is given.
+    """
+    heard, said = _fork.Pipe(duplex=False)
+    process = _fork.Process(target=function, args=(*arguments, said))
+    process.start()
+    said.close()
+    with heard:
+        yield process, heard
+        process.kill()
+        process.join()
 
 
 def start_command(
