@@ -92,19 +92,6 @@ def test_a_store_opens_by_path_by_text_and_by_url_and_as_an_empty_file(tmp_path:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-async def test_processes_that_open_a_new_store_at_the_same_time_wait_for_each_other(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "runs.db"
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(Store.connect(path)) for _ in range(8)]
-    stores = [task.result() for task in tasks]
-    await stores[0].put_reply("key", reply())
-    assert await stores[7].get_reply("key") == reply()
-    for store in stores:
-        await store.close()
-
-
 def a_text(path: Path) -> None:
     path.write_bytes(b"not a database, though long enough to be one" * 99)
 

@@ -61,19 +61,6 @@ async def test_a_newer_store_is_refused(new_database: Callable[[], str]) -> None
         await Store.connect(url)
 
 
-async def test_processes_that_meet_in_an_empty_database_agree(
-    new_database: Callable[[], str],
-) -> None:
-    url = new_database()
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(Store.connect(url)) for _ in range(8)]
-    stores = [task.result() for task in tasks]
-    await stores[0].put_reply("key", reply())
-    assert await stores[7].get_reply("key") == reply()
-    for store in stores:
-        await store.close()
-
-
 def end_other_sessions(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(

@@ -233,6 +233,15 @@ class StoreSuite(ReplySuite):
             again = await store.open("study")
             assert again.run_id == log.run_id
 
+    async def test_processes_that_meet_in_a_new_store_agree(self, tmp_path: Path) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.connect(tmp_path)) for _ in range(8)]
+        stores = [task.result() for task in tasks]
+        await stores[0].put_reply("key", reply())
+        assert await stores[7].get_reply("key") == reply()
+        for store in stores:
+            await store.close()
+
     async def test_reading_and_other_runs_go_on_while_one_is_written(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             log = await begin(store)
