@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,17 @@ def test_bytes_of_a_column_are_read_and_shown_by_their_size(tmp_path: Path) -> N
     assert brief(examples(columns[0])[0].inputs["photo"]) == f"image/png, {len(red)} bytes"
     with pytest.raises(ConfigError, match="row 1: field `photo` holds bytes of no PNG"):
         examples([{"bytes": b"RIFF", "path": "x.wav"}])
+
+
+def test_worked_examples_show_their_images(tmp_path: Path) -> None:
+    for colour in ("red", "blue"):
+        (tmp_path / f"{colour}.png").write_bytes(png(colour))
+    spec = PromptBody.model_validate({"messages": [{"role": "user", "content": LOOK}]})
+    shot = Example("s", {"photo": "red.png"}, "red")
+    template = replace(spec.template("look"), n_shots=1, shots=(shot,))
+    prompt = CompiledPrompt(template, folder=tmp_path)
+    found = [one for one in prompt.render({"photo": "blue.png"}) if isinstance(one, Message)]
+    assert [one.role for one in found] == ["user", "assistant", "user"]
+    urls = [content_of(found[at].content[1]) for at in (0, 2)]  # type: ignore[arg-type]
+    assert urls == [data_url(png("red")), data_url(png("blue"))]
+    assert len(prompt.attachments({"photo": "blue.png"})) == 2, "both are checked and counted"
