@@ -54,12 +54,11 @@ FLOORS = tuple(
     report
     preselection gate certification interop
     study
-    testing view
+    testing view interop.harbor
     optimization
     cli
     cli.main
     one_call
-    interop.harbor
     __init__
     __main__
 """.strip().splitlines()

@@ -9,15 +9,10 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
-from asyncio import AbstractEventLoop, get_running_loop
-from asyncio import run as run_loop
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
-from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from traceback import extract_tb
 from typing import Any, TypeVar
 
@@ -37,7 +32,7 @@ from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.threads import DaemonThreads
 from bestarm_agent.selectors.registry import SelectorName
 from bestarm_agent.store.store import Store
-from bestarm_agent.study import Source, Study
+from bestarm_agent.study import Source, Study, run_in_thread
 
 _NAME = "evaluate"  # of the provider that calls the function
 _CLOSE_SECONDS = 5.0
@@ -122,7 +117,7 @@ def find_best(
         store=Store.in_memory(),
         providers={_NAME: provider},
     )
-    standing = run_to_the_end(opening, budget, show=show)
+    standing = _run(opening, budget, show=show)
     _report_failures(provider, standing)
     return standing
 
@@ -148,7 +143,7 @@ def select(
         ConfigError: the study is wrong; nothing was written.
         StoreError: the store cannot be used.
     """
-    return run_to_the_end(Study.open(source, overrides=overrides), budget, show=show)
+    return _run(Study.open(source, overrides=overrides), budget, show=show)
 
 
 class _Function(Provider[ProviderOptions]):
@@ -222,39 +217,21 @@ class _Function(Provider[ProviderOptions]):
         return Reply(text, score=score, seconds=seconds, usd_nanos=usd, recorded=score is not None)
 
 
-def run_to_the_end(
+def _run(
     opening: AbstractAsyncContextManager[Study], budget: Budget | None, *, show: bool
 ) -> Standing:
-    """Run a study in a thread; the first Ctrl-C lets it end in order, the second raises."""
-    done: Future[Standing] = Future()
-    running: list[tuple[AbstractEventLoop, Study]] = []
+    """Run a study in a thread, with progress."""
 
-    async def run() -> Standing:
+    async def run(study: Study) -> Standing:
         console = stderr_console()
         progress = LiveTable(console) if show and console.is_terminal else Progress()
-        async with opening as study:
-            running.append((get_running_loop(), study))
-            if show:
-                print_notices(console, study.notices)
-            with progress:
-                async with frames(study, progress):
-                    return await study.run(budget)
+        if show:
+            print_notices(console, study.notices)
+        with progress:
+            async with frames(study, progress):
+                return await study.run(budget)
 
-    def main() -> None:
-        try:
-            done.set_result(run_loop(run()))
-        except BaseException as error:  # goes on in the caller's thread
-            done.set_exception(error)
-
-    Thread(target=copy_context().run, args=(main,), name="bestarm-agent", daemon=True).start()
-    try:
-        return done.result()
-    except KeyboardInterrupt:
-        if not running:
-            raise
-        loop, study = running[0]
-        loop.call_soon_threadsafe(study.stop)
-        return done.result()
+    return run_in_thread(opening, run)
 
 
 def _report_failures(provider: _Function, standing: Standing) -> None:

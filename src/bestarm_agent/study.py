@@ -7,12 +7,15 @@ imported once they are needed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from bestarm_agent.config.catalog import Catalog
@@ -345,6 +348,38 @@ class Study:
     def suspicions(self) -> Sequence[str]:
         """Signs so far that replies are scored wrongly; ``remarks`` holds them too."""
         return self._run.loop.evaluator.suspicion.remarks
+
+
+def run_in_thread(
+    opening: AbstractAsyncContextManager[Study], run: Callable[[Study], Awaitable[Standing]]
+) -> Standing:
+    """Open a study and run it, in a thread with a loop of its own, as scripts and notebooks need.
+
+    The first Ctrl-C lets it end in order, the second raises.
+    """
+    done: Future[Standing] = Future()
+    running: list[tuple[asyncio.AbstractEventLoop, Study]] = []
+
+    async def whole() -> Standing:
+        async with opening as study:
+            running.append((asyncio.get_running_loop(), study))
+            return await run(study)
+
+    def main() -> None:
+        try:
+            done.set_result(asyncio.run(whole()))
+        except BaseException as error:  # goes on in the caller's thread
+            done.set_exception(error)
+
+    Thread(target=copy_context().run, args=(main,), name="bestarm-agent", daemon=True).start()
+    try:
+        return done.result()
+    except KeyboardInterrupt:
+        if not running:
+            raise
+        loop, study = running[0]
+        loop.call_soon_threadsafe(study.stop)
+        return done.result()
 
 
 class Archive:

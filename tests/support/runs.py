@@ -56,6 +56,7 @@ class Actor(Provider):
         bound: what an attempt may cost.
         sent: all requests with the time of sending.
         most: highest number of calls at once.
+        queued: whether calls have no time-out.
     """
 
     name: str
@@ -65,9 +66,10 @@ class Actor(Provider):
     sent: list[tuple[float, Request]] = field(default_factory=list)
     active: int = 0
     most: int = 0
+    queued: bool = False
 
     def capabilities(self, model: str) -> Capabilities:
-        return Capabilities(frozenset(), price_source="tests")
+        return Capabilities(frozenset(), price_source="tests", queued=self.queued)
 
     def fingerprint(self, model: str) -> str:
         return self.name

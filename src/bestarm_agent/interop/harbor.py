@@ -11,27 +11,31 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from glob import escape
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from warnings import warn
 
+from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.domain.redaction import masked, redacted
-from bestarm_agent.domain.spend import Budget, Spend, Usage, nanos
-from bestarm_agent.domain.values import Example, Json, Reply, Request, digest
+from bestarm_agent.domain.spend import Budget, Spend, Usage, nanos, usd
+from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.engine.confirm import less
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
-from bestarm_agent.one_call import run_to_the_end
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.report.words import first_line
 from bestarm_agent.store.store import StorePlace
-from bestarm_agent.study import Study
+from bestarm_agent.study import Study, run_in_thread
 
 if TYPE_CHECKING:
     from harbor.models.job.config import DatasetConfig
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     EnvironmentLike: TypeAlias = str | Mapping[str, Any] | EnvironmentConfig
 
 _NAME = "harbor"  # of the provider
-_ATTEMPTS = 3  # trials of a pair at most, where they say nothing of the agent
+_LINE_SECONDS = 30.0
 # Errors of Python and of HTTP clients that Harbor's table does not know, and takes for the agent's.
 _NETWORK = re.compile("Connect|BrokenPipe|gaierror|RemoteProtocol|ReadError|ReadTimeout|APITimeout")
 # Settings of a trial that a race makes itself.
@@ -91,13 +95,8 @@ class Race:
         seconds_per_trial: float | None = None,
         **params: Any,  # noqa: ANN401
     ) -> None:
-        try:
+        with _refusing("a race needs Harbor and Python 3.12: pip install 'bestarm-agent[harbor]'"):
             import_module("harbor.trial.trial")
-        except ImportError as error:
-            raise ConfigError(
-                f"a race needs harbor, which needs Python 3.12: pip install "
-                f"'bestarm-agent[harbor]' ({error})"
-            ) from None
         self._caps = Budget(pulls=budget) if isinstance(budget, int) else budget or Budget()
         if self._caps.usd_nanos is not None and usd_per_trial is None:
             raise ConfigError(
@@ -125,9 +124,9 @@ class Race:
         show: bool = True,
         **trial: Any,  # noqa: ANN401 - of Harbor's TrialConfig
     ) -> Standing:
-        """Race every agent with every model, and write the report; also in a notebook.
+        """Race every agent with every model, write the report, and return the standing.
 
-        Ctrl-C ends it once the trials under way are done.
+        Ctrl-C ends it once the trials under way are done. It works in a notebook, too.
 
         Args:
             agents: names of Harbor's, import paths ("module:Class"), or what Harbor's
@@ -144,11 +143,8 @@ class Race:
                 reward that the verifier gives all the same, as Harbor counts, or nothing.
             jobs_dir: folder of the trials' folders; those of a run are in one that bears its id.
             overrides: further settings of a study, by dotted key ("stop.within").
-            show: whether to show progress on a terminal, or in a notebook's cell.
+            show: whether a line on stderr says twice a minute where the race stands.
             trial: further settings of Harbor's ``TrialConfig``, such as ``timeout_multiplier``.
-
-        Returns:
-            The standing, as of a study.
 
         Raises:
             ConfigError: an agent, a task or a setting is wrong; no trial has begun.
@@ -156,29 +152,28 @@ class Race:
         """
         if agent_timeout not in ("fails", "reward", "void"):
             raise ConfigError(f"agent_timeout must be fails, reward or void, got {agent_timeout!r}")
-        candidates = self._candidates(agents, models)
-        provider = _Trials(candidates, _settings(environment, trial), in_flight)
-        provider.seconds, provider.metric = self._seconds, self._metric
-        provider.agent_timeout, provider.folder = agent_timeout, Path(jobs_dir)
+        candidates, settings = self._candidates(agents, models), _settings(environment, trial)
+        own = (self._seconds, self._metric, agent_timeout, self._usd is not None)
+        provider = _Trials(candidates, settings, in_flight, Path(jobs_dir), *own)
         study: dict[str, Json] = {
             "name": "harbor",
             "candidates": [
-                {"model": f"{_NAME}/{key}", "prompt": "task", "label": one.label}
-                for key, one in candidates.items()
+                {
+                    "model": f"{_NAME}/{model}",
+                    "prompt": "task",
+                    "params": {"agent": agent},
+                    "label": one.label,
+                }
+                for (model, agent), one in candidates.items()
             ],
             "prompts": [{"task": "{{ instruction }}"}],
-            "dataset": "tasks",  # is not read
             "scorer": "recorded",
             "selector": self._rule,
             "repeats": attempts,
-            "limits": {"in_flight": in_flight, "max_attempts": _ATTEMPTS},
+            "limits": {"in_flight": in_flight, "max_attempts": 3},
         }
         opening = self._opened(study, provider, tasks, overrides)
-        try:
-            return run_to_the_end(opening, None, show=show)
-        finally:
-            for remark in self._study.remarks() if self._study else ():
-                warn(remark, RuntimeWarning, stacklevel=2)
+        return run_in_thread(opening, _followed if show else Study.run)
 
     def standing(self) -> Standing:
         """Return the standing, as of a study; raises ConfigError before the first trial."""
@@ -193,17 +188,23 @@ class Race:
     @asynccontextmanager
     async def _opened(
         self,
-        study: Mapping[str, Json],
+        study: dict[str, Json],
         provider: _Trials,
         tasks: TaskSource | Sequence[TaskSource],
         overrides: Mapping[str, Json] | None,
     ) -> AsyncIterator[Study]:
         """Open the run, or go on with it; at the end, write its report."""
-        provider.tasks, examples = await _read(tasks)
+        provider.tasks, rows = await _read(tasks)
+        # a file, so that whoever reads the run later sees what was asked
+        path = provider.folder / f"tasks-{digest(rows)}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{canonical(row)}\n" for row in rows), encoding="utf-8")
+        study["dataset"] = {"path": shown_path(path), "id": "id"}
         options = Options(store=self._store, providers={_NAME: provider})
         if self._resume is None:
-            opening = Study.open(study, overrides=overrides, examples=examples, options=options)
+            opening = Study.open(study, overrides=overrides, options=options)
         else:
+            examples = read_examples(DatasetSpec.model_validate(study["dataset"]), Path())
             opening = Study.resume(self._resume, examples=examples, options=options)
         async with opening as run:
             self._study, provider.folder = run, provider.folder / run.run_id
@@ -212,18 +213,20 @@ class Race:
                 run.raise_budget(less(less(self._caps, now.spent), Budget(seconds=now.seconds)))
             yield run
             self.report = await run.write_report()
+            for remark in run.remarks():
+                warn(remark, RuntimeWarning, stacklevel=2)
 
     def _candidates(
         self, agents: Sequence[AgentLike], models: Sequence[str] | None
-    ) -> dict[str, _Agent]:
-        """Return the candidates, by the name of the model that stands for each."""
+    ) -> dict[tuple[str, str], _Agent]:
+        """Return the candidates by model and agent, as they are in the study."""
         from harbor.agents.factory import AgentFactory
         from harbor.models.trial.config import AgentConfig
 
         for argument, names in (("agents", agents), ("models", models)):
             if isinstance(names, str):
                 raise ConfigError(f"{argument} must be a list, got the text {names!r}")
-        found: dict[str, _Agent] = {}
+        found: dict[tuple[str, str], _Agent] = {}
         for agent in agents:
             given: dict[str, Any] = {"name": agent} if isinstance(agent, str) else dict(agent)
             label = given.pop("label", None)
@@ -234,15 +237,15 @@ class Race:
                 with _refusing(shown):
                     config = AgentConfig(**{**given, "model_name": model})
                     AgentFactory.run_preflight(config)
-                key, name = _named(config, label)
-                if key in found:
+                who, name = _named(config, label)
+                if (key := (model or "default", who)) in found:
                     raise ConfigError(f"{shown} is there twice, as {name!r}; leave one out")
-                usd = self._usd
-                if isinstance(usd, Mapping):
-                    usd = usd.get(name, usd.get(model or ""))
-                    if usd is None:
-                        raise ConfigError(f"usd_per_trial says nothing of {name!r}; name it")
-                found[key] = _Agent(name, config, usd)
+                most = self._usd
+                if isinstance(most, Mapping):
+                    most = most.get(name, most.get(str(model)))
+                if most is None and self._usd is not None:
+                    raise ConfigError(f"usd_per_trial says nothing of {name!r}; name it")
+                found[key] = _Agent(name, config, most)
         if not found:
             raise ConfigError("there are no agents; name at least one, such as 'claude-code'")
         return found
@@ -256,33 +259,27 @@ class _Agent(NamedTuple):
     usd: float | None  # the most that a trial costs; None: nobody said it
 
 
+@dataclass(eq=False)
 class _Trials(Provider[ProviderOptions]):
-    """Answers by a trial of Harbor's; the model names the candidate, the example the task.
+    """Answers by a trial of Harbor's; the model and its parameter name the candidate."""
 
-    The attributes are those of the race, and what is known once its run is open.
-    """
-
+    agents: Mapping[tuple[str, str], _Agent]
+    settings: TrialConfig
+    in_flight: int
+    folder: Path  # of the folders of all runs; of that of the run, once it is open
     seconds: float | None
     metric: str | None
     agent_timeout: str
-    folder: Path  # of the trials of the run
-    tasks: Mapping[str, TaskConfig]  # by id of the example
-
-    def __init__(self, agents: Mapping[str, _Agent], settings: TrialConfig, in_flight: int) -> None:
-        super().__init__(_NAME, ProviderOptions(), Path())
-        self._agents, self._settings, self._in_flight = agents, settings, in_flight
+    is_priced: bool
+    name: str = _NAME
+    tasks: Mapping[str, TaskConfig] = field(default_factory=dict)  # by id, once they are read
 
     def capabilities(self, model: str) -> Capabilities:
-        """Return what can be asked of a candidate; raise ConfigError for one that is not given."""
-        if model not in self._agents:
-            raise ConfigError(
-                f"the run has the candidate {model!r}, which `select` was not given; give the "
-                f"agents and models that it began with: {nearest(model, self._agents)}"
-            )
+        """Return that a reply depends on agent and task; prices only if the user gave a bound."""
         return Capabilities(
-            params=frozenset(),
-            price_source=None if self._agents[model].usd is None else "usd_per_trial",
-            in_flight=self._in_flight,
+            params=frozenset({"agent"}),
+            price_source="usd_per_trial" if self.is_priced else None,
+            in_flight=self.in_flight,
             queued=True,
             by_example=True,
             by_inputs=True,  # they hold a digest of the task's files
@@ -290,35 +287,41 @@ class _Trials(Provider[ProviderOptions]):
         )
 
     def fingerprint(self, model: str) -> str:
-        """Return a digest of the agent's configuration, and of all that decides its score."""
-        agent = self._agents[model].config.model_dump(mode="json")
-        settings = self._settings.model_dump(mode="json", exclude=_OWN)
-        return digest([agent, settings, self.seconds, self.metric, self.agent_timeout])
+        """Return a digest of all that decides a score, besides the agent and the task."""
+        settings = self.settings.model_dump(mode="json", exclude=_OWN)
+        return digest([settings, self.seconds, self.metric, self.agent_timeout])
 
     def bound(self, request: Request) -> Spend:
         """Return one trial, at the most dollars that the user gave."""
-        return Spend(calls=1, usd_nanos=nanos(self._agents[request.model].usd or 0))
+        return Spend(calls=1, usd_nanos=nanos(self._agent(request).usd or 0))
+
+    def _agent(self, request: Request) -> _Agent:
+        key = request.model, str(request.params["agent"])
+        if key not in self.agents:
+            raise ConfigError(f"the run has {request.candidate!r}; give all that it began with")
+        return self.agents[key]
 
     async def generate(self, request: Request) -> Reply:
         """Run a trial; raise ProviderError where it gave no reward that counts."""
         from harbor.models.trial.result import TrialResult
 
-        config = self._settings.model_copy(deep=True)  # Harbor writes into it
-        config.agent = self._agents[request.model].config.model_copy(deep=True)
+        config = self.settings.model_copy(deep=True)  # Harbor writes into it
+        config.agent = self._agent(request).config.model_copy(deep=True)
         config.task = self.tasks[request.example].model_copy(deep=True)
         config.trials_dir = self.folder
-        pair = digest([request.model, request.example, request.draw], length=8)
+        pair = digest([request.as_json(), request.example], length=8)
         name = f"{config.generate_trial_name().rpartition('__')[0]}__{pair}"
         before = sorted(self.folder.glob(f"{escape(name)}-*"))
         config.trial_name = f"{name}-{len(before) + 1}"
         for path in before:  # one may have ended as an earlier process was killed
             with suppress(OSError, ValueError):  # cut off
                 result = TrialResult.model_validate_json((path / "result.json").read_bytes())
-                found = self._read(result, request.model)
+                found = self._read(result, self._agent(request))
                 if isinstance(found, Reply) or found.blame is Blame.CANDIDATE:
                     break
         else:
-            found = self._read(await self._run(config, self.bound(request)), request.model)
+            result = await self._run(config, self.bound(request))
+            found = self._read(result, self._agent(request))
         if isinstance(found, ProviderError):
             raise found
         return found
@@ -339,9 +342,9 @@ class _Trials(Provider[ProviderOptions]):
             told = f"{self._clean(said)} (trial {self.folder.name}/{config.trial_name})"
             raise BilledError(failure(kind, told), most if trial else Spend(calls=1)) from error
 
-    def _read(self, result: TrialResult, model: str) -> Reply | ProviderError:
+    def _read(self, result: TrialResult, one: _Agent) -> Reply | ProviderError:
         """Return the reward of a trial; where none counts the error that says why."""
-        most, notice = self._agents[model].usd, ""
+        most, notice = one.usd, ""
         tokens_in, cached, tokens_out, cost = result.compute_token_cost_totals()
         usage = Usage(tokens_in or 0, min(cached or 0, tokens_in or 0), output=tokens_out or 0)
         steps = [step.agent_execution for step in result.step_results or ()]
@@ -349,28 +352,26 @@ class _Trials(Provider[ProviderOptions]):
             cost = 0.0  # no agent ran
         elif cost is None:
             booked = "none" if most is None else f"${most:g} (usd_per_trial)"
-            cost, notice = most, f"reports no cost; {booked} is booked for a trial"
+            cost, notice = most, f"({one.label}) reports no cost; {booked} is booked for a trial"
         elif most is not None and cost > most:
-            notice = f"cost more than usd_per_trial = ${most:g}; raise it"
+            notice = f"({one.label}) cost more than usd_per_trial = ${most:g}; raise it"
         amount = None if cost is None else nanos(cost)
         errors = result.recorded_exceptions()
         rewards = (result.verifier_result and result.verifier_result.rewards) or {}
         values = ", ".join(f"{name} = {value:g}" for name, value in rewards.items())
         said = self._clean("; ".join(f"{e.exception_type}: {e.exception_message}" for e in errors))
         place = f"(trial {self.folder.name}/{result.trial_name})"
-        text = "\n".join(filter(None, (values, said, place)))
         try:
             score = self._score(errors, rewards)
         except ProviderError as error:
-            told = failure(error.kind, f"{error}: {text}".replace("\n", "; "))
-            return BilledError(told, Spend(calls=1, tokens=usage.total, usd_nanos=amount or 0))
-        began, ended = result.started_at, result.finished_at
+            told = "; ".join(filter(None, (said, f"{values or 'no reward'}: {error} {place}")))
+            spend = Spend(calls=1, tokens=usage.total, usd_nanos=amount or 0)
+            return BilledError(failure(error.kind, told), spend)
         return Reply(
-            text,
+            "\n".join(filter(None, (values, said, place))),
             usage=usage,
             usd_nanos=amount,
-            seconds=(ended - began).total_seconds() if began and ended else 0.0,
-            request_id=str(result.id),
+            seconds=(result.finished_at - result.started_at).total_seconds(),
             score=score,
             notices=(notice,) if notice else (),
             recorded=True,
@@ -382,11 +383,11 @@ class _Trials(Provider[ProviderOptions]):
 
         for kind in map(self._kind, errors):
             if kind is not None:
-                raise failure(kind, "no reward that counts")
+                raise failure(kind, "not counted")
         if not rewards:  # with an error that Harbor does not know, it may be the environment's
             known = all(error.exception_type in ERROR_POLICIES for error in errors)
             agents = FailureKind.GAVE_UP if known else FailureKind.SERVER
-            raise failure(agents if errors else FailureKind.INTERNAL, "the verifier gave no reward")
+            raise failure(agents if errors else FailureKind.INTERNAL, "the verifier gave none")
         only = next(iter(rewards)) if len(rewards) == 1 else "reward"
         score = rewards.get(self.metric or only)
         if score is None or not 0 <= score <= 1:
@@ -397,8 +398,7 @@ class _Trials(Provider[ProviderOptions]):
         """Return what an error makes of its trial; None if a reward is valid all the same."""
         policy, name = error.policy, error.exception_type
         if name == "AgentTimeoutError" and self.agent_timeout != "reward":
-            fails = self.agent_timeout == "fails"
-            return FailureKind.GAVE_UP if fails else FailureKind.INTERNAL
+            return FailureKind.GAVE_UP if self.agent_timeout == "fails" else FailureKind.INTERNAL
         if policy.has_valid_reward and not _NETWORK.search(name):
             return None
         if policy.should_retry:
@@ -412,17 +412,25 @@ class _Trials(Provider[ProviderOptions]):
         return masked(text.strip(), {jobs: "", str(Path.cwd()): ".", str(Path.home()): "~"})
 
 
+async def _followed(study: Study) -> Standing:
+    running = asyncio.ensure_future(study.run())
+    while not (await asyncio.wait([running], timeout=_LINE_SECONDS))[0]:
+        now = study.standing()
+        told = f"{now.told:,} trials, {now.in_flight} in flight, ${usd(now.spent.usd_nanos):.2f}"
+        sys.stderr.write(f"{told}: {first_line(now)}\n")
+    return await running
+
+
 def _named(agent: AgentConfig, label: str | None) -> tuple[str, str]:
-    """Return the name of a candidate, which tells all its settings apart, and its label."""
+    """Return the name of an agent with all its settings, and the label of its candidate."""
     who = agent.name or agent.import_path or ""
-    identity = {"name", "import_path", "model_name", "n_concurrent", "concurrency_group"}
-    rest = agent.model_dump(mode="json", exclude=identity, exclude_defaults=True)
-    key = "/".join(filter(None, ("".join(who.split()), agent.model_name)))
+    own = {"name", "model_name", "n_concurrent", "concurrency_group"}
+    rest = agent.model_dump(mode="json", exclude=own, exclude_defaults=True)
     kwargs: Any = redacted(agent.kwargs)
     settings = [f"{name}={value!s:.40}" for name, value in kwargs.items()]
-    model = [agent.model_name.rpartition("/")[2]] if agent.model_name else []
-    shown = " ".join([who.rpartition(":")[2], *model, *settings] if not label else [label, *model])
-    return f"{key}+{digest(rest, length=6)}" if rest else key, shown
+    shown = label or " ".join([who.rpartition(":")[2], *settings])
+    full = shown if who == shown and not rest else f"{shown}+{digest([who, rest], length=6)}"
+    return full, " ".join([shown, *(agent.model_name or "").split("/")[-1:]]).strip()
 
 
 def _settings(environment: EnvironmentLike, trial: Mapping[str, Any]) -> TrialConfig:
@@ -447,16 +455,15 @@ def _settings(environment: EnvironmentLike, trial: Mapping[str, Any]) -> TrialCo
 
 async def _read(
     tasks: TaskSource | Sequence[TaskSource],
-) -> tuple[dict[str, TaskConfig], tuple[Example, ...]]:
-    """Return the tasks by id, and the examples that stand for them; raises ConfigError."""
+) -> tuple[dict[str, TaskConfig], list[dict[str, str]]]:
+    """Return the tasks by id, and the rows of the dataset for them; raises ConfigError."""
     from harbor.models.job.config import DatasetConfig
     from harbor.models.task.task import Task
     from harbor.publisher.packager import Packager
     from harbor.tasks.client import TaskClient
 
-    sources = tasks if isinstance(tasks, list | tuple) else [tasks]
     listed: list[TaskConfig] = []
-    for source in sources:
+    for source in tasks if isinstance(tasks, list | tuple) else [tasks]:
         with _refusing(f"tasks {source!r}"):
             found = _source(source)
             if isinstance(found, DatasetConfig):  # True: else some are passed over in silence
@@ -464,7 +471,7 @@ async def _read(
             else:
                 listed.append(found)
     by_id: dict[str, TaskConfig] = {}
-    examples: list[Example] = []
+    rows: list[dict[str, str]] = []
     with _refusing("the tasks"):
         got = await TaskClient().download_tasks([one.get_task_id() for one in listed])
     for one, path in zip(listed, got.paths, strict=True):
@@ -477,10 +484,10 @@ async def _read(
             files = Packager.compute_content_hash(path)[0]
         by_id[name] = one
         text = "\n\n".join(steps) or task.instruction
-        examples.append(Example(name, {"instruction": text, "files": files}))
-    if not examples:
+        rows.append({"id": name, "instruction": text, "files": files})
+    if not rows:
         raise ConfigError(f"there are no tasks in {tasks!r}; a task is a folder with a task.toml")
-    return by_id, tuple(examples)
+    return by_id, rows
 
 
 def _source(source: TaskSource) -> DatasetConfig | TaskConfig:

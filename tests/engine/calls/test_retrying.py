@@ -175,6 +175,13 @@ async def test_patience_is_counted_from_the_first_attempt() -> None:
     assert (await scene.call()) is ANSWER
 
 
+async def test_patience_does_not_end_where_no_time_out_applies() -> None:
+    scene = Scene(BUSY, ANSWER)
+    scene.provider.queued = True
+    scene.provider.latency = lambda _request: 1000.0
+    assert (await scene.call()) is ANSWER
+
+
 async def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() -> None:
     client = Scene(*[BUSY] * 15).client.unrecorded()
     errors = []
