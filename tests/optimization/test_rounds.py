@@ -12,9 +12,9 @@ import pytest
 
 from bestarm_agent import ConfigError, Feedback, Options, PromptTemplate, Study, optimize
 from bestarm_agent.domain.events import Asked, CandidatesAdded
-from bestarm_agent.domain.values import Json
+from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.optimization.rounds import Proposals, Proposer
+from bestarm_agent.optimization.rounds import Proposals, Proposer, _candidate
 from bestarm_agent.study import Archive
 from tests.support.commands import invoke
 from tests.support.studies import events_of, store_of
@@ -188,6 +188,18 @@ def test_a_proposed_prompt_has_the_worked_examples_of_the_leader(tmp_path: Path)
     assert "round1-1" in {row.candidate.label for row in standing.rows}
     for one in standing.rows:
         assert [shot.target for shot in one.candidate.prompt.shots] == ["2"]
+
+
+def test_a_proposed_prompt_has_the_tools_of_the_leader_unless_it_has_its_own() -> None:
+    prompt = PromptTemplate("p", "{{ a }}", tools=({"name": "f"},), tool_choice="auto")
+    leader = Candidate("openai", "m", prompt)
+    for proposal, tools in (
+        ("Now {{ a }}", prompt.tools),
+        (PromptTemplate("q", "{{ a }}", tools=("{{ t }}",)), ("{{ t }}",)),
+    ):
+        made = _candidate(proposal, "new", leader)
+        assert isinstance(made, Candidate)
+        assert made.prompt.tools == tools
 
 
 @pytest.mark.parametrize(

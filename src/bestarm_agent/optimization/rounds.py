@@ -254,5 +254,8 @@ def _candidate(proposal: Proposal, name: str, leader: Candidate) -> Candidate | 
     else:
         spec = parse_row(PromptSpec, {"name": name, **proposal}, "the prompt")
         prompt = spec.template(spec.name or name)
-    prompt = replace(prompt, n_shots=leader.prompt.n_shots, shots=leader.prompt.shots)
+    before = leader.prompt
+    prompt = replace(prompt, n_shots=before.n_shots, shots=before.shots)
+    if not prompt.tools:
+        prompt = replace(prompt, tools=before.tools, tool_choice=before.tool_choice)
     return replace(leader, prompt=prompt, label=prompt.name)

@@ -187,7 +187,7 @@ def test_bounds_count_tools_calls_and_results(api: FakeApi, form: str) -> None:
 
     plain, tools = bound(asked(tools=())), bound(asked())
     assert tools >= plain + len(json.dumps(TOOLS)) + 804  # of the system prompt of some models
-    talk = Request("m", messages=CONVERSATION)
+    talk = Request("m", messages=CONVERSATION, tools=TOOLS)
     assert bound(talk) >= sum(len(json.dumps(one.as_json())) for one in CONVERSATION)
 
 
@@ -226,6 +226,12 @@ def test_a_form_that_cannot_be_asked_for_is_refused_before_a_call(
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
         provider(api, form).bound(asked(params={"response_format": wanted}))
+
+
+def test_claude_needs_the_tools_that_a_conversation_calls(api: FakeApi) -> None:
+    with pytest.raises(ConfigError, match="where the prompt has no `tools`"):
+        provider(api, "messages").bound(Request("m", messages=CONVERSATION))
+    provider(api, "chat").bound(Request("m", messages=CONVERSATION))
 
 
 def test_completions_know_no_tools(api: FakeApi) -> None:

@@ -66,6 +66,11 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
         config["format"] = {"type": "json_schema", "schema": schema}
     if config:
         body["output_config"] = config
+    if request.uses_tools and not request.tools:
+        raise ConfigError(
+            f"{request.model} refuses conversations with calls of tools where the prompt has no "
+            "`tools`; list those that are called"
+        )
     if request.tools:
         body["tools"] = [
             {"input_schema" if key == "parameters" else key: value for key, value in tool.items()}
