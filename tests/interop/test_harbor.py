@@ -32,6 +32,7 @@ from tests.support.harbor_world import AGENT, ENVIRONMENT, Folder, write_tasks
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(300),  # LiteLLM alone takes half a minute to import on a busy machine
     pytest.mark.filterwarnings("ignore:Task.checksum:DeprecationWarning"),  # Harbor's own
     pytest.mark.filterwarnings("ignore:.*reports no cost:RuntimeWarning"),
 ]
