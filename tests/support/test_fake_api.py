@@ -28,6 +28,7 @@ from tests.support.fake_api import (
     quality,
     storm,
 )
+from tests.support.fake_api.caching import PromptCache
 from tests.support.fake_api.calls import Api
 from tests.support.virtual_time import run_virtual
 
@@ -209,3 +210,28 @@ def test_it_runs_as_a_process() -> None:
         assert asyncio.run(main()) == "5"
         process.terminate()
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    ("api", "content", "kept"),
+    [
+        (Api.CHAT, "x" * 4 * 1023, 1024),  # the role and a line break are part of it
+        (Api.CHAT, "x" * 4 * 1000, 0),
+        (Api.CHAT, "x" * 4 * 1300, 1280),  # 1,024 and two steps of 128
+        (Api.MESSAGES, "x" * 4 * 1300, 0),  # nothing is marked
+        (Api.MESSAGES, [{"text": "x" * 4 * 1300, "cache_control": {}}, {"text": "y"}], 1301),
+        (Api.MESSAGES, [{"text": "x" * 4 * 1000, "cache_control": {}}], 0),
+    ],
+)
+def test_what_a_prompt_cache_keeps_for_five_minutes(api: Api, content: object, kept: int) -> None:
+    now = [0.0]
+    cache = PromptCache(1024, lambda: now[0])
+    call = Call(api, {"model": "m", "messages": [{"role": "user", "content": content}]})
+    assert cache.read(call) == 0
+    assert cache.write(call) == kept
+    now[0] = 299.0
+    assert cache.read(call) == kept, "which keeps it for another five minutes"
+    now[0] = 598.0
+    assert cache.read(call) == kept
+    now[0] = 898.0
+    assert cache.read(call) == 0

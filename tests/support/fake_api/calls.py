@@ -61,7 +61,8 @@ class Call:
         said = self.body.get("messages", self.body.get("prompt", self.body.get("input", "")))
         turns = [("user", said)] if isinstance(said, str) else [(m["role"], m) for m in said]
         found = []
-        for role, turn in [("system", self.body.get("system") or ""), *turns]:
+        system = self.body.get("system")
+        for role, turn in ([("system", system)] if system else []) + turns:
             content = turn.get("content", "") if isinstance(turn, Mapping) else turn
             parts = content if isinstance(content, list) else [{"text": content}]
             found += [(role, _text(part), "cache_control" in part) for part in parts]
