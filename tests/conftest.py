@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import sys
@@ -21,6 +22,8 @@ from tests.support.virtual_time import run_virtual
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+collect_ignore = ["support/harbor_world.py"]  # Harbor imports it, where there is one
+
 # The same cases everywhere, and no limit on time, which a busy machine would break.
 settings.register_profile(
     "any machine",
@@ -37,6 +40,15 @@ SLOW = {
     "test_it_beats_uniform_sampling_on_an_easy_problem",
     "test_the_log_says_enough_where_not_all_could_be_called",
 }
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what is loaded before the first test out of the search for garbage, for good."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,7 +25,7 @@ from tests.support.store_runs import outcomes_in
 from tests.support.studies import run_all, store_of, study_file
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "alpaca_eval_responses_sample.jsonl"
-N_INSTRUCTIONS = 25  # all 100 come out as exactly, and take four times as long
+N_INSTRUCTIONS = 10  # all 100 come out as exactly, and take ten times as long
 BLOCK = re.compile(r"<<<(\w+) (\w{16})>>>\n(.*?)\n<<<end of \1 \2>>>", re.DOTALL)
 
 

@@ -7,9 +7,8 @@ an ask, ("reply", 7) after its reply was put, ("outcome", 7) after the flush of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias
+from typing import Any
 
 from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.store.run_state import fold
@@ -17,8 +16,6 @@ from bestarm_agent.store.store import RunLog, Store
 from tests.support.store_runs import asked, grid, reply, started, told
 
 IN_FLIGHT = 16
-
-Say: TypeAlias = Callable[[tuple[str, int]], None]
 
 
 async def take_up(store: Store, name: str) -> tuple[RunLog, list[int], int]:
@@ -28,26 +25,26 @@ async def take_up(store: Store, name: str) -> tuple[RunLog, list[int], int]:
     except RunNotFoundError:
         log = await store.create(name)
         log.append(started(name))
-        for event in grid(n_examples=100_000):
+        for event in grid(n_examples=20_000):
             log.append(event)
         await log.flush()
     state = fold(await store.events_of(log.run_id))
     return log, list(state.pending), state.n_asked
 
 
-async def evaluate(store: Store, log: RunLog, seq: int, say: Say) -> None:
+async def evaluate(store: Store, log: RunLog, seq: int, pipe: Connection[Any, Any]) -> None:
     """Bring an ask that was appended to its end, as a run does; never buy a stored reply again."""
     await log.flush()
-    say(("ask", seq))
+    pipe.send(("ask", seq))
     if await store.get_reply(f"key-{seq}") is None:
         await store.put_reply(f"key-{seq}", reply(f"answer {seq}"))
-        say(("reply", seq))
+        pipe.send(("reply", seq))
     log.append(told(seq))
     await log.flush()
-    say(("outcome", seq))
+    pipe.send(("outcome", seq))
 
 
-async def write(url: str, name: str, limit: int, say: Say) -> None:
+async def write(url: str, name: str, limit: int, pipe: Connection[Any, Any]) -> None:
     async with await Store.connect(url) as store:
         log, pending, following = await take_up(store, name)
         numbers = iter([*pending, *range(following, limit)])
@@ -56,7 +53,7 @@ async def write(url: str, name: str, limit: int, say: Say) -> None:
             for seq in numbers:
                 if seq >= following:
                     log.append(asked(seq))
-                await evaluate(store, log, seq, say)
+                await evaluate(store, log, seq, pipe)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
@@ -65,4 +62,4 @@ async def write(url: str, name: str, limit: int, say: Say) -> None:
 
 def main(url: str, name: str, limit: int, pipe: Connection[Any, Any]) -> None:
     """Write the run of that name until it has ``limit`` asks."""
-    asyncio.run(write(url, name, limit, pipe.send))
+    asyncio.run(write(url, name, limit, pipe))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,7 @@ from tests.store import kill_writer
 from tests.support.processes import speaking
 from tests.support.store_runs import reply
 
-FOREVER = 100_000
-
-
-def writer(
-    store: Path | str, run: str, limit: int = FOREVER
-) -> AbstractContextManager[tuple[BaseProcess, Connection[Any, Any]]]:
-    return speaking(kill_writer.main, str(store), run, limit)
+FOREVER = 20_000
 
 
 def remaining(heard: Connection[Any, Any]) -> Iterator[tuple[str, int]]:
@@ -48,7 +41,7 @@ def survive(store: Path | str, kills: int) -> None:
     rng = np.random.default_rng(20261121)
     said: dict[str, list[int]] = defaultdict(list)
     for n_lines in rng.integers(1, 600, size=kills):
-        with writer(store, "study") as (process, heard):
+        with speaking(kill_writer.main, str(store), "study", FOREVER) as (process, heard):
             lines = [heard.recv() for _ in range(n_lines)]
             process.kill()
             for kind, seq in [*lines, *remaining(heard)]:
@@ -80,7 +73,7 @@ def test_a_killed_writers_lock_never_blocks_and_a_live_ones_always(tmp_path: Pat
         async with await Store.connect(path) as store:
             await store.open("study")
 
-    with writer(path, "study") as (process, heard):
+    with speaking(kill_writer.main, str(path), "study", FOREVER) as (process, heard):
         heard.recv()
         with pytest.raises(StoreError, match=f"being written by process {process.pid}; wait until"):
             asyncio.run(open_it())
@@ -92,7 +85,8 @@ def test_processes_share_a_fresh_store(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     names = ("one", "two", "three")
     with ExitStack() as stack:
-        writers = [stack.enter_context(writer(path, name, limit=200)) for name in names]
+        started = [speaking(kill_writer.main, str(path), name, 200) for name in names]
+        writers = list(map(stack.enter_context, started))
         for process, heard in writers:
             assert sum(kind == "outcome" for kind, _ in remaining(heard)) == 200
             process.join()

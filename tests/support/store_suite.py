@@ -1,13 +1,4 @@
-"""Conformance suite of run stores: a pytest class to inherit.
-
-::
-
-    from tests.support.store_suite import StoreSuite
-
-    class TestMyStore(StoreSuite):
-        async def connect(self, place):
-            return await MyStore.connect(place / "runs")
-"""
+"""What each run store must do: tests to inherit, as those of SQLite and PostgreSQL do."""
 
 from __future__ import annotations
 
