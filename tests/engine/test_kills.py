@@ -275,10 +275,9 @@ CAP, IN_FLIGHT = 16, 8
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_requests_in_flight_at_every_kill_count_against_the_cap(tmp_path: Path) -> None:
-    # a first call opens the way for others, which never end
-    server = FakeApi(
-        key=KEYS["OPENAI_API_KEY"], latency=lambda _: 60.0 * (len(server.received) > 1)
-    )
+    # a first call opens the way for others, which take longer than a kill; a process that is not
+    # killed waits for them
+    server = FakeApi(key=KEYS["OPENAI_API_KEY"], latency=lambda _: 5.0 * (len(server.received) > 1))
     changes = {
         "models": ["openai/alpha"],
         "budget": {"calls": CAP},
