@@ -82,7 +82,7 @@ def write_study(folder: Path, api: FakeApi, scene: Scene, prompts: int, examples
 
 async def run(path: Path) -> Standing:
     """Run a study to its end."""
-    async with Study.open(path, use_cache=False) as study:
+    async with Study.open(path) as study:
         return await study.run()
 
 
