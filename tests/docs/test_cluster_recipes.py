@@ -25,7 +25,7 @@ from tests.support.studies import events_of
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "cluster"
 SCRIPTS = sorted(RECIPES.rglob("*.sh"))
-PAGE = ROOT / "docs" / "local-models.md"
+PAGE = ROOT / "examples" / "cluster" / "README.md"
 
 # Options that sbatch knows of those that one may want here.
 SBATCH = {

@@ -27,6 +27,7 @@ from bestarm_agent.domain.redaction import is_secret_name
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import (
     Candidate,
+    Example,
     Failure,
     Json,
     Outcome,
@@ -60,10 +61,12 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 st.register_type_strategy(float, finite)
 st.register_type_strategy(str, texts)
-st.register_type_strategy(
-    PromptTemplate, st.builds(PromptTemplate, name=texts, text=texts, messages=st.just(()))
-)
 objects = st.dictionaries(names, json_values, max_size=3)
+shots = st.lists(st.builds(Example, id=texts, inputs=objects, reference=texts), max_size=2)
+st.register_type_strategy(
+    PromptTemplate,
+    st.builds(PromptTemplate, texts, texts, messages=st.just(()), shots=shots.map(tuple)),
+)
 whole_caps = st.none() | st.integers(min_value=0)
 second_caps = st.none() | st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 four_caps = (whole_caps,) * 4
@@ -295,6 +298,6 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
     expected = (
         "Started CandidatesAdded CandidatesBarred ExamplesAdded Asked Attempted Charged Told "
         "ProposerCalled Proposed BudgetSet Stopped Resumed Outcome Score Vote Failure Usage "
-        "Spend Budget Candidate PromptTemplate Message Reply Position Token Slice"
+        "Spend Budget Candidate PromptTemplate Message Reply Position Token Slice Example"
     )
     assert {cls.__name__ for cls in stored} == set(expected.split())
