@@ -9,7 +9,7 @@ their own anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from glob import escape, glob
@@ -38,14 +38,13 @@ from bestarm_agent.domain.values import (
 from bestarm_agent.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from jinja2 import Template, nodes
+    from jinja2 import Template
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Rendered: TypeAlias = str | tuple[Message, ...]
 _Filling: TypeAlias = Callable[[Mapping[str, Json]], Any]  # a content, or messages
 Tools: TypeAlias = tuple[Mapping[str, Json], ...]
 _T = TypeVar("_T")
-_Parted: TypeAlias = "tuple[str | Template, str, str]"  # its beginning, first field, text after it
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
@@ -59,11 +58,6 @@ class CompiledPrompt:
     ``origin`` is its file, for messages; ``fields`` are the names that it looks up; ``folder`` is
     that of the dataset, where images and files are. A syntax error is a ConfigError with the prompt
     and the line, and so is a worked example that does not fit.
-
-    Attributes:
-        prefix: the text with which each message begins for all examples, up to the first message
-            that differs.
-        late: the field that ends the prefix, and the tokens of constant text that come after it.
 
     Example:
         >>> prompt = CompiledPrompt(PromptTemplate("sum", text="{{ a }}+{{ b }}="))
@@ -80,34 +74,33 @@ class CompiledPrompt:
             (message.role, self._filling(message, fields)) for message in template.messages
         )
         contents = [one.content for one in template.messages if not isinstance(one.content, str)]
-        self._may_attach = any(one.role == CONVERSATION for one in template.messages) or any(
+        self.attaches = any(one.role == CONVERSATION for one in template.messages) or any(
             part["type"] != "text" for parts in contents for part in parts
         )
         self._folder = folder
         self._template = template
         tools = [self._compiled(one, fields) for one in template.tools if isinstance(one, str)]
+        self.reads_tools = bool(tools)
         # whether fields hold messages or tools: those of every example have to be looked at
-        self.reads_lists = bool(tools) or CONVERSATION in dict(self._messages)
+        self.reads_lists = self.reads_tools or CONVERSATION in dict(self._messages)
         self.fields = frozenset(fields)
         if template.tools and template.n_shots:
             raise ConfigError(
                 f"{self.called}: worked examples show no calls of its tools; leave out one"
             )
         self._n_shots = template.n_shots
-        self._shots = [(self.asked(shot.inputs), self._worked(shot)) for shot in template.shots]
-        self.prefix, self.late = self._constant(template)
+        self._shots = [self._worked(shot) for shot in template.shots]
 
     def render(self, inputs: Mapping[str, Json], *, read: bool = True) -> Rendered:
         """Render the prompt with the fields of one example, and its worked examples.
 
         These are the variable ``shots`` of a template that uses it; else they stand before the last
-        message of the user. One that asks the same is left out, and the next takes its place.
-        ``read`` is False to name images and files, and not to read them. Raises ConfigError with
-        prompt, line and field if a field is missing or null, the template fails, a conversation is
-        malformed, the result is too long, or a file cannot be sent.
+        message of the user. ``read`` is False to name images and files, and not to read them.
+        Raises ConfigError with prompt, line and field if a field is missing or null, the template
+        fails, a conversation is malformed, the result is too long, or a file cannot be sent.
         """
         found = self._staged(inputs)
-        if isinstance(found, str) or not self._may_attach:
+        if isinstance(found, str) or not self.attaches:
             return found
 
         def sent(part: Any) -> Part:  # noqa: ANN401
@@ -119,7 +112,7 @@ class CompiledPrompt:
 
     def attachments(self, inputs: Mapping[str, Json]) -> list[Attachment]:
         """Return the images and files for one example; raises ConfigError as ``render``."""
-        found = self._staged(inputs) if self._may_attach else ()
+        found = self._staged(inputs) if self.attaches else ()
         contents = [one.content for one in found if isinstance(one, Message)]
         parts: list[object] = [part for one in contents if isinstance(one, tuple) for part in one]
         return [part for part in parts if isinstance(part, Attachment)]
@@ -128,8 +121,7 @@ class CompiledPrompt:
         """Render the prompt, with an ``Attachment`` in place of each part to be read."""
         if self._n_shots is None:
             return self._filled(inputs)
-        asked = self.asked(inputs)
-        shown = [worked for other, worked in self._shots if other != asked][: self._n_shots]
+        shown = self._shots[: self._n_shots]
         if _SHOTS in self.fields:
             return self._filled({**inputs, _SHOTS: shown})
         filled = self._filled(inputs)
@@ -229,35 +221,11 @@ class CompiledPrompt:
             found = Attachment(type, value.strip(), self._folder, f"{self.called}, {source}")
         return found  # type: ignore[no-any-return]
 
-    def _constant(self, template: PromptTemplate) -> tuple[tuple[str, ...], tuple[str, int]]:
-        """Return the prefix, and the field that ends it with the constant tokens after it."""
-        varies = any(isinstance(tool, str) for tool in template.tools)  # and all APIs put it first
-        if varies or (_SHOTS in self.fields and self._n_shots is None):  # a field called so
-            return (), ("", 0)
-        shown = [worked for _, worked in self._shots][: self._n_shots or 0]
-        found: list[tuple[str, str, str]] = []
-        for source in [one.text for one in template.messages] or [template.text or ""]:
-            head, name, tail = _compile(source)[2]
-            text = head if isinstance(head, str) else self._rendered(head, {_SHOTS: shown})
-            found.append((text, name, tail))
-        if _SHOTS not in self.fields and template.messages:
-            at = _last_of_user(template.messages)
-            worked = (message.content for message in chain(*shown))
-            found[at:at] = [(one if isinstance(one, str) else "", "", "") for one in worked]
-        elif _SHOTS not in self.fields:
-            found[0] = ("".join([*shown, found[0][0]]), *found[0][1:])
-        prefix, after, field = list[str](), list[str](), ""
-        for head, name, tail in found:
-            (after if field else prefix).append(head)
-            after.append(tail)
-            field = field or name
-        return tuple(prefix), (field, about_tokens(*after))
-
     def _compiled(self, source: str, fields: set[str]) -> Template:
         from jinja2 import TemplateSyntaxError  # takes a tenth of a second to import
 
         try:
-            template, used, _ = _compile(source)
+            template, used = _compile(source)
         except TemplateSyntaxError as error:
             raise ConfigError(
                 f"{self.called}, line {error.lineno} of the template: {error.message}"
@@ -310,14 +278,16 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
     and files of all are looked at; return the example with most images and pages, or None.
     """
     seen: set[frozenset[tuple[str, bool]]] = set()
+    most, largest = 0, None
     for example in examples:
         fields = frozenset((field, value is None) for field, value in example.inputs.items())
-        if fields in seen and not prompt.reads_lists:
+        if fields in seen and not (prompt.reads_lists or prompt.attaches):
             continue
         seen.add(fields)
         try:
             prompt.render(example.inputs, read=False)
             prompt.tools(example.inputs)
+            pages = sum(one.check() for one in prompt.attachments(example.inputs))
         except ConfigError as error:
             known = {field for one in examples for field in one.inputs}
             absent = sorted(prompt.fields - known)
@@ -327,12 +297,6 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
                 f"{prompt.called}: no example has the field `{absent[0]}`; "
                 f"{nearest(absent[0], known)}"
             ) from None
-    most, largest = 0, None
-    for example in examples:
-        try:
-            pages = sum(one.check() for one in prompt.attachments(example.inputs))
-        except ConfigError as error:
-            raise ConfigError(f"{error} (example `{example.id}`)") from None
         if pages > most:
             most, largest = pages, example
     return largest
@@ -358,8 +322,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
-def _compile(source: str) -> tuple[Template, frozenset[str], _Parted]:
-    """Return a compiled template, the names that it looks up, and its constant text."""
+def _compile(source: str) -> tuple[Template, frozenset[str]]:
+    """Return a compiled template, and the names that it looks up."""
     from jinja2 import TemplateSyntaxError, meta, nodes
 
     tree = _environment().parse(source)
@@ -367,47 +331,44 @@ def _compile(source: str) -> tuple[Template, frozenset[str], _Parted]:
     for node in tree.find_all(other_files):
         raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
     used = frozenset(meta.find_undeclared_variables(tree))
-    parted = _parted(tree, used)
     template = _environment().from_string(tree)
     template.globals = dict(template.globals)  # a chain of mappings, copied in each render
-    return template, used, parted
+    return template, used
+
+
+def prefix_of(
+    prompt: CompiledPrompt, examples: Iterable[Example], keeps: Callable[[int], bool]
+) -> tuple[str, ...]:
+    """Return what each message begins with for all examples, up to the first that differs.
+
+    Empty if ``keeps`` says that no cache holds as few tokens, or tools, which all APIs put before
+    the messages, are those of the example.
+    """
+    if prompt.reads_tools:
+        return ()
+    found: list[str] | None = None
+    for example in examples:
+        rendered = prompt.render(example.inputs, read=False)
+        texts = [rendered] if isinstance(rendered, str) else [one.text for one in rendered]
+        found = texts if found is None else _in_common(found, texts)
+        if not keeps(about_tokens(*found)):
+            return ()
+    return tuple(found or ())
+
+
+def _in_common(beginnings: list[str], texts: list[str]) -> list[str]:
+    for place, (one, other) in enumerate(zip(beginnings, texts, strict=False)):
+        if one != other:
+            pairs, n = enumerate(zip(one, other, strict=False)), len(one)
+            if not other.startswith(one):
+                n = next((i for i, (a, b) in pairs if a != b), len(other))
+            return [*beginnings[:place], one[:n]]
+    return beginnings[: len(texts)]
 
 
 def about_tokens(*texts: str) -> int:
     """Return about how many tokens texts have: nobody knows it before the provider counts."""
     return sum(len(text.encode(errors="replace")) for text in texts) // _BYTES_PER_TOKEN
-
-
-def _parted(tree: nodes.Template, used: frozenset[str]) -> _Parted:
-    """Return what a template begins with for all examples, its first field, and the text after it.
-
-    The beginning is a template of its own where it is more than text: worked examples, say.
-    """
-    from jinja2 import nodes
-
-    pieces: list[nodes.Node] = []
-    for node in tree.body:
-        pieces += node.nodes if isinstance(node, nodes.Output) else [node]
-    varying, field = set(used - {_SHOTS}), ""
-    parts: tuple[list[nodes.Node], list[nodes.Node]] = [], []  # before the first field, and after
-    for one in pieces:
-        found = [one, *one.find_all(nodes.Name)]
-        names = [name.name for name in found if isinstance(name, nodes.Name)]
-        fields = [name for name in names if name in varying]
-        if fields and isinstance(one, nodes.Assign):
-            varying.update(names)  # it prints nothing, but what it sets differs
-            continue
-        field = field or "".join(fields[:1])
-        parts[bool(field)].append(one)
-    head, tail = (
-        "".join(one.data for one in of if isinstance(one, nodes.TemplateData)) for of in parts
-    )
-    if all(isinstance(one, nodes.TemplateData) for one in parts[0]):
-        return head, field, tail
-    body = [one if isinstance(one, nodes.Stmt) else nodes.Output([one]) for one in parts[0]]
-    template = nodes.Template(body, lineno=1)
-    template.set_environment(_environment())
-    return _environment().from_string(template), field, tail
 
 
 def _template_line(traceback: TracebackType | None) -> int | None:

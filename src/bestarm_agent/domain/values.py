@@ -145,8 +145,7 @@ class PromptTemplate:
     # one of the role "conversation" stands for the messages in a field: "{{ field }}"
     messages: tuple[Message, ...] = ()
     n_shots: int | None = None  # worked examples that are shown; None: nobody asked for any
-    # the worked examples, and one that takes the place of an example that is asked
-    shots: tuple[Example, ...] = field(default=(), hash=False)
+    shots: tuple[Example, ...] = field(default=(), hash=False)  # the worked examples
     # functions; "{{ field }}" stands for those in a field
     tools: tuple[Mapping[str, Json] | str, ...] = field(default=(), hash=False)
     tool_choice: str | None = None  # "auto", "none", "required" or the name of a tool

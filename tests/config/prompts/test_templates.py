@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, nodes
 
-from bestarm_agent.config.prompts import MAX_CHARS, CompiledPrompt, check_prompt
+from bestarm_agent.config.prompts import MAX_CHARS, CompiledPrompt, check_prompt, prefix_of
 from bestarm_agent.domain.values import Example, Json, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError
 
@@ -230,42 +230,47 @@ def test_a_null_that_would_be_printed_is_found() -> None:
 
 
 LONG = "Be exact. " * 100  # 250 tokens
+ROWS = [{"q": "one", "r": "two", "c": True}, {"q": "other", "r": "", "c": False}]
+
+
+def prefix(template: PromptTemplate, *rows: dict[str, Any], keeps: int = 0) -> tuple[str, ...]:
+    examples = [Example(f"e{i}", inputs) for i, inputs in enumerate(rows or ROWS)]
+    return prefix_of(CompiledPrompt(template), examples, lambda tokens: tokens >= keeps)
 
 
 @pytest.mark.parametrize(
-    ("contents", "prefix", "late"),
+    ("contents", "expected"),
     [
-        ([f"{LONG}{{{{ q }}}}"], (LONG,), ("q", 0)),
-        ([f"{{{{ q }}}}{LONG}{{{{ r }}}}"], ("",), ("q", 250)),
-        ([LONG, "Q: {{ q }}", LONG], (LONG, "Q: "), ("q", 250)),
-        (["a{# c #}b{% raw %}{{{% endraw %}{% if c %}x{% endif %}"], ("ab{{",), ("c", 0)),
-        (
-            [f"{{% set n = 3 %}}{LONG}{{% for o in q %}}{{{{ o }}}}{{% endfor %}}"],
-            (LONG,),
-            ("q", 0),
-        ),
+        ([f"{LONG}{{{{ q }}}}"], (f"{LONG}o",)),
+        ([f"{{{{ r }}}}{LONG}{{{{ q }}}}"], ("",)),
+        ([LONG, "R: {{ r }}", LONG], (LONG, "R: ")),
+        (["a{# c #}b{% raw %}{{{% endraw %}{% if c %}x{% endif %}"], ("ab{{",)),
+        ([f"{{% set n = 3 %}}{LONG}{{% for o in r %}}{{{{ o }}}}{{% endfor %}}"], (LONG,)),
         # what is set by a field differs, though it prints nothing
-        (["{% set x = q | upper %}a{{ x }}" + LONG], ("a",), ("x", 250)),
-        (["{{ 2 * 'ab' }}{{ '-' * 3 }} {{ q }}"], ("abab--- ",), ("q", 0)),
-        ([LONG], (LONG,), ("", 0)),
+        (["{% set x = r | upper %}a{{ x }}" + LONG], ("a",)),
+        (["{{ 2 * 'ab' }}{{ '-' * 3 }} {{ r }}"], ("abab--- ",)),
+        ([LONG], (LONG,)),
     ],
 )
-def test_the_text_before_the_first_field_is_the_same_for_all_examples(
-    contents: list[str], prefix: tuple[str, ...], late: tuple[str, int]
+def test_what_all_examples_begin_with_ends_where_one_differs(
+    contents: list[str], expected: tuple[str, ...]
 ) -> None:
-    messages = tuple(Message("user", content) for content in contents)
-    prompt = CompiledPrompt(PromptTemplate("p", messages=messages))
-    assert (prompt.prefix, prompt.late) == (prefix, late)
-    rendered = prompt.render({"q": "one", "r": "two", "c": True})
-    texts = [one.text for one in rendered if isinstance(one, Message)]
-    assert all(map(str.startswith, texts, prefix))
+    template = PromptTemplate("p", messages=tuple(Message("user", one) for one in contents))
+    assert prefix(template) == expected
+
+
+def test_what_begins_alike_is_looked_for_in_all_examples_while_a_cache_keeps_it() -> None:
+    template = PromptTemplate("p", f"{LONG}{{{{ q }}}}")
+    assert prefix(template, {"q": "abc"}, {"q": "abd"}, {"q": "x"}) == (LONG,)
+    assert prefix(template, keeps=250) == (f"{LONG}o",)
+    assert prefix(template, {"q": ""}, keeps=251) == ()
 
 
 SHOTS = tuple(Example(f"s{i}", {"q": f"{i}+1"}, str(i + 1)) for i in range(3))
 
 
 @pytest.mark.parametrize(
-    ("template", "prefix"),
+    ("template", "expected"),
     [
         ({"text": "Add: {{ q }}="}, ("Add: 0+1= 1\n\nAdd: 1+1= 2\n\nAdd: ",)),
         (
@@ -279,21 +284,15 @@ SHOTS = tuple(Example(f"s{i}", {"q": f"{i}+1"}, str(i + 1)) for i in range(3))
     ],
 )
 def test_worked_examples_belong_to_what_all_examples_begin_with(
-    template: dict[str, Any], prefix: tuple[str, ...]
+    template: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
-    prompt = CompiledPrompt(PromptTemplate("p", **template, n_shots=2, shots=SHOTS))
-    assert (prompt.prefix, prompt.late) == (prefix, ("q", 0))
-    rendered = prompt.render({"q": "7+7"})
-    texts = [rendered] if isinstance(rendered, str) else [one.text for one in rendered]
-    assert all(map(str.startswith, texts, prefix))
-    # one of them sees the next one in its place
-    rendered = prompt.render({"q": "1+1"})
-    texts = [rendered] if isinstance(rendered, str) else [one.text for one in rendered]
-    assert not all(map(str.startswith, texts, prefix))
+    prompt = PromptTemplate("p", **template, n_shots=2, shots=SHOTS)
+    assert prefix(prompt, {"q": "7+7"}, {"q": "8+8"}) == expected
 
 
 def test_a_conversation_or_tools_of_the_example_end_what_all_begin_with() -> None:
     talk = (Message("system", LONG), Message("conversation", "{{ talk }}"))
-    assert CompiledPrompt(PromptTemplate("p", messages=talk)).prefix == (LONG, "")
-    tools = CompiledPrompt(PromptTemplate("p", f"{LONG}{{{{ q }}}}", tools=("{{ tools }}",)))
-    assert (tools.prefix, tools.late) == ((), ("", 0))
+    rows = [{"talk": [{"role": "user", "content": one}]} for one in ("Hi", "What?")]
+    assert prefix(PromptTemplate("p", messages=talk), *rows) == (LONG, "")
+    tools = PromptTemplate("p", f"{LONG}{{{{ q }}}}", tools=("{{ tools }}",))
+    assert prefix(tools, {"q": "a", "tools": []}, {"q": "b", "tools": []}) == ()

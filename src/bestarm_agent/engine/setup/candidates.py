@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 from bestarm_agent.config.attachments import brief
 from bestarm_agent.config.fields import dotted
-from bestarm_agent.config.prompts import CompiledPrompt, about_tokens, check_prompt
+from bestarm_agent.config.prompts import CompiledPrompt, check_prompt, prefix_of
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Reply, Request
@@ -19,7 +19,7 @@ from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard, provider
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
-from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.base import Capabilities, PromptCache, Provider
 
 _MOST_MODELS = 10
 
@@ -65,6 +65,7 @@ class ReadyCandidates:
         ] = {}  # with most images and pages of files
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
+        self._prefixes: dict[tuple[PromptTemplate, PromptCache | None], tuple[str, ...]] = {}
         self._models: dict[tuple[int, str], Model] = {}
         self.ready = self.entries(parts.candidates if candidates is None else candidates)
 
@@ -118,8 +119,15 @@ class ReadyCandidates:
             bound=bound + self.judge_client.bound(self.longest),
             usd=usd(most) if able.priced else None,
             price_source=able.price_source,
-            prefix=prompt.prefix if able.keeps(about_tokens(*prompt.prefix)) else (),
+            prefix=self._prefix(candidate.prompt, able),
         )
+
+    def _prefix(self, template: PromptTemplate, able: Capabilities) -> tuple[str, ...]:
+        key = (template, able.prompt_cache)
+        if key not in self._prefixes:
+            rows = (one for one in self._parts.examples if not one.draw)
+            self._prefixes[key] = prefix_of(self._compiled(template), rows, able.keeps)
+        return self._prefixes[key]
 
     @cached_property
     def judge_client(self) -> JudgeClient:
