@@ -72,7 +72,7 @@ class Attachment:
 
     def check(self) -> int:
         """Return its pages: 1 of an image, of which the beginning is read; raises as ``read``."""
-        if not self.is_image or self._is_remote:
+        if not self.is_image:
             return getattr(self.read(), "pages", 1)
         self._check_beginning()
         return 1
@@ -83,18 +83,20 @@ class Attachment:
         Raises:
             ConfigError: it is missing, too large, or not what it is used as.
         """
-        if self._is_remote and self.is_image:
-            return self.value
-        if self._is_remote:
-            self._refuse("costs by its pages, which an address does not tell; download it")
         self._check_beginning()
+        if self._is_remote:
+            return self.value
         if self.value.startswith("data:"):
             return _from_url(self.value)[1]
         stat = self._path.stat()
         return _from_file(self._path, self.shown, (stat.st_mtime_ns, stat.st_ino))
 
     def _check_beginning(self) -> None:
-        """Check its size, and what it is by its first bytes."""
+        """Check its size, and what it is by its first bytes; an image elsewhere may be anything."""
+        if self._is_remote and self.is_image:
+            return
+        if self._is_remote:
+            self._refuse("costs by its pages, which an address does not tell; download it")
         if (self.size or 0) > MOST_BYTES:
             self._refuse(f"has {self.size:,} bytes, at most {MOST_BYTES:,} are sent; shrink it")
         try:

@@ -279,8 +279,8 @@ def make_candidate(
         )
     if found.shots > len(shots):
         raise places.error(
-            f"{found.shots} worked examples are needed, and `shots.from` has {len(shots)} "
-            "that prompts show differently; add rows, or lower the number",
+            f"{found.shots} worked examples are needed, and `shots.from` has {len(shots)}; "
+            "add rows, or lower the number",
             *((*found.at, "shots") if found.at else ("shots", "k")),
         )
     if config.shots is not None:

@@ -10,10 +10,9 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from bestarm_agent.config.fields import StrictModel, StudyModel, broken, shown
 from bestarm_agent.config.yaml import parse_row
-from bestarm_agent.domain.values import Json, Message, arguments_of, content_of, tool_call
+from bestarm_agent.domain.values import Json, Message, arguments_of, content_of
 
 TOOL_CHOICES = ("auto", "none", "required")
-_PARTS = {"text", "image_url", "file"}
 FIELD = re.compile(r"\{\{\s*([A-Za-z_]\w*)\s*\}\}")  # a whole value, read from the example
 
 
@@ -80,11 +79,10 @@ class _Turn(StrictModel):
 
     @property
     def message(self) -> Message:
-        """The turn as a message; parts that are all texts are one text."""
-        content, called = self.content, [(call.id, call.function) for call in self.tool_calls]
-        if not isinstance(content, str) and {part.get("type") for part in content} == {"text"}:
+        """The turn as a message; texts in parts are one text."""
+        content, calls = self.content, tuple(call.model_dump() for call in self.tool_calls)
+        if not isinstance(content, str):
             content = "\n".join(map(content_of, content))
-        calls = tuple(tool_call(one.name, one.arguments, id) for id, one in called)
         return Message(self.role, content, calls, self.tool_call_id)
 
 
@@ -101,7 +99,6 @@ def read_conversation(value: Json) -> tuple[Message, ...]:
     waiting: list[str] = []  # ids of calls
     for n, one in numbered(value):
         turn = parse_row(_Turn, {k: v for k, v in one.items() if v}, f"message {n}")
-        message = turn.message
         if turn.role == "tool":
             if turn.tool_call_id not in waiting:
                 raise ValueError(f"message {n} answers no open call: {turn.tool_call_id!r}")
@@ -112,11 +109,13 @@ def read_conversation(value: Json) -> tuple[Message, ...]:
             raise ValueError(f"message {n} calls tools, and its role is {turn.role!r}")
         elif not (turn.content or turn.tool_calls):
             raise ValueError(f"message {n} is empty")
-        kinds = [part.get("type") for part in message.content if not isinstance(part, str)]
-        if kinds and (turn.role != "user" or not _PARTS.issuperset(kinds)):
-            raise ValueError(f"message {n} of {turn.role!r} holds parts that are not sent: {kinds}")
+        kinds = [part.get("type") for part in turn.content if not isinstance(part, str)]
+        if not {"text"}.issuperset(kinds):
+            raise ValueError(
+                f"message {n} holds parts other than texts, which are not sent: {kinds}"
+            )
         waiting += [call.id for call in turn.tool_calls]
-        messages.append(message)
+        messages.append(turn.message)
     if waiting or not messages:
         lacks = f"an answer to the call {waiting[0]!r}" if waiting else "messages"
         raise ValueError(f"the conversation lacks {lacks}")

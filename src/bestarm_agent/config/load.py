@@ -110,8 +110,8 @@ def read_shots(
 ) -> tuple[Example, ...]:
     """Read the worked examples of a study, in the order in which prompts show them.
 
-    Of rows that a prompt shows alike, the first counts. Raises ConfigError as ``read_examples``
-    does, and if one asks the same as an example of the study.
+    Raises ConfigError as ``read_examples`` does, and if one asks the same as an example of the
+    study.
     """
     if (shots := config.shots) is None:
         return ()
@@ -126,16 +126,12 @@ def read_shots(
     of_fields = {one.fields: one for one in map(CompiledPrompt, prompts.values())}
     for prompt in of_fields.values():
         taken = {prompt.asked(one.inputs): one.id for one in examples}
-        found: dict[str, Example] = {}
         for row in rows:
-            asked = prompt.asked(row.inputs)
-            if asked in taken:
+            if (same := taken.get(prompt.asked(row.inputs))) is not None:
                 raise ConfigError(
-                    f"worked example `{row.id}` asks the same as example `{taken[asked]}` of the "
-                    "dataset, by which candidates are chosen; name a file of other examples"
+                    f"worked example `{row.id}` asks the same as example `{same}` of the dataset, "
+                    "by which candidates are chosen; name a file of other examples"
                 )
-            found.setdefault(asked, row)
-        rows = tuple(found.values())
     return rows
 
 

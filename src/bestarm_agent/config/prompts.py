@@ -73,10 +73,8 @@ class CompiledPrompt:
         self._messages = tuple(
             (message.role, self._filling(message, fields)) for message in template.messages
         )
-        contents = [one.content for one in template.messages if not isinstance(one.content, str)]
-        self.attaches = any(one.role == CONVERSATION for one in template.messages) or any(
-            part["type"] != "text" for parts in contents for part in parts
-        )
+        parts = [part for message in template.messages for part in message.parts]
+        self.attaches = any(part["type"] != "text" for part in parts)
         self._folder = folder
         self._template = template
         tools = [self._compiled(one, fields) for one in template.tools if isinstance(one, str)]
@@ -88,8 +86,7 @@ class CompiledPrompt:
             raise ConfigError(
                 f"{self.called}: worked examples show no calls of its tools; leave out one"
             )
-        self._n_shots = template.n_shots
-        self._shots = [self._worked(shot) for shot in template.shots]
+        self._shots = [self._worked(shot) for shot in template.shots[: template.n_shots or 0]]
 
     def render(self, inputs: Mapping[str, Json], *, read: bool = True) -> Rendered:
         """Render the prompt with the fields of one example, and its worked examples.
@@ -108,27 +105,25 @@ class CompiledPrompt:
                 return part  # type: ignore[no-any-return]
             return part_of(part.type, part.read() if read else part.shown)
 
-        return tuple(_with_parts(one, sent) for one in found)
+        return tuple(
+            replace(one, content=tuple(map(sent, one.parts))) if one.parts else one for one in found
+        )
 
     def attachments(self, inputs: Mapping[str, Json]) -> list[Attachment]:
         """Return the images and files for one example; raises ConfigError as ``render``."""
         found = self._staged(inputs) if self.attaches else ()
-        contents = [one.content for one in found if isinstance(one, Message)]
-        parts: list[object] = [part for one in contents if isinstance(one, tuple) for part in one]
+        parts: list[object] = [p for one in found if isinstance(one, Message) for p in one.parts]
         return [part for part in parts if isinstance(part, Attachment)]
 
     def _staged(self, inputs: Mapping[str, Json]) -> Rendered:
         """Render the prompt, with an ``Attachment`` in place of each part to be read."""
-        if self._n_shots is None:
-            return self._filled(inputs)
-        shown = self._shots[: self._n_shots]
-        if _SHOTS in self.fields:
-            return self._filled({**inputs, _SHOTS: shown})
+        if _SHOTS in self.fields and self._template.n_shots is not None:
+            return self._filled({**inputs, _SHOTS: self._shots})
         filled = self._filled(inputs)
         if isinstance(filled, str):
-            return "".join([*shown, filled])
+            return "".join([*self._shots, filled])
         at = _last_of_user(filled)
-        return (*filled[:at], *chain(*shown), *filled[at:])
+        return (*filled[:at], *chain(*self._shots), *filled[at:])
 
     def asked(self, inputs: Mapping[str, Json]) -> str:
         """Return the fields of an example that the prompt shows, or all if none, as JSON."""
@@ -193,9 +188,9 @@ class CompiledPrompt:
         if isinstance(message.content, str):
             template = self._compiled(message.content, fields)
             if message.role == CONVERSATION:
-                return partial(self._conversation, message.content)
+                return partial(self._read, read_conversation, message.content)
             return partial(self._rendered, template)
-        sources = [(str(part["type"]), content_of(part)) for part in message.content]
+        sources = [(str(part["type"]), content_of(part)) for part in message.parts]
         parts = [partial(self._part, *one, self._compiled(one[1], fields)) for one in sources]
         return lambda inputs: tuple(part(inputs) for part in parts)
 
@@ -204,20 +199,8 @@ class CompiledPrompt:
         value = inputs.get(alone[1]) if alone else None
         if not isinstance(value, str):  # else it may be a long data URL, which is not copied
             value = self._rendered(template, inputs)
-        return self._carried(type, value, source)
-
-    def _conversation(self, source: str, inputs: Mapping[str, Json]) -> tuple[Message, ...]:
-        return tuple(
-            _with_parts(
-                one, lambda part: self._carried(str(part["type"]), content_of(part), source)
-            )
-            for one in self._read(read_conversation, source, inputs)
-        )
-
-    def _carried(self, type: str, value: str, source: str) -> Part:
-        """Return a text, or what ``render`` reads last of all."""
         found: Any = part_of(type, value)
-        if type != "text":
+        if type != "text":  # ``render`` reads it last of all
             found = Attachment(type, value.strip(), self._folder, f"{self.called}, {source}")
         return found  # type: ignore[no-any-return]
 
@@ -256,12 +239,6 @@ class CompiledPrompt:
             if f"'{field}'" in reason:
                 reason = f"there is no field `{field}`; {nearest(field, inputs)}"
         raise ConfigError(f"{where}: {reason}") from error
-
-
-def _with_parts(message: Message, changed: Callable[[Part], Part]) -> Message:
-    if isinstance(message.content, str):
-        return message
-    return replace(message, content=tuple(map(changed, message.content)))
 
 
 def _last_of_user(messages: Sequence[Message]) -> int:

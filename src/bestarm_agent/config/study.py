@@ -291,16 +291,15 @@ class PartSpec(StudyModel):
 
     @model_validator(mode="after")
     def _check_form(self) -> Self:
-        if len(self.model_fields_set) != 1:
+        if len(self.model_dump(exclude_none=True)) != 1:
             broken("needs exactly one of `text`, `image` and `file`")
         return self
 
     @property
     def part(self) -> Part:
         """The part of a template."""
-        if self.image is not None:
-            return part_of("image_url", self.image)
-        return part_of("text", self.text or "") if self.file is None else part_of("file", self.file)
+        [(kind, content)] = self.model_dump(exclude_none=True).items()
+        return part_of("image_url" if kind == "image" else kind, content)
 
 
 class MessageSpec(StudyModel):
@@ -334,15 +333,6 @@ class MessageSpec(StudyModel):
         return Message("user", tuple(one.part for one in self.content))
 
 
-def _in_a_list(messages: object) -> object:
-    return [messages] if isinstance(messages, str) else messages
-
-
-def _listed(kind: Any) -> BeforeValidator:  # noqa: ANN401 - a class
-    """Return what takes a text in place of a list of models, of which a text may be one."""
-    return BeforeValidator(_in_a_list, json_schema_input_type=tuple[kind, ...] | str)
-
-
 class PromptBody(StudyModel):
     """A prompt as it is sent, under a name."""
 
@@ -350,13 +340,13 @@ class PromptBody(StudyModel):
         None, description="Short name in tables; default: the file's stem or the catalogue's name."
     )
     text: Text | None = Field(None, description="Jinja template of a plain prompt.")
-    messages: Annotated[tuple[MessageSpec, ...], _listed(MessageSpec)] | None = Field(
+    messages: tuple[MessageSpec, ...] | None = Field(
         None,
-        description="Chat messages with Jinja templates as contents. A text `{{ field }}`, in the "
-        "list or in its place, stands for the conversation in a field of the example.",
+        description="Chat messages with Jinja templates as contents. A text `{{ field }}` among "
+        "them stands for the conversation in a field of the example.",
         min_length=1,
     )
-    tools: Annotated[tuple[ToolSpec, ...], _listed(ToolSpec)] = Field(
+    tools: tuple[ToolSpec, ...] = Field(
         (),
         description="Functions that the model may call, in OpenAI's form. A text `{{ field }}` "
         "stands for those in a field of the example.",

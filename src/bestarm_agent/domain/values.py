@@ -100,6 +100,11 @@ class Message:
         return hash((self.role, self.text))
 
     @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of its content, if it is no text."""
+        return () if isinstance(self.content, str) else self.content
+
+    @property
     def text(self) -> str:
         """All of it as a text, with the name of each image or file in brackets."""
         content = self.content
@@ -108,9 +113,7 @@ class Message:
 
     def as_json(self) -> Json:
         """Return the message as a JSON object; data URLs are replaced by their digests."""
-        content = self.content
-        if not isinstance(content, str):
-            content = tuple(map(_digested, content))
+        content = self.content if isinstance(self.content, str) else [*map(_digested, self.content)]
         message: dict[str, Json] = {"role": self.role, "content": content}
         if self.tool_calls:
             message["tool_calls"] = list(self.tool_calls)
@@ -123,17 +126,14 @@ def _text_of(part: Part) -> str:
     content = content_of(part)
     if part.get("type") == "text":
         return content
-    kind = "image" if part.get("type") == "image_url" else part.get("type")
     known = "" if content.startswith("data:") else content
     name = content.name if isinstance(content, DataUrl) else known
-    return f"[{kind} {name}]" if name else f"[{kind}]"
+    return f"[{str(part.get('type')).removesuffix('_url')} {name}".rstrip() + "]"
 
 
 def _digested(part: Part) -> Part:
-    content = content_of(part)
-    if not isinstance(content, DataUrl):
-        return part
-    return part_of(str(part["type"]), content.digest)
+    found = content_of(part)
+    return part_of(str(part["type"]), found.digest) if isinstance(found, DataUrl) else part
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,10 +322,8 @@ def calls_text(calls: Sequence[Mapping[str, Json]]) -> str:
         function: Any = call["function"]
         arguments = function["arguments"]
         if isinstance(arguments, Mapping):
-            values = (
-                (name, json.dumps(one, ensure_ascii=False)) for name, one in arguments.items()
-            )
-            arguments = ", ".join(f"{name}={value}" for name, value in values)
+            values = (f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in arguments.items())
+            arguments = ", ".join(values)
         lines.append(f"{function['name']}({arguments})")
     return "\n".join(lines)
 

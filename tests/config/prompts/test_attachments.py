@@ -21,9 +21,7 @@ from bestarm_agent.domain.values import (
     Example,
     Json,
     Message,
-    PromptTemplate,
     content_of,
-    part_of,
 )
 from bestarm_agent.errors import ConfigError
 from tests.support.pictures import pdf, png
@@ -172,26 +170,6 @@ def test_the_example_with_most_pages_is_known(tmp_path: Path) -> None:
     examples = [Example(f"e{n}", {"photo": f"{n}.pdf"}) for n in (2, 9, 4)]
     assert check_prompt(prompt_of([PAPER], tmp_path), examples) is examples[1]
     assert check_prompt(prompt_of("{{ photo }}"), examples) is None
-
-
-def test_a_conversation_names_its_images_in_the_same_ways(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png("red"))
-    message = Message("conversation", "{{ turns }}")
-    prompt = CompiledPrompt(PromptTemplate("talk", messages=(message,)), folder=tmp_path)
-
-    def turns(photo: str) -> list[Json]:
-        parts = [part_of("text", "Which colour?"), part_of("image_url", photo)]
-        return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
-
-    found = prompt.render({"turns": turns("a.png")})
-    assert isinstance(found[1], Message)
-    assert found[1].as_json() == message_of(prompt_of(LOOK, tmp_path), photo="a.png").as_json()
-    said: Json = [{"role": "user", "content": "Hello"}]
-    examples = [Example("said", {"turns": said}), Example("shown", {"turns": turns("a.png")})]
-    assert check_prompt(prompt, examples) is examples[1]
-    assert check_prompt(prompt, examples[:1]) is None, "no model is refused for it"
-    with pytest.raises(ConfigError, match=r"\{\{ turns \}\}: `gone.png` cannot be .*\(example `e`"):
-        check_prompt(prompt, [Example("e", {"turns": turns("gone.png")})])
 
 
 def test_types_are_told_by_first_bytes() -> None:

@@ -215,7 +215,7 @@ def test_a_resumed_run_shows_what_it_began_with(tmp_path: Path) -> None:
         ({"shots": {"from": "train.jsonl", "k": 3, "pick": "last"}}, "`shots.pick` must be"),
         (
             {"shots": {"from": "train.jsonl", "k": [0, 11]}},
-            "11 worked examples are needed, and `shots.from` has 10 that prompts show differently",
+            "11 worked examples are needed, and `shots.from` has 10; add rows",
         ),
         (
             {"shots": {"from": "test.jsonl", "k": 3}},

@@ -98,7 +98,7 @@ def plan(folder: Path, row: dict[str, Any], prompt: Any, **changes: Any) -> None
 
 
 SYSTEM: Json = [*TALK, {"role": "system", "content": "Stop."}, *TALK]  # type: ignore[misc]
-TALKING: Json = {"messages": "{{ talk }}"}
+TALKING: Json = {"messages": ["{{ talk }}"]}
 ASKED: Json = {"text": "{{ id }}", "tools": [WEATHER]}
 
 
@@ -106,7 +106,7 @@ ASKED: Json = {"text": "{{ id }}", "tools": [WEATHER]}
     ("row", "prompt", "changes", "complaint"),
     [
         ({"talk": []}, TALKING, {}, r"field `talk`: the conversation lacks messages \(example `o"),
-        ({"tools": "x"}, {"text": "{{ id }}", "tools": "{{ tools }}"}, {}, r"`tools`.*`odd`"),
+        ({"tools": "x"}, {"text": "{{ id }}", "tools": ["{{ tools }}"]}, {}, r"`tools`.*`odd`"),
         ({"calls": "get_weather"}, TALKING, {}, "example `odd`: judge `tool-call` cannot read"),
         ({"calls": []}, TALKING, {}, "the target is empty"),
         ({"talk": SYSTEM}, TALKING, {"models": ["anthropic/m"]}, "only at the beginning"),

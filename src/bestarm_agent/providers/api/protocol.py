@@ -60,8 +60,8 @@ def max_prompt_tokens(request: Request, overhead: int, image_tokens: int = IMAGE
 
 def attachments(request: Request) -> list[Part]:
     """Return the parts of a request that are no texts: images and files."""
-    contents = (one.content for one in request.messages if not isinstance(one.content, str))
-    return [part for content in contents for part in content if part.get("type") != "text"]
+    parts = (part for message in request.messages for part in message.parts)
+    return [part for part in parts if part.get("type") != "text"]
 
 
 def _most_tokens(part: Part, image_tokens: int) -> int:
