@@ -150,10 +150,10 @@ def _print_plan(plan: Plan, judge: str) -> None:
         ["", *numbers("calls", "tokens", "dollars")],
         [[name, *_cells(spend, plan)] for name, spend in rows.items()],
     )
-    if plan.cached_saves > 0:
+    if plan.cached_tokens:
         say(
-            f"Of the tokens expected, about {plan.cached_tokens:,} are read from prompt caches, "
-            f"which saves about {money(plan.cached_saves)} of the dollars"
+            f"Of the tokens expected, about {plan.cached_tokens:,} are read from prompt caches, at "
+            "their lower price"
         )
     if plan.sure_pulls < plan.pulls:
         say(f"The caps pay for {plan.sure_pulls:,} pairs even at the most that each costs")

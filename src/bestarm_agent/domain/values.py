@@ -391,6 +391,11 @@ class Request:
     prefix: tuple[str, ...] = field(default=(), repr=False)
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each message, or the plain prompt."""
+        return tuple(one.text for one in self.messages) or (self.text or "",)
+
+    @property
     def uses_tools(self) -> bool:
         """True if it has tools, or messages that call them."""
         return bool(self.tools) or any(
@@ -425,7 +430,6 @@ class Reply(_CleanTexts):
     finish: Finish = Finish.STOP
     usage: Usage = field(default_factory=Usage)
     usd_nanos: int | None = None  # cost of the call in nano-dollars; None: no price is known
-    saved_nanos: int = 0  # what it would have cost more without the provider's prompt cache
     seconds: float = 0.0  # wall-clock, from sending to the complete answer
     gpu_seconds: float = 0.0  # worker seconds of a local model
     model: str = ""  # the name by which the model that answered calls itself
@@ -493,7 +497,6 @@ class Outcome:
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0  # wall-clock
     usd_nanos: int | None = None  # its price, cached or not; None: unknown
-    saved_nanos: int = 0  # what it would have cost more without the provider's prompt cache
 
     def __post_init__(self) -> None:
         """Check that there is a score or a failure."""

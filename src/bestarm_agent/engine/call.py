@@ -325,8 +325,14 @@ class ProviderClient:
         """Return permit and reservation for the next attempt, once the log holds the attempt."""
         log = call.log
         permit = await self._permitted(call)
-        if call.prefix and not call.has_waited and (one := self._caches.filling(call.prefix)):
-            permit = await self._wait_for_cache(call, one)
+        if not call.has_waited and (filled := self._caches.filling.get(call.prefix)):
+            # its permit is given back: a refusal of the other call may begin a pause. Its places
+            # are kept, or more pairs would be asked: that call was sent, and needs none of them
+            call.has_waited = True
+            call.refund_permit()
+            with self.board.waiting(str(call.model), "first call fills the prompt cache", math.inf):
+                await filled.wait()
+            permit = await self._permitted(call)
         call.reservation = call.reservation or self.ledger.reserve(call.bound())
         if call.reservation is None:
             raise BudgetEndedError("the budget cannot pay for another call; raise it")
@@ -346,18 +352,6 @@ class ProviderClient:
         if limits.halted is not None:
             raise limits.halted
         return call.permit
-
-    async def _wait_for_cache(self, call: Call, filled: asyncio.Event) -> Permit:
-        """Wait, once, for the end of the call that fills the provider's cache.
-
-        The permit is given back: a refusal of that call may begin a pause. The places are kept, or
-        more pairs would be asked: that call was sent, and needs none of them.
-        """
-        call.has_waited = True
-        call.refund_permit()
-        with self.board.waiting(str(call.model), "first call fills the prompt cache", math.inf):
-            await filled.wait()
-        return await self._permitted(call)
 
     def _is_repeated(self, call: Call, state: RetryCallState) -> bool:
         error = state.outcome and state.outcome.exception()

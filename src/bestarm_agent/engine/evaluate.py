@@ -63,8 +63,7 @@ class ReadyCandidate:
             params = {**params, "seed": first + example.draw * _SEEDS}
         prefix = self.prefix
         if prefix:  # the prompt begins otherwise for those that are its worked examples
-            texts = [one.text for one in request.messages] or [request.text or ""]
-            prefix = prefix if all(map(str.startswith, texts, prefix)) else ()
+            prefix = prefix if all(map(str.startswith, request.texts, prefix)) else ()
         return replace(request, params=params, draw=example.draw, prefix=prefix)
 
     def call(self, example: Example, log: AttemptLog | None = None) -> Call:
@@ -253,7 +252,6 @@ def _outcome(
         usage=reply.usage,
         seconds=round(reply.seconds, 6),
         usd_nanos=reply.usd_nanos,
-        saved_nanos=reply.saved_nanos,
     )
 
 

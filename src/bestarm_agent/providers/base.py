@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptCache:
-    """A provider's cache of the beginnings of prompts: for how many tokens, at which saving."""
-
-    from_tokens: int  # fewer are not kept
-    read_saves: int  # nano-dollars for a million tokens that are read from it
-    write_adds: int  # nano-dollars for a million tokens that are written to it
-
-
-@dataclass(frozen=True, slots=True)
 class Capabilities:
     """The features of a model; a parameter outside ``params`` is never sent.
 
@@ -53,7 +44,7 @@ class Capabilities:
     by_inputs: bool = False  # the reply, and so its cache key, also depends on the inputs
     images: bool = True  # False: it surely takes no images and files in messages
     counted: bool = True  # ``bound`` includes tokens and worker seconds
-    prompt_cache: PromptCache | None = None  # None: none, or none that is known to save anything
+    cache_from: int = 0  # fewest tokens that its prompt cache keeps; 0: none, or none that saves
 
     @property
     def priced(self) -> bool:
@@ -62,7 +53,7 @@ class Capabilities:
 
     def keeps(self, tokens: int) -> bool:
         """Return whether a cache keeps the beginning of a prompt of so many tokens."""
-        return self.prompt_cache is not None and tokens >= self.prompt_cache.from_tokens
+        return 0 < self.cache_from <= tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,7 @@ class PythonProvider(ProgramProvider[PythonOptions]):
             raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
         start = time.monotonic()
         messages = request.messages or (Message("user", request.text or ""),)
-        prompt = request.text or "\n\n".join(message.text for message in messages)
+        prompt = "\n\n".join(request.texts)
         async with Models(self._providers, self.options, request, self._send) as models:
             task = Task(prompt, messages, request.inputs, request.params, request.example, models)
             answer = await self._answer(program, task)

@@ -392,8 +392,7 @@ def _rounded(values: Sequence[float]) -> list[float]:
 def _pairs(details: Details) -> dict[str, object]:
     """Write pairs with their texts; a text that several pairs share is written once."""
     rows, columns = (details.state.asks[name].tolist() for name in ("candidate", "example"))
-    ids, texts, images = details.state.example_ids, dict[str, int](), dict[str, int]()
-    pictures = details.sample.pictures
+    ids, texts, pictures = details.state.example_ids, dict[str, int](), details.sample.pictures
 
     def text(value: str | None) -> int | None:
         return None if value is None else texts.setdefault(cut(value) or "", len(texts))
@@ -408,7 +407,7 @@ def _pairs(details: Details) -> dict[str, object]:
             "reply": text(pair.reply),
             "answer": text(pair.answer),
             "message": text(pair.message),
-            "pictures": [images.setdefault(one, len(images)) for one in pictures.get(seq, ())],
+            "pictures": [texts.setdefault(one, len(texts)) for one in pictures.get(seq, ())],
             **_facts(pair),
             "votes": [
                 [vote.by, vote.said or f"{vote.value:g}", vote.value, vote.why]
@@ -417,8 +416,7 @@ def _pairs(details: Details) -> dict[str, object]:
         }
         for seq, pair in details.sample.pairs.items()
     ]
-    found = {"pairs": pairs, "texts": list(texts), "pictures": list(images)}
-    return {**found, "differing": details.sample.differing}
+    return {"pairs": pairs, "texts": list(texts), "differing": details.sample.differing}
 
 
 def _facts(pair: PairOutcome) -> dict[str, object]:

@@ -407,10 +407,8 @@ def budget_line(standing: Standing) -> str:
         parts[0] += f", at most {budget.pulls:,}"
     parts.append(_against(counted(spent.calls, "call"), budget.calls and f"{budget.calls:,}"))
     parts.append(_against(counted(spent.tokens, "token"), budget.tokens and f"{budget.tokens:,}"))
-    if standing.cached_tokens or standing.cached_saved:
-        saved, word = standing.cached_saved, "saved" if standing.cached_saved >= 0 else "lost"
-        read = f"{standing.cached_tokens:,} read from prompt caches"
-        parts[-1] += f" ({read}, {money(abs(saved))} {word})"
+    if standing.cached_tokens:
+        parts[-1] += f" ({standing.cached_tokens:,} read from prompt caches)"
     cost = cost_text(spent.usd_nanos, priced=standing.priced)
     cost = cost if standing.priced else f"cost {cost}"
     parts.append(_against(cost, budget.usd_nanos and money(budget.usd_nanos)))

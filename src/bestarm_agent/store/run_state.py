@@ -119,7 +119,7 @@ class RunState:
         self.prices: list[str | None] = []  # (K,) sources of the prices
         self.judging: list[Spend] = []  # (K,) the part of the costs for judging
         self.lost: list[Spend] = []  # (K,) the part for attempts that brought no answer
-        self.cached_tokens = self.cached_saved = 0  # read from prompt caches; nano-dollars
+        self.cached_tokens = 0  # read from prompt caches
         self.barred: dict[int, str] = {}  # by row: why it was excluded
         self.example_ids: list[str] = []  # (N,)
         self.example_digests: list[str] = []  # (N,)
@@ -334,7 +334,6 @@ class RunState:
             outcome = record["outcome"]
             if not outcome.get("cached"):  # bought by this run
                 self.cached_tokens += outcome.get("usage", {}).get("cached", 0)
-                self.cached_saved += outcome.get("saved_nanos", 0)
             for name, spends in (("judge_spend", self.judging), ("lost_spend", self.lost)):
                 if name in outcome:
                     row = self._asked["candidate"][record["seq"]]

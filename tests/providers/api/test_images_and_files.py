@@ -155,9 +155,10 @@ def test_the_model_that_sees_best_is_named(
     with closing(sqlite3.connect(store)) as database:
         assert "base64" not in "\n".join(database.iterdump())
     data = json.loads(report.read_text().split('id="data">')[1].split("</script>")[0])
-    assert data["pictures"][0].startswith("data:image/png;base64,")
     assert all(len(pair["pictures"]) == 1 for pair in data["pairs"])
-    assert len(data["pictures"]) == len({pair["example"] for pair in data["pairs"]})
+    pictures = {pair["example"]: data["texts"][pair["pictures"][0]] for pair in data["pairs"]}
+    assert all(one.startswith("data:image/png;base64,") for one in pictures.values())
+    assert sum("base64" in text for text in data["texts"]) == len(pictures)
 
     async def viewed() -> dict[str, Any]:
         async with (

@@ -8,7 +8,6 @@ import pytest
 
 from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.base import PromptCache
 from tests.support.api_cases import VENDORS, provider_of
 from tests.support.fake_api import FakeApi, FakeModel, in_thread
 from tests.support.provider_calls import replies
@@ -89,7 +88,7 @@ def test_a_plain_prompt_is_marked_too_and_openai_is_sent_no_marks(api: FakeApi) 
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_what_a_cache_saved_is_told_and_a_write_stays_below_the_bound(
+def test_what_a_cache_saves_is_billed_and_a_write_stays_below_the_bound(
     api: FakeApi, vendor: str
 ) -> None:
     api.caches.clear()
@@ -100,11 +99,10 @@ def test_what_a_cache_saved_is_told_and_a_write_stays_below_the_bound(
     assert 1900 < kept <= 2130
     assert (first.usage.cached, second.usage.cached) == (0, kept)
     # $1 for a million tokens, $1.25 where they are written, $.10 where they are read
-    assert first.saved_nanos == (-kept * 250 if vendor == "anthropic" else 0)
-    assert second.saved_nanos == kept * 900
-    for request, reply in zip(requests, (first, second), strict=True):
+    saved = (-kept * 250 if vendor == "anthropic" else 0), kept * 900
+    for request, reply, less in zip(requests, (first, second), saved, strict=True):
         plain = reply.usage.input * 1000 + reply.usage.output * 5000
-        assert reply.usd_nanos == plain - reply.saved_nanos
+        assert reply.usd_nanos == plain - less
         assert (reply.usd_nanos or 0) <= provider.bound(request).usd_nanos
     # the bound of a prompt whose bytes are all tokens, all of them written
     tokens = provider.bound(requests[0]).tokens - 8
@@ -117,23 +115,23 @@ CHEAP = {"input": 1, "output": 5, "cached": 0.1}
 @pytest.mark.parametrize(
     ("vendor", "options", "found"),
     [
-        ("anthropic", {"cache_from": 1024}, PromptCache(1024, 900_000_000, 250_000_000)),
-        ("openai", {"cache_from": 1024}, PromptCache(1024, 900_000_000, 250_000_000)),
-        ("openai", {"cache_from": 1024, "price": CHEAP}, PromptCache(1024, 900_000_000, 0)),
+        ("anthropic", {"cache_from": 1024}, 1024),
+        ("openai", {"cache_from": 1024}, 1024),
+        ("openai", {"cache_from": 1024, "price": CHEAP}, 1024),
         # what a write costs is not stated: a mark could break a bound
-        ("anthropic", {"cache_from": 1024, "price": CHEAP}, None),
-        ("openai", {"cache_from": 1024, "price": {"input": 1, "output": 5}}, None),
-        ("openai", {}, None),
-        ("anthropic", {"cache_from": 0}, None),
-        ("anthropic", {"cache_from": 9, "models": {"m": {"cache_from": 0}}}, None),
+        ("anthropic", {"cache_from": 1024, "price": CHEAP}, 0),
+        ("openai", {"cache_from": 1024, "price": {"input": 1, "output": 5}}, 0),
+        ("openai", {}, 0),
+        ("anthropic", {"cache_from": 0}, 0),
+        ("anthropic", {"cache_from": 9, "models": {"m": {"cache_from": 0}}}, 0),
     ],
 )
 def test_a_cache_is_used_where_reading_is_known_to_be_cheap(
-    api: FakeApi, vendor: str, options: dict[str, Json], found: PromptCache | None
+    api: FakeApi, vendor: str, options: dict[str, Json], found: int
 ) -> None:
     able = provider_of(vendor, api, **options).capabilities("m")
-    assert able.prompt_cache == found
-    assert able.keeps(1024) == (found is not None)
+    assert able.cache_from == found
+    assert able.keeps(1024) == (found > 0)
     assert not able.keeps(1023)
 
 

@@ -95,7 +95,6 @@ class FakeApi:
         detail: what is said of a bad request.
         more_headers: sent with every answer.
         redirects: names of the models that answer in place of others.
-        prices: what a LiteLLM proxy lists: the name of a model, and what it says of it.
         port: 0 for any free one.
         received: all requests, in order of arrival.
     """
@@ -109,7 +108,6 @@ class FakeApi:
     detail: str = "Bad request."
     more_headers: Mapping[str, str] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
-    prices: list[dict[str, object]] = field(default_factory=list)
     port: int = 0
     received: list[Received] = field(default_factory=list)
     limiters: dict[str, Limiter] = field(default_factory=dict)
@@ -123,7 +121,6 @@ class FakeApi:
         for path in PATHS:
             app.router.add_post(path, self._handle)
         app.router.add_get("/v1/models", self._list)
-        app.router.add_get("/v1/model/info", self._list)
         app.router.add_get("/fake/received", self._show)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.0
@@ -194,12 +191,11 @@ class FakeApi:
         return (self.models or {}).get(name, FakeModel())
 
     async def _list(self, request: web.Request) -> web.Response:
-        """The models, or a LiteLLM proxy's prices."""
+        """The models."""
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "no such key"}}, status=401)
         names = [{"id": name, "object": "model"} for name in self.models or {}]
-        listed = names if request.path == "/v1/models" else self.prices
-        return web.json_response({"object": "list", "data": listed})
+        return web.json_response({"object": "list", "data": names})
 
     async def _show(self, _: web.Request) -> web.Response:
         rows = [

@@ -47,13 +47,13 @@ class TokenEstimate:
         """
         at_most = bound or math.inf
         share = self._mean(_PER_CHARACTER, _TOKENS_PER_CHARACTER)
-        prompt = min(max(1.0, _characters(request) * share), at_most)
+        prompt = min(max(1.0, sum(map(len, request.texts)) * share), at_most)
         output = self._mean(request.candidate, self._mean(None, _FIRST_OUTPUT))
         return _amounts(prompt, min(output, at_most - prompt))
 
     def observe(self, request: Request, usage: Usage) -> None:
         """Learn from an answered call."""
-        self._add(_PER_CHARACTER, usage.input / max(1, _characters(request)))
+        self._add(_PER_CHARACTER, usage.input / max(1, sum(map(len, request.texts))))
         for candidate in (None, request.candidate):
             self._add(candidate, usage.output)
 
@@ -77,12 +77,6 @@ def _amounts(prompt: float, output: float) -> dict[str, float]:
         Resource.INPUT_TOKENS: prompt,
         Resource.OUTPUT_TOKENS: output,
     }
-
-
-def _characters(request: Request) -> int:
-    if request.text is not None:
-        return len(request.text)
-    return sum(len(message.text) for message in request.messages)
 
 
 _FIRST_PAUSE = 0.5  # seconds; doubles

@@ -59,25 +59,21 @@ class PromptCaches:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._filling: dict[Hashable, asyncio.Event] = {}  # set when the first call has ended
+        self.filling: dict[Hashable, asyncio.Event] = {}  # set when the first call has ended
         self._until: dict[Hashable, float] = {}  # when a cache that was filled is given up
-
-    def filling(self, prefix: Hashable) -> asyncio.Event | None:
-        """Return what is set when the call that fills a cache has ended; None: there is none."""
-        return self._filling.get(prefix)
 
     @contextmanager
     def sent(self, prefix: Hashable) -> Iterator[None]:
         """Note that a call is under way, which was answered if the block ends without an error."""
         event = None
-        if prefix not in self._filling and self._until.get(prefix, 0.0) <= self._clock.now():
-            event = self._filling[prefix] = asyncio.Event()
+        if prefix not in self.filling and self._until.get(prefix, 0.0) <= self._clock.now():
+            event = self.filling[prefix] = asyncio.Event()
         try:
             yield
             self._until[prefix] = self._clock.now() + _CACHE_SECONDS
         finally:
             if event is not None:
-                del self._filling[prefix]
+                del self.filling[prefix]
                 event.set()
 
 

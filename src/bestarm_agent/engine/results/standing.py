@@ -172,7 +172,6 @@ class Standing:
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     cached_tokens: int = 0  # of candidates' prompts, read from providers' prompt caches
-    cached_saved: int = 0  # nano-dollars that this saved, less what writing to them cost
     confirmation: Confirmation | None = None  # None until the winner answered what was kept back
 
     def __repr__(self) -> str:
@@ -368,7 +367,6 @@ def build_standing(
         objective=result,
         costs=cost_breakdown(state, spent),
         cached_tokens=state.cached_tokens,
-        cached_saved=state.cached_saved,
     )
     return replace(standing, new_examples=_on_new(standing, pairs))
 

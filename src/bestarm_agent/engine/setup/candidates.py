@@ -9,7 +9,7 @@ from bestarm_agent.config.attachments import brief
 from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt, prefix_of
 from bestarm_agent.domain.redaction import secrets_in
-from bestarm_agent.domain.spend import Budget, usd
+from bestarm_agent.domain.spend import Budget, Spend, usd
 from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import ReadyCandidate, request_of
@@ -19,7 +19,7 @@ from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard, provider
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
-from bestarm_agent.providers.base import Capabilities, PromptCache, Provider
+from bestarm_agent.providers.base import Capabilities, Provider
 
 _MOST_MODELS = 10
 
@@ -60,12 +60,11 @@ class ReadyCandidates:
         self.longest = max(
             parts.examples, key=lambda one: sum(len(str(brief(v))) for v in one.inputs.values())
         )
-        self._largest: dict[
-            PromptTemplate, Example | None
-        ] = {}  # with most images and pages of files
+        # the example with most images and pages of files
+        self._largest: dict[PromptTemplate, Example | None] = {}
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
-        self._prefixes: dict[tuple[PromptTemplate, PromptCache | None], tuple[str, ...]] = {}
+        self._prefixes: dict[tuple[PromptTemplate, int], tuple[str, ...]] = {}
         self._models: dict[tuple[int, str], Model] = {}
         self.ready = self.entries(parts.candidates if candidates is None else candidates)
 
@@ -96,7 +95,10 @@ class ReadyCandidates:
                 f"`{candidate.prompt.name}` carries; compare models that do (if it does, say so: "
                 f"`options: {{images: true}}`)"
             )
-        for example in self._parts.examples if prompt.reads_lists else (self.longest,):
+        reads_all = prompt.reads_lists or self._parts.config.objective.by_price
+        looked_at = self._parts.examples if reads_all else (self.longest,)
+        bound = Spend()
+        for example in looked_at if largest is None else (*looked_at, largest):
             request = request_of(candidate, prompt, example)
             if request.uses_tools and not (able.tools or able.by_example):
                 raise ConfigError(
@@ -104,26 +106,19 @@ class ReadyCandidates:
                     f"{provider.name}/{candidate.model} does not take; models behind an API do, "
                     f"such as those that vLLM serves"
                 )
-            provider.bound(request)  # refuses what cannot be sent
-        bound = provider.bound(request_of(candidate, prompt, self.longest))
-        if largest is not None:
-            bound = bound.highest(provider.bound(request_of(candidate, prompt, largest)))
-        most = bound.usd_nanos
-        if self._parts.config.objective.by_price:  # that of any example, whatever its length
-            requests = (request_of(candidate, prompt, one) for one in self._parts.examples)
-            most = max(provider.bound(request).usd_nanos for request in requests)
+            bound = bound.highest(provider.bound(request))  # refuses what cannot be sent
         return ReadyCandidate(
             candidate,
             prompt,
             self._model(provider, candidate.model),
             bound=bound + self.judge_client.bound(self.longest),
-            usd=usd(most) if able.priced else None,
+            usd=usd(bound.usd_nanos) if able.priced else None,
             price_source=able.price_source,
             prefix=self._prefix(candidate.prompt, able),
         )
 
     def _prefix(self, template: PromptTemplate, able: Capabilities) -> tuple[str, ...]:
-        key = (template, able.prompt_cache)
+        key = (template, able.cache_from)
         if key not in self._prefixes:
             rows = (one for one in self._parts.examples if not one.draw)
             self._prefixes[key] = prefix_of(self._compiled(template), rows, able.keeps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -65,9 +65,7 @@ class Plan:
     resolution: float
     kept_back: int  # examples for the winner
     half_width: float  # of the interval of its mean on them; 0 where none are kept back
-    # of the expected calls, about: prompt tokens that providers' caches hold, and what that saves
-    cached_tokens: int
-    cached_saves: int  # nano-dollars
+    cached_tokens: int  # of the expected ones, about: those that providers' prompt caches hold
     notices: tuple[str, ...]  # what the user should know before a call is paid for
 
 
@@ -92,7 +90,6 @@ def make_plan(parts: StudyParts) -> Plan:
     expected = Spend(*(round(pulls * amount) for amount in mean.tolist()))
     worst = replace(most * (pulls * parts.config.limits.max_attempts), pulls=pulls)
     asks = pulls * shares / shares.sum()
-    cached = [*_cached(prepared, asks.tolist())]
     prices, n_kept = _prices(prepared, parts), len(parts.kept_back)
     return Plan(
         n_candidates=size.n_candidates,
@@ -110,8 +107,7 @@ def make_plan(parts: StudyParts) -> Plan:
         resolution=resolution_of(parts),
         kept_back=n_kept,
         half_width=_half_width(n_kept, parts.config.selector.level) if n_kept else 0.0,
-        cached_tokens=sum(tokens for tokens, _ in cached),
-        cached_saves=sum(saves for _, saves in cached),
+        cached_tokens=_cached(prepared, asks.tolist()),
         notices=(*parts.notices, *parts.mode.notices(pairs, size)),
     )
 
@@ -122,21 +118,13 @@ def _capped(spend: Spend, budget: Budget) -> Spend:
     return Spend(*(amount if cap is None else min(amount, cap) for amount, cap in amounts))
 
 
-def _cached(prepared: ReadyCandidates, asks: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Yield the tokens of each prefix that are read from a cache, and the nano-dollars saved.
-
-    The first call of each writes it, and the others read it.
-    """
+def _cached(prepared: ReadyCandidates, asks: Sequence[float]) -> int:
+    """Return the tokens that are read from caches; the first call of each prefix writes it."""
     n_calls = defaultdict[tuple[Model, tuple[str, ...]], float](float)
     for entry, n in zip(prepared.ready, asks, strict=True):
-        if entry.prefix:
-            n_calls[entry.model, entry.prefix] += n
-    for (model, prefix), n in n_calls.items():
-        written, cache = about_tokens(*prefix), model.able.prompt_cache
-        read = round(max(0.0, n - 1) * written)
-        if cache is not None:
-            saves = read * cache.read_saves - written * cache.write_adds
-            yield read, saves // 1_000_000
+        n_calls[entry.model, entry.prefix] += n
+    reads = (max(0.0, n - 1) * about_tokens(*prefix) for (_, prefix), n in n_calls.items())
+    return round(sum(reads))
 
 
 def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, ...]:

@@ -9,9 +9,9 @@ from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import (
     Finish,
     Json,
+    Message,
     Part,
     Request,
-    arguments_of,
     content_of,
     tool_call,
 )
@@ -21,7 +21,6 @@ from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
     MalformedError,
     Wire,
-    chat_messages,
     count,
     items,
     joined,
@@ -114,35 +113,36 @@ def _marked(content: Json, head: str) -> Json:
 
 
 def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
-    messages = chat_messages(request, _block)
-    first = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
-    if not messages[first:] or any(m["role"] == "system" for m in messages[first:]):
+    messages = request.messages or (Message("user", request.text or ""),)
+    n = next((i for i, one in enumerate(messages) if one.role != "system"), len(messages))
+    if not messages[n:] or any(one.role == "system" for one in messages[n:]):
         raise ConfigError(
             f"{request.model} takes system messages only at the beginning, and at least one other "
             "message after them; change the prompt"
         )
-    return "\n\n".join(str(m["content"]) for m in messages[:first]), _turns(messages[first:])
+    return "\n\n".join(one.text for one in messages[:n]), _turns(messages[n:])
 
 
-def _turns(messages: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
+def _turns(messages: Sequence[Message]) -> list[dict[str, Json]]:
     """Return messages with calls and results of tools as blocks; results in a row are one turn."""
     turns: list[dict[str, Json]] = []
     results: list[Json] = []  # of the last turn
-    for message in messages:
-        content, calls = message["content"], items(message.get("tool_calls"))
-        if (call_id := message.get("tool_call_id")) is not None:
+    for one in messages:
+        content = one.content if isinstance(one.content, str) else [*map(_block, one.content)]
+        if one.tool_call_id is not None:
             if not results:
                 turns.append({"role": "user", "content": results})
+            call_id = one.tool_call_id
             results.append({"type": "tool_result", "tool_use_id": call_id, "content": content})
             continue
         results = []
-        blocks: list[Json] = [{"type": "text", "text": content}] if content and calls else []
-        for call in calls:
+        said: Json = {"type": "text", "text": content}
+        blocks = [said] if content and one.tool_calls else []
+        for call in one.tool_calls:
             function = mapping(call["function"])
-            arguments = arguments_of(function["arguments"])
-            used: Json = {"id": call["id"], "name": function["name"], "input": arguments}
-            blocks.append({"type": "tool_use", **mapping(used)})
-        turns.append({"role": message["role"], "content": blocks or content})
+            used: Json = {"name": function["name"], "input": function["arguments"]}
+            blocks.append({"type": "tool_use", "id": call["id"], **mapping(used)})
+        turns.append({"role": one.role, "content": blocks or content})
     return turns
 
 

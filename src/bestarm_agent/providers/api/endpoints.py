@@ -277,7 +277,5 @@ class EndpointPool:
 
 def prompt_prefix(request: Request) -> bytes:
     """Return the part of a prompt, with the model, that decides which server it goes to."""
-    text = request.text
-    if text is None:
-        text = "\n".join(message.text for message in request.messages)
-    return f"{request.model}\n{text[:_PREFIX_CHARACTERS]}".encode(errors="surrogatepass")
+    text = "\n".join(request.texts)[:_PREFIX_CHARACTERS]
+    return f"{request.model}\n{text}".encode(errors="surrogatepass")

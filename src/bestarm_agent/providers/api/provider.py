@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -42,9 +41,9 @@ from bestarm_agent.providers.api.protocol import (
     read_body,
     text,
 )
-from bestarm_agent.providers.base import Capabilities, EndpointStatus, PromptCache, Provider
+from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ModelFacts
-from bestarm_agent.providers.prices import Price, PriceOverride, find_price, proxy_prices
+from bestarm_agent.providers.prices import Price, find_price
 
 if TYPE_CHECKING:
     from httpx2 import Response
@@ -199,7 +198,6 @@ class ApiProvider(Provider[ApiOptions]):
             text=answer.text,
             finish=answer.finish,
             usage=usage,
-            saved_nanos=known.price.saved(usage, tier=answer.tier) if known.price else 0,
             usd_nanos=self._cost(known, request, answer, usage, headers),
             seconds=seconds,
             model=answer.model,
@@ -258,38 +256,27 @@ class ApiProvider(Provider[ApiOptions]):
                 images=facts.images is not False,
                 logprobs=self.logprobs if facts.logprobs is None else facts.logprobs,
                 tools=True,
-                prompt_cache=self._prompt_cache(facts, price),
+                cache_from=self._cache_from(facts, price),
             )
             self._models[name] = _Model(facts, price, wires, able)
         return self._models[name]
 
-    def _prompt_cache(self, facts: ModelFacts, price: Price | None) -> PromptCache | None:
-        """Return the API's prompt cache, if reading from it is known to save something.
+    def _cache_from(self, facts: ModelFacts, price: Price | None) -> int:
+        """Return 0 unless reading from the cache is known to save something.
 
         Where writing to it is asked for, its price must be known too: else bounds would not hold.
         """
-        if not facts.cache_from or price is None:
-            return None
-        rates = price.standard[0]
-        saves, adds = rates.input - rates.cached, rates.cache_write - rates.input
-        pays = saves > 0 and (adds > 0 or not self.marks_prefix)
-        return PromptCache(facts.cache_from, saves, adds) if pays else None
+        rates = price.standard[0] if price else None
+        if rates is None or rates.cached >= rates.input:
+            return 0
+        is_stated = rates.cache_write > rates.input or not self.marks_prefix
+        return (facts.cache_from or 0) * is_stated
 
     def _price(self, model: str, facts: ModelFacts) -> Price | None:
         vendor, address = self.options.vendor, self._endpoints[0].url
         is_own = self.options.endpoints is not None or address != self.vendor.url
         by_address = address if is_own and vendor is None else None
-        stated = facts.price or self._proxy_prices.get(model)
-        return find_price(vendor or self.vendor.name, model, stated, base_url=by_address)
-
-    @cached_property
-    def _proxy_prices(self) -> dict[str, PriceOverride]:
-        """The prices that a proxy states, asked for once; it blocks."""
-        if self.options.price_list is None:
-            return {}
-        asked = self._endpoints[0]
-        url = f"{asked.url}/{self.options.price_list}"
-        return proxy_prices(url, {**self.options.headers, "authorization": f"Bearer {asked.key}"})
+        return find_price(vendor or self.vendor.name, model, facts.price, base_url=by_address)
 
     def _encode(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
         wire, facts = known.wires[request.text is None], known.facts

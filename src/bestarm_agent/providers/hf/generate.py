@@ -72,10 +72,7 @@ class HfCall:
     @property
     def length(self) -> int:
         """Characters of the prompt: close enough to its tokens to sort by."""
-        request = self.request
-        if request.text is not None:
-            return len(request.text)
-        return sum(len(message.text) for message in request.messages)
+        return sum(map(len, self.request.texts))
 
 
 class BatchEngine:

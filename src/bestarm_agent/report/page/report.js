@@ -344,7 +344,7 @@ function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
   const candidates = new Map(data.candidates.map((one) => [one.row, one]));
   const dialog = document.getElementById("pair");
-  for (const pair of data.pairs) pair.pictures = pair.pictures.map((n) => data.pictures[n]);
+  for (const pair of data.pairs) pair.pictures = pair.pictures.map((n) => data.texts[n]);
   const bySeq = new Map(data.pairs.map((pair) => [pair.seq, pair]));
   const byCell = new Map(data.pairs.map((pair) => [`${pair.row} ${pair.example}`, pair]));
   const label = (pair) => candidates.get(pair.row).label;
