@@ -61,9 +61,8 @@ class ReadyCandidate:
             seed = params.get("seed", 0)
             first = seed if isinstance(seed, int) else 0
             params = {**params, "seed": first + example.draw * _SEEDS}
-        prefix = self.prefix
-        if prefix:  # the prompt begins otherwise for those that are its worked examples
-            prefix = prefix if all(map(str.startswith, request.texts, prefix)) else ()
+        # the prompt begins otherwise for those that are its worked examples
+        prefix = self.prefix if all(map(str.startswith, request.texts, self.prefix)) else ()
         return replace(request, params=params, draw=example.draw, prefix=prefix)
 
     def call(self, example: Example, log: AttemptLog | None = None) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from bestarm_agent.config.conversations import TOOL_CHOICES
@@ -121,11 +122,7 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
     params = own_params(request)
     effort, verbosity = params.pop("reasoning_effort", None), params.pop("verbosity", None)
     body: dict[str, Json] = {
-        "input": [
-            item
-            for message in chat_messages(request, _input_part)
-            for item in _input_items(message)
-        ],
+        "input": [*chain(*map(_input_items, chat_messages(request, _input_part)))],
         "store": False,
         **params,
         "max_output_tokens": limit,

@@ -28,8 +28,6 @@ MAX_TOKENS = ("max_tokens", "max_completion_tokens")
 _PROMPT_FIELDS = frozenset({"model", "messages", "prompt", "input", "system", "tools"})
 _PER_MESSAGE = 16  # marks of the chat template around each message, tool and call
 _FOR_TOOLS = 1_000  # tokens of the system prompt that says how tools are called
-
-
 IMAGE_TOKENS = 16_384  # of an image, where a model's facts name no number: few models need more
 _TEXT_OF_PAGE = 4_000  # tokens of a page of a PDF, besides those of its image
 
@@ -216,19 +214,17 @@ def _token(value: Mapping[str, Json]) -> Token | None:
     return Token(word, min(0.0, float(logprob)))
 
 
-def charged_usage(
-    answer: ApiAnswer, bound: Usage, facts: ModelFacts, *, attached: bool = False
-) -> Usage:
+def charged_usage(request: Request, answer: ApiAnswer, bound: Usage, facts: ModelFacts) -> Usage:
     """Return the token counts to charge: those reported if they are possible, else an upper bound.
 
     A server may ignore the longest answer allowed, so longer ones are accepted up to the model's
-    context; so are longer prompts with images or files (``attached``), since what bounds these is
-    stated. Without valid counts, an answer has as many tokens as it may have, or as its text shows,
-    whichever are more.
+    context; so are longer prompts with images or files, since what bounds these is stated. Without
+    valid counts, an answer has as many tokens as it may have, or as its text shows, whichever are
+    more.
     """
     said = answer.usage
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
-    most = max(bound.input, facts.context or _MAX_OUTPUT) if attached else bound.input
+    most = max(bound.input, facts.context or _MAX_OUTPUT) if attachments(request) else bound.input
     told = answer.text + calls_text(answer.tool_calls)
     has_output = said is not None and (said.output > 0 or not told)
     if said is not None and has_output and 0 < said.input <= most and said.output <= longest:

@@ -32,7 +32,6 @@ from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
     MalformedError,
     Wire,
-    attachments,
     charged_usage,
     items,
     max_output_tokens,
@@ -186,8 +185,7 @@ class ApiProvider(Provider[ApiOptions]):
         answer = _without_keys(answer, server.endpoint.secrets)
         request_id = headers.get("x-request-id") or headers.get("request-id")
         bound = self._max_usage(known, request)
-        attached = bool(attachments(request))
-        usage = charged_usage(answer, bound, known.facts, attached=attached)
+        usage = charged_usage(request, answer, bound, known.facts)
         if usage.input > bound.input:
             self._excess[request.model] += usage.input - bound.input
         also = self._asked_as.setdefault(answer.model[:100], request.model)
