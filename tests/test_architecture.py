@@ -98,7 +98,7 @@ CONFINED = {
     "datasets": {"config.datasets"},
     "pytest": {"testing"},
     "httpx": set[str](),
-    "httpx2": {"providers.api"},  # what the SDKs stand on
+    "httpx2": {"providers.api", "providers.prices"},  # what the SDKs stand on
 }
 
 

@@ -1,4 +1,4 @@
-"""Prices of models: the user's own, that of genai-prices, or none. Sums are integers.
+"""Prices of models: the user's own, a proxy's, that of genai-prices, or none. Sums are integers.
 
 An unknown price is None, never 0. Rates are nano-dollars for a million tokens, so a cost is exact
 and rounded up once, at the end. They are read from the table once: its own way to price a call
@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from pydantic import Field
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.domain.spend import Usage, nanos
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from genai_prices import types as table
 
 _MILLION = 1_000_000
+_LIST_SECONDS = 10.0  # for a proxy's list of prices
 _UNSPECIFIED = (None, "auto")  # the account's settings decide
 _STANDARD = frozenset({"standard", "default", "auto", "standard_only"})  # names of usual tiers
 _TIER_KEYS = ("service_tier", "processing", "speed")  # by which the table tells tiers apart
@@ -244,3 +245,41 @@ def _overridden(price: PriceOverride) -> Price:
     }
     source = price.source if any(listed.values()) else "free"  # such as on one's own machine
     return Price(source, (_at([listed], 0),), tiers, implicit_tiers=frozenset(tiers))
+
+
+class _Deployment(BaseModel):
+    model_name: str
+    model_info: dict[str, JsonValue]
+
+    def highest(self, *beginnings: str) -> Decimal | None:
+        """Return the highest price of those whose names begin so; None if there is none."""
+        named = (price for key, price in self.model_info.items() if key.startswith(beginnings))
+        found = (Decimal(str(price)) for price in named if isinstance(price, int | float))
+        return max(found, default=None)
+
+
+def proxy_prices(url: str, headers: Mapping[str, str]) -> dict[str, PriceOverride]:
+    """Ask a LiteLLM proxy for the prices of its models; there are none where it does not answer.
+
+    Several deployments may answer for a model, and some prices hold for long prompts or some tiers:
+    the highest counts. What a call cost in fact is in a header of its response.
+    """
+    import httpx2
+
+    try:
+        listed = httpx2.get(url, headers=dict(headers), timeout=_LIST_SECONDS).raise_for_status()
+        rows = TypeAdapter(list[_Deployment]).validate_python(listed.json()["data"])
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
+        return {}
+    prices: dict[str, PriceOverride] = {}
+    for row in rows:
+        sent = row.highest("input_cost_per_token", "cache_creation_input_token_cost")
+        answered = row.highest("output_cost_per_token", "output_cost_per_reasoning_token")
+        if sent is not None and answered is not None:
+            known = prices.get(row.model_name, PriceOverride(input=0, output=0))
+            prices[row.model_name] = PriceOverride(
+                input=max(known.input, _MILLION * sent),
+                output=max(known.output, _MILLION * answered),
+                source="the proxy's list of prices",
+            )
+    return prices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import is_loopback
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.catalog_entry import ProviderEntry
+from bestarm_agent.providers.prices import PriceOverride, proxy_prices
 from bestarm_agent.providers.registry import create_provider
 from tests.support.commands import invoke
 from tests.support.fake_api import FakeApi, FakeModel, in_thread
 from tests.support.provider_calls import reply
+from tests.support.studies import run_all, study_file
 
 KEY = "key-of-everybody-81c5"
 LOCAL = {"lmstudio", "llamacpp", "ollama", "sglang", "tgi", "vllm", "litellm"}
@@ -140,6 +143,54 @@ def test_a_gateway_says_what_a_call_cost() -> None:
         assert reply(provider, request).usd_nanos is None
 
 
+PER_TOKEN = {"input_cost_per_token": 1e-6, "output_cost_per_token": 5e-6}
+
+
+def listed(name: str, **info: object) -> dict[str, object]:
+    return {"model_name": name, "litellm_params": {"model": "x/y"}, "model_info": info}
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+    monkeypatch.setenv("LITELLM_API_KEY", "sk-of-the-proxy-1")
+    with in_thread(FakeApi(key="sk-of-the-proxy-1")) as api:
+        api.more_headers = {"x-litellm-response-cost": "0.000415"}
+        api.prices = [
+            listed("m", **PER_TOKEN, cache_read_input_token_cost=None, mode="chat"),
+            listed("m", **PER_TOKEN | {"output_cost_per_token": 8e-6}),
+            listed("long", **PER_TOKEN, input_cost_per_token_above_200k_tokens=4e-6),
+            listed("image", output_cost_per_image=0.04),
+        ]
+        yield api
+
+
+@pytest.mark.parametrize(
+    ("model", "dollars"),  # for a million tokens of prompt, and of answer
+    [("m", (1, 8)), ("long", (4, 5)), ("image", None), ("unknown", None)],
+)
+def test_a_proxys_list_of_prices_bounds_its_calls(
+    proxy: FakeApi, model: str, dollars: tuple[int, int] | None
+) -> None:
+    provider = build("litellm", base_url=proxy.openai_url)
+    request = Request(model, messages=(Message("user", "2+3"),), params={"max_tokens": 10})
+    bound = provider.bound(request)
+    source = provider.capabilities(model).price_source
+    if dollars is None:
+        assert (bound.usd_nanos, source) == (0, None)
+    else:
+        of_prompt, of_answer = dollars
+        assert bound.usd_nanos == 1000 * (of_prompt * (bound.tokens - 10) + of_answer * 10)
+        assert source == "the proxy's list of prices"
+
+
+def test_a_proxy_that_lists_nothing_leaves_prices_unknown(proxy: FakeApi) -> None:
+    nowhere: dict[str, Json] = {"base_url": "http://127.0.0.1:9/v1"}
+    for broken in ({"base_url": proxy.openai_url, "key": "none"}, nowhere):
+        assert not build("litellm", **broken).capabilities("m").priced
+    stated = build("litellm", **nowhere, price={"input": 1, "output": 2})
+    assert stated.capabilities("m").price_source == "the option price"
+
+
 MINE = """
 name: mine
 adapter: openai
@@ -158,6 +209,33 @@ def test_a_price_says_where_it_is_stated(model: str, study: dict[str, Any], sour
     options, _ = ProviderEntry.model_validate(yaml.safe_load(MINE)).resolve(study, {})
     provider = create_provider("mine", options, Path(), adapter="openai")
     assert provider.capabilities(model).price_source == source
+
+
+def test_a_budget_in_dollars_holds_at_a_proxy_that_is_asked_off_the_event_loop(
+    proxy: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_in: list[int] = []
+
+    def noted(url: str, headers: Mapping[str, str]) -> dict[str, PriceOverride]:
+        asked_in.append(threading.get_ident())
+        return proxy_prices(url, headers)
+
+    monkeypatch.setattr("bestarm_agent.providers.api.provider.proxy_prices", noted)
+    study = {
+        "models": ["litellm/m", "litellm/long"],
+        "prompts": [{"chat": [{"role": "user", "content": "{{ q }}"}]}],
+        "params": {"max_tokens": 10},
+        "dataset": {"path": "rows.jsonl", "target": "answer"},
+        "scorer": "numeric",
+        "budget": {"usd": 0.01},
+        "providers": {"litellm": {"base_url": proxy.openai_url}},
+    }
+    rows = [{"q": f"{k}+1", "answer": str(k + 1)} for k in range(30)]
+    standing = run_all(study_file(tmp_path, {"rows": rows}, **study))
+    assert asked_in
+    assert threading.get_ident() not in asked_in, "the loop ran meanwhile"
+    assert standing.priced
+    assert 415_000 <= standing.spent.usd_nanos <= 10_000_000
 
 
 def test_the_command_lists_them_and_says_which_keys_are_set(

@@ -95,6 +95,7 @@ class FakeApi:
         detail: what is said of a bad request.
         more_headers: sent with every answer.
         redirects: names of the models that answer in place of others.
+        prices: what a LiteLLM proxy lists: the name of a model, and what it says of it.
         port: 0 for any free one.
         received: all requests, in order of arrival.
     """
@@ -108,6 +109,7 @@ class FakeApi:
     detail: str = "Bad request."
     more_headers: Mapping[str, str] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
+    prices: list[dict[str, object]] = field(default_factory=list)
     port: int = 0
     received: list[Received] = field(default_factory=list)
     limiters: dict[str, Limiter] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class FakeApi:
         for path in PATHS:
             app.router.add_post(path, self._handle)
         app.router.add_get("/v1/models", self._list)
+        app.router.add_get("/v1/model/info", self._list)
         app.router.add_get("/fake/received", self._show)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.0
@@ -191,11 +194,12 @@ class FakeApi:
         return (self.models or {}).get(name, FakeModel())
 
     async def _list(self, request: web.Request) -> web.Response:
-        """The models."""
+        """The models, or a LiteLLM proxy's prices."""
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "no such key"}}, status=401)
         names = [{"id": name, "object": "model"} for name in self.models or {}]
-        return web.json_response({"object": "list", "data": names})
+        listed = names if request.path == "/v1/models" else self.prices
+        return web.json_response({"object": "list", "data": listed})
 
     async def _show(self, _: web.Request) -> web.Response:
         rows = [

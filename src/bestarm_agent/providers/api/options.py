@@ -31,6 +31,7 @@ class ApiOptions(ModelFacts):
     ignore_limits: tuple[Resource, ...] = ()  # those whose headers are no limits per minute
     overhead_tokens: int = Field(256, ge=0)  # tokens that a chat template may add, for the bound
     cost_header: str | None = None  # response header with the call's cost in dollars
+    price_list: str | None = None  # path, below the address, of a LiteLLM proxy's list of prices
     max_response_bytes: int = Field(32_000_000, ge=1)  # decompressed; more is not read
     models: dict[str, ModelFacts] = Field(default_factory=dict)
 

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -42,7 +43,7 @@ from bestarm_agent.providers.api.protocol import (
 )
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ModelFacts
-from bestarm_agent.providers.prices import Price, find_price
+from bestarm_agent.providers.prices import Price, PriceOverride, find_price, proxy_prices
 
 if TYPE_CHECKING:
     from httpx2 import Response
@@ -274,7 +275,17 @@ class ApiProvider(Provider[ApiOptions]):
         vendor, address = self.options.vendor, self._endpoints[0].url
         is_own = self.options.endpoints is not None or address != self.vendor.url
         by_address = address if is_own and vendor is None else None
-        return find_price(vendor or self.vendor.name, model, facts.price, base_url=by_address)
+        stated = facts.price or self._proxy_prices.get(model)
+        return find_price(vendor or self.vendor.name, model, stated, base_url=by_address)
+
+    @cached_property
+    def _proxy_prices(self) -> dict[str, PriceOverride]:
+        """The prices that a proxy states, asked for once; it blocks."""
+        if self.options.price_list is None:
+            return {}
+        asked = self._endpoints[0]
+        url = f"{asked.url}/{self.options.price_list}"
+        return proxy_prices(url, {**self.options.headers, "authorization": f"Bearer {asked.key}"})
 
     def _encode(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
         wire, facts = known.wires[request.text is None], known.facts
