@@ -16,6 +16,12 @@ from tests.support.studies import study_file
 
 LONG = "Check each digit. " * 400  # 1,800 tokens
 GOOD = {"good": f"{LONG}{{{{ a }}}}+1"}
+LATE = {"late": f"{{{{ a }}}} is asked. {LONG}{{{{ a }}}}+1"}
+WARNING = (
+    "notice: prompt `late`: the field `a` stands before about 1,803 tokens of constant text, which "
+    "the provider's prompt cache cannot hold there; write fields last, and calls after the first "
+    "pay the price of cached tokens for it"
+)
 
 
 @pytest.fixture
@@ -58,6 +64,26 @@ def test_plan_says_what_caches_hold_and_the_bill_what_they_held(
     assert run["spent"]["usd"] == pytest.approx(plain - 0.03033, rel=0.05)
     shown = command("show").out
     assert f"({run['cached_tokens']:,} read from prompt caches)" in shown
+
+
+def test_a_field_before_a_long_constant_text_is_told_by_plan_try_and_select(
+    tmp_path: Path, command: Command, api: FakeApi
+) -> None:
+    study(tmp_path, api, GOOD, LATE)
+    plan, tried = command("plan"), command("try")
+    assert WARNING in " ".join(plan.out.split())
+    assert WARNING in tried.err
+    assert WARNING in command("select").err
+    study(tmp_path, api, LATE, {"later": f"{LATE['late']}{LONG}"})
+    assert (
+        "prompt `later`: the field `a` stands before about 3,603 tokens of constant text, which "
+        "the provider's prompt cache cannot hold there (and likewise in 1 more prompt); write "
+        in " ".join(command("plan").out.split())
+    )
+    study(tmp_path, api, LATE, cache_from=0)
+    silent = command("plan").out
+    assert "stands before" not in silent
+    assert "prompt caches" not in silent
 
 
 @pytest.mark.parametrize("value", [-1, "long"])

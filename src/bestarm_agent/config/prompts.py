@@ -9,6 +9,7 @@ their own anyway.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
@@ -48,6 +49,8 @@ _T = TypeVar("_T")
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
+_PRINTED = re.compile(r"\{\{-?\s*(\w+)")
+_CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _BYTES_PER_TOKEN = 4  # of most texts, in most languages
 _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
 
@@ -114,6 +117,15 @@ class CompiledPrompt:
         found = self._staged(inputs) if self.attaches else ()
         parts: list[object] = [p for one in found if isinstance(one, Message) for p in one.parts]
         return [part for part in parts if isinstance(part, Attachment)]
+
+    @property
+    def late(self) -> tuple[str, int]:
+        """The first field that is printed, and about how many tokens of constant text follow it."""
+        text = self._template.text or "\n".join(one.text for one in self._template.messages)
+        for printed in _PRINTED.finditer(text):
+            if printed[1] in self.fields - {_SHOTS}:
+                return printed[1], about_tokens(_CODE.sub("", text[printed.start() :]))
+        return "", 0
 
     def _staged(self, inputs: Mapping[str, Json]) -> Rendered:
         """Render the prompt, with an ``Attachment`` in place of each part to be read."""

@@ -333,6 +333,15 @@ class MessageSpec(StudyModel):
         return Message("user", tuple(one.part for one in self.content))
 
 
+def _listed(kind: Any) -> BeforeValidator:  # noqa: ANN401 - a class
+    """Return what takes a text in place of a list of models, of which a text may be one."""
+
+    def listed(value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    return BeforeValidator(listed, json_schema_input_type=tuple[kind, ...] | str)
+
+
 class PromptBody(StudyModel):
     """A prompt as it is sent, under a name."""
 
@@ -340,13 +349,13 @@ class PromptBody(StudyModel):
         None, description="Short name in tables; default: the file's stem or the catalogue's name."
     )
     text: Text | None = Field(None, description="Jinja template of a plain prompt.")
-    messages: tuple[MessageSpec, ...] | None = Field(
+    messages: Annotated[tuple[MessageSpec, ...], _listed(MessageSpec)] | None = Field(
         None,
-        description="Chat messages with Jinja templates as contents. A text `{{ field }}` among "
-        "them stands for the conversation in a field of the example.",
+        description="Chat messages with Jinja templates as contents. A text `{{ field }}`, in the "
+        "list or in its place, stands for the conversation in a field of the example.",
         min_length=1,
     )
-    tools: tuple[ToolSpec, ...] = Field(
+    tools: Annotated[tuple[ToolSpec, ...], _listed(ToolSpec)] = Field(
         (),
         description="Functions that the model may call, in OpenAI's form. A text `{{ field }}` "
         "stands for those in a field of the example.",

@@ -42,6 +42,7 @@ def test_a_field_stands_for_its_messages() -> None:
     )
     assert rendered(talk) == messages
     assert rendered(json.dumps(talk)) == messages, "as a cell of a CSV file"
+    assert template(messages="{{ talk }}") == template(messages=["{{ talk }}"])
     system = {"role": "system", "content": "Be brief, {{ q }}."}
     assert rendered(talk, system) == (Message("system", "Be brief, 1."), *messages)
     assert messages[1].text == 'get_weather(city="Paris")'
@@ -125,7 +126,7 @@ def test_tools_are_the_studys_or_the_examples(tools: Json) -> None:
     found = (({"name": "get_weather", "parameters": empty},), "required")
     fixed = CompiledPrompt(template(text="{{ q }}", tools=tools, tool_choice="required"))
     assert fixed.tools({"q": 1}) == found
-    own = CompiledPrompt(template(text="{{ q }}", tools=["{{ t }}"], tool_choice="required"))
+    own = CompiledPrompt(template(text="{{ q }}", tools="{{ t }}", tool_choice="required"))
     for value in (tools, json.dumps(tools)):
         assert own.tools({"q": 1, "t": value}) == found
     assert own.tools({"q": 1, "t": []}) == ((), None), "nothing to choose from"
@@ -165,12 +166,12 @@ def test_worked_examples_are_refused_beside_tools() -> None:
 @pytest.mark.parametrize(
     ("prompt", "complaint"),
     [
-        ({"text": "a", "tools": ["tools"]}, 'must be a function, or a field such as "{{ tools }}"'),
+        ({"text": "a", "tools": "tools"}, 'must be a function, or a field such as "{{ tools }}"'),
         ({"text": "a", "tools": [{"name": 5}]}, "tools[0].name"),
         ({"text": "a", "tools": [{"nam": "f"}]}, "tools[0].nam"),
         ({"text": "a", "tool_choice": "auto"}, "chooses among `tools`, and there are none"),
         ({"file": "p.txt", "tools": [WEATHER]}, "write them into that of `file`"),
-        ({"messages": ["Hi {{ q }}"]}, "must be a message with a `role`"),
+        ({"messages": "Hi {{ q }}"}, "must be a message with a `role`"),
         ({"messages": [{"content": "Hi"}]}, "must be a message with a `role`"),
         ({"messages": []}, "messages"),
     ],

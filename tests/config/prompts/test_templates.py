@@ -266,6 +266,21 @@ def test_what_begins_alike_is_looked_for_in_all_examples_while_a_cache_keeps_it(
     assert prefix(template, {"q": ""}, keeps=251) == ()
 
 
+@pytest.mark.parametrize(
+    ("contents", "late"),
+    [
+        ([f"{LONG}{{{{ q }}}}"], ("q", 0)),
+        ([f"{{{{ q }}}}{LONG}{{{{ r }}}}"], ("q", 250)),
+        ([LONG, "Q: {{ q }}", LONG], ("q", 250)),
+        ([f"{{% for o in r %}}{{{{ o }}}}{{% endfor %}}{{{{- q | upper }}}}{LONG}"], ("q", 250)),
+        ([LONG], ("", 0)),
+    ],
+)
+def test_constant_text_after_a_field_is_counted(contents: list[str], late: tuple[str, int]) -> None:
+    template = PromptTemplate("p", messages=tuple(Message("user", one) for one in contents))
+    assert CompiledPrompt(template).late == late
+
+
 SHOTS = tuple(Example(f"s{i}", {"q": f"{i}+1"}, str(i + 1)) for i in range(3))
 
 

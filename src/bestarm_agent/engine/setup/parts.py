@@ -26,6 +26,7 @@ from bestarm_agent.config.load import (
     read_shots,
     study_from,
 )
+from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.config.study import (
     CandidateSpec,
     DatasetSpec,
@@ -349,7 +350,7 @@ def assemble(
     candidates, merged = expand(config, prompts, providers.params, places, shots)
     with places.locating("prompts"):
         sent = check_prompts(prompts, candidates, providers, config.dataset, found)
-    grid_notices = _grid_notices(sent, config.repeats)
+    grid_notices = [*_grid_notices(sent, config.repeats), *_cache_notices(sent, providers)]
     with places.locating("labels"):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
@@ -404,6 +405,27 @@ def _grid_notices(sent: Sequence[Candidate], repeats: int) -> Iterator[str]:
         yield (
             f"repeats: {counted(alike, 'candidate')} at temperature 0, where {repeats} draws are "
             f"(nearly) alike and all paid for; raise the temperature, or leave `repeats` out"
+        )
+
+
+def _cache_notices(sent: Sequence[Candidate], providers: ProviderSet) -> Iterator[str]:
+    """Warn of a field before a long constant text, which a provider's cache cannot hold then."""
+    late = dict[str, tuple[int, str]]()  # tokens and field, by name of the prompt
+    for one in sent:
+        able = providers.of(one.provider, one.model).capabilities(one.model)
+        if able.cache_from and one.prompt.name not in late:
+            field, tokens = CompiledPrompt(one.prompt).late
+            if able.keeps(tokens):
+                late[one.prompt.name] = tokens, field
+    if late:
+        name, (tokens, field) = max(late.items(), key=lambda item: item[1])
+        more = (
+            f" (and likewise in {counted(len(late) - 1, 'more prompt')})" if len(late) > 1 else ""
+        )
+        yield (
+            f"prompt `{name}`: the field `{field}` stands before about {tokens:,} tokens of "
+            f"constant text, which the provider's prompt cache cannot hold there{more}; write "
+            f"fields last, and calls after the first pay the price of cached tokens for it"
         )
 
 
