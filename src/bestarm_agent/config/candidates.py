@@ -277,14 +277,15 @@ def make_candidate(
         raise places.error(
             f"prompt {shown(found.prompt)} is unknown; {nearest(found.prompt, prompts)}", *found.at
         )
-    if found.shots > len(shots):
+    needed = found.shots + (config.shots is not None and config.shots.own and found.shots > 0)
+    if needed > len(shots):
         raise places.error(
-            f"{found.shots} worked examples are needed, and `shots.from` has {len(shots)}; "
+            f"{needed} worked examples are needed, and `shots.from` has {len(shots)}; "
             "add rows, or lower the number",
             *((*found.at, "shots") if found.at else ("shots", "k")),
         )
     if config.shots is not None:
-        template = replace(template, n_shots=found.shots, shots=tuple(shots[: found.shots]))
+        template = replace(template, n_shots=found.shots, shots=tuple(shots[:needed]))
     model = found.model
     return Candidate(model.provider, model.name, template, dict(found.params), label)
 

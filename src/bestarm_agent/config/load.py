@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -107,11 +107,12 @@ def read_shots(
     base_dir: Path,
     prompts: Mapping[str, PromptTemplate],
     examples: Sequence[Example],
+    kept_back: Collection[int],
 ) -> tuple[Example, ...]:
     """Read the worked examples of a study, in the order in which prompts show them.
 
-    Raises ConfigError as ``read_examples`` does, and if one asks the same as an example of the
-    study.
+    Of rows that a prompt shows alike, the first counts. Raises ConfigError as ``read_examples``
+    does, and if one is an example of the study that may not be shown.
     """
     if (shots := config.shots) is None:
         return ()
@@ -124,14 +125,21 @@ def read_shots(
         order = KeyedRandom(config.selector.seed, "shots").at(0).permutation(len(rows))
         rows = tuple(rows[row] for row in order.tolist())
     of_fields = {one.fields: one for one in map(CompiledPrompt, prompts.values())}
+    hidden = [examples[number] for number in kept_back] if shots.own else examples
     for prompt in of_fields.values():
-        taken = {prompt.asked(one.inputs): one.id for one in examples}
+        taken = {prompt.asked(one.inputs): one.id for one in hidden}
+        found: dict[str, Example] = {}
         for row in rows:
-            if (same := taken.get(prompt.asked(row.inputs))) is not None:
+            asked = prompt.asked(row.inputs)
+            if asked not in taken:
+                found.setdefault(asked, row)
+            elif not shots.own:
                 raise ConfigError(
-                    f"worked example `{row.id}` asks the same as example `{same}` of the dataset, "
-                    "by which candidates are chosen; name a file of other examples"
+                    f"worked example `{row.id}` asks the same as example `{taken[asked]}` of the "
+                    "dataset, by which candidates are chosen; name a file of other examples, or "
+                    "write `own: true` if prompts may show those of the study"
                 )
+        rows = tuple(found.values())
     return rows
 
 

@@ -89,15 +89,16 @@ class CompiledPrompt:
             raise ConfigError(
                 f"{self.called}: worked examples show no calls of its tools; leave out one"
             )
-        self._shots = [self._worked(shot) for shot in template.shots[: template.n_shots or 0]]
+        self._shots = [(self.asked(shot.inputs), self._worked(shot)) for shot in template.shots]
 
     def render(self, inputs: Mapping[str, Json], *, read: bool = True) -> Rendered:
         """Render the prompt with the fields of one example, and its worked examples.
 
         These are the variable ``shots`` of a template that uses it; else they stand before the last
-        message of the user. ``read`` is False to name images and files, and not to read them.
-        Raises ConfigError with prompt, line and field if a field is missing or null, the template
-        fails, a conversation is malformed, the result is too long, or a file cannot be sent.
+        message of the user. One that asks the same is left out, and the next takes its place.
+        ``read`` is False to name images and files, and not to read them. Raises ConfigError with
+        prompt, line and field if a field is missing or null, the template fails, a conversation is
+        malformed, the result is too long, or a file cannot be sent.
         """
         found = self._staged(inputs)
         if isinstance(found, str) or not self.attaches:
@@ -119,6 +120,11 @@ class CompiledPrompt:
         return [part for part in parts if isinstance(part, Attachment)]
 
     @property
+    def worked(self) -> frozenset[str]:
+        """Questions of its worked examples, as ``asked`` returns them."""
+        return frozenset(asked for asked, _ in self._shots)
+
+    @property
     def late(self) -> tuple[str, int]:
         """The first field that is printed, and about how many tokens of constant text follow it."""
         text = self._template.text or "\n".join(one.text for one in self._template.messages)
@@ -129,13 +135,17 @@ class CompiledPrompt:
 
     def _staged(self, inputs: Mapping[str, Json]) -> Rendered:
         """Render the prompt, with an ``Attachment`` in place of each part to be read."""
-        if _SHOTS in self.fields and self._template.n_shots is not None:
-            return self._filled({**inputs, _SHOTS: self._shots})
+        if (n := self._template.n_shots) is None:
+            return self._filled(inputs)
+        asked = self.asked(inputs)
+        shown = [worked for other, worked in self._shots if other != asked][:n]
+        if _SHOTS in self.fields:
+            return self._filled({**inputs, _SHOTS: shown})
         filled = self._filled(inputs)
         if isinstance(filled, str):
-            return "".join([*self._shots, filled])
+            return "".join([*shown, filled])
         at = _last_of_user(filled)
-        return (*filled[:at], *chain(*self._shots), *filled[at:])
+        return (*filled[:at], *chain(*shown), *filled[at:])
 
     def asked(self, inputs: Mapping[str, Json]) -> str:
         """Return the fields of an example that the prompt shows, or all if none, as JSON."""
@@ -330,13 +340,17 @@ def prefix_of(
 ) -> tuple[str, ...]:
     """Return what each message begins with for all examples, up to the first that differs.
 
-    Empty if ``keeps`` says that no cache holds as few tokens, or tools, which all APIs put before
-    the messages, are those of the example.
+    Those that are worked examples themselves see others, and are left out. Empty if ``keeps`` says
+    that no cache holds as few tokens, or tools, which all APIs put before the messages, are those
+    of the example.
     """
     if prompt.reads_tools:
         return ()
+    worked = prompt.worked
     found: list[str] | None = None
     for example in examples:
+        if worked and prompt.asked(example.inputs) in worked:
+            continue
         rendered = prompt.render(example.inputs, read=False)
         texts = [rendered] if isinstance(rendered, str) else [one.text for one in rendered]
         found = texts if found is None else _in_common(found, texts)

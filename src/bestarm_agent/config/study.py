@@ -576,6 +576,10 @@ class ShotsSpec(StudyModel):
         description="Which of them: the first, or a random choice by the seed of `selector`, whose "
         "first ones are those of a smaller `k`.",
     )
+    own: Flag = Field(
+        False,
+        description="Whether they may be examples of the study, shown where others are asked.",
+    )
 
     @model_validator(mode="after")
     def _check_k(self) -> Self:

@@ -145,7 +145,8 @@ class PromptTemplate:
     # one of the role "conversation" stands for the messages in a field: "{{ field }}"
     messages: tuple[Message, ...] = ()
     n_shots: int | None = None  # worked examples that are shown; None: nobody asked for any
-    shots: tuple[Example, ...] = field(default=(), hash=False)  # the worked examples
+    # the worked examples, and one that takes the place of an example that is asked
+    shots: tuple[Example, ...] = field(default=(), hash=False)
     # functions; "{{ field }}" stands for those in a field
     tools: tuple[Mapping[str, Json] | str, ...] = field(default=(), hash=False)
     tool_choice: str | None = None  # "auto", "none", "required" or the name of a tool

@@ -1,4 +1,4 @@
-"""Worked examples in prompts: how they are shown, and what is refused."""
+"""Worked examples in prompts: how they are shown, who is never shown, and what is refused."""
 
 from __future__ import annotations
 
@@ -85,16 +85,28 @@ def test_worked_examples_stand_before_what_is_asked(
     assert shown(template, n_shots) == expected
 
 
+@pytest.mark.parametrize("a", [0, 1, 2])
+def test_what_is_asked_is_never_shown_with_its_answer(a: int) -> None:
+    others = [i for i in range(4) if i != a][:3]
+    text = shown(PromptTemplate("p", "{{ a }}+1="), 3, a)
+    assert text == "".join(f"{i}+1= {i + 1}\n\n" for i in others) + f"{a}+1="
+    turns = shown(PromptTemplate("p", messages=(ASK,)), 3, a)
+    assert [one.content for one in turns[::2]] == [f"{i}+1?" for i in (*others, a)]
+    loop = PromptTemplate("p", "{% for s in shots %}{{ s.a }}{% endfor %}|{{ a }}")
+    assert shown(loop, 3, a) == f"{''.join(map(str, others))}|{a}"
+
+
 def test_images_are_shown_with_their_answers() -> None:
     photo = part_of("image_url", "{{ photo }}")
     template = PromptTemplate("p", messages=(Message("user", (part_of("text", "What?"), photo)),))
     cat, dog = ({"photo": f"https://example.org/{name}.png"} for name in ("cat", "dog"))
     shots = (Example("t", cat, "a cat"), Example("u", dog, "a dog"))
     prompt = CompiledPrompt(replace(template, n_shots=1, shots=shots))
-    urls = [part_of("image_url", one["photo"]) for one in (cat, dog)]
-    first, last = (Message("user", (part_of("text", "What?"), url)) for url in urls)
-    assert prompt.render(dog) == (first, said("a cat"), last)
-    assert len(prompt.attachments(dog)) == 2
+    for one, other, answer in ((dog, cat, "a cat"), (cat, dog, "a dog")):
+        urls = [part_of("image_url", each["photo"]) for each in (other, one)]
+        first, last = (Message("user", (part_of("text", "What?"), url)) for url in urls)
+        assert prompt.render(one) == (first, said(answer), last)
+        assert len(prompt.attachments(one)) == 2
 
 
 def test_a_template_that_uses_shots_needs_a_study_that_has_them() -> None:
@@ -202,6 +214,24 @@ def test_a_resumed_run_shows_what_it_began_with(tmp_path: Path) -> None:
     assert after.spent.pulls == 8 * 10
 
 
+def test_own_examples_are_shown_to_others_alone(tmp_path: Path) -> None:
+    shots = {"from": "test.jsonl", "k": 3, "own": True}
+    found = parts(tmp_path, shots=shots, confirm={"share": 0.3})
+    assert (len(found.examples), len(found.kept_back), len(found.shots)) == (7, 3, 7)
+    texts = prompts_of(found, "x/p", (*found.examples, *found.kept_back))
+    for text, example in zip(texts, (*found.examples, *found.kept_back), strict=True):
+        asked = f"{example.inputs['a']}+{example.inputs['b']}="
+        *turns, last = text.split("\n\n")
+        assert last == asked
+        assert len({turn.split("=")[0] for turn in turns}) == 3
+        assert not any(turn.startswith(asked) for turn in turns)
+        hidden = {str(one.inputs["a"]) for one in found.kept_back}
+        assert not {turn.split("+")[0] for turn in turns} & hidden, "nor are those kept back"
+    assert sum(text.startswith(texts[-1].rpartition("\n\n")[0]) for text in texts) >= 7, (
+        "all others share one beginning"
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -218,9 +248,13 @@ def test_a_resumed_run_shows_what_it_began_with(tmp_path: Path) -> None:
             "11 worked examples are needed, and `shots.from` has 10; add rows",
         ),
         (
+            {"shots": {"from": "test.jsonl", "k": 10, "own": True}},
+            "11 worked examples are needed, and `shots.from` has 10",
+        ),
+        (
             {"shots": {"from": "test.jsonl", "k": 3}},
             "worked example `r100` asks the same as example `r100` of the dataset, by which "
-            "candidates are chosen; name a file of other examples",
+            "candidates are chosen; name a file of other examples, or write `own: true`",
         ),
         (
             {"shots": {"from": "leaks.jsonl", "k": 3}},

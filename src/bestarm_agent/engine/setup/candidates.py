@@ -22,6 +22,7 @@ from bestarm_agent.judges.base import JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
 
 _MOST_MODELS = 10
+_LOOKED_AT = 200  # examples from which the beginning of a prompt is read
 
 
 class ReadyCandidates:
@@ -120,8 +121,9 @@ class ReadyCandidates:
     def _prefix(self, template: PromptTemplate, able: Capabilities) -> tuple[str, ...]:
         key = (template, able.cache_from)
         if key not in self._prefixes:
-            rows = (one for one in self._parts.examples if not one.draw)
-            self._prefixes[key] = prefix_of(self._compiled(template), rows, able.keeps)
+            rows = [one for one in self._parts.examples if not one.draw]
+            some = rows[:: 1 + len(rows) // _LOOKED_AT]  # each request is compared with it
+            self._prefixes[key] = prefix_of(self._compiled(template), some, able.keeps)
         return self._prefixes[key]
 
     @cached_property

@@ -344,7 +344,7 @@ def assemble(
     mode, judge = open_mode(study, found, catalog)
     prompts = read_prompts(config.prompts, base_dir, catalog, places)
     with places.locating("shots"):
-        shots = read_shots(config, base_dir, prompts, rows)
+        shots = read_shots(config, base_dir, prompts, rows, held)
     providers = ProviderSet(study, catalog)
     dropped = left_out(judge, found, providers.able) if judge.models else []
     candidates, merged = expand(config, prompts, providers.params, places, shots)
