@@ -141,7 +141,7 @@ def test_racing_on_real_rows(name: str, check_rate: RateCheck) -> None:
 def test_the_check_finds_a_rule_that_decides_too_soon(check_rate: RateCheck) -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
     class HastyAnswer(Answer):
-        def _rivals_of_leader(self, leader: int, bounds: Bounds) -> BoolArray:
+        def _rivals_of_leader(self, leader: int, bounds: Callable[[], Bounds]) -> BoolArray:
             rivals = super()._rivals_of_leader(leader, bounds)
             rivals[:] &= self._table.n_scored.min() < 10
             return rivals

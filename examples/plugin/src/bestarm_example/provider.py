@@ -41,7 +41,7 @@ class Calculator(Provider[CalculatorOptions]):
     async def generate(self, request: Request) -> Reply:
         """Add all numbers of the prompt; raises ProviderError if there are none."""
         await asyncio.sleep(self.options.seconds)
-        text = request.text or "".join(message.content for message in request.messages)
+        text = request.text or "".join(message.text for message in request.messages)
         numbers = [int(number) for number in re.findall(r"\d+", text)]
         if not numbers:
             raise failure(FailureKind.BAD_REQUEST, "there is no number in the prompt")
