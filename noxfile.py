@@ -12,7 +12,7 @@ nox.options.sessions = ["check", "fast"]
 
 @nox.session
 def check(session: nox.Session) -> None:
-    """Compare the sizes with their table, lint, check the formatting and the types."""
+    """Count the lines of code, lint, check the formatting and the types."""
     session.run("python", ".ci/sizes.py")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
