@@ -12,10 +12,11 @@ from bestarm_agent.certification.pairs import (
     goal_of,
     method_of,
 )
+from bestarm_agent.domain.text import safe
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.words import run_json, run_lines, safe, shown
+from bestarm_agent.report.words import run_json, run_lines, shown
 from bestarm_agent.stats.non_inferiority import Decision
 
 _WIDTH = len("Labels used: ")

@@ -13,8 +13,9 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import Column, print_json, print_table, score_text
 from bestarm_agent.cli.stored import print_note
 from bestarm_agent.cli.stores import find_run
+from bestarm_agent.domain.text import safe, safe_lines
 from bestarm_agent.engine.results.pairs import PairFilter, RunTexts
-from bestarm_agent.report.words import question_of, safe, safe_lines
+from bestarm_agent.report.words import question_of
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Archive
 

@@ -21,9 +21,10 @@ from bestarm_agent.cli.output import (
     stdout_console,
 )
 from bestarm_agent.cli.stores import find_run
+from bestarm_agent.domain.text import safe
 from bestarm_agent.engine.results.compare import Flip, PairedComparison
 from bestarm_agent.errors import ConfigError, counted
-from bestarm_agent.report.words import comparison_line, marked, question_of, safe
+from bestarm_agent.report.words import comparison_line, marked, question_of
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Archive
 

@@ -13,6 +13,7 @@ from bestarm_agent.cli.output import print_json, print_table, stderr_console
 from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.stores import default_store
 from bestarm_agent.config.datasets import load_labels
+from bestarm_agent.domain.text import safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.judge_check import (
     JudgeCheck,
@@ -23,7 +24,7 @@ from bestarm_agent.engine.results.judge_check import (
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.single_calls import compare_answers
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.report.words import measure, plain, safe
+from bestarm_agent.report.words import measure, plain
 from bestarm_agent.study import open_mode
 
 _CONFIDENCE = 0.95  # of each interval

@@ -249,7 +249,7 @@ def _print_error(error: BestarmError) -> None:
     from rich.console import Console
 
     from bestarm_agent.cli.output import print_line
-    from bestarm_agent.report.words import safe_lines
+    from bestarm_agent.domain.text import safe_lines
 
     print_line(
         Console(stderr=True, emoji=False), f"error: {safe_lines(str(error))}", indent=len("error: ")

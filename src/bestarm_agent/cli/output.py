@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from bestarm_agent.report.words import LEAST_LABEL, safe
+from bestarm_agent.domain.text import LEAST_LABEL, safe
 
 Keep: TypeAlias = Literal["all", "start", "middle", "end"]
 

@@ -15,6 +15,7 @@ import click
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import print_json
 from bestarm_agent.cli.stores import default_or_new_store, default_store
+from bestarm_agent.domain.text import cost_text, safe
 from bestarm_agent.preselection.records import (
     PromptRow,
     Record,
@@ -27,7 +28,6 @@ from bestarm_agent.preselection.records import (
 from bestarm_agent.preselection.router import Router
 from bestarm_agent.preselection.serve import Served, Service
 from bestarm_agent.preselection.worth import would_pay
-from bestarm_agent.report.words import cost_text, safe
 
 _STREAM = Path("-")
 _SAVE_EVERY = 50  # prompts: the most that a crash can lose of what was learnt; replies are durable

@@ -13,12 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
+from bestarm_agent.domain.text import LEAST_LABEL, cost_text, duration, safe
 from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.words import (
-    LEAST_LABEL,
     budget_line,
-    cost_text,
-    duration,
     estimate,
     estimates_line,
     first_line,
@@ -29,7 +27,6 @@ from bestarm_agent.report.words import (
     most_used,
     price_text,
     problem_lines,
-    safe,
     seconds_text,
     seen,
     seen_title,

@@ -16,6 +16,7 @@ from bestarm_agent.cli.output import (
     stdout_console,
 )
 from bestarm_agent.cli.progress import CandidateTable
+from bestarm_agent.domain.text import duration, safe, shortened
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import axis_effects
@@ -25,7 +26,6 @@ from bestarm_agent.report.words import (
     budget_line,
     caveat,
     caveat_lines,
-    duration,
     effects_line,
     ending,
     first_line,
@@ -38,8 +38,6 @@ from bestarm_agent.report.words import (
     placed,
     plain,
     problem_lines,
-    safe,
-    shortened,
     what_next,
 )
 

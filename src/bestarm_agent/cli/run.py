@@ -23,13 +23,14 @@ from bestarm_agent.cli.result_output import print_mode_result, print_result
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.config.settings import more_budget
 from bestarm_agent.config.study import BudgetSpec
+from bestarm_agent.domain.text import safe
 from bestarm_agent.domain.values import PromptTemplate
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.optimization.rounds import load_proposer, run_as_configured
-from bestarm_agent.report.words import passed_caps, safe
+from bestarm_agent.report.words import passed_caps
 from bestarm_agent.stats.non_inferiority import Decision
 from bestarm_agent.study import Study
 

@@ -25,6 +25,7 @@ from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.run import EXIT_FAILURES, EXIT_OK, print_notices, run_study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.text import cost_text, money, safe
 from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.engine.setup.history import learn_from_history
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
@@ -39,7 +40,7 @@ from bestarm_agent.engine.single_calls import FirstCall, make_first_calls
 from bestarm_agent.engine.suspicion import Seen, finding
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.report.words import cost_text, money, resolution_line, safe, seconds_text
+from bestarm_agent.report.words import resolution_line, seconds_text
 from bestarm_agent.store.export import verdicts
 from bestarm_agent.study import Study, open_mode
 

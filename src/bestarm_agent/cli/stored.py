@@ -15,10 +15,11 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import Column, json_text, numbers, print_json, print_table
 from bestarm_agent.cli.result_output import print_mode_result, print_result, standing_json
 from bestarm_agent.cli.stores import default_store, default_stores, find_run
+from bestarm_agent.domain.text import safe
 from bestarm_agent.engine.results.pairs import RunTexts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
-from bestarm_agent.report.words import ending, plain, safe
+from bestarm_agent.report.words import ending, plain
 from bestarm_agent.store.export import PairOutcome, export_scores
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Archive, StoredRun, report_path, write_page

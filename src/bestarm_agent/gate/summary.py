@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bestarm_agent.domain.text import about, safe
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
-from bestarm_agent.report.words import about, safe
 from bestarm_agent.stats.new_examples import examples_needed
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 

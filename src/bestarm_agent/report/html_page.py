@@ -21,6 +21,7 @@ from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
 
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
+from bestarm_agent.domain.text import cost_text, duration, money, near, safe, share
 from bestarm_agent.domain.values import Json, PromptTemplate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
@@ -39,8 +40,6 @@ from bestarm_agent.report.words import (
     budget_line,
     caveat,
     caveat_lines,
-    cost_text,
-    duration,
     ending,
     estimate,
     headline,
@@ -51,18 +50,14 @@ from bestarm_agent.report.words import (
     marked,
     measure,
     measured_text,
-    money,
-    near,
     number_lines,
     objective_text,
     passed_caps,
     price_text,
     question_of,
-    safe,
     seconds_text,
     seen,
     seen_title,
-    share,
     state,
 )
 from bestarm_agent.selectors.types import FloatArray, Guarantee, IntArray, State

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from bestarm_agent.domain.text import duration, safe
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.words import (
     budget_line,
     caveat,
     caveat_lines,
-    duration,
     effects_line,
     ending,
     estimate,
@@ -20,7 +20,6 @@ from bestarm_agent.report.words import (
     interval,
     limit_text,
     number_lines,
-    safe,
     seen,
     seen_title,
     state,

@@ -6,18 +6,18 @@ objective, the spend, the waits and the end of a run, and the winner's mean.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from math import ceil, floor, inf, isfinite, isnan, log10
+from math import ceil, inf, isfinite, isnan
 from typing import Any
 
 from bestarm_agent.config.fields import StudyModel
 from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
+from bestarm_agent.domain.text import about, cost_text, duration, money, near, safe, share
 from bestarm_agent.domain.values import Candidate, Vote
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
@@ -40,8 +40,6 @@ from bestarm_agent.store.run_state import RunState
 
 _QUESTION = 400  # characters at the end of a prompt
 _APART = 0.15  # of an estimate and the share that was right
-LEAST_LABEL = 16  # characters to which a label is shortened at most
-_COARSE = 0.02  # intervals at least this wide are written with two digits
 _MARKS: Mapping[Status, str] = {
     Status.BEST: "●",
     Status.LEADING: "●",
@@ -50,31 +48,6 @@ _MARKS: Mapping[Status, str] = {
     Status.BROKEN: "×",
     Status.BARRED: "×",
 }
-
-
-def safe(text: str) -> str:
-    r"""Make text that others wrote harmless on a terminal: one line, no control characters.
-
-    Example:
-        >>> safe("it has 2 errors:\n  a\n  b")
-        'it has 2 errors: a b'
-    """
-    text = re.sub(r"\s*\n\s*", " ", text)
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def shortened(label: str, width: int) -> str:
-    """Shorten a label in its middle, since labels often differ at their ends.
-
-    Example:
-        >>> shortened("llama-167k/spaced/t=0.7", 16)
-        'llama-16…d/t=0.7'
-    """
-    width = max(LEAST_LABEL, width)
-    if len(label) <= width:
-        return label
-    tail = (width - 1) // 2
-    return f"{label[: width - 1 - tail]}…{label[-tail:]}"
 
 
 def marked(a: str, b: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
@@ -103,47 +76,6 @@ def _parts(text: str, start: int, end: int) -> tuple[str, str, str]:
     return text[:start], text[start : len(text) - end], text[len(text) - end :]
 
 
-def money(nano_dollars: int) -> str:
-    """Write dollars and cents, small amounts with two significant digits.
-
-    Example:
-        >>> money(0), money(1_230_000), money(300_000_000), money(12_340_000_000)
-        ('$0', '$0.0012', '$0.30', '$12.34')
-    """
-    amount = usd(nano_dollars)
-    if amount == 0:
-        return "$0"
-    digits = 2 if amount >= 0.1 else 1 - floor(log10(float(f"{amount:.1e}")))
-    return f"${amount:,.{digits}f}"
-
-
-def cost_text(nano_dollars: int, *, priced: bool) -> str:
-    """Write dollars; a price that is not known shows as unknown, never as $0.
-
-    Example:
-        >>> cost_text(0, priced=True), cost_text(0, priced=False), cost_text(10**9, priced=False)
-        ('$0', 'unknown', '$1.00 + unknown')
-    """
-    if priced:
-        return money(nano_dollars)
-    return f"{money(nano_dollars)} + unknown" if nano_dollars else "unknown"
-
-
-def duration(seconds: float) -> str:
-    """Write hours, minutes and seconds.
-
-    Example:
-        >>> duration(3.2), duration(75), duration(3725)
-        ('3 s', '1:15', '1:02:05')
-    """
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 def seconds_text(seconds: float | None) -> str:
     """Write the time of a call; a dash if none was timed.
 
@@ -156,16 +88,6 @@ def seconds_text(seconds: float | None) -> str:
     if seconds < 0.1:
         return f"{1000 * seconds:.{0 if seconds >= 0.001 else 1}f} ms"
     return f"{seconds:.{1 if seconds >= 1 else 2}f} s" if seconds < 10 else duration(seconds)
-
-
-def share(value: float, width: float = 1.0) -> str:
-    """Write a share with the digits that an interval of that width justifies.
-
-    Example:
-        >>> share(0.926, 0.2), share(0.926, 0.01), share(1.0)
-        ('.93', '.926', '1.00')
-    """
-    return f"{value:.{2 if width >= _COARSE else 3}f}".removeprefix("0")
 
 
 def seen(row: Row, *, graded: bool) -> str:
@@ -266,11 +188,6 @@ def price_text(price: Measure | None) -> str:
         return mean
     ends = (money(round(end * NANOS_PER_USD)) for end in (price.lower, price.upper))
     return f"{mean} [{', '.join(ends)}]"
-
-
-def safe_lines(text: str) -> str:
-    """Make text of several lines harmless on a terminal; line breaks stay."""
-    return "\n".join(safe(line) for line in text.split("\n"))
 
 
 _SHOWN_RIVALS = 3
@@ -693,16 +610,6 @@ def _cheaper(standing: Standing, found: NewExamples) -> str:
     return f"take the cheapest, {safe(cheapest.candidate.label)} ({part:.0%} of the dearest's cost)"
 
 
-def near(value: float) -> str:
-    """Write a difference with one or two digits.
-
-    Example:
-        >>> near(0.0761), near(0.14)
-        ('.08', '.14')
-    """
-    return share(value, 1.0) if value >= 0.01 else f"{value:.3f}".removeprefix("0")
-
-
 def _signed_share(value: float) -> str:
     """Write a difference; the sign stands where it is negative.
 
@@ -715,11 +622,6 @@ def _signed_share(value: float) -> str:
 
 def _up(bound: float) -> str:
     return f"{ceil(1000 * bound) / 1000:.3f}".removeprefix("0")
-
-
-def about(pairs: int) -> str:
-    """Write a number with two significant digits."""
-    return f"{float(f'{pairs:.2g}'):,.0f}"
 
 
 def effects_line(standing: Standing) -> str:

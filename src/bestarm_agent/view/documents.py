@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TypeAlias
 
 from bestarm_agent.config.datasets import Label, answer_digest
+from bestarm_agent.domain.text import cost_text, duration, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.compare import PairedComparison
@@ -16,8 +17,6 @@ from bestarm_agent.report.words import (
     budget_line,
     caveat_lines,
     comparison_line,
-    cost_text,
-    duration,
     ending,
     estimate,
     failures_line,
@@ -27,7 +26,6 @@ from bestarm_agent.report.words import (
     most_used,
     number_lines,
     problem_lines,
-    safe,
     seen,
     seen_title,
     state,

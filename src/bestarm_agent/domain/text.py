@@ -1,0 +1,110 @@
+"""Texts of others made harmless, and numbers as people read them.
+
+One style everywhere: `52 of 60`, `87 %`, `18 points` (of a hundred), `$0.35`.
+"""
+
+from __future__ import annotations
+
+import re
+from math import floor, log10
+
+from bestarm_agent.domain.spend import usd
+
+LEAST_LABEL = 16  # characters to which a label is shortened at most
+_COARSE = 0.02  # intervals at least this wide are written with two digits
+
+
+def safe(text: str) -> str:
+    r"""Make text that others wrote harmless on a terminal: one line, no control characters.
+
+    Example:
+        >>> safe("it has 2 errors:\n  a\n  b")
+        'it has 2 errors: a b'
+    """
+    text = re.sub(r"\s*\n\s*", " ", text)
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def safe_lines(text: str) -> str:
+    """Make text of several lines harmless on a terminal; line breaks stay."""
+    return "\n".join(safe(line) for line in text.split("\n"))
+
+
+def shortened(label: str, width: int) -> str:
+    """Shorten a label in its middle, since labels often differ at their ends.
+
+    Example:
+        >>> shortened("llama-167k/spaced/t=0.7", 16)
+        'llama-16…d/t=0.7'
+    """
+    width = max(LEAST_LABEL, width)
+    if len(label) <= width:
+        return label
+    tail = (width - 1) // 2
+    return f"{label[: width - 1 - tail]}…{label[-tail:]}"
+
+
+def money(nano_dollars: int) -> str:
+    """Write dollars and cents, small amounts with two significant digits.
+
+    Example:
+        >>> money(0), money(1_230_000), money(300_000_000), money(12_340_000_000)
+        ('$0', '$0.0012', '$0.30', '$12.34')
+    """
+    amount = usd(nano_dollars)
+    if amount == 0:
+        return "$0"
+    digits = 2 if amount >= 0.1 else 1 - floor(log10(float(f"{amount:.1e}")))
+    return f"${amount:,.{digits}f}"
+
+
+def cost_text(nano_dollars: int, *, priced: bool) -> str:
+    """Write dollars; a price that is not known shows as unknown, never as $0.
+
+    Example:
+        >>> cost_text(0, priced=True), cost_text(0, priced=False), cost_text(10**9, priced=False)
+        ('$0', 'unknown', '$1.00 + unknown')
+    """
+    if priced:
+        return money(nano_dollars)
+    return f"{money(nano_dollars)} + unknown" if nano_dollars else "unknown"
+
+
+def duration(seconds: float) -> str:
+    """Write hours, minutes and seconds.
+
+    Example:
+        >>> duration(3.2), duration(75), duration(3725)
+        ('3 s', '1:15', '1:02:05')
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def near(value: float) -> str:
+    """Write a difference with one or two digits.
+
+    Example:
+        >>> near(0.0761), near(0.14)
+        ('.08', '.14')
+    """
+    return share(value, 1.0) if value >= 0.01 else f"{value:.3f}".removeprefix("0")
+
+
+def about(pairs: int) -> str:
+    """Write a number with two significant digits."""
+    return f"{float(f'{pairs:.2g}'):,.0f}"
+
+
+def share(value: float, width: float = 1.0) -> str:
+    """Write a share with the digits that an interval of that width justifies.
+
+    Example:
+        >>> share(0.926, 0.2), share(0.926, 0.01), share(1.0)
+        ('.93', '.926', '1.00')
+    """
+    return f"{value:.{2 if width >= _COARSE else 3}f}".removeprefix("0")
