@@ -107,7 +107,7 @@ def test_json_lines_keep_everything(folder: Path, capsys: Capsys) -> None:
 def test_two_candidates_side_by_side(folder: Path, capsys: Capsys) -> None:
     done = invoke(capsys, "compare", "--between", "c0", "c1", folder=folder)
     assert "They differ on 1 example:\ne0: A 1, B 0\n  question  France?" in done.out
-    assert "\n  target    Paris\n  A         «paris»\n  B         «lyon" in done.out
+    assert "\n  target    Paris\n  A         «Paris»\n  B         «Lyon" in done.out
 
 
 def test_nothing_to_show_is_said(folder: Path, capsys: Capsys) -> None:
@@ -119,7 +119,7 @@ def test_a_dataset_that_is_gone_is_said(folder: Path, capsys: Capsys) -> None:
     (folder / "questions.jsonl").unlink()
     done = invoke(capsys, "answers", "--wrong", folder=folder)
     assert "2 of 2 examples are no longer in the dataset" in " ".join(done.err.split())
-    assert "lyon" in done.out
+    assert "Lyon" in done.out
 
 
 def test_compare_counts_the_same_examples(folder: Path, capsys: Capsys) -> None:

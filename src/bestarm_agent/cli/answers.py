@@ -85,10 +85,10 @@ def _cells(pair: PairOutcome) -> list[str]:
 
 
 def said(pair: PairOutcome) -> str:
-    """Return the answer that was read, else the reply; or why there is none."""
+    """Return what the model answered, or why it did not."""
     if pair.failure is not None:
         return f"{pair.failure}: {pair.message}"
-    return pair.state if pair.state == "pending" else pair.answer or pair.reply or ""
+    return pair.state if pair.state == "pending" else pair.reply or pair.answer or ""
 
 
 async def _print_each(pairs: AsyncIterator[PairOutcome], *, as_json: bool) -> int:
@@ -105,7 +105,16 @@ async def _print_each(pairs: AsyncIterator[PairOutcome], *, as_json: bool) -> in
 def _print_in_full(pair: PairOutcome) -> None:
     score = score_text(pair.score) if pair.score is not None else pair.state
     click.echo(f"{safe(pair.candidate)} on {safe(pair.example)}: {score}")
-    for name in ("prompt", "reply", "answer", "target", "verdicts", "failure", "message"):
+    for name in (
+        "prompt",
+        "reasoning",
+        "reply",
+        "answer",
+        "target",
+        "verdicts",
+        "failure",
+        "message",
+    ):
         if text := pair.flat()[name]:
             click.echo(f"  {name}:")
             click.echo("\n".join(f"    {line}" for line in safe_lines(str(text)).split("\n")))

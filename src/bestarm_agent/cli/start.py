@@ -214,6 +214,7 @@ def _as_json(call: FirstCall) -> Json:
         "example": call.example.id,
         "prompt": _prompt(call.request),
         "reply": None if call.reply is None else call.reply.said,
+        "reasoning": (call.reply.reasoning or None) if call.reply is not None else None,
         "target": call.example.target,
         "parsed": None if call.score is None else call.score.answer,
         "score": None if call.score is None else call.score.value,

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
 
+from bestarm_agent.domain.reasoning import parted
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
 
@@ -425,7 +426,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply(_CleanTexts):
-    """A model's answer to one request."""
+    """A model's answer to one request.
+
+    The answer is taken here, once: rules, judges and people read ``text`` alike. Reasoning that
+    stands in the text it is made of (``domain.reasoning``) becomes ``reasoning``. A reply that
+    ended while the model thought was cut off, and its answer is empty.
+
+    Example:
+        >>> reply = Reply("<think>Lyon? No.</think>Paris")
+        >>> reply.text, reply.reasoning
+        ('Paris', '<think>Lyon? No.</think>')
+    """
 
     text: str
     finish: Finish = Finish.STOP
@@ -443,6 +454,19 @@ class Reply(_CleanTexts):
     calls: int = 1  # requests sent for this answer; a program may send several
     recorded: bool = False  # played back: an answer to a prompt that may have been another one
     tool_calls: tuple[Mapping[str, Json], ...] = ()  # by ``tool_call``
+    reasoning: str = ""  # what the model thought before it answered, with its tags
+
+    def __post_init__(self) -> None:
+        _CleanTexts.__post_init__(self)  # no super(): a class with slots is made twice
+        thought, answer, is_cut = parted(self.text)
+        if thought:
+            object.__setattr__(self, "text", answer)
+            reasoning = "\n".join(filter(None, (self.reasoning, thought)))
+            object.__setattr__(self, "reasoning", reasoning)
+        if is_cut and self.finish is Finish.STOP:
+            object.__setattr__(self, "finish", Finish.LENGTH)
+        if self.reasoning and THOUGHT not in self.notices:
+            object.__setattr__(self, "notices", (*self.notices, THOUGHT))
 
     @property
     def said(self) -> str:
@@ -450,6 +474,7 @@ class Reply(_CleanTexts):
         return "\n".join(filter(None, (self.text, calls_text(self.tool_calls))))
 
 
+THOUGHT = "thinks before it answers: what it thought is kept, and not scored"
 RIGHT = 0.5  # a score of at least this counts as right
 
 

@@ -177,10 +177,16 @@ def references(example: Example) -> tuple[str, ...]:
 
 
 def refuse_declined(reply: Reply) -> None:
-    """Raise a JudgeError that blames the candidate for a refused or filtered reply."""
+    """Raise a JudgeError that blames the candidate for a reply that cannot be an answer.
+
+    It was refused or filtered, or ended while the model thought.
+    """
     if declined := _DECLINED.get(reply.finish):
         kind, message = declined
         raise candidate_failed(message, kind)
+    if reply.reasoning and reply.finish is Finish.LENGTH and not reply.said.strip():
+        message = "the reply was cut off while the model thought; raise `max_tokens`"
+        raise candidate_failed(message, FailureKind.UNPARSABLE)
 
 
 def unparsable(reason: str, text: str) -> JudgeError:

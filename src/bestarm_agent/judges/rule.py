@@ -178,7 +178,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
             )
         text = clipped(reply.said, self.options.max_chars)
         if self.options.after is not None:
-            text = self._after_marker(text)
+            text = self._after_marker(text, reply.reasoning)
         answer = self._extract(text, example)
         return Score(value=float(self._agrees(answer, example)), answer=shown(self._said(answer)))
 
@@ -213,10 +213,12 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         """Read a reference; raises ValueError, with the way out, if it cannot be compared with."""
         return self._normalise(reference)  # type: ignore[return-value] # else it is overridden
 
-    def _after_marker(self, text: str) -> str:
+    def _after_marker(self, text: str, reasoning: str) -> str:
         if ends := [found.end() for found in self._marker.finditer(text)]:
             return text[ends[-1] :]
-        if self.options.after_required:
+        # a marker such as "</think>" is the end of the reasoning, which was taken off
+        ends = [found.end() for found in self._marker.finditer(reasoning)]
+        if self.options.after_required and not (ends and ends[-1] == len(reasoning)):
             raise unparsable(f"no {self.options.after!r}", text)
         return text
 

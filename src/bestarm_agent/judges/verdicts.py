@@ -26,8 +26,6 @@ _MAX_BRACES = 500
 _MAX_CHOICES = 101
 _AROUND = " \t\r\n*_`\"'."
 _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?")
-_THINKS = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
-_THOUGHT = re.compile(r"</(think|thinking|reasoning)>", re.IGNORECASE)
 
 
 class UnreadableError(ValueError):
@@ -174,18 +172,14 @@ class VerdictForm:
 
 
 def said_at_last(reply: Reply) -> str:
-    """Return a reply without the reasoning before it; raises UnreadableError if nothing is left."""
+    """Return what a judge answered; raises UnreadableError if it is nothing."""
     if reply.finish in (Finish.REFUSAL, Finish.CONTENT_FILTER):
         raise UnreadableError("the judge refused to answer")
     text = reply.text.strip("\ufeff \t\r\n")
-    if not text.startswith("{"):  # else it answers at once, and tags in it are quoted
-        # the opening tag may be part of the prompt
-        if ends := [found.end() for found in _THOUGHT.finditer(text)]:
-            text = text[ends[-1] :]
-        elif _THINKS.match(text):
-            raise UnreadableError("the judge's reply was cut off while it was thinking")
-    if not text.strip():
-        raise UnreadableError("the judge's reply is empty")
+    if not text:
+        is_cut = reply.reasoning and reply.finish is Finish.LENGTH
+        why = "was cut off while it was thinking" if is_cut else "is empty"
+        raise UnreadableError(f"the judge's reply {why}")
     if len(text) > _MAX_CHARS:
         raise UnreadableError(f"the judge's reply is longer than {_MAX_CHARS:,} characters")
     return text
@@ -196,7 +190,7 @@ def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str
 
     Where that token stands last in the reply, its alternatives count by their probabilities;
     without log probabilities it counts alone. ``worth`` is in [0, 1], by token without white space.
-    Raises UnreadableError if the reply, without the reasoning before it, is none of the tokens.
+    Raises UnreadableError if the reply is none of the tokens.
 
     Example:
         >>> from bestarm_agent.domain.values import Position, Token

@@ -399,6 +399,7 @@ def _pairs(details: Details) -> dict[str, object]:
             "example": ids[columns[seq]],
             "prompt": text(pair.prompt),
             "target": text(pair.target),
+            "reasoning": text(pair.reasoning),
             "reply": text(pair.reply),
             "answer": text(pair.answer),
             "message": text(pair.message),

@@ -88,7 +88,8 @@ class PairOutcome:
     prompt: str | None = None  # as rendered; chat messages follow each other under "[role]" lines
     inputs: Mapping[str, Json] = field(default_factory=dict)  # the example's; empty if it is gone
     target: str | None = None  # the acceptable answers, one per line
-    reply: str | None = None  # raw text of the reply; None without one
+    reasoning: str | None = None  # what the model thought before it answered, as it came
+    reply: str | None = None  # the answer that every scorer reads; None without one
     finish: str | None = None  # why the model stopped: "stop", "length", ...
     answer: str | None = None  # read out of the reply by the judge
     votes: tuple[Vote, ...] = ()  # verdicts of a judge with their reasoning; empty for a rule

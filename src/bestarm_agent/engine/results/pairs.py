@@ -162,6 +162,7 @@ class RunTexts:
         }
         if reply is not None:
             found |= {"reply": reply.said, "finish": reply.finish.value}
+            found["reasoning"] = reply.reasoning or None
         if told is not None:
             outcome, judging = told.outcome, told.outcome.judge_spend
             found |= {

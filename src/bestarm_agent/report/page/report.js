@@ -33,6 +33,8 @@ function facts(pair) {
 function openPair(dialog, pair, { label, texts, list }) {
   const block = (title, number) =>
     number === null ? [] : [h("h3", {}, title), h("pre", {}, texts[number])];
+  const folded = (title, number) => number === null ? []
+    : [h("details", {}, h("summary", {}, title), h("pre", {}, texts[number]))];
   const at = list.indexOf(pair);
   const go = (step) => {
     const other = list[at + step];
@@ -48,7 +50,8 @@ function openPair(dialog, pair, { label, texts, list }) {
       h("button", { type: "button", onclick: () => dialog.close() }, "close")),
     h("h2", {}, label(pair)),
     h("p", { class: "dim" }, `example ${pair.example} · ${facts(pair)}`),
-    ...block("Prompt", pair.prompt), ...pictures(pair.pictures), ...block("Reply", pair.reply),
+    ...block("Prompt", pair.prompt), ...pictures(pair.pictures),
+    ...folded("Reasoning, which is not scored", pair.reasoning), ...block("Reply", pair.reply),
     ...block("Answer read", pair.answer), ...block("Target", pair.target),
     ...block("Message", pair.message),
     ...(votes.length ? [h("h3", {}, "Judge"), ...votes] : []));

@@ -354,7 +354,7 @@ function pairHash(at, seq, query) {
 }
 
 function pairRow(at, query, pair) {
-  const said = pair.failure ? `${pair.failure}: ${pair.message}` : pair.state === "pending" ? "pending" : pair.answer || pair.reply;
+  const said = pair.failure ? `${pair.failure}: ${pair.message}` : pair.state === "pending" ? "pending" : pair.reply || pair.answer;
   return h("tr", {},
     h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40)), h("div", { class: "narrow dim" }, pair.candidate)),
     h("td", { class: "label extra" }, pair.candidate),
@@ -383,7 +383,9 @@ async function pairPage(at, seq, query) {
   show(h("h1", {}, hidden ? pair.example : `${pair.candidate} on ${pair.example}`),
     h("p", { class: "dim" }, where, " ", step(at, query, "previous", pair.previous), " ", step(at, query, "next", pair.next)),
     note(pair.note), labelBar(pair, grade),
-    text("Prompt", pair.prompt), pictures(pair.pictures), text("Reply", pair.reply && found(pair.reply, pair.target)),
+    text("Prompt", pair.prompt), pictures(pair.pictures),
+    pair.reasoning && !hidden && h("details", {}, h("summary", {}, "Reasoning, which is not scored"), h("pre", {}, pair.reasoning)),
+    text("Reply", pair.reply && found(pair.reply, pair.target)),
     text("Target", pair.target),
     hidden ? h("p", { class: "dim" }, "Candidate, score and verdicts are hidden until the answer is labelled.") : judged(pair, at));
 }

@@ -1,0 +1,80 @@
+r"""Tell what a model thought from what it answered, where a server sends both as one text.
+
+Templates and servers write the tags of ``_NAMES`` around the thoughts, or special tokens; the
+opening one may be part of the prompt, so that a reply has the closing one alone. The forms are
+those of vLLM's and SGLang's reasoning parsers (``[THINK]``: Mistral, ``<seed:think>``: Seed-OSS,
+``◁think▷``: Kimi, ``<|channel|>``: gpt-oss, whose channels' names also come bare, where a server
+drops special tokens).
+"""
+
+from __future__ import annotations
+
+import re
+
+_NAMES = r"(?:think|thinking|thoughts?|reasoning|scratchpad|seed:think)"
+_OPENING = re.compile(
+    rf"<{_NAMES}(?:\s[^<>]*)?> | \[THINK\] | ◁think▷ | <\|channel\|>\s*analysis\s*<\|message\|>"
+    r"| \A (?-i:analysis(?=[A-Z]))",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CLOSING = re.compile(
+    rf"</\s*{_NAMES}\s*> | \[/THINK\] | ◁/think▷ | <\|channel\|>\s*final\s*<\|message\|>"
+    r"| (?-i:assistantfinal(?=\S))",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
+_BLANK = "\ufeff \t\r\n"
+
+
+def parted(text: str) -> tuple[str, str, bool]:
+    r"""Return the reasoning of a reply, its answer, and whether it ended while the model thought.
+
+    The answer is what follows the last closing tag, or all that stands outside of reasoning if
+    nothing follows. A reply that begins with a brace answers at once: tags in it are quoted, as
+    are those in code, between quotes, or within a sentence of a reply that opened none.
+
+    Example:
+        >>> parted("<think>A? No.</think>\n\nIt is B."), parted("<think>A? No, ")[1:]
+        (('<think>A? No.</think>', 'It is B.', False), ('', True))
+        >>> parted("The tag `</think>` ends it.")
+        ('', 'The tag `</think>` ends it.', False)
+    """
+    begun = text.lstrip(_BLANK)
+    if begun.startswith("{"):
+        return "", text, False
+    opened = _OPENING.match(begun) is not None
+    # of what it thought, a model quotes as it likes
+    read = text if opened else _CODE.sub(lambda code: " " * len(code[0]), text)
+    closings = list(_CLOSING.finditer(read))
+    ends = [one.end() for one in closings if not _is_quoted(one, within_sentences=not opened)]
+    if opened and not ends:
+        ends = [one.end() for one in closings]
+    if not ends:
+        return (text, "", True) if opened else ("", text, False)
+    answer = text[ends[-1] :].strip(_BLANK)
+    if not answer:  # it thought again after its answer, or gave none
+        return text, _outside(text).strip(_BLANK), False
+    thought, answer, is_cut = parted(answer) if _OPENING.match(answer) else ("", answer, False)
+    return text[: ends[-1]] + thought, answer, is_cut
+
+
+def _is_quoted(tag: re.Match[str], *, within_sentences: bool) -> bool:
+    before = tag.string[max(0, tag.start() - 2) : tag.start()]
+    after = tag.string[tag.end() : tag.end() + 2]
+    if (before[-1:], after[:1]) in {("'", "'"), ('"', '"'), ("`", "`"), ("“", "”")}:
+        return True
+    is_word = re.fullmatch(r"\S ", before) and re.match(r" [a-z]|[.,;:]", after)
+    return within_sentences and is_word is not None
+
+
+def _outside(text: str) -> str:
+    """Return what stands outside of pairs of tags, and after a closing one that none opened."""
+    kept, at = "", 0
+    while opening := _OPENING.search(text, at):
+        kept += text[at : opening.start()]
+        closing = _CLOSING.search(text, opening.end())
+        if closing is None:
+            return kept
+        at = closing.end()
+    lone = [one.end() for one in _CLOSING.finditer(text, at)]
+    return text[lone[-1] :] if lone else kept + text[at:]
