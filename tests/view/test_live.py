@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Archive, Study
+from bestarm_agent.view import live
+from bestarm_agent.view.documents import standing_page
 from bestarm_agent.view.followed_run import FollowedRun
 from tests.support.studies import run_all, store_of, write_study
 from tests.view.test_server import Json, next_news, opened
@@ -130,5 +134,47 @@ def test_only_what_is_new_is_read(store: Path, monkeypatch: pytest.MonkeyPatch) 
                 assert (await run.standing())[0].asked == state.n_asked
             async with run.refreshed():
                 assert asked == [0, 0, n_events], "once for the state, once for the rule"
+
+    asyncio.run(scene())
+
+
+def test_many_open_pages_cost_what_one_does(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standing is worked out and the log is read once for all pages that are open."""
+    worked_out: list[int] = []
+
+    def noting(*args: Any) -> Json:  # noqa: ANN401 - what it takes is not the matter
+        worked_out.append(1)
+        return standing_page(*args)
+
+    monkeypatch.setattr(live, "standing_page", noting)
+
+    async def scene() -> None:
+        async with opened(store) as session, AsyncExitStack() as stack:
+            first = await stack.enter_async_context(session.get("runs/0/latest/live"))
+            page = await next_news(first)
+            for _ in range(30):
+                stream = await stack.enter_async_context(session.get("runs/0/latest/live"))
+                assert await next_news(stream) == page
+            assert len(worked_out) == 1
+            wide = await stack.enter_async_context(session.get("runs/0/latest/live?rows=1"))
+            assert len((await next_news(wide))["rows"]) == 1
+
+    asyncio.run(scene())
+
+
+def test_a_run_is_read_only_while_a_page_of_it_is_open(store: Path) -> None:
+    async def scene() -> None:
+        async with await Store.connect(store) as reader:
+            run = FollowedRun(reader, store, (await reader.runs())[-1].id)
+            watched = live.LiveRun(run)
+            texts = watched.texts(60)
+            assert await anext(texts) == ":\n\n", "a sign of life until the page is worked out"
+            assert (await anext(texts)).startswith("data: {")
+            await texts.aclose()
+            assert not watched.is_watched
+            following = watched._following
+            assert following is not None
+            watched._look_now.set()  # its next look comes now, and is none
+            await following
 
     asyncio.run(scene())

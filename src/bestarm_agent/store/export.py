@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
+from fcntl import LOCK_EX, flock
 from io import TextIOWrapper
 from itertools import islice, repeat
 from math import isnan
 from operator import attrgetter
 from pathlib import Path
+from secrets import token_hex
 from typing import IO, Any, TypeAlias, get_args, get_type_hints
 
 import numpy as np
@@ -44,10 +46,11 @@ def whole_file(target: Path | str | IO[bytes], what: str) -> Iterator[IO[bytes]]
         yield target
         return
     path = Path(target)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # its name is a writer's own: two threads or processes may be writing the same file
+    partial = path.with_name(f".{path.name}.{token_hex(4)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
             yield stream
         partial.replace(path)
     except OSError as error:
@@ -58,6 +61,31 @@ def whole_file(target: Path | str | IO[bytes], what: str) -> Iterator[IO[bytes]]
     finally:
         with suppress(OSError):  # it took its place, or its folder is gone
             partial.unlink()
+
+
+@contextmanager
+def sole_writer(path: Path, what: str) -> Iterator[None]:
+    """Keep all others who change a file out, threads and processes, until the change is made.
+
+    Readers need no lock: ``whole_file`` puts a file in its place at once. The lock is on a hidden
+    file beside it, since that one is replaced; it ends with its process, however that ends, and the
+    hidden file stays, since whoever waits for it has it open.
+
+    Raises:
+        StoreError: ``what`` cannot be written there.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(
+            f"the {what} {path} cannot be changed ({error.strerror}); make its folder writable"
+        ) from error
+    try:
+        flock(held, LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 @dataclass(frozen=True, slots=True)

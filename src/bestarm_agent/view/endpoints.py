@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Final
 
 from aiohttp import web
@@ -14,7 +14,7 @@ from bestarm_agent.config.datasets import by_answer
 from bestarm_agent.engine.results.compare import compare_candidates
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
 from bestarm_agent.engine.results.pairs import PAGE, PairFilter, RunTexts
-from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
+from bestarm_agent.errors import ConfigError, RunNotFoundError
 from bestarm_agent.report.html_page import report_of
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.export import labels as names
@@ -26,12 +26,10 @@ from bestarm_agent.view.documents import (
     neighbours,
     pair_document,
     run_line,
-    standing_page,
 )
 from bestarm_agent.view.followed_run import FollowedRun
+from bestarm_agent.view.live import LiveRun
 
-_POLL_SECONDS: Final = 0.5
-_REST: Final = 4  # the next look comes after this many times as long as the last one took
 _OPEN_RUNS: Final = 4  # runs kept in memory
 _FLIPS: Final = 20  # examples shown on which two candidates differ
 _REPORT_POLICY: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -44,11 +42,12 @@ class Endpoints:
         self._stores = stores
         self._places = places
         self._open: dict[tuple[int, str], FollowedRun] = {}
-        self._closing = asyncio.Event()
+        self._live: dict[FollowedRun, LiveRun] = {}  # of runs that pages are open of
 
     async def close(self, _app: web.Application) -> None:
         """End all streams."""
-        self._closing.set()
+        for live in list(self._live.values()):
+            live.close()
 
     async def runs(self, _request: web.Request) -> web.StreamResponse:
         """List all runs, those that began last first."""
@@ -62,16 +61,18 @@ class Endpoints:
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Send where a run stands, now and whenever something is new, as server-sent events."""
         run, most = await self._run(request), _number(request, "rows", 60)
+        live = self._live.setdefault(run, LiveRun(run))
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await stream.prepare(request)
-        clock, known, transport = asyncio.get_running_loop(), -1, request.transport
-        while not (self._closing.is_set() or transport is None or transport.is_closing()):
-            began = clock.time()
-            known, text = await _news(run, known, most)
-            if text:
+        transport = request.transport
+        async with aclosing(live.texts(most)) as texts:
+            async for text in texts:
+                if transport is None or transport.is_closing():
+                    break
                 with suppress(ConnectionResetError):  # the page was left meanwhile
                     await stream.write(text.encode())
-            await self._rest(max(_POLL_SECONDS, _REST * (clock.time() - began)))
+        if not live.is_watched:
+            self._live.pop(run, None)
         return stream
 
     async def candidates(self, request: web.Request) -> web.StreamResponse:
@@ -113,7 +114,9 @@ class Endpoints:
             outcome = await _outcome(await run.texts(), seq)
             if outcome.reply is None:
                 raise ConfigError(f"pair {seq} has no answer to label; label another one")
-            put_label(run.place, run.run_id, outcome.example, outcome.reply, score)
+            label = (outcome.example, outcome.reply, score)
+            # in a thread: another process may be changing the file, and is waited for
+            await asyncio.to_thread(put_label, run.place, run.run_id, *label)
         return web.json_response({"score": score})
 
     async def compare(self, request: web.Request) -> web.StreamResponse:
@@ -151,26 +154,6 @@ class Endpoints:
         for old in list(self._open)[:-_OPEN_RUNS]:
             del self._open[old]
         return run
-
-    async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
-        except TimeoutError:
-            return
-
-
-async def _news(run: FollowedRun, known: int, most_rows: int) -> tuple[int, str]:
-    """Return the number of events logged, and what to send if it is not the known one."""
-    try:
-        async with run.refreshed() as state:
-            if state.n_events == known:
-                return known, ""
-            page = standing_page(*await run.standing(), names(state), most_rows)
-            return state.n_events, f"data: {json.dumps(page)}\n\n"
-    except BestarmError as error:
-        text = json.dumps({"error": str(error)})
-        return known, f"data: {text}\n\n"
 
 
 async def _side(run: FollowedRun, name: str | None) -> tuple[RunState, RunTexts, str]:

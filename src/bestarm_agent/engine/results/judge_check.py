@@ -18,7 +18,7 @@ from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.errors import Blame, ConfigError
 from bestarm_agent.stats.agreement import Measure, agreement, difference
-from bestarm_agent.store.export import whole_file
+from bestarm_agent.store.export import sole_writer, whole_file
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import Store, StorePlace, folder_of, open_store
 
@@ -39,18 +39,22 @@ def put_label(
 ) -> None:
     """Store the score in [0, 1] of an answer in place of an earlier one; None takes it back.
 
+    Several people may label one run at once, each by a page of a process of its own: the file is
+    read and replaced under a lock, so that nobody's label is lost.
+
     Raises:
         StoreError: the file cannot be written.
     """
     path, digest = labels_path(where, run_id), answer_digest(answer)
-    known = human_labels(where, run_id)
-    labels = [one for one in known if (one.example, one.answer_digest) != (example, digest)]
-    if score is not None:
-        labels.append(Label(example=example, score=score, answer=answer, answer_digest=digest))
-    with whole_file(path, "labels") as stream:
-        stream.writelines(map(_line, labels))
-    if not labels:
-        path.unlink()
+    with sole_writer(path, "labels"):
+        known = human_labels(where, run_id)
+        labels = [one for one in known if (one.example, one.answer_digest) != (example, digest)]
+        if score is not None:
+            labels.append(Label(example=example, score=score, answer=answer, answer_digest=digest))
+        with whole_file(path, "labels") as stream:
+            stream.writelines(map(_line, labels))
+        if not labels:
+            path.unlink()
 
 
 def _line(label: Label) -> bytes:

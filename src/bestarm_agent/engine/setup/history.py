@@ -22,6 +22,7 @@ from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.stats.history import STRONG, Factors, HistoryModel, Validation, learn
 from bestarm_agent.store.export import matrix as scores_of
+from bestarm_agent.store.export import whole_file
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import StorePlace, folder_of, open_store
 
@@ -157,12 +158,10 @@ def _kept(path: Path) -> HistoryModel | None:
 
 
 def _keep(path: Path, model: HistoryModel) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".tmp.npz")
-    np.savez_compressed(
-        fresh,
-        offset=model.factors.offset,
-        loadings=model.factors.loadings,
-        foresight=np.array(json.dumps(asdict(model.validation))),
-    )
-    fresh.replace(path)
+    with whole_file(path, "history") as stream:  # two studies may learn from the same runs at once
+        np.savez_compressed(
+            stream,
+            offset=model.factors.offset,
+            loadings=model.factors.loadings,
+            foresight=np.array(json.dumps(asdict(model.validation))),
+        )
