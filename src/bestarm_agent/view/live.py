@@ -1,4 +1,4 @@
-"""What the open pages of one run show: its log is read for all of them together, not for each."""
+"""The open pages of one run: its log is read for all of them together, not for each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LiveRun:
 
     @property
     def is_watched(self) -> bool:
-        """Whether a page of it is open."""
+        """Return whether a page of it is open."""
         return bool(+self._pages)
 
     def close(self) -> None:
