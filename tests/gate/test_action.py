@@ -250,6 +250,7 @@ def test_a_prompt_made_worse_fails_with_the_shipped_models_and_without_keys_by_r
         "prompts": [{"current": "{{ a }}+{{ b }}="}, {"changed": "{{ a }}-{{ b }}="}],
         "params": {"temperature": 0, "max_tokens": 6},
         "dataset": {"path": str(arithmetic / "dataset.jsonl"), "target": "answer"},
+        "providers": {"hf": {"completion": True}},
         "scorer": "numeric",
     }
     (tmp_path / "study.json").write_text(json.dumps(study))

@@ -19,6 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+NO_TEMPLATE = (
+    "As of transformers v4.44, default chat template is no longer allowed, so you must provide a "
+    "chat template if the tokenizer does not define one."
+)
 ENGINE = "import time; time.sleep(600)"
 
 
@@ -58,6 +62,8 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/v1/completions":
             self.generate(body, body["prompt"], "text")
+        elif path == "/v1/chat/completions" and os.environ.get("FAKE_NO_TEMPLATE"):
+            self.answer(400, {"error": {"message": NO_TEMPLATE, "type": "BadRequestError"}})
         elif path == "/v1/chat/completions":
             self.generate(body, body["messages"][-1]["content"], "message")
         elif path in ("/sleep", "/wake_up") and self.engine.can_sleep:

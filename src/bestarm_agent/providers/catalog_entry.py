@@ -33,7 +33,8 @@ class ModelFacts(StrictModel):
     Attributes:
         default_max_tokens: longest answer, reasoning included, of requests that name none: without
             it a call's cost had no bound.
-        text: plain prompts are sent as one message of the user, or for completion.
+        completion: true to send plain prompts as they are, to be completed; else they are one
+            message of the user, so that the model's chat template applies.
         images: false if it takes no images and files in messages.
         image_tokens: most tokens of an image, or of a page of a PDF besides its text.
         legacy_sampling: true to send temperature, top_p and top_k, under the last API version of
@@ -53,7 +54,7 @@ class ModelFacts(StrictModel):
     response_schema: bool | None = None  # true if answers are made to follow a JSON schema
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
     default_max_tokens: int | None = Field(None, ge=1)
-    text: Literal["chat", "completions"] | None = None
+    completion: bool | None = None
     images: bool | None = None
     image_tokens: int | None = Field(None, ge=1)
     api: Literal["chat", "responses"] | None = None  # of OpenAI's APIs

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bestarm_agent.domain.values import Request
+from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from tests.support.api_cases import asked, provider_of
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, in_thread, quality
@@ -37,7 +37,7 @@ def api() -> Iterator[FakeApi]:
     [
         ("openai", {}),
         ("openai", {"api": "responses"}),
-        ("openai", {"text": "completions"}),
+        ("openai", {"completion": True}),
         ("anthropic", {}),
         ("anthropic", {"legacy_sampling": True}),
     ],
@@ -49,7 +49,7 @@ class TestApiProviders(ProviderSuite):
     adapters = ("anthropic", "openai")
 
     @pytest.fixture
-    def case(self, api: FakeApi, name: str, options: dict[str, str]) -> ProviderCase:
+    def case(self, api: FakeApi, name: str, options: dict[str, Json]) -> ProviderCase:
         questions = [asked(f"{i}+{i}", model) for i in range(3) for model in ("good", "poor")]
         return ProviderCase(
             build=lambda: provider_of(name, api, **options),

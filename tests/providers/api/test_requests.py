@@ -125,7 +125,7 @@ def test_plain_prompts_are_one_message_or_completed(api: FakeApi) -> None:
     request = Request("good", text="2+3=", params={"max_tokens": 5})
     reply(provider_of("openai", api), request)
     assert sent(api)["messages"] == [{"role": "user", "content": "2+3="}]
-    reply(provider_of("openai", api, text="completions"), request)
+    reply(provider_of("openai", api, completion=True), request)
     assert api.received[-1].path == "/v1/completions"
     assert sent(api) == {"model": "good", "prompt": "2+3=", "max_tokens": 5}
     reply(provider_of("anthropic", api), request)

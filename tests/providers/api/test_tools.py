@@ -235,7 +235,7 @@ def test_claude_needs_the_tools_that_a_conversation_calls(api: FakeApi) -> None:
 
 
 def test_completions_know_no_tools(api: FakeApi) -> None:
-    plain = provider_of("openai", api, text="completions")
+    plain = provider_of("openai", api, completion=True)
     with pytest.raises(ConfigError, match="completions, which know no tools"):
         plain.bound(Request("m", text="2+3", tools=TOOLS))
     assert sent(api, "chat", Request("m", text="2+3", tools=TOOLS))["tools"]

@@ -76,7 +76,7 @@ def provider_at(url: str) -> ApiProvider:
         "base_url": url,
         "key": "none",
         "max_tokens_field": "max_tokens",
-        "text": "completions",
+        "completion": True,
     }
     return OpenAIProvider.create("openai", options, Path())
 

@@ -21,7 +21,7 @@ from tests.support.provider_calls import answers, attempt, error, replies, reply
 
 GREEDY: Mapping[str, Json] = {"temperature": 0, "max_tokens": 8}
 DRAWN: Mapping[str, Json] = {"temperature": 1, "max_tokens": 8}
-OPTIONS: Mapping[str, Json] = {"threads": 1}
+OPTIONS: Mapping[str, Json] = {"threads": 1, "completion": True}
 PROMPTS = ("1+2=", "what is twelve and thirteen?", "a", "12+34=", "Q: 3\nA:")
 
 
@@ -110,6 +110,45 @@ def test_a_rendered_chat_gets_no_second_bos(models: Path) -> None:
     assert (said.usage.input, short.usage.input) == (7, 4)
     assert (written.usage, written.text) == (short.usage, short.text)
     assert spelt_out.text == said.text
+
+
+def test_a_plain_prompt_is_a_message_where_the_model_has_a_chat_template(models: Path) -> None:
+    """Instruct models ramble when they are asked to complete; base models know nothing else."""
+    asked = (plain("llama", "1+2"), chat("llama", "1+2"), plain("no-template", "1+2"))
+    as_message, message, completed = answer(models, *asked, completion=False)
+    assert (as_message.text, as_message.usage) == (message.text, message.usage)
+    assert as_message.usage.input == 7
+    assert completed.usage.input == 3
+    by_default, opted_out = (provider_of(models, completion=is_on) for is_on in (False, True))
+    assert by_default.fingerprint("llama") != opted_out.fingerprint("llama")
+    assert by_default.fingerprint("no-template") == opted_out.fingerprint("no-template")
+    bounds = [one.bound(plain("llama", "1+2")).tokens for one in (by_default, opted_out)]
+    assert bounds[0] > bounds[1]
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
+def test_weights_are_loaded_as_the_checkpoint_has_them(
+    models: Path, tmp_path: Path, stored: str
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path / "m"
+    shutil.copytree(models / "counting", folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, stored))
+    model.save_pretrained(folder)
+    shown = ModelFolder(folder, "m")
+    assert shown.dtype == stored
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("dtype", "torch_dtype"):
+        config.pop(key, None)
+    (folder / "config.json").write_text(json.dumps(config))
+    assert ModelFolder(folder, "m").dtype == stored, "else the weights say it"
+    provider = provider_of(tmp_path)
+    size = 4 if stored == "float32" else 2
+    assert provider._n_bytes(ModelFolder(folder, "m")) == size * shown.n_parameters
+    (said,) = answer(tmp_path, plain("m", "a"))
+    assert said.text == "bcdefghi"
 
 
 def test_eos_ends_a_reply_and_counts_as_output_and_padding_does_not(models: Path) -> None:

@@ -18,6 +18,7 @@ pytest.importorskip("transformers", reason="needs the extra hf")
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "arithmetic"
 NAMES = sorted(path.parent.name for path in EXAMPLE.glob("models/*/model.safetensors"))
+OPTIONS = {"threads": 1, "completion": True, "dtype": "float32"}  # as in the example's study
 PARAMS = {"temperature": 0, "max_tokens": 8}
 
 pytestmark = pytest.mark.skipif(not NAMES, reason="the example's models are not there")
@@ -34,7 +35,7 @@ def requests(name: str, n: int) -> list[Request]:
 
 def answers(name: str, asked: list[Request]) -> list[str]:
     async def main() -> list[str]:
-        async with HfProvider.create("hf", {"threads": 1}, EXAMPLE) as provider:
+        async with HfProvider.create("hf", OPTIONS, EXAMPLE) as provider:
             return [reply.text for reply in await answer_all(provider, asked)]
 
     return asyncio.run(main())

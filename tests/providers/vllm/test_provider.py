@@ -27,7 +27,6 @@ from tests.support.provider_calls import answers, attempt, error, replies
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_vllm.py")
 API: Mapping[str, Json] = {
     "base_url": "http://localhost:8000/v1",
-    "text": "completions",
     "max_tokens_field": "max_tokens",
     "default_max_tokens": 16,
     "params": ["temperature", "max_tokens"],
@@ -99,6 +98,23 @@ def test_models_have_servers_of_their_own_with_logs_and_arguments(base: Path) ->
     log = (base / "runs" / "vllm" / "small.log").read_text()
     assert f"loading {base / 'models' / 'small'} in vllm" in log, "nothing lies beside the log"
     assert dies(started(base, "small")[0])
+
+
+def test_a_plain_prompt_is_completed_only_where_the_model_has_no_chat_template(base: Path) -> None:
+    message = Request("small", messages=(Message("user", "hi"),), params={"max_tokens": 5})
+    (chatted,) = replies(build(base), ask("small"))
+    assert chatted.sent == {"max_tokens": 5}
+    bare = build(base, env={"FAKE_NO_TEMPLATE": "1"})
+    before = bare.fingerprint("small")
+    first, second, refused = answers(bare, ask("small"), ask("small", "again"), message)
+    assert isinstance(first, Reply)
+    assert isinstance(second, Reply)
+    assert (first.text, second.text) == ("small|hello", "small|again")
+    assert isinstance(refused, ProviderError)
+    assert refused.kind is FailureKind.BAD_REQUEST
+    assert bare.fingerprint("small") == before, "what was learned moves no reply in the cache"
+    log = (base / "runs" / "vllm" / "small.log").read_text()
+    assert log.count("answers hello") == 1
 
 
 def ticking(base: Path, **serve: Json) -> VllmProvider:

@@ -44,7 +44,12 @@ def select(folder: Path, **serve: Json) -> Standing:
         "dataset": {"path": str(ARITHMETIC / "dataset.jsonl"), "target": "answer", "limit": 100},
         "scorer": "numeric",
         "selector": {"name": "uniform", "stop_when_separated": False},
-        "providers": {"vllm": {"serve": {"python": PYTHON, "models": models, **ON_CPU, **serve}}},
+        "providers": {
+            "vllm": {
+                "completion": True,
+                "serve": {"python": PYTHON, "models": models, **ON_CPU, **serve},
+            }
+        },
         "output_dir": str(folder / "runs"),
     }
 

@@ -98,7 +98,7 @@ def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[
     if request.tools:
         raise ConfigError(
             f"{request.model} is asked for completions, which know no tools; write the prompt as "
-            "`messages`, or leave the option `text` out"
+            "`messages`, or leave the option `completion` out"
         )
     return {"prompt": request.text, **own_params(request), "max_tokens": limit}
 
@@ -223,7 +223,7 @@ class OpenAIProvider(ApiProvider):
     @staticmethod
     def wire(facts: ModelFacts, *, chat: bool) -> Wire:
         """Return the protocol of a model's ``api``; plain prompts may be sent for completion."""
-        if not chat and facts.text == "completions":
+        if not chat and facts.completion:
             return COMPLETIONS
         return RESPONSES if facts.api == "responses" else CHAT
 

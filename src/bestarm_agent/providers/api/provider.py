@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.spend import Allowance, Spend, Usage
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
-from bestarm_agent.errors import ConfigError, ProviderError, nearest
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.api.endpoints import (
     Endpoint,
     EndpointPool,
@@ -54,12 +54,14 @@ _MODEL = re.compile(r"/?[\w.:@~+-]+(/[\w.:@~+-]+)*")  # a server may name one by
 # Facts that change replies, and so belong to the fingerprint.
 _REPLY_FACTS = {
     "api",
-    "text",
+    "completion",
     "max_tokens_field",
     "default_max_tokens",
     "legacy_sampling",
     "extra_body",
 }
+# What vLLM, transformers and TGI say where a model has no chat template (a base model).
+_NO_TEMPLATE = re.compile(r"chat[ _]template|template not found", re.IGNORECASE)
 _PROTOCOL_VERSION = 1  # raise it when replies change: old ones must not come from the cache
 _IN_FLIGHT = 64
 # A request is sent once, without a time-out; SDKs copy deeply what is not stated.
@@ -98,6 +100,7 @@ class ApiProvider(Provider[ApiOptions]):
         self._allowances: dict[str, tuple[Allowance, ...]] = {}
         self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
         self._excess: Counter[str] = Counter()  # tokens by which an image exceeded what is stated
+        self._untemplated: set[str] = set()  # models whose server has no chat template for them
         self._asked_as: dict[str, str] = {}  # first name asked for, by the name that answered
         self._pool: EndpointPool | None = None
 
@@ -116,6 +119,7 @@ class ApiProvider(Provider[ApiOptions]):
         moved = {"base_url": url}
         other = type(self)(self.name, self.options.model_copy(update=moved), self.base_dir)
         other.facts, other._learned, other._excess = self.facts, self._learned, self._excess
+        other._untemplated = self._untemplated
         return other
 
     async def start(self) -> None:
@@ -171,7 +175,26 @@ class ApiProvider(Provider[ApiOptions]):
         return self._allowances.get(model, ())
 
     async def generate(self, request: Request) -> Reply:
-        """Send one request, once; raises ProviderError."""
+        """Send one request, once; raises ProviderError.
+
+        Twice only where a server refuses a plain prompt as a message since its model has no chat
+        template: nothing was generated, and this prompt and later ones are sent for completion.
+        """
+        try:
+            return await self._send(request)
+        except ProviderError as error:
+            if not self._lacks_template(request, error):
+                raise
+            self._untemplated.add(request.model)
+        return await self._send(request)
+
+    def _lacks_template(self, request: Request, error: ProviderError) -> bool:
+        known = self._model(request.model)
+        is_open = request.text is not None and known.facts.completion is None and not request.tools
+        kinds = (FailureKind.BAD_REQUEST, FailureKind.SERVER)
+        return is_open and error.kind in kinds and bool(_NO_TEMPLATE.search(str(error)))
+
+    async def _send(self, request: Request) -> Reply:
         known = self._model(request.model)
         wire, body = self._encode(known, request)
         with self._opened().hold(prompt_prefix(request)) as server:
@@ -289,6 +312,8 @@ class ApiProvider(Provider[ApiOptions]):
 
     def _encode(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
         wire, facts = known.wires[request.text is None], known.facts
+        if request.text is not None and request.model in self._untemplated:
+            wire = self.wire(facts.model_copy(update={"completion": True}), chat=False)
         taken = wire.params_of(facts)
         unknown = next((name for name in request.params if name not in taken), None)
         if unknown is not None:

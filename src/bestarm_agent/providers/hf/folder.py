@@ -25,6 +25,8 @@ _CONTENT = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+BYTES_PER_NUMBER = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+_STORED = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _AGAIN = "copy or download the model again, or correct its name"
 
 
@@ -70,6 +72,16 @@ class ModelFolder:
     def n_parameters(self) -> int:
         """Numbers in all weight files; raises ConfigError if a file is missing or truncated."""
         return sum(self._count_parameters(name) for name in self._weight_files())
+
+    @cached_property
+    def dtype(self) -> str:
+        """Type in which the weights are meant to be loaded, as torch calls it; raises ConfigError.
+
+        As ``config.json`` says, else that of the first floating-point weight.
+        """
+        config = {**(self.config.get("text_config") or {}), **self.config}
+        stated = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
+        return stated if stated in BYTES_PER_NUMBER else self._stored_dtype()
 
     def max_prompt_tokens(self, request: Request) -> int:
         """Return the most tokens that a prompt can have; at most the model's context length.
@@ -126,13 +138,21 @@ class ModelFolder:
         raise ConfigError(f"{self.shown} holds no model.safetensors; {_AGAIN}")
 
     def _count_parameters(self, name: str) -> int:
+        return sum(n for _, n in self._tensors(name))
+
+    def _stored_dtype(self) -> str:
+        kinds = (kind for name in self._weight_files() for kind, _ in self._tensors(name))
+        return next((_STORED[kind] for kind in kinds if kind in _STORED), "float32")
+
+    def _tensors(self, name: str) -> list[tuple[str, int]]:
+        """Return type and size of each tensor of a file; raises ConfigError."""
         from safetensors import SafetensorError, safe_open
 
         shown = f"{self.shown}/{name}"
         try:
             with safe_open(self.path / name, framework="np") as weights:
                 slices = [weights.get_slice(key) for key in weights.keys()]  # noqa: SIM118
-                return sum(prod(one.get_shape()) for one in slices)
+                return [(one.get_dtype(), prod(one.get_shape())) for one in slices]
         except FileNotFoundError:
             raise ConfigError(f"{shown} is missing; {_AGAIN}") from None
         except (OSError, SafetensorError) as error:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _SPARE_TOKENS = 4
 
 
-Dtype: TypeAlias = Literal["float32", "bfloat16"]
+Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 class Sampling(StrictModel):
@@ -194,7 +194,7 @@ class BatchEngine:
 def load_engine(
     folder: ModelFolder,
     *,
-    dtype: Dtype,  # of the weights in memory
+    dtype: str,  # of the weights in memory, as torch calls it
     device: str,  # "cpu" or "cuda"
     n_threads: int,  # of torch, in this thread
     max_seconds: float,

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Json, Reply, Request, digest
+from bestarm_agent.domain.values import Json, Message, Reply, Request, digest
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.folder import ModelFolder, content_digests, locate
-from bestarm_agent.providers.hf.generate import Dtype, HfCall, Sampling, load_engine, read_sampling
+from bestarm_agent.providers.hf.folder import (
+    BYTES_PER_NUMBER,
+    ModelFolder,
+    content_digests,
+    locate,
+)
+from bestarm_agent.providers.hf.generate import HfCall, Sampling, load_engine, read_sampling
 from bestarm_agent.providers.hf.tokenizer import import_transformers
 from bestarm_agent.providers.hf.worker import HfOptions, Worker
 from bestarm_agent.providers.local import (
@@ -27,7 +32,6 @@ from bestarm_agent.providers.local import (
 )
 
 _PARAMS = frozenset(Sampling.model_fields)
-_BYTES_PER_NUMBER: Mapping[Dtype, int] = {"float32": 4, "bfloat16": 2}
 _SHARE_OF_FREE_MEMORY = 0.6
 _MAX_THREADS = 4  # small batches of small models gain nothing from more
 _SAMPLER_VERSION = 1  # another number, other replies: old ones must not come from the cache
@@ -102,13 +106,16 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of the model's files by content; downloads a model if necessary."""
+        folder = self._fetch(model)
         content: dict[str, Json] = {
-            "files": content_digests(self._fetch(model).path),
-            "dtype": self.options.dtype,
+            "files": content_digests(folder.path),
+            "dtype": self._dtype(folder),
             "sampler": _SAMPLER_VERSION,
         }
         if self._device != "cpu":
             content["device"] = self._device
+        if self.options.completion and folder.has_chat_template:
+            content["completion"] = True
         return digest(content)
 
     def bound(self, request: Request) -> Spend:
@@ -117,7 +124,8 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         Tokens: as many as the prompt has bytes, or the context holds, plus ``max_tokens``. Worker
         seconds: ``max_gpu_seconds``, at which a batch is cut off.
         """
-        n_prompt = self._fetch(request.model).max_prompt_tokens(request)
+        folder = self._fetch(request.model)
+        n_prompt = folder.max_prompt_tokens(self._as_message(folder, request))
         seconds = self.options.max_gpu_seconds
         return Spend(
             calls=1,
@@ -143,13 +151,20 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         except ConfigError as error:
             raise failure(FailureKind.BAD_REQUEST, str(error)) from None
         worker = self._models.get(request.model) or await self._create_worker(request.model)
-        if request.messages and not self._fetch(request.model).has_chat_template:
+        folder = self._fetch(request.model)
+        if request.messages and not folder.has_chat_template:
             raise failure(
                 FailureKind.BAD_REQUEST,
                 f"model {request.model} has no chat template and cannot take messages; give it a "
                 "plain-text prompt, or put a chat_template.jinja into its folder",
             )
-        return await worker.submit(HfCall(request, sampling))
+        return await worker.submit(HfCall(self._as_message(folder, request), sampling))
+
+    def _as_message(self, folder: ModelFolder, request: Request) -> Request:
+        """Return a plain prompt as a message of the user where the model has a chat template."""
+        if request.text is None or self.options.completion or not folder.has_chat_template:
+            return request
+        return replace(request, text=None, messages=(Message("user", request.text),))
 
     async def _create_worker(self, model: str) -> Worker:
         async with self._creating:
@@ -166,7 +181,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
                 load = partial(
                     load_engine,
                     folder,
-                    dtype=self.options.dtype,
+                    dtype=self._dtype(folder),
                     device=self._device,
                     n_threads=self.options.threads or usual,
                     max_seconds=self.options.max_gpu_seconds,
@@ -201,7 +216,10 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         return folder
 
     def _n_bytes(self, folder: ModelFolder) -> int:
-        return folder.n_parameters * _BYTES_PER_NUMBER[self.options.dtype]
+        return folder.n_parameters * BYTES_PER_NUMBER[self._dtype(folder)]
+
+    def _dtype(self, folder: ModelFolder) -> str:
+        return folder.dtype if self.options.dtype == "auto" else self.options.dtype
 
     def _all_fit(self) -> bool:
         """Return True if all models found so far fit into memory together."""
@@ -212,9 +230,9 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         folder = self._find(model)
         if folder is None:
             return
-        needed, dtype = self._n_bytes(folder), self.options.dtype
+        needed, dtype = self._n_bytes(folder), self._dtype(folder)
         if needed > self._memory_cap:
-            way_out = "" if dtype == "bfloat16" else ", or set `dtype: bfloat16`"
+            way_out = ", or set `dtype: bfloat16`" if BYTES_PER_NUMBER[dtype] > 2 else ""
             raise ConfigError(
                 f"model {folder.shown} takes {needed / 1e9:.3g} GB as {dtype}, more than the "
                 f"{self._memory_cap / 1e9:.3g} GB that models may take; raise the provider's "

@@ -34,6 +34,8 @@ class HfOptions(LocalOptions):
             as many as there are cores, up to 4.
         memory_gb: memory for weights, in 1e9 bytes. If all models do not fit into it together, one
             is loaded at a time. None: 60 % of what is free at the start.
+        completion: true to give plain prompts to models as they are, to be completed; else they are
+            a message of the user where a model has a chat template.
     """
 
     max_batch: int = Field(default=256, ge=1)  # most calls generated together
@@ -41,7 +43,8 @@ class HfOptions(LocalOptions):
     threads: int | None = Field(default=None, ge=1)
     memory_gb: float | None = Field(default=None, gt=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"  # "auto": an accelerator, if there is any
-    dtype: Dtype = "float32"  # type of the weights in memory, whatever it is on disk
+    dtype: Dtype = "auto"  # type of the weights in memory; "auto": the checkpoint's
+    completion: bool = False
 
 
 def next_batch(waiting: Sequence[HfCall], max_batch: int, max_tokens: int) -> list[HfCall]:
