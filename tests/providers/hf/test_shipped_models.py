@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.domain.values import Message, Request
+from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.testing.provider_suite import answer_all
 
@@ -18,7 +18,11 @@ pytest.importorskip("transformers", reason="needs the extra hf")
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "arithmetic"
 NAMES = sorted(path.parent.name for path in EXAMPLE.glob("models/*/model.safetensors"))
-OPTIONS = {"threads": 1, "completion": True, "dtype": "float32"}  # as in the example's study
+OPTIONS: dict[str, Json] = {
+    "threads": 1,
+    "completion": True,
+    "dtype": "float32",
+}  # as in the example's study
 PARAMS = {"temperature": 0, "max_tokens": 8}
 
 pytestmark = pytest.mark.skipif(not NAMES, reason="the example's models are not there")
