@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -108,6 +108,7 @@ class Study:
         self.store = run.options.store_of(run.parts.study)  # for ``Options`` when it is resumed
         self._run = run
         self._confirming = Confirming(run)
+        self._is_running = False
 
     def __repr__(self) -> str:
         return f"<Study: {self.standing()!r}>"
@@ -237,8 +238,13 @@ class Study:
             ConfigError: there is only one candidate, and the rule would ask nothing; dollars are
                 capped, and a model's price is not known.
             StoreError: the store could not be written.
+            RuntimeError: an earlier call is under way.
             TypeError: ``budget`` is none, such as a number.
         """
+        if self._is_running:
+            raise RuntimeError(
+                "run() is under way in this study; await that call, or end it with stop()"
+            )
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
         run, state, pairs = self._run, self._run.record.state, self._run.record.pairs
@@ -248,15 +254,20 @@ class Study:
                 "there is only one candidate, so there is nothing to choose; add another, or let "
                 "it be scored with `selector: {stop_when_separated: false}`"
             )
-        async with followed_by_cell(self.standing):
-            caps = less(self.budget, self._confirming.spent)
-            if budget is not None:
-                caps = caps.with_room(run.ledger.spent, run.loop.seconds, budget).within(caps)
-            if confirm and self.parts.kept_back:
-                await self._confirming.run(caps)
-            else:
-                await run.run(caps)
-        return self.standing()
+        self._is_running = True
+        try:
+            async with followed_by_cell(self.standing):
+                caps = less(self.budget, self._confirming.spent)
+                if budget is not None:
+                    caps = caps.with_room(run.ledger.spent, run.loop.seconds, budget).within(caps)
+                if confirm and self.parts.kept_back:
+                    await self._confirming.run(caps)
+                else:
+                    await run.run(caps)
+            return self.standing()
+        finally:
+            self._is_running = False
+            run.stop.clear()
 
     @property
     def budget(self) -> Budget:
@@ -274,11 +285,12 @@ class Study:
         self._run.loop.raise_budget(more, self._confirming.spent)
 
     def stop(self) -> None:
-        """Ask for no more pairs; ``run`` returns once those in flight are recorded.
+        """Ask for nothing more; ``run`` returns once the pairs in flight are recorded.
 
-        If it is not under way, its next call returns at once.
+        That holds for every stage: also while the winner is confirmed, or a proposer asks a model.
+        If ``run`` is not under way, its next call returns at once.
         """
-        self._confirming.stop()
+        self._run.stop.set()
 
     def add_candidates(self, specs: Sequence[CandidateDict | Candidate]) -> list[Candidate]:
         """Let candidates join, also while ``run`` runs.
@@ -355,14 +367,24 @@ def run_in_thread(
 ) -> Standing:
     """Open a study and run it, in a thread with a loop of its own, as scripts and notebooks need.
 
-    The first Ctrl-C lets it end in order, the second raises.
+    The first Ctrl-C lets it end in order, the second raises. While the study opens, the first one
+    ends that: then nothing is called, and KeyboardInterrupt is raised.
     """
     done: Future[Standing] = Future()
-    running: list[tuple[asyncio.AbstractEventLoop, Study]] = []
+    began: Future[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = Future()
 
     async def whole() -> Standing:
+        task, opened = asyncio.current_task(), list[Study]()
+
+        def end() -> None:
+            if opened:
+                opened[0].stop()
+            elif task is not None:
+                task.cancel()
+
+        began.set_result((asyncio.get_running_loop(), end))
         async with opening as study:
-            running.append((asyncio.get_running_loop(), study))
+            opened.append(study)
             return await run(study)
 
     def main() -> None:
@@ -375,11 +397,13 @@ def run_in_thread(
     try:
         return done.result()
     except KeyboardInterrupt:
-        if not running:
-            raise
-        loop, study = running[0]
-        loop.call_soon_threadsafe(study.stop)
-        return done.result()
+        loop, end = began.result()
+        with suppress(RuntimeError):  # it has ended
+            loop.call_soon_threadsafe(end)
+        try:
+            return done.result()
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
 
 class Archive:

@@ -149,7 +149,7 @@ async def interrupted(scene: Scene, way: Exit, seconds: float) -> SlowStore:
     running = asyncio.create_task(loop.run())
     await asyncio.wait([running], timeout=seconds)
     if way is Exit.STOP:
-        loop.stop()
+        loop.stop.set()
         await running
     killed = store.survived()
     running.cancel()

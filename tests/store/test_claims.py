@@ -110,21 +110,58 @@ async def test_a_run_that_another_process_took_is_not_written_any_more(
         taken.append(asked(0))
 
 
-async def test_the_claim_of_another_machine_lasts_until_its_lease_ends(place: str) -> None:
+async def test_the_claim_of_another_machine_lasts_until_its_lease_ends(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, boot, namespace = socket.gethostname(), "8b6c", "pid:[4026531836]"
+    here = f"{host}/{boot}/{namespace}"
+    monkeypatch.setattr(database, "_place", lambda: here)
     async with await Store.connect(place) as store:
         put = "INSERT INTO locks VALUES (:name, :owner, :seen) RETURNING name"
         for name, owner, seen in (
             ("reply lives", "999999999:x@elsewhere", 1e12),
             ("reply silent", "999999999:x@elsewhere", 0.0),
-            ("reply ended", f"999999999:x@{socket.gethostname()}", 1e12),
-            ("reply other's", f"1:x@{socket.gethostname()}", 1e12),
-            ("reply earlier", f"{os.getpid()}:x@{socket.gethostname()}", 1e12),
+            ("reply ended", f"999999999:x@{here}", 1e12),
+            ("reply other's", f"1:x@{here}", 1e12),
+            ("reply earlier", f"{os.getpid()}:x@{here}", 1e12),
+            ("reply of a container", f"999999999:x@{socket.gethostname()}/boot/pid:[2]", 1e12),
+            ("reply of our number there", f"{os.getpid()}:x@{host}/{boot}/pid:[2]", 1e12),
+            ("reply of another boot", f"{os.getpid()}:x@{host}/boot/{namespace}", 1e12),
         ):
             values = {"name": name, "owner": owner, "seen": seen}
             await store._database.rows(put, values, writes=True)
         keys = ("lives", "silent", "ended", "other's", "earlier")
         claimed = [await store.claim_reply(key) for key in keys]
         assert claimed == [False, True, True, False, True]
+        for key in ("of a container", "of our number there", "of another boot"):
+            assert not await store.claim_reply(key), "whether it lives cannot be seen from here"
+
+
+async def test_locks_are_renewed_while_nothing_is_written(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may wait for one slow call for hours; nobody takes it from a live process meanwhile."""
+    monkeypatch.setattr(database, "_SIGN_OF_LIFE_SECONDS", 0.02)
+    async with await Store.connect(place) as store, await begin(store) as log:
+        await log.flush()
+        writes = store._database._commits
+
+        async def seen() -> float:
+            [(moment,)] = await store._database.rows("SELECT seen FROM locks")
+            return float(moment)
+
+        before = await seen()
+        async with asyncio.timeout(20):
+            while await seen() == before:  # noqa: ASYNC110 - the writer's thread tells nobody
+                await asyncio.sleep(0)
+        assert store._database._commits == writes
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="Linux has such namespaces")
+async def test_a_place_is_a_boot_and_a_namespace_of_a_host() -> None:
+    host, boot, namespace = database._place().split("/")
+    assert (host, namespace[:5]) == (socket.gethostname(), "pid:[")
+    assert len(boot) == 36
 
 
 def test_a_connection_that_was_closed_meanwhile_is_renewed(

@@ -25,7 +25,7 @@ from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.model_limits import RateLimits
-from bestarm_agent.engine.limits.waiting import Gate, Wait, WaitBoard
+from bestarm_agent.engine.limits.waiting import Gate, StopFlag, Wait, WaitBoard
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import RunRecord, Size, examples_added
@@ -265,6 +265,7 @@ class Scene:
             ledger=ledger,
             clock=LoopClock(),
             rules=self.rules,
+            stop=StopFlag(),
         )
         return self.loop
 
@@ -316,5 +317,5 @@ class Scene:
         """Begin a run and stop it after so many seconds."""
         running = asyncio.create_task((await self.open()).run())
         await asyncio.sleep(seconds)
-        self.loop.stop()
+        self.loop.stop.set()
         return await running

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from stat import S_ISCHR
 from typing import TypeAlias
 
 import click
@@ -41,6 +42,7 @@ EXIT_NO_GUARANTEE = 3
 EXIT_FAILURES = 4
 EXIT_WORSE = 5
 EXIT_INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that is open
 
@@ -156,11 +158,16 @@ async def _run_and_report(
     drive: Drive,
 ) -> int:
     console, display, as_json = stderr_console(), given.display, given.as_json
-    async with AsyncExitStack() as stack:
+    async with _interruptible() as opened, AsyncExitStack() as stack:
         with busy(
             console, "reading the study and starting its providers", wanted=display != "none"
         ):
-            study = await stack.enter_async_context(opening)
+            try:
+                study = await stack.enter_async_context(opening)
+            except asyncio.CancelledError:
+                click.echo("stopped while the study was opened: nothing was called", err=True)
+                return EXIT_INTERRUPTED
+        opened.append(study)
         known = study.notices
         print_notices(console, known)
         standing = await run_shown(study, more, progress_on(console, display), drive)
@@ -198,9 +205,9 @@ async def run_shown(
     progress: Progress,
     drive: Drive = Study.run,
 ) -> Standing:
-    """Run a study and show its standing; the first Ctrl-C drains and saves, the second aborts."""
+    """Run a study and show its standing."""
     with progress:
-        async with frames(study, progress), _interruptible(study):
+        async with frames(study, progress):
             if more is not None:
                 study.raise_budget(more.caps(study.standing().grid))
             gc.freeze()  # what is loaded by now lives as long as this process
@@ -256,23 +263,34 @@ async def frames(study: Study, progress: Progress) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _interruptible(study: Study) -> AsyncIterator[None]:
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
+async def _interruptible() -> AsyncIterator[list[Study]]:
+    """Let signals end a command in order; yields where the study goes once it is open.
+
+    The first one drains and saves, the second aborts; before the study is open, so does the first.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    opened: list[Study] = []
     presses = 0
 
-    def pressed() -> None:
+    def pressed(number: int) -> None:
         nonlocal presses
         presses += 1
-        if presses == 1:
-            study.stop()
+        if number == signal.SIGHUP:  # the terminal is gone: writing to it would raise
+            with open(os.devnull, "w") as nowhere:
+                for descriptor in (1, 2):  # not a file or a pipe; `isatty` denies what is gone
+                    if S_ISCHR(os.fstat(descriptor).st_mode):
+                        os.dup2(nowhere.fileno(), descriptor)
+        if presses == 1 and opened:
+            opened[0].stop()
         elif task is not None:
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, pressed)
+    # what is ignored stays so: `nohup` has a command outlive its terminal
+    caught = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    for number in caught:
+        loop.add_signal_handler(number, pressed, number)
     try:
-        yield
+        yield opened
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in caught:
             loop.remove_signal_handler(number)

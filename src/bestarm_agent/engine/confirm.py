@@ -28,7 +28,7 @@ import numpy as np
 
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Json
-from bestarm_agent.engine.loop import End, RunLoop
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import Confirmation, Standing
 from bestarm_agent.engine.run import Run, new_run, resumed_run
 from bestarm_agent.engine.setup.parts import StudyParts, changed_study, check_unchanged
@@ -62,7 +62,6 @@ class Confirming:
     def __init__(self, of: Run) -> None:
         self._of = of
         self.state: RunState | None = None
-        self._loop: RunLoop | None = None  # the second run's, while it is under way
 
     @property
     def spent(self) -> Spend:
@@ -107,18 +106,12 @@ class Confirming:
             check_unchanged(parts.examples, self.state.example_digests)
             opening = resumed_run(name, options, lambda _: parts)
         async with opening as run:
+            run.stop = of.stop  # one study, one flag: also if it was set while this one opened
             if winner.id not in {one.id for one in run.record.state.candidates}:
                 run.add([winner])
             run.loop.raise_budget(left)
-            self.state, self._loop = run.record.state, run.loop
-            try:
-                await run.loop.run()
-            finally:
-                self._loop = None
-
-    def stop(self) -> None:
-        """Stop the run that is under way."""
-        (self._loop or self._of.loop).stop()
+            self.state = run.record.state
+            await run.loop.run()
 
 
 def confirmed(standing: Standing, second: RunState | None) -> Standing:

@@ -34,7 +34,7 @@ from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Clock, Slot, sleep_unless
+from bestarm_agent.engine.limits.waiting import Clock, Slot, StopFlag, sleep_unless
 from bestarm_agent.engine.pool import CandidatePool, FirstPairs, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
 from bestarm_agent.selectors.score_table import ScoreTable
@@ -107,6 +107,7 @@ class RunLoop:
         ledger: Ledger,
         clock: Clock,
         rules: Rules,
+        stop: StopFlag,
     ) -> None:
         self.record, self.pool, self.ledger = record, pool, ledger
         self.in_flight = 0  # pairs that were sent, and whose end was not noted yet
@@ -114,8 +115,9 @@ class RunLoop:
         self._examples, self.evaluator = examples, evaluator
         self._clock, self._rules = clock, rules
         self._began = clock.now()
-        self._stop_asked = False
         self._news = asyncio.Event()  # set when there may be an outcome, or a free place
+        self.stop = stop
+        stop.wakes(self._news.set)
         self._first = FirstPairs(pool, evaluator.judge_client, record.state)
         self._pairs: dict[int, Evaluation] = {}  # that are pending, by number of the ask
         self._tasks: dict[asyncio.Task[None], Evaluation] = {}
@@ -136,11 +138,6 @@ class RunLoop:
     def own_budget(self) -> Budget:
         """The run's own caps, whatever one call of ``run`` may spend."""
         return self.record.state.configured or self.ledger.budget
-
-    def stop(self) -> None:
-        """Ask for no more pairs; ``run``, or its next call, returns once those in flight ended."""
-        self._stop_asked = True
-        self._news.set()
 
     def add_candidates(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows, also while running."""
@@ -172,6 +169,7 @@ class RunLoop:
     async def run(self) -> End:
         """Run to a reason to end; return it.
 
+        Once ``stop`` is set, nothing more is sent, and it returns when what is in flight has ended.
         If it is cancelled, what was in flight stays pending and can be resumed. Raise StoreError
         if the log or the reply cache could not be written.
         """
@@ -191,7 +189,7 @@ class RunLoop:
             self._record_finished()
             raise
         finally:
-            self.is_running = self._stop_asked = False
+            self.is_running = False
             self._let_go()
             told = (self._elapsed(), self.evaluator.remarks(), self.pool.broken())
             self.record.record(Stopped(self._clock.utc(), end.value, *told))
@@ -203,7 +201,7 @@ class RunLoop:
             async with asyncio.TaskGroup() as tasks:
                 # At once, beyond the gates if need be: they were in flight together before.
                 for asked in list(self.record.state.pending_asks()):
-                    if self._prepare(asked):
+                    if not self.stop.is_set and self._prepare(asked):
                         self._send(tasks, asked)
                 return await self._loop(tasks)
         except ExceptionGroup as group:  # a task group wraps even a single error
@@ -313,7 +311,7 @@ class RunLoop:
         The ledger watches all caps but the time.
         """
         objective = self.record.objective
-        if self._stop_asked:
+        if self.stop.is_set:
             return End.INTERRUPTED
         if self._first.failed:
             return End.FAILURES

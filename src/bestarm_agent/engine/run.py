@@ -18,6 +18,7 @@ from bestarm_agent.domain.values import Candidate, CandidateDict, Json
 from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.waiting import StopFlag
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
@@ -57,6 +58,7 @@ class Run:
         self.record = record
         self.store = store
         self.options = options
+        self.stop = StopFlag()  # of the study; set it before ``loop`` is made, if it is another's
         self.notices = tuple(notices)
         self.candidates = candidates
         self.ledger = candidates.ledger
@@ -81,6 +83,7 @@ class Run:
             ledger=self.ledger,
             clock=self.options.clock,
             rules=Rules(limits.failed_score, limits.max_failed_share),
+            stop=self.stop,
         )
 
     async def run(self, caps: Budget) -> End:

@@ -184,8 +184,10 @@ class Proposer:
         Raises:
             ConfigError: there is no such model, or dollars are capped and its price is not known.
             ProviderError: the call failed for good.
-            BudgetEndedError: the budget cannot pay for it.
+            BudgetEndedError: the budget cannot pay for it, or the study is to end.
         """
+        if self._run.stop.is_set:
+            raise BudgetEndedError("the study was asked to stop")
         judge_model = _parsed(model)
         asked = self._run.candidates.model(judge_model)
         await self._run.start_providers()

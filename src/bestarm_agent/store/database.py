@@ -5,8 +5,9 @@ was committed; a power cut may lose the last moments, but never leaves a gap. On
 knows SQLAlchemy, which takes a second to import, so it is imported when a store is opened.
 
 Who may write a run, or buy a reply, is a row of ``locks`` with its owner's last sign of life. It is
-free once that is older than a minute, or its process of this machine has ended; whoever
-lost a run finds that out in the transaction that would write to it.
+free once that is older than a minute, or its process is seen to have ended, which only processes
+that share a table of process numbers can see (``_place``); whoever lost a run finds that out in the
+transaction that would write to it.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class Database:
     def __init__(self, engine: sa.Engine, where: str, file: Path | None = None) -> None:
         self.where = where
         self.engine = engine
-        self.owner = f"{os.getpid()}:{secrets.token_hex(4)}@{socket.gethostname()}"
+        self.owner = f"{os.getpid()}:{secrets.token_hex(4)}@{_place()}"
         _OWNERS.add(self.owner)
         self._held: set[str] = set()  # locks
         self._renewed = time.monotonic()
@@ -306,9 +307,10 @@ class Database:
     @staticmethod
     def in_use(run_id: str, owner: str) -> StoreError:
         """Return the error of a run that another process writes, or wrote until a moment ago."""
-        process, _, host = owner.partition("@")
+        process, _, place = owner.partition("@")
         holder = f"process {process.partition(':')[0]}" if process else "another process"
-        if host not in ("", socket.gethostname()):
+        if place not in ("", _place()):
+            host = place.partition("/")[0]
             holder += f" of {host} (if that was killed, for another minute)"
         return StoreError(
             f"run {run_id} is being written by {holder}; wait until it ends or stop it, then try "
@@ -514,11 +516,25 @@ def _wake(batches: Sequence[Batch]) -> None:
         batch.done.set()
 
 
+@cache
+def _place() -> str:
+    """Return where a process number means the same process: host, boot, namespace of processes.
+
+    Containers may share a host name, and each begins its numbers at 1: a live process of one would
+    look ended, or like ourselves, from the other.
+    """
+    parts = [socket.gethostname()]
+    with suppress(OSError):  # only Linux has such namespaces
+        parts += [Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
+        parts += [os.readlink("/proc/self/ns/pid")]
+    return "/".join(parts)
+
+
 def _has_ended(owner: str) -> bool:
-    """Tell whether an owner of locks was a process of this machine that has ended."""
-    process, _, host = owner.partition("@")
+    """Tell whether an owner of locks was a process of this place that has ended."""
+    process, _, place = owner.partition("@")
     pid = int(process.partition(":")[0])
-    if host != socket.gethostname():
+    if place != _place():
         return False
     if pid == os.getpid():  # an earlier one may have had our number, as in a container
         return owner not in _OWNERS

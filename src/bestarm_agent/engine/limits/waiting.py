@@ -51,6 +51,32 @@ async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> No
             wait.cancel()
 
 
+class StopFlag:
+    """The wish that a study ends: one flag that every stage of it reads, whoever sets it.
+
+    Its first run, the run that confirms a winner and the calls of proposers read the same one. It
+    stays set until the call of ``Study.run`` that it ended, or kept from beginning, returns.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._wake: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        """Ask for the end, and wake what may be waiting."""
+        self.is_set = True
+        for wake in self._wake:
+            wake()
+
+    def clear(self) -> None:
+        """Let the next run begin."""
+        self.is_set = False
+
+    def wakes(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` whenever it is set."""
+        self._wake.append(wake)
+
+
 class PromptCaches:
     """Lets the first call with a long beginning fill a provider's cache before others read it.
 
