@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import subprocess
 from threading import Timer
 from typing import Any
@@ -13,6 +14,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges import math as rule
+from bestarm_agent.judges import math_process
 from bestarm_agent.judges.math_process import MathProcess
 from bestarm_agent.judges.registry import check_examples, create_judge
 from tests.support.judge_answers import NoCalls
@@ -59,6 +61,51 @@ def test_an_expression_that_takes_forever_is_void_and_the_next_is_scored() -> No
         value(HOSTILE, "7", timeout_seconds=1)
     assert caught.value.blame is Blame.JUDGE
     assert value(r"\boxed{7}", "7") == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text", ["x+y", "3+4i", "y=2x+1", "100!", r"(-\infty, 3]", "{1, 2}", r"\$5"]
+)
+def test_a_target_given_back_bare_is_right(text: str) -> None:
+    judge = create_judge("math", {}, Catalog())
+    example = Example("e1", {}, text)
+    check_examples(judge, [example])
+    assert judge.unrecognised(example) == ""
+    for said in (text, f"**{text}**", f"So it is\n{text}."):
+        assert value(said, text) == 1.0
+
+
+@pytest.mark.slow
+def test_bare_formulas_are_compared_and_prose_is_none() -> None:
+    assert value("y + x", "x+y") == 1.0
+    assert value("x - y", "x+y") == 0.0
+    with pytest.raises(JudgeError, match="no number or formula"):
+        value("I cannot say", "x+y")
+
+
+@pytest.mark.slow
+def test_small_numbers_are_not_rounded_to_nothing() -> None:
+    assert value(r"$\frac{1}{2^{98}}$", r"\frac{1}{2^{99}}") == 0.0
+    assert value(r"$\frac{2}{2^{100}}$", r"\frac{1}{2^{99}}") == 1.0
+    assert value("0.333333", r"\frac{1}{3}") == 1.0
+
+
+@pytest.mark.slow
+def test_a_comparison_that_raises_is_no_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(package: object, question: object) -> str:
+        raise ArithmeticError("no\nway")
+
+    monkeypatch.setattr("bestarm_agent.judges.math_process._compared", compared)
+    monkeypatch.setattr("sys.stdin", io.StringIO("{}\n"))
+    monkeypatch.setattr("sys.stdout", written := io.StringIO())
+    math_process._answer_lines()
+    assert written.getvalue() == "math-verify raised ArithmeticError: no way\n"
+    monkeypatch.setattr(MathProcess, "compare", lambda *_: written.getvalue().strip())
+    judge = create_judge("math", {}, Catalog())
+    with pytest.raises(JudgeError, match=r"example `e1`: math-verify raised Arith") as caught:
+        asyncio.run(judge.score(Example("e1", {}, "2"), Reply("1"), NoCalls()))
+    assert caught.value.blame is Blame.JUDGE
 
 
 @pytest.mark.slow

@@ -116,6 +116,7 @@ def test_options(
         ({"options": []}, "A", "there must be 2 to 26 options, got 0"),
         ({"options": {"1": "x", "2": "y"}}, "1", "labelled by letters A to Z, got 1, 2"),
         ({"options": {"label": ["A"], "text": ["x", "y"]}}, "A", "got 1 labels for 2 texts"),
+        ({"options": ["B", "A", "C"]}, "A", r"ambiguous: .* of option B; write `\(A\)` or `\(B\)`"),
         ({}, None, "has no reference answer, which judge `multiple-choice` needs"),
     ],
 )

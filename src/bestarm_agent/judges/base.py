@@ -133,6 +133,13 @@ class Judge(ABC, Generic[OptionsT]):
                 "needs; set the dataset's target field, or choose another judge"
             )
 
+    def unrecognised(self, example: Example) -> str:
+        """Say why a target of ``example``, given as the reply, would not score 1; "" if it would.
+
+        A judge for which that costs a call, or is not to be expected, says "".
+        """
+        return ""
+
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls that judging the longest reply to ``example`` makes, each once.
 

@@ -171,6 +171,7 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
     """Scores 1 if the reply chooses the right option, by its letter or its text."""
 
     adapter = "multiple-choice"
+    recognises = True
     options_type = MultipleChoiceOptions
 
     def __init__(self, name: str, options: MultipleChoiceOptions) -> None:
@@ -205,9 +206,14 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
     def _target(self, reference: str, example: Example) -> str:
         options, said = self._lettered(example), _NORMALISE(reference)
         texts = [letter for letter, text in options.items() if text and _NORMALISE(text) == said]
+        letter = said.strip("()[]. ").upper()
+        if len(texts) == 1 and texts[0] != letter in options:
+            raise ValueError(
+                f"it is ambiguous: the letter of one option, and the text of option {texts[0]}; "
+                f"write `({letter})` or `({texts[0]})` for the letter"
+            )
         if len(texts) == 1:
             return texts[0]
-        letter = said.strip("()[]. ").upper()
         if letter in options:
             return letter
         raise ValueError(

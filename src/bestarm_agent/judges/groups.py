@@ -77,6 +77,11 @@ class Group(Judge[OptionsT]):
         for member, own_example in self._asked(example):
             member.check(own_example)
 
+    def unrecognised(self, example: Example) -> str:
+        """Say what the first of its members says that does not recognise a target."""
+        said = (member.unrecognised(own_example) for member, own_example in self._asked(example))
+        return next(filter(None, said), "")
+
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of all members."""
         return [

@@ -25,10 +25,12 @@ class MathOptions(ShortRuleOptions):
 class MathJudge(WholeTextJudge[MathOptions]):
     r"""Scores 1 if the answer equals any reference, by math-verify: 0.5 is ``\frac{1}{2}``.
 
-    The answer is ``\boxed{...}``, else LaTeX such as ``$...$``, else a number or an expression.
+    The answer is ``\boxed{...}``, else LaTeX such as ``$...$``, else a number or an expression; or
+    the last line, if it is as a whole LaTeX that equals a reference.
     """
 
     adapter = "math"
+    recognises = True
     options_type = MathOptions
 
     def __init__(self, name: str, options: MathOptions) -> None:
@@ -42,8 +44,11 @@ class MathJudge(WholeTextJudge[MathOptions]):
         return await loop.run_in_executor(THREADS, self.scored, example, reply)
 
     def _agrees(self, answer: str, example: Example) -> bool:
+        targets = references(example)
+        if answer.strip() in map(str.strip, targets):
+            return True
         try:
-            found = self._compared(answer, references(example))
+            found = self._compared(answer, targets)
         except ValueError as error:
             raise judge_failed(
                 f"judge `{self.name}` cannot compare a reply with the reference of example "
@@ -67,4 +72,6 @@ class MathJudge(WholeTextJudge[MathOptions]):
             raise ValueError(
                 "it is no number or formula; write it as LaTeX, such as `\\frac{1}{2}`"
             )
+        if found not in ("right", "wrong", "no answer"):
+            raise ValueError(found)
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -22,6 +23,10 @@ from typing import Any, Final
 # where replies are compared: hostile ones keep no other thread of the program from its work
 THREADS: Final = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "math")
 
+_KILLED = -9  # by the limit, or for want of memory
+_PROSE = re.compile(r"(?<!\\)\b[^\W\d_]{2,}\s+[^\W\d_]{2,}")  # two words: no formula
+_MAX_BARE = 1000  # characters of a line that is tried as LaTeX
+_SMALL, _CLOSE = 1e-5, 1e-3  # numbers below the first are equal within this share of the larger
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
 
 
@@ -34,7 +39,8 @@ class MathProcess(local):
     def compare(self, answer: str, references: Sequence[str], seconds: int) -> str:
         """Return "right", "wrong", or why the two cannot be compared; blocks the thread.
 
-        The reason is "no answer", "no reference" or "timeout"; ``seconds`` limits each step.
+        The reason is "no answer", "no reference", "timeout", or a sentence on what went wrong;
+        ``seconds`` limits each step.
         """
         process = self._begun()
         # a step may be one long operation of C, which no signal interrupts
@@ -48,6 +54,8 @@ class MathProcess(local):
         if not said:
             _end(process)
             self._process = None
+            if process.returncode != _KILLED:
+                return f"math-verify's process ended with status {process.returncode}"
         return said or "timeout"
 
     def _begun(self) -> subprocess.Popen[str]:
@@ -101,6 +109,8 @@ def _answer_lines() -> None:
             said = _compared(package, question)
         except stopped:
             said = "timeout"
+        except Exception as error:  # of SymPy, which may raise anything
+            said = f"math-verify raised {type(error).__name__}: {' '.join(str(error).split()):.200}"
         sys.stdout.write(said + "\n")
         sys.stdout.flush()
 
@@ -118,19 +128,31 @@ def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - 
     if not all(targets):
         return "no reference"
     answer = parsed(question["answer"])
-    if not answer:
-        return "no answer"
-    is_right = any(
-        package.verify(target, answer, timeout_seconds=seconds, raise_on_error=True)
-        for target in targets
-    )
-    return "right" if is_right else "wrong"
+    line = (question["answer"].strip().splitlines() or [""])[-1].strip(" *`.")
+    bare = [] if _PROSE.search(line) or len(line) > _MAX_BARE else parsed(_marked(line))
+    for target in targets:
+        for said in filter(None, (answer, bare)):
+            equal = package.verify(target, said, timeout_seconds=seconds, raise_on_error=True)
+            if equal and not _only_rounded(target[0], said[0]):
+                return "right"
+    return "wrong" if answer or bare else "no answer"
 
 
-def _marked(reference: str) -> str:
-    """Mark a reference as LaTeX, unless it says itself where its answer is."""
-    says = any(mark in reference for mark in ("$", "\\boxed", "\\(", "\\["))
-    return reference if says else f"\\boxed{{{reference}}}"
+def _only_rounded(target: Any, answer: Any) -> bool:  # noqa: ANN401 - SymPy's
+    """Return whether two small numbers differ that math-verify rounds to the same 6 decimals."""
+    try:
+        one, other = (complex(number.doit().evalf(20)) for number in (target, answer))
+    except (AttributeError, TypeError, ValueError):
+        return False  # no numbers
+    most = max(abs(one), abs(other))
+    return most < _SMALL and abs(one - other) > most * _CLOSE
+
+
+def _marked(text: str) -> str:
+    """Mark a text as LaTeX, unless it says itself where its answer is."""
+    text = text.replace("\\$", "")  # of an amount
+    says = any(mark in text for mark in ("$", "\\boxed", "\\(", "\\["))
+    return text if says else f"\\boxed{{{text}}}"
 
 
 if __name__ == "__main__":

@@ -14,13 +14,19 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
 
+import regex
 from pydantic import Field
 
 from bestarm_agent.domain.values import Example
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import references
-from bestarm_agent.judges.rule import RuleOptions, WholeTextJudge
+from bestarm_agent.judges.rule import RuleOptions, WholeTextJudge, unicode_form
 
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+_WORDS = regex.compile(
+    rf"[[\p{{L}}\p{{N}}]&&[{_UNSPACED}]]\p{{M}}*|[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED}]]+",
+    regex.VERSION1,
+)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -44,6 +50,7 @@ class MetricJudge(WholeTextJudge[RuleOptions]):
     """Scores a reply by its similarity to the references."""
 
     options_type = RuleOptions
+    recognises = True
 
     def _agrees(self, answer: str, example: Example) -> float:
         return min(1.0, max(0.0, self._similarity(answer, references(example))))
@@ -136,7 +143,11 @@ class RougeOptions(RuleOptions):
 
 
 class RougeJudge(MetricJudge):
-    """ROUGE's F-measure (Lin 2004) by rouge-score, with the best-matching reference."""
+    """ROUGE's F-measure (Lin 2004) by rouge-score, with the best-matching reference.
+
+    Words of any script count, where rouge-score itself drops all but ``a-z0-9``; in scripts that
+    write no spaces each character is one.
+    """
 
     adapter = "rouge"
     options_type = RougeOptions
@@ -144,9 +155,17 @@ class RougeJudge(MetricJudge):
     def __init__(self, name: str, options: RougeOptions) -> None:
         super().__init__(name, options)
         make = extra("rouge_score.rouge_scorer", name).RougeScorer
-        scorer: Any = make([options.variant], use_stemmer=options.stemmer)
+        stemmer: Any = extra("nltk.stem.porter", name).PorterStemmer()
+        self._stem: Callable[[str], str] = stemmer.stem if options.stemmer else str
+        scorer: Any = make([options.variant], tokenizer=self)
+        self.recognises = options.variant != "rouge2"  # of one word it is 0
         self._score: Callable[[Sequence[str], str], Any] = scorer.score_multi
         self._variant = options.variant
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the words of a text, as rouge-score does where it is ASCII."""
+        words = _WORDS.findall(unicode_form(text).lower())
+        return [self._stem(one) if len(one) > 3 and one.isascii() else one for one in words]
 
     def _similarity(self, answer: str, targets: Sequence[str]) -> float:
         return float(self._score(targets, answer)[self._variant].fmeasure)
@@ -164,9 +183,12 @@ def squad_form(text: str) -> str:
 
 
 def squad_f1(answer: str, target: str) -> float:
-    """Return the F1 of the tokens of two texts, each token counted as often as it occurs."""
+    """Return the F1 of the tokens of two texts, each token counted as often as it occurs.
+
+    It is 0 where one has no token, such as "the" (as in version 1.1 of the script).
+    """
     said, meant = squad_form(answer).split(), squad_form(target).split()
     if not said or not meant:
-        return float(said == meant)
+        return 0.0
     common = (Counter(said) & Counter(meant)).total()
     return 2 * common / (len(said) + len(meant))

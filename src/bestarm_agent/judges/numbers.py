@@ -144,6 +144,7 @@ class NumericJudge(RuleJudge[NumericOptions, Number]):
     """Scores 1 if the number equals any reference, in exact arithmetic: 46 is 46.0."""
 
     adapter = "numeric"
+    recognises = True
     options_type = NumericOptions
 
     def __init__(self, name: str, options: NumericOptions) -> None:

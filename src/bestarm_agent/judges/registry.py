@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
@@ -14,10 +14,12 @@ from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.yaml import KeyPath, shown_path
 from bestarm_agent.domain.values import Example, Json
-from bestarm_agent.errors import ConfigError, PluginError
+from bestarm_agent.errors import ConfigError, PluginError, counted
 from bestarm_agent.judges.base import Judge, JudgeSetup
 from bestarm_agent.plugins import Registry, is_path
 
+_MOST_UNRECOGNISED = 0.05  # share of targets that a scorer may fail to recognise
+_NAMED = 5  # of those, in messages
 _HERE = "bestarm_agent.judges"
 JUDGES: Final = Registry[type[Judge[Any]]](
     "judge adapter",
@@ -97,6 +99,30 @@ def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
     """Raise ConfigError with its id if replies to an example cannot be scored by a judge."""
     for example in examples:
         judge.check(example)
+
+
+def check_targets(judge: Judge, examples: Sequence[Example]) -> list[str]:
+    """Score each target as if it were the reply, free; return a notice on those that get less.
+
+    Raises:
+        ConfigError: they are more than 5 % of the examples.
+    """
+    found = [(one.id, why) for one in examples if (why := judge.unrecognised(one))]
+    if not found:
+        return []
+    named = "; ".join(f"example `{name}`: {why}" for name, why in found[:_NAMED])
+    more = f"; and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+    said = (
+        f"the right answer itself would not score 1 for {len(found):,} of "
+        f"{counted(len(examples), 'example')} ({named}{more}); "
+    )
+    if len(found) > _MOST_UNRECOGNISED * len(examples):
+        raise ConfigError(
+            f"{said}correct these targets in the dataset, set the scorer's options for the form in "
+            "which they are written, or take a scorer that reads it (`exact` and `contains` "
+            "compare any text)"
+        )
+    return [f"{said}no answer to {'it' if len(found) == 1 else 'them'} can be right"]
 
 
 def _adapter(name: str, entry: CatalogEntry, base_dir: Path) -> type[Judge[Any]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
 import regex
 from pydantic import AfterValidator, Field
 
 from bestarm_agent.domain.values import Example, Reply, Score
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, JudgeError
 from bestarm_agent.judges.base import (
     Calls,
     Judge,
@@ -37,6 +37,7 @@ _TYPOGRAPHY = str.maketrans(
         **dict.fromkeys("\u00ad\u200b\u2060\ufeff", ""),  # invisible
     }
 )
+_NEARLY_ONE = 1 - 1e-9  # means of precisions are rounded
 _WORD_EDGE = regex.compile(r"\b", regex.WORD)  # Unicode's word boundaries (UAX 29)
 
 
@@ -142,6 +143,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
     """
 
     needs_reference = True
+    recognises: bool = False  # whether each target must score 1 if it is the reply
 
     def __init__(self, name: str, options: RuleOptionsT) -> None:
         super().__init__(name, options)
@@ -160,6 +162,22 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
                 why = str(error)
             if why:
                 raise ConfigError(self._incomparable(reference, example, why))
+
+    def unrecognised(self, example: Example) -> str:
+        """Say why a target, given as the reply after the marker, does not score 1."""
+        for target in self._own_replies(example) if self.recognises else ():
+            try:
+                value = self.scored(example, Reply(f"{self.options.after or ''}{target}")).value
+                why = f"the target {shown(target)!r} itself scores {value:.2g}"
+            except JudgeError as error:
+                value, why = 0.0, str(error)
+            if value < _NEARLY_ONE:
+                return f"by `{self.name}`, {why}"
+        return ""
+
+    def _own_replies(self, example: Example) -> Sequence[str]:
+        """Return replies that are right by what the targets of ``example`` say."""
+        return references(example)
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply; most rules return 0 or 1.

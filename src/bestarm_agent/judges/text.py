@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -13,7 +13,14 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from bestarm_agent.domain.values import Example, Json, Reply, Score
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.judges.base import Calls, Judge, judge_failed, shown, unparsable
+from bestarm_agent.judges.base import (
+    Calls,
+    Judge,
+    judge_failed,
+    references,
+    shown,
+    unparsable,
+)
 from bestarm_agent.judges.metrics import extra
 from bestarm_agent.judges.rule import (
     STANDARD,
@@ -36,6 +43,7 @@ class ExactJudge(WholeTextJudge[ExactOptions]):
     """Scores 1 if the text equals any reference after normalisation."""
 
     adapter = "exact"
+    recognises = True
     options_type = ExactOptions
 
 
@@ -50,7 +58,12 @@ class ContainsJudge(WholeTextJudge[ContainsOptions]):
     """Scores 1 if the references occur in the text after normalisation."""
 
     adapter = "contains"
+    recognises = True
     options_type = ContainsOptions
+
+    def _own_replies(self, example: Example) -> Sequence[str]:
+        targets = references(example)
+        return targets if self.options.require == "any" else ["\n".join(targets)]
 
     def _agrees(self, answer: str, example: Example) -> bool:
         words = self.options.words

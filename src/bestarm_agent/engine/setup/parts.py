@@ -52,6 +52,7 @@ from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError, StoreError, counted
 from bestarm_agent.judges.base import Judge, JudgeModel
+from bestarm_agent.judges.registry import check_targets
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.catalog_entry import ModelFacts, ProviderEntry
 from bestarm_agent.providers.registry import create_provider, find_adapter
@@ -346,10 +347,13 @@ def assemble(
     with places.locating("shots"):
         shots = read_shots(config, base_dir, prompts, rows, held)
     providers = ProviderSet(study, catalog)
+    with places.locating("dataset"):
+        unrecognised = check_targets(judge, rows)
     dropped = left_out(judge, found, providers.able) if judge.models else []
     candidates, merged = expand(config, prompts, providers.params, places, shots)
     with places.locating("prompts"):
         sent = check_prompts(prompts, candidates, providers, config.dataset, found)
+    partial_judges = _partial_judges(judge, candidates)
     grid_notices = [*_grid_notices(sent, config.repeats), *_cache_notices(sent, providers)]
     with places.locating("labels"):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
@@ -366,7 +370,7 @@ def assemble(
         judge=judge,
         labels=labels,
         budget=config.budget.caps(len(candidates) * len(found)),
-        notices=(*merged, *grid_notices, *dropped),
+        notices=(*merged, *grid_notices, *dropped, *unrecognised, *partial_judges),
         mode=mode,
     )
 
@@ -396,6 +400,16 @@ def check_prompts(
                 f"{', '.join(f'`{{{{ {field} }}}}`' for field in fields[:5])}"
             )
     return sent
+
+
+def _partial_judges(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Warn of models that judge answers of their own."""
+    compared = {f"{one.provider}/{one.model}" for one in candidates}
+    for name in sorted({str(model) for model in judge.models} & compared):
+        yield (
+            f"judge model {name} is also a candidate, and models favour answers of their own; let "
+            f"another one judge, or compare it with people's labels (`bestarm-agent judge check`)"
+        )
 
 
 def _grid_notices(sent: Sequence[Candidate], repeats: int) -> Iterator[str]:
