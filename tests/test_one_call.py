@@ -6,6 +6,8 @@ import asyncio
 import threading
 import warnings
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -95,6 +97,104 @@ def test_candidates_are_named_by_what_they_are(
     assert standing.rows[0].index == 1
 
 
+class Model:
+    """An object that says nothing of itself."""
+
+
+class Labelled:
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+
+LONG = "Answer as well as you can, " * 5
+ODD = [
+    "What is it?",
+    "  two\nlines, \x1b[31mred ",
+    "",
+    "日本語",
+    "[/red]<b>*x*|",
+    "{% if x %}",
+    "a;b",
+]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "labels"),
+    [
+        (
+            ODD,
+            [
+                *("What is it?", "two lines, \ufffd[31mred", "(empty)", "日本語", "[/red]<b>*x*|"),
+                *("{% if x %}", "a;b"),
+            ],
+        ),
+        (
+            [LONG + "a" + LONG, LONG + "b" + LONG],
+            ["Answer as well as you can, Ans…n, Answer as well as you can,"] * 2,
+        ),
+        ([Model(), Model()], ["<tests.test_one_call.Model object>"] * 2),
+        ([Labelled("one"), Labelled("two")], ["one", "two"]),
+        ({"a?": 1, 2: 2}, ["a?", "2"]),
+        ((name for name in ("x", "y")), ["x", "y"]),
+    ],
+)
+def test_any_text_or_object_is_a_candidate(candidates: list[object], labels: list[str]) -> None:
+    standing = find_best(lambda _, e: e % 3 == 0, candidates, range(9), show=False)
+    found = [row.candidate.label for row in sorted(standing.rows, key=lambda row: row.index)]
+    assert len(set(found)) == len(labels)
+    assert [one.removesuffix(" #2") for one in found] == labels
+    assert all(len(one) <= 63 for one in found)
+
+
+def tables() -> list[Any]:
+    """The same rows in every kind of table; those of pandas and polars where they are there."""
+    columns = {"id": ["a", "b", "c"], "target": ["1", "2", "3"]}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    pandas, polars, arrow = map(find_spec, ("pandas", "polars", "pyarrow"))
+    found: list[Any] = [
+        rows,
+        tuple(rows),
+        iter(rows),
+        {"x": rows}["x"],
+        dict(enumerate(rows)).values(),
+    ]
+    if pandas:
+        found.append(import_module("pandas").DataFrame(columns, index=[5, 5, 7]))
+    if polars:
+        frame = import_module("polars").DataFrame(columns)
+        found += [frame, frame.lazy()]
+    if arrow:
+        found.append(import_module("pyarrow").table(columns))
+    return found
+
+
+@pytest.mark.parametrize("examples", tables(), ids=lambda one: type(one).__name__)
+def test_examples_are_the_rows_of_any_table(examples: list[dict[str, str]]) -> None:
+    def evaluate(candidate: str, example: dict[str, str]) -> str:
+        return example["target"] if candidate == TERSE else "?"
+
+    standing = find_best(evaluate, [LOUD, TERSE], examples, scorer="exact", show=False)
+    assert (standing.n_examples, standing.rows[0].candidate.label) == (3, TERSE)
+
+
+def test_candidates_may_be_the_rows_of_a_table() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"label": ["even", "none"], "divisor": [2, 1000]})
+    standing = find_best(lambda c, e: e % c["divisor"] == 1, frame, range(1, 200), show=False)
+    assert standing.rows[0].candidate.label == "even"
+
+
+def test_the_answers_are_kept_with_their_texts() -> None:
+    """So that one can ask which of them were wrong."""
+    standing = find_best(answer, [LOUD, TERSE], QUESTIONS, scorer="exact", show=False)
+    wrong = [one for one in standing.answers if one.score == 0]
+    assert {one.candidate for one in wrong} == {LOUD}
+    assert all(one.reply == f"It is {one.target}!" and one.inputs["sum"] for one in wrong)
+    assert len(standing.answers) == sum(row.n for row in standing.rows)
+    by_score = find_best(right, [0, 1, 2], range(300), seed=1, show=False).answers
+    assert all(one.score == RIGHT[int(one.candidate), int(one.example)] for one in by_score)
+
+
 def test_texts_are_scored_as_in_a_study() -> None:
     standing = checked(find_best(answer, [LOUD, TERSE], QUESTIONS, scorer="exact"))
     assert standing.rows[0].candidate.label == TERSE
@@ -175,6 +275,9 @@ def fails(_candidate: object, _example: object) -> float:
         (answer, {"scorer": "exakt"}, "did you mean `exact`"),
         (right, {"examples": []}, "there are no examples"),
         (right, {"candidates": [1]}, "there is only one candidate"),
+        (right, {"candidates": "abc"}, "`candidates` is one text; give a list"),
+        (right, {"examples": {"train": [1], "test": [2]}}, "`examples` is a mapping; give one of"),
+        (right, {"examples": 7}, "`examples` is 7, which holds none"),
         (right, {"candidates": [1, 1]}, "is the second candidate called"),
         (right, {"confidence": 2.0}, "confidence"),
         (right, {"selector": "ucb_e"}, "did you mean `ucb-e`"),

@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeAlias, get_args, get_type_hints
 
@@ -102,8 +102,10 @@ def _parts(kind: Any, found: dict[type, None]) -> dict[type, None]:  # noqa: ANN
     is_own = is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Enum))
     if is_own and kind not in (*found, Candidate, Constraint):
         found[kind] = None
-        for hint in get_type_hints(kind).values() if is_dataclass(kind) else ():
-            _parts(hint, found)
+        hints = get_type_hints(kind)
+        for one in fields(kind) if is_dataclass(kind) else ():
+            if one.repr:  # else it is for Python alone
+                _parts(hints[one.name], found)
     for inner in get_args(kind):
         _parts(inner, found)
     return found
@@ -118,10 +120,14 @@ def _summary(documented: object) -> str:
 def _fields(kind: type) -> str:
     """List the fields of a dataclass, or the values of an enumeration, as its comments do."""
     found, before, about = [], "", dict(_ATTRIBUTE.findall(kind.__doc__ or ""))
+    hidden = {one.name for one in fields(kind) if not one.repr} if is_dataclass(kind) else set()
     links = {one.__name__: f"[{one.__name__}](#{one.__name__.lower()})" for one in _parts(kind, {})}
     for line in inspect.getsource(kind).partition('"""\n\n')[2].split("\n\n")[0].splitlines():
         if (match := _FIELD.fullmatch(line)) is None:
             before += f"{line.strip(' #')} "
+            continue
+        if match["name"] in hidden:
+            before = ""
             continue
         name, hint, comment = match["name"], match["type"] or "", match["about"]
         text = before + (comment or " ".join(about.get(name, "").split()))

@@ -7,11 +7,14 @@ a script and in a notebook, whose own loop is running already.
 from __future__ import annotations
 
 import inspect
+import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, TypeVar
@@ -23,6 +26,7 @@ from bestarm_agent.config.datasets import FileRow, examples_of
 from bestarm_agent.config.functions import is_async
 from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.spend import Budget, Spend, nanos
+from bestarm_agent.domain.text import safe, shortened
 from bestarm_agent.domain.values import Example, Json, Reply, Request
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import Standing
@@ -36,6 +40,8 @@ from bestarm_agent.study import Source, Study, run_in_thread
 
 _NAME = "evaluate"  # of the provider that calls the function
 _CLOSE_SECONDS = 5.0
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, which says nothing to people
+_MOST_LABEL = 60  # characters of a candidate's name in tables
 
 C = TypeVar("C")  # of candidates
 E = TypeVar("E")  # of examples
@@ -43,8 +49,8 @@ E = TypeVar("E")  # of examples
 
 def find_best(
     evaluate: Callable[[C, E], object],
-    candidates: Sequence[C] | Mapping[str, C],
-    examples: Sequence[E],
+    candidates: Iterable[C] | Mapping[str, C],
+    examples: Iterable[E],
     *,
     scorer: str | Mapping[str, Json] | None = None,
     budget: Budget | None = None,
@@ -67,8 +73,11 @@ def find_best(
         evaluate: called with a candidate and an example, as they were given. It returns a score in
             [0, 1] or a bool, None where there is no score, or, with a ``scorer``, a text. Coroutine
             functions run in a loop of their own, others in threads.
-        candidates: what is compared, of any kind, such as ``CandidateDict``; a mapping names them.
-        examples: of any kind; with a scorer mappings, with the right answer under "target".
+        candidates: what is compared, of any kind, such as texts or ``CandidateDict``. Tables name
+            each by its entry or attribute ``label``, else by what it is; a mapping gives names.
+        examples: of any kind, in anything that can be iterated over; of a DataFrame (pandas,
+            polars), a table of Arrow or a data set of Hugging Face the rows, as mappings. With a
+            scorer each is a mapping, with the right answer under "target".
         scorer: scores texts; what a study has under ``scorer``.
         budget: the most to spend; None: until nothing is left to learn.
         confidence: of all that is said to be shown, in (0, 1).
@@ -80,7 +89,8 @@ def find_best(
         show: whether to show progress on a terminal, or in a notebook's cell.
 
     Returns:
-        The standing; ``winner.index`` is the winner's place among the candidates.
+        The standing. Its ``decision.take`` is the candidate to use, as it was given, its
+        ``answers`` are all that were scored, with their texts where the function returned some.
 
     Raises:
         ConfigError: an argument is wrong, or every call failed.
@@ -92,8 +102,8 @@ def find_best(
         >>> print(standing.winner.candidate.label, standing.established, standing.share < 0.2)
         2 True True
     """
-    named = list(candidates.items() if isinstance(candidates, Mapping) else _named(candidates))
-    rows, with_text = list(examples), scorer is not None
+    named, rows = _named(candidates), _rows(examples, "examples")
+    with_text = scorer is not None
     given = _examples(rows, with_text=with_text)
     by_id = dict(zip((one.id for one in given), rows, strict=True))
     values = [one for _, one in named]
@@ -117,7 +127,7 @@ def find_best(
         store=Store.in_memory(),
         providers={_NAME: provider},
     )
-    standing = _run(opening, budget, show=show)
+    standing = _run(opening, budget, show=show, keeps_answers=True)
     _report_failures(provider, standing)
     return standing
 
@@ -218,7 +228,11 @@ class _Function(Provider[ProviderOptions]):
 
 
 def _run(
-    opening: AbstractAsyncContextManager[Study], budget: Budget | None, *, show: bool
+    opening: AbstractAsyncContextManager[Study],
+    budget: Budget | None,
+    *,
+    show: bool,
+    keeps_answers: bool = False,  # where the store is gone afterwards
 ) -> Standing:
     """Run a study in a thread, with progress."""
 
@@ -229,7 +243,11 @@ def _run(
             print_notices(console, study.notices)
         with progress:
             async with frames(study, progress):
-                return await study.run(budget)
+                standing = await study.run(budget)
+        if keeps_answers:
+            answers = [one async for one in study.outcomes() if one.score is not None]
+            standing = replace(standing, answers=tuple(answers))
+        return standing
 
     return run_in_thread(opening, run)
 
@@ -269,17 +287,50 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
 
 
-def _named(candidates: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Name candidates: by their entry "label", or by all that they are."""
-    found = []
-    for one in candidates:
-        name = getattr(one, "__name__", str(one))
-        if isinstance(one, Mapping):
-            name = one.get("label") or " ".join(f"{key}={value}" for key, value in one.items())
-        elif isinstance(one, list | tuple):
-            name = " ".join(map(str, one))
-        found.append((str(name), one))
+def _named(candidates: Iterable[Any]) -> list[tuple[str, Any]]:
+    """Name candidates, each in a line: those of different names by different labels."""
+    if isinstance(candidates, Mapping):
+        given = [(str(name), one) for name, one in candidates.items()]
+    else:
+        given = [(_name(one), one) for one in _rows(candidates, "candidates")]
+    found, taken = [], dict[str, str]()  # names by label
+    for name, one in given:
+        line = " ".join(safe(_ADDRESS.sub("", name)).split()) or "(empty)"
+        line = shortened(line, _MOST_LABEL)
+        labels = (line if n == 1 else f"{line} #{n}" for n in count(1))
+        label = next(one for one in labels if taken.get(one, name) == name)
+        taken[label] = name
+        found.append((label, one))
     return found
+
+
+def _name(one: Any) -> str:  # noqa: ANN401
+    """Return what a candidate is called, or all that it is."""
+    if isinstance(one, Mapping):
+        return str(one.get("label") or " ".join(f"{key}={value}" for key, value in one.items()))
+    if isinstance(one, list | tuple):
+        return " ".join(map(str, one))
+    names = (getattr(one, attribute, None) for attribute in ("label", "__name__"))
+    return next((name for name in names if isinstance(name, str) and name), str(one))
+
+
+def _rows(given: Any, what: str) -> list[Any]:  # noqa: ANN401
+    """Return the rows of a table as mappings, or what an iterable holds."""
+    if isinstance(given, str | bytes | Mapping):
+        kind = "a mapping" if isinstance(given, Mapping) else "one text"
+        way_out = "one of its values, or the list of them" if kind == "a mapping" else "a list"
+        raise ConfigError(f"`{what}` is {kind}; give {way_out}")
+    if hasattr(given, "collect") and hasattr(given, "lazy"):  # polars has yet to compute it
+        given = given.collect()
+    for rows in ("to_dicts", "to_pylist"):  # a DataFrame of polars, a table of Arrow
+        if hasattr(given, rows):
+            return list(getattr(given, rows)())
+    if hasattr(given, "to_dict") and hasattr(given, "columns"):  # one of pandas
+        return list(given.to_dict("records"))
+    try:
+        return list(given)
+    except TypeError:
+        raise ConfigError(f"`{what}` is {given!r:.60}, which holds none; give a list") from None
 
 
 def _examples(rows: Sequence[Any], *, with_text: bool) -> tuple[Example, ...]:

@@ -182,7 +182,10 @@ Flag: TypeAlias = Annotated[bool, Strict()]
 Text: TypeAlias = Annotated[str, Field(min_length=1)]
 # Names stand in labels, tables and file names.
 Name: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()-]*$")]
-Label: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()=,/-]*$")]
+# Labels of candidates stand in tables only: any text of one line, such as a prompt of `find_best`.
+Label: TypeAlias = Annotated[
+    str, Field(min_length=1, pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$")
+]
 Dollars: TypeAlias = Annotated[
     Positive, BeforeValidator(read_dollars, json_schema_input_type=Positive | str)
 ]

@@ -734,7 +734,8 @@ def plain(value: object, *, priced: bool = True) -> Any:  # noqa: ANN401 - JSON
         case _ if not is_dataclass(value):
             return value
     priced = getattr(value, "priced", priced)
-    found = {one.name: plain(getattr(value, one.name), priced=priced) for one in fields(value)}
+    shown = [one.name for one in fields(value) if one.repr]  # others are for Python alone
+    found = {name: plain(getattr(value, name), priced=priced) for name in shown}
     if "usd_nanos" in found:
         nanos = found.pop("usd_nanos")
         found["usd"] = usd(nanos) if priced and nanos is not None else None

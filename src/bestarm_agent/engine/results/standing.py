@@ -11,7 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from html import escape
 
@@ -27,6 +27,7 @@ from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Guarantee, State
 from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState
 
 _SHOWN_ROWS = 60  # in a notebook
@@ -173,6 +174,8 @@ class Standing:
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     cached_tokens: int = 0  # of candidates' prompts, read from providers' prompt caches
     confirmation: Confirmation | None = None  # None until the winner answered what was kept back
+    # those scored, with their texts, of a run whose store is gone with it: of ``find_best``
+    answers: tuple[PairOutcome, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         return f"<Standing of {self._summary}>"
