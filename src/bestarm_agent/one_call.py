@@ -27,7 +27,7 @@ from bestarm_agent.config.functions import is_async
 from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.domain.text import safe, shortened
-from bestarm_agent.domain.values import Example, Json, Reply, Request
+from bestarm_agent.domain.values import Example, Json, Reply, Request, digest
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
@@ -333,12 +333,23 @@ def _rows(given: Any, what: str) -> list[Any]:  # noqa: ANN401
         raise ConfigError(f"`{what}` is {given!r:.60}, which holds none; give a list") from None
 
 
+def _content(row: object) -> dict[str, Json]:
+    """Return the fields of an example that is JSON; none where nothing tells it from a copy."""
+    named = isinstance(row, Mapping) and all(isinstance(key, str) for key in row)
+    content: Any = row if named else {"example": row}
+    try:
+        digest(content)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return {} if row is None else dict(content)  # None stands for draws of nothing in particular
+
+
 def _examples(rows: Sequence[Any], *, with_text: bool) -> tuple[Example, ...]:
     """Return the examples as scorers see them: they see them where the function returns texts."""
     if not rows:
         raise ConfigError("there are no examples; give at least one")
     if not with_text:
-        return tuple(Example(str(i), {}) for i in range(len(rows)))
+        return tuple(Example(str(i), _content(row)) for i, row in enumerate(rows))
     if not all(isinstance(row, Mapping) for row in rows):
         raise ConfigError("with a scorer, an example is a mapping; its answer is under 'target'")
     target = "target" if any("target" in row for row in rows) else None

@@ -522,7 +522,7 @@ async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple
 
 
 def open_mode(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog, independent: Sequence[int]
 ) -> tuple[Mode, Judge]:
     """Open a certification if the study has a ``certify`` section, else a selection.
 
@@ -533,18 +533,18 @@ def open_mode(
         return open_selection(study, examples, catalog)
     from bestarm_agent.certification.mode import open_certification
 
-    return open_certification(study, study.config.certify, examples, catalog)
+    return open_certification(study, study.config.certify, examples, catalog, independent)
 
 
 def _open_recorded(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog, independent: Sequence[int]
 ) -> tuple[Mode, Judge]:
     """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
     if study.config.gate is None:
-        return open_mode(study, examples, catalog)
+        return open_mode(study, examples, catalog, independent)
     from bestarm_agent.gate.mode import open_gate
 
-    return open_gate(study, examples, catalog)
+    return open_gate(study, examples, catalog, independent)
 
 
 def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:

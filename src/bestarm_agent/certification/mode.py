@@ -91,14 +91,18 @@ class Certification:
 
 
 def open_certification(
-    study: LoadedStudy, spec: CertifySpec, examples: Sequence[Example], catalog: Catalog
+    study: LoadedStudy,
+    spec: CertifySpec,
+    examples: Sequence[Example],
+    catalog: Catalog,
+    independent: Sequence[int],
 ) -> tuple[Certification, Judge]:
     """Open the certification that a section of a study asks for.
 
     Raises:
         ConfigError: a label or a judge is missing or wrong, or there are too few examples.
     """
-    plan, judge = set_up(study, spec, examples, catalog)
+    plan, judge = set_up(study, spec, examples, catalog, independent)
     return Certification(spec, plan), judge
 
 

@@ -21,13 +21,20 @@ from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import AuditedJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.stats.arrays import IntArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
 def set_up(
-    study: LoadedStudy, spec: CertifySpec, examples: Sequence[Example], catalog: Catalog
+    study: LoadedStudy,
+    spec: CertifySpec,
+    examples: Sequence[Example],
+    catalog: Catalog,
+    independent: Sequence[int],
 ) -> tuple[Rounds, Judge]:
     """Read the labels, plan the rounds, and make the judge that scores both ways.
+
+    Of equal examples only those of ``independent`` are asked; all, if it is empty.
 
     Raises:
         ConfigError: a label or a judge is missing or wrong, or there are too few examples.
@@ -40,7 +47,8 @@ def set_up(
         autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
         check_examples(autoevaluator, examples)
     labelled = _labelled(spec, examples, study.base_dir, trusted)
-    plan = _plan(config.selector.seed, spec, examples, labelled)
+    own = np.array(independent or range(len(examples)))
+    plan = _plan(config.selector.seed, spec, examples, labelled, own)
     due = [examples[j] for j in plan.labelled]
     chosen = {example.id: labelled[example.id] for example in due}
     check_examples(trusted, chosen.values())
@@ -107,10 +115,14 @@ def _scores_of_people(config: StudyConfig, base_dir: Path) -> dict[tuple[str, st
 
 
 def _plan(
-    seed: int, spec: CertifySpec, examples: Sequence[Example], labelled: Mapping[str, Example]
+    seed: int,
+    spec: CertifySpec,
+    examples: Sequence[Example],
+    labelled: Mapping[str, Example],
+    own: IntArray,
 ) -> Rounds:
-    has_label = np.array([example.id in labelled for example in examples])
-    labels, others = np.flatnonzero(has_label), np.flatnonzero(~has_label)
+    has_label = np.array([examples[number].id in labelled for number in own])
+    labels, others = own[has_label], own[~has_label]
     ratio, most = spec.per_label, spec.max_labels
     if ratio is None and most is not None and not len(others) and most < len(labels):
         ratio = max(1, (len(labels) - most) // most)  # as many labels are used as allowed

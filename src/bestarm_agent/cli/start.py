@@ -191,8 +191,7 @@ def try_(given: Given) -> int:
             click.echo(line)
         for said in _suspicion(calls, parts.judge):
             say(f"notice: {safe(said)}")
-        unit = "cluster" if parts.independent else "example"
-        say(resolution_line(n_independent(parts), resolution_of(parts), unit))
+        say(resolution_line(n_independent(parts), resolution_of(parts), parts.unit))
     return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -35,7 +35,7 @@ from bestarm_agent.errors import ConfigError, PluginError, nearest
 from bestarm_agent.plugins import Registry
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
-_AUTOMATIC_ID = "id"
+AUTOMATIC_ID = "id"
 _ID_DIGITS = 6
 _EXACT_BELOW = 2.0**53
 
@@ -83,8 +83,8 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
     for number, row in enumerate(rows, start=1):
         where = f"{source}, {row.place}"
         seen.update(row.values)
-        if number == 1 and id_field is None and _AUTOMATIC_ID in row.values:
-            id_field = _AUTOMATIC_ID
+        if number == 1 and id_field is None and AUTOMATIC_ID in row.values:
+            id_field = AUTOMATIC_ID
         name = f"{number:0{_ID_DIGITS}}"
         if id_field is not None:
             name = _id_text(_value(row, id_field, where), f"{where}: `{id_field}`")
@@ -349,7 +349,7 @@ def _selected(wanted: _Wanted, available: Sequence[str], source: str) -> list[st
     for name in sorted(map(str, wanted)):
         if name not in available:
             raise ConfigError(f"{source} has no field `{name}`; {nearest(name, available)}")
-    return [name for name in available if name in wanted or name == _AUTOMATIC_ID]
+    return [name for name in available if name in wanted or name == AUTOMATIC_ID]
 
 
 def read_parquet(path: Path, wanted: _Wanted) -> Iterator[FileRow]:
@@ -495,11 +495,8 @@ _MISSING = "(none)"
 _MOST = 50  # values of a field
 
 
-def one_of_each(examples: Sequence[Example], field: str, seed: int) -> tuple[int, ...]:
-    """Draw one example of each value of a field, whatever their number; return them, rising.
-
-    So the examples drawn stand in any random order of all examples as in a random order of their
-    clusters: the first example that is *met* of each would be one of a large cluster sooner.
+def clusters_of(examples: Sequence[Example], field: str) -> list[str]:
+    """Return the cluster of each example: the value of a field.
 
     Raises:
         ConfigError: an example does not have the field, or its value is a list or a mapping.
@@ -509,8 +506,43 @@ def one_of_each(examples: Sequence[Example], field: str, seed: int) -> tuple[int
     if _MISSING in values:
         name = examples[values.index(_MISSING)].id
         raise ConfigError(f"{key}: example `{name}` has no `{field}`; say of each where it belongs")
-    order = KeyedRandom(seed, "one-of-each").at(0).permutation(len(values)).tolist()
-    return tuple(sorted({values[row]: row for row in order}.values()))
+    return values
+
+
+def united(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
+    """Join groups that share a member; return the first member of each one's group.
+
+    Two members are in one group if a chain of equal values, in either sequence, links them.
+
+    Example:
+        >>> united(["a", "a", "b", "c"], [1, 2, 2, 3])
+        [0, 0, 0, 3]
+    """
+    first = list(range(len(one)))  # of the group, or nearer to it than the member itself
+
+    def root(member: int) -> int:
+        while first[member] != member:
+            first[member] = member = first[first[member]]
+        return member
+
+    for groups in (one, other):
+        known = dict[Hashable, int]()
+        for member, group in enumerate(groups):
+            a, b = sorted((root(member), root(known.setdefault(group, member))))
+            first[b] = a
+    return [root(member) for member in range(len(one))]
+
+
+def one_of_each(groups: Sequence[int], seed: int) -> tuple[int, ...]:
+    """Draw one example of each group, whatever their size; return them, rising.
+
+    Empty if no group has two. So the examples drawn stand in any random order of all examples as
+    in a random order of their groups: the first example that is *met* of each would be one of a
+    large group sooner.
+    """
+    order = KeyedRandom(seed, "one-of-each").at(0).permutation(len(groups)).tolist()
+    drawn = sorted({groups[row]: row for row in order}.values())
+    return tuple(drawn) if len(drawn) < len(groups) else ()
 
 
 def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ...]:

@@ -10,6 +10,7 @@ their own anyway.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
@@ -34,6 +35,7 @@ from bestarm_agent.domain.values import (
     PromptTemplate,
     canonical,
     content_of,
+    digest,
     part_of,
 )
 from bestarm_agent.errors import ConfigError, nearest
@@ -100,6 +102,9 @@ class CompiledPrompt:
         prompt, line and field if a field is missing or null, the template fails, a conversation is
         malformed, the result is too long, or a file cannot be sent.
         """
+        return self._sent(inputs, Attachment.read if read else _shown)
+
+    def _sent(self, inputs: Mapping[str, Json], content: Callable[[Attachment], str]) -> Rendered:
         found = self._staged(inputs)
         if isinstance(found, str) or not self.attaches:
             return found
@@ -107,11 +112,24 @@ class CompiledPrompt:
         def sent(part: Any) -> Part:  # noqa: ANN401
             if not isinstance(part, Attachment):
                 return part  # type: ignore[no-any-return]
-            return part_of(part.type, part.read() if read else part.shown)
+            return part_of(part.type, content(part))
 
         return tuple(
             replace(one, content=tuple(map(sent, one.parts))) if one.parts else one for one in found
         )
+
+    def request(self, example: Example, *, read: bool) -> str:
+        """Return a digest of what is sent for an example; its own where nothing can be.
+
+        ``read`` is False to tell images and files apart by their sizes alone.
+        """
+        try:
+            found = self._sent(example.inputs, Attachment.read if read else _size)
+            tools = list(self.tools(example.inputs)[0]) if self.reads_tools else []
+        except ConfigError:
+            return f"example {example.id}"
+        sent: Json = found if isinstance(found, str) else [one.as_json() for one in found]
+        return digest([sent, tools])
 
     def attachments(self, inputs: Mapping[str, Json]) -> list[Attachment]:
         """Return the images and files for one example; raises ConfigError as ``render``."""
@@ -261,6 +279,37 @@ class CompiledPrompt:
             if f"'{field}'" in reason:
                 reason = f"there is no field `{field}`; {nearest(field, inputs)}"
         raise ConfigError(f"{where}: {reason}") from error
+
+
+def _shown(attachment: Attachment) -> str:
+    return attachment.shown
+
+
+def _size(attachment: Attachment) -> str:
+    return attachment.value if attachment.size is None else str(attachment.size)
+
+
+def equal_requests(
+    examples: Sequence[Example], keys: Iterable[Callable[[Example], str]]
+) -> list[int]:
+    """Group examples that have equal keys, all of them; return the number of each one's group.
+
+    Groups are numbered as they first come. A key is worked out where the keys before it left it
+    open, which after the first one is nowhere, as a rule.
+
+    Example:
+        >>> rows = [Example("a", {"q": 1}), Example("b", {"q": 2}), Example("c", {"q": 1})]
+        >>> equal_requests(rows, [lambda one: str(one.inputs["q"])])
+        [0, 1, 0]
+    """
+    groups = [0] * len(examples)
+    for key in keys:
+        size, found = Counter(groups), dict[tuple[int, str], int]()
+        groups = [
+            found.setdefault((group, key(one) if size[group] > 1 else ""), len(found))
+            for group, one in zip(groups, examples, strict=True)
+        ]
+    return groups
 
 
 def _last_of_user(messages: Sequence[Message]) -> int:

@@ -942,10 +942,18 @@ class ConfirmSpec(StudyModel):
             broken(f"must be at most {_MOST}, or too few examples are left to choose by")
         return share
 
-    def drawn(self, n_rows: int, seed: int) -> tuple[int, ...]:
-        """Draw the rows of a dataset that are kept back, in a random order."""
-        order = KeyedRandom(seed, "confirm-order").at(0).permutation(n_rows)
-        return tuple(int(row) for row in order[: max(1, round(self.share * n_rows))])
+    def drawn(self, groups: Sequence[int], seed: int) -> tuple[int, ...]:
+        """Draw the rows of a dataset that are kept back, in a random order.
+
+        Rows of one group stay together: what the selection saw of a row would tell of its copy.
+        """
+        rows: dict[int, list[int]] = {}
+        for row, group in enumerate(groups):
+            rows.setdefault(group, []).append(row)
+        order = KeyedRandom(seed, "confirm-order").at(0).permutation(len(rows))
+        kept = order[: max(1, round(self.share * len(rows)))].tolist()
+        members = list(rows.values())
+        return tuple(row for at in kept for row in members[at])
 
 
 GEPA = "gepa"

@@ -95,7 +95,7 @@ class Confirming:
             candidates=(winner,),
             examples=of.parts.kept_back,
             slices=(),
-            independent=(),
+            independent=of.parts.kept_independent,
             labels=(),
             budget=left,
             mode=Selection(study.config.selector),
@@ -132,14 +132,17 @@ def confirmation(second: RunState, winner: str, confidence: float) -> Confirmati
 
     Its candidates are all winners so far, in the order in which they won.
     """
-    size = len(second.example_ids)
+    size = len(second.independent or second.example_ids)
     labels = [candidate.label for candidate in second.candidates]
     if winner not in labels:
         return None
     row = labels.index(winner)
-    told = second.told[second.asks["candidate"] == row]
+    own = second.asks["candidate"] == row
+    told, examples = second.told[own], second.asks["example"][own]
     pending = np.flatnonzero(told["state"] == State.PENDING)
     told = told[: pending[0]] if len(pending) else told  # in the order of asking
+    if second.independent:  # of copies one counts, drawn beforehand
+        told = told[np.isin(examples[: len(told)], second.independent)]
     if not len(told):
         return None
     low, high = (np.nan_to_num(told["score"], nan=end) for end in (0.0, 1.0))  # of void pairs

@@ -71,4 +71,7 @@ class Mode(Protocol):
         """Return the answer so far; None if it is the standing itself."""
 
 
-OpenMode: TypeAlias = Callable[[LoadedStudy, Sequence[Example], Catalog], tuple[Mode, Judge]]
+# The numbers are those of one example of each cluster; none if no example depends on another.
+OpenMode: TypeAlias = Callable[
+    [LoadedStudy, Sequence[Example], Catalog, Sequence[int]], tuple[Mode, Judge]
+]

@@ -103,7 +103,7 @@ class GateMode:
 
 
 def open_gate(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog, independent: Sequence[int]
 ) -> tuple[Mode, Judge]:
     """Open the gate of a study, with its scorer as the judge; raises ConfigError."""
     _, judge = open_selection(study, examples, catalog)

@@ -45,7 +45,7 @@ class NewExamples:
     examples_needed: int | None  # that would show the leads; None if they are, or are too small
     # that it is ahead of all that may be better; None where missing scores could change who leads
     probability: float | None
-    n_examples: int  # of the study; several draws of one count once, or clusters
+    n_examples: int  # of the study; copies and draws of one count once, or clusters
     unit: str  # "example", or "cluster" where examples belong together
 
 
@@ -56,6 +56,7 @@ def new_examples(
     estimate: float,
     *,
     within: float,
+    unit: str,
 ) -> NewExamples | None:
     """Work out what holds for new examples; None where nothing does.
 
@@ -65,6 +66,7 @@ def new_examples(
         labels: of all rows, best first.
         estimate: of the winner's mean.
         within: how far below the best it may be.
+        unit: what the study counts, "example" or "cluster".
     """
     answer, n, level = pairs.answer, pairs.answer.n_independent, pairs.answer.level_of_new
     if not (pairs.rule.seeks_best and answer.speaks_of_new) or answer.barred[winner]:
@@ -102,5 +104,5 @@ def new_examples(
         examples_needed=max(needed) if can_be_shown else None,
         probability=chance_of_all(seen[row] for row in is_open) if others else None,
         n_examples=n,
-        unit="cluster" if pairs.problem.independent else "example",
+        unit=unit,
     )

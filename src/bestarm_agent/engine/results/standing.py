@@ -371,17 +371,20 @@ def build_standing(
         costs=cost_breakdown(state, spent),
         cached_tokens=state.cached_tokens,
     )
-    return replace(standing, new_examples=_on_new(standing, pairs))
+    dataset = state.started.config.get("dataset")
+    clustered = isinstance(dataset, Mapping) and dataset.get("cluster") is not None
+    unit = "cluster" if clustered else "example"
+    return replace(standing, new_examples=_on_new(standing, pairs, unit))
 
 
-def _on_new(standing: Standing, pairs: Pairs) -> NewExamples | None:
+def _on_new(standing: Standing, pairs: Pairs, unit: str) -> NewExamples | None:
     winner, objective = standing.winner, standing.objective
     if winner is None or winner.estimate is None or not winner.n:
         return None
     is_cheapest = objective is not None and objective.spec.name is Objective.CHEAPEST
     within = objective.spec.epsilon if objective and is_cheapest else standing.within
     labels = {row.index: row.candidate.label for row in standing.rows}
-    found = new_examples(pairs, winner.index, labels, winner.estimate, within=within)
+    found = new_examples(pairs, winner.index, labels, winner.estimate, within=within, unit=unit)
     # missing scores could make another one the best
     is_known = not standing.is_provisional and objective is None
     return found if found is None or is_known else replace(found, probability=None)

@@ -16,7 +16,16 @@ from typing import TypedDict, cast
 
 from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import Label, load_labels, one_of_each, read_examples, slices_of
+from bestarm_agent.config.datasets import (
+    AUTOMATIC_ID,
+    Label,
+    clusters_of,
+    load_labels,
+    one_of_each,
+    read_examples,
+    slices_of,
+    united,
+)
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.load import (
     LoadedStudy,
@@ -26,7 +35,7 @@ from bestarm_agent.config.load import (
     read_shots,
     study_from,
 )
-from bestarm_agent.config.prompts import CompiledPrompt
+from bestarm_agent.config.prompts import CompiledPrompt, equal_requests
 from bestarm_agent.config.study import (
     CandidateSpec,
     DatasetSpec,
@@ -43,6 +52,7 @@ from bestarm_agent.domain.values import (
     PromptTemplate,
     Slice,
     canonical,
+    digest,
     each_drawn,
 )
 from bestarm_agent.engine.judging import left_out
@@ -299,6 +309,7 @@ class StudyParts:
     kept_back: tuple[Example, ...]  # examples that only the winner answers, in a random order
     slices: tuple[Slice, ...]  # groups of them that are looked at by themselves
     independent: tuple[int, ...]  # one of each cluster; empty: no example depends on another
+    kept_independent: tuple[int, ...]  # likewise of those kept back
     providers: ProviderSet  # the providers
     judge: Judge  # scores replies
     labels: tuple[Label, ...]  # gold scores of some answers
@@ -317,6 +328,11 @@ class StudyParts:
         return self.config.dataset.folder(self.study.base_dir)
 
     @property
+    def unit(self) -> str:
+        """What statements about new ones count: "example", or "cluster" if the study says so."""
+        return "example" if self.config.dataset.cluster is None else "cluster"
+
+    @property
     def judge_priced(self) -> bool:
         """True if the prices of the judge's models are known."""
         return all(self.providers.able(model).priced for model in self.judge.models)
@@ -333,20 +349,24 @@ def assemble(
     config, base_dir, places = study.config, study.base_dir, study.places
     with places.locating("dataset"):
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
+    prompts = read_prompts(config.prompts, base_dir, catalog, places)
+    providers = ProviderSet(study, catalog)
+    with places.locating("dataset"):
+        groups = copies = _equal_requests(study, rows, prompts, providers)
+        if config.dataset.cluster is not None:
+            groups = united(copies, clusters_of(rows, config.dataset.cluster))
         held: Sequence[int] = ()
         if config.confirm is not None and config.gate is None and config.certify is None:
-            held = config.confirm.drawn(len(rows), config.selector.seed)
-        out = set(held)
-        shown = [row for number, row in enumerate(rows) if number not in out]
-        found, cluster = each_drawn(shown, config.repeats), config.dataset.cluster
-        independent = one_of_each(shown, cluster, config.selector.seed) if cluster else ()
+            held = config.confirm.drawn(groups, config.selector.seed)
+        out, seed = set(held), config.selector.seed
+        kept = [number for number in range(len(rows)) if number not in out]
+        found = each_drawn([rows[number] for number in kept], config.repeats)
+        independent = one_of_each([groups[number] for number in kept], seed)
     with places.locating("slices"):
         slices = slices_of(found, config.slices.by)
-    mode, judge = open_mode(study, found, catalog)
-    prompts = read_prompts(config.prompts, base_dir, catalog, places)
+    mode, judge = open_mode(study, found, catalog, independent)
     with places.locating("shots"):
         shots = read_shots(config, base_dir, prompts, rows, held)
-    providers = ProviderSet(study, catalog)
     with places.locating("dataset"):
         unrecognised = check_targets(judge, rows)
     dropped = left_out(judge, found, providers.able) if judge.models else []
@@ -364,15 +384,70 @@ def assemble(
         shots=shots,
         examples=found,
         kept_back=tuple(rows[number] for number in held),
+        kept_independent=one_of_each([groups[number] for number in held], seed),
         slices=slices,
         independent=independent,
         providers=providers,
         judge=judge,
         labels=labels,
         budget=config.budget.caps(len(candidates) * len(found)),
-        notices=(*merged, *grid_notices, *dropped, *unrecognised, *partial_judges),
+        notices=(
+            *merged,
+            *grid_notices,
+            *_copy_notices(copies, rows),
+            *dropped,
+            *unrecognised,
+            *partial_judges,
+        ),
         mode=mode,
     )
+
+
+def _equal_requests(
+    study: LoadedStudy,
+    rows: Sequence[Example],
+    prompts: Mapping[str, PromptTemplate],
+    providers: ProviderSet,
+) -> list[int]:
+    """Group the rows for which every candidate is asked the same.
+
+    That is what its prompt sends; of a program its inputs, but for their id; and of records that
+    are played back whatever the prompt, these too.
+    """
+    dataset = study.config.dataset
+    able = [providers.of(*one).capabilities(one[1]) for one in study.config.model_options()]
+    known = {field for row in rows for field in row.inputs}
+    folder = dataset.folder(study.base_dir)
+    compiled = [CompiledPrompt(template, folder=folder) for template in prompts.values()]
+    sent = [prompt for prompt in compiled if prompt.fields & known]
+    keys = [
+        partial(one.request, read=read)
+        for one in sent
+        for read in (False, True)[: 1 + one.attaches]
+    ]
+    if any(one.by_inputs for one in able) or not sent:
+        keys.append(partial(_content, id=dataset.id or AUTOMATIC_ID))
+    return equal_requests(rows, keys)
+
+
+def _content(row: Example, id: str) -> str:
+    """Return a digest of the fields of a row, or its id if there is no other field."""
+    inputs = {field: value for field, value in row.inputs.items() if field != id}
+    return digest(inputs) if inputs else f"example {row.id}"
+
+
+def _copy_notices(copies: Sequence[int], rows: Sequence[Example]) -> Iterator[str]:
+    """Tell of rows that are asked as others are."""
+    different = len(set(copies))
+    if more := len(rows) - different:
+        targets = {(one, row.reference) for one, row in zip(copies, rows, strict=True)}
+        odd = len(targets) - different
+        contrary = f"; {counted(odd, 'target')} of theirs differ from the original's" if odd else ""
+        yield (
+            f"{more:,} of {counted(len(rows), 'row')} are copies of others (every candidate is "
+            f"asked the same): what is said of new examples rests on the {different:,} that "
+            f"differ{contrary}"
+        )
 
 
 def check_prompts(

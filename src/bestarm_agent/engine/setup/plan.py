@@ -48,7 +48,7 @@ class Plan:
 
     n_candidates: int  # K
     n_examples: int  # N; those kept back are not among them
-    n_independent: int  # the same, or the number of clusters that they belong to
+    n_independent: int  # the same without copies, or the number of clusters that they belong to
     unit: str  # what these are: "example" or "cluster"
     repeats: int  # draws of each
     pulls: int  # pairs that the budget allows, at most the whole grid
@@ -63,7 +63,7 @@ class Plan:
     # difference of two means that the examples show with probability .8, at the usual share of
     # differing answers
     resolution: float
-    kept_back: int  # examples for the winner
+    kept_back: int  # examples for the winner, without copies
     half_width: float  # of the interval of its mean on them; 0 where none are kept back
     cached_tokens: int  # of the expected ones, about: those that providers' prompt caches hold
     notices: tuple[str, ...]  # what the user should know before a call is paid for
@@ -90,12 +90,13 @@ def make_plan(parts: StudyParts) -> Plan:
     expected = Spend(*(round(pulls * amount) for amount in mean.tolist()))
     worst = replace(most * (pulls * parts.config.limits.max_attempts), pulls=pulls)
     asks = pulls * shares / shares.sum()
-    prices, n_kept = _prices(prepared, parts), len(parts.kept_back)
+    prices = _prices(prepared, parts)
+    n_kept = len(parts.kept_independent) or len(parts.kept_back)
     return Plan(
         n_candidates=size.n_candidates,
         n_examples=len(parts.examples) // parts.config.repeats,
         n_independent=n_independent(parts),
-        unit="cluster" if parts.independent else "example",
+        unit=parts.unit,
         repeats=parts.config.repeats,
         pulls=pulls,
         expected=_capped(replace(expected, pulls=pulls), budget),
@@ -159,7 +160,7 @@ def resolution_of(parts: StudyParts) -> float:
 
 
 def n_independent(parts: StudyParts) -> int:
-    """Return the number of examples, of which several draws count once, or of clusters."""
+    """Return the number of examples, of which copies and draws count once, or of clusters."""
     return len(parts.independent) or len(parts.examples) // parts.config.repeats
 
 

@@ -107,7 +107,10 @@ def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
 
 
 def open_selection(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+    study: LoadedStudy,
+    examples: Sequence[Example],
+    catalog: Catalog,
+    independent: Sequence[int] = (),
 ) -> tuple[Selection, Judge]:
     """Read the mode and its judge from a study; an ``OpenMode``.
 
