@@ -351,8 +351,8 @@ def assemble(
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
     prompts = read_prompts(config.prompts, base_dir, catalog, places)
     providers = ProviderSet(study, catalog)
+    groups = copies = _equal_requests(study, rows, prompts, providers)
     with places.locating("dataset"):
-        groups = copies = _equal_requests(study, rows, prompts, providers)
         if config.dataset.cluster is not None:
             groups = united(copies, clusters_of(rows, config.dataset.cluster))
         held: Sequence[int] = ()
@@ -415,7 +415,10 @@ def _equal_requests(
     are played back whatever the prompt, these too.
     """
     dataset = study.config.dataset
-    able = [providers.of(*one).capabilities(one[1]) for one in study.config.model_options()]
+    reads_inputs = False
+    for provider, model in study.config.model_options():
+        with providers.locating(provider, model):
+            reads_inputs |= providers.of(provider, model).capabilities(model).by_inputs
     known = {field for row in rows for field in row.inputs}
     folder = dataset.folder(study.base_dir)
     compiled = [CompiledPrompt(template, folder=folder) for template in prompts.values()]
@@ -425,7 +428,7 @@ def _equal_requests(
         for one in sent
         for read in (False, True)[: 1 + one.attaches]
     ]
-    if any(one.by_inputs for one in able) or not sent:
+    if reads_inputs or not sent:
         keys.append(partial(_content, id=dataset.id or AUTOMATIC_ID))
     return equal_requests(rows, keys)
 
