@@ -122,8 +122,8 @@ def test_what_a_program_sees_counts_but_for_its_name(tmp_path: Path) -> None:
 
 def test_the_same_picture_under_two_names_is_one_request(tmp_path: Path) -> None:
     head = b"\x89PNG\r\n\x1a\n"
-    for name, content in {"a": b"1", "b": b"1", "c": b"2"}.items():
-        (tmp_path / f"{name}.png").write_bytes(head + content)
+    for name, body in {"a": b"1", "b": b"1", "c": b"2"}.items():
+        (tmp_path / f"{name}.png").write_bytes(head + body)
     content = [{"text": "What is it?"}, {"image": "{{ file }}"}]
     messages = [{"role": "user", "content": content}]
     rows = [{"file": f"{name}.png", "t": "cat"} for name in "abc"]
