@@ -329,7 +329,7 @@ class StudyParts:
 
     @property
     def unit(self) -> str:
-        """What statements about new ones count: "example", or "cluster" if the study says so."""
+        """The unit that statements about new ones count: "example", or "cluster" where named."""
         return "example" if self.config.dataset.cluster is None else "cluster"
 
     @property
