@@ -32,9 +32,13 @@ from bestarm_agent.store.store import Store
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that somebody else is buying
 # What makes every further call to the provider, or to the model, pointless.
-WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
+WHOLE_PROVIDER = (
+    *(FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED),
+    FailureKind.UNREACHABLE,  # fatal where trying again cannot help, such as a wrong proxy
+)
 _WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal where the pause asked for is too long
 _WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
+_CONFIRMED = (*WHOLE_PROVIDER, FailureKind.MODEL_NOT_FOUND)  # once, where it answered before
 
 
 class BudgetEndedError(BestarmError):
@@ -236,6 +240,11 @@ class ProviderClient:
         self._limits: dict[str, ModelLimits] = {}
         self._caches = PromptCaches(clock)
         self._halted: list[ProviderError] = []  # why no model can be called any more
+        self._n_sent = 0  # attempts
+        self._answered: set[str] = set()  # models that did, and "" if any did
+        # by model, or "" for all: the call whose fatal refusal is not confirmed, and the attempts
+        # before that; forgotten when it answers
+        self._doubted: dict[str, tuple[Call, int]] = {}
         self._policy = policy
         self._backoff = wait_exponential_jitter(
             multiplier=policy.first_wait_seconds,
@@ -293,6 +302,8 @@ class ProviderClient:
         """Make one attempt, once it may be sent and is logged; settle what it cost."""
         limits, tries = call.model.limits, call.tries
         permit, reservation = await self._cleared(call)
+        self._n_sent += 1
+        number = self._n_sent
         tries.n += 1
         tries.began = min(tries.began, self.clock.now())
         limits.send(permit)
@@ -310,8 +321,11 @@ class ProviderClient:
             limits.ended(permit, result)
         if isinstance(result, Reply):
             tries.failure = None
+            for scope in ("", call.model.name):
+                self._answered.add(scope)
+                self._doubted.pop(scope, None)
             return result
-        tries.failure = result
+        tries.failure = result = self._weighed(call, result, number)
         if result.kind is not FailureKind.RATE_LIMITED:
             tries.n_failures += 1
             tries.failed_at = min(tries.failed_at, self.clock.now())
@@ -320,6 +334,24 @@ class ProviderClient:
         if limits.halted is not None and result.transient:
             raise limits.halted from result
         raise result
+
+    def _weighed(self, call: Call, error: ProviderError, number: int) -> ProviderError:
+        """Return the error of an attempt as it counts: one odd refusal ends no healthy run.
+
+        A server that answered before may refuse one request of many, for what it holds or by a
+        fault of its own. So a fatal refusal is confirmed by another call, which was sent after it,
+        before anything is given up: until then its call is repeated, and at last fails alone.
+        """
+        scope = call.model.name if error.kind is FailureKind.MODEL_NOT_FOUND else ""
+        if not error.fatal or error.kind not in _CONFIRMED or scope not in self._answered:
+            return error
+        first, n_before = self._doubted.setdefault(scope, (call, self._n_sent))
+        is_later = number > n_before
+        if is_later and first is not call:
+            return error
+        doubted = copy(error)
+        doubted.fatal, doubted.transient = False, not is_later
+        return doubted
 
     async def _cleared(self, call: Call) -> tuple[Permit, Reservation]:
         """Return permit and reservation for the next attempt, once the log holds the attempt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,10 +14,11 @@ from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Slot
+from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
 from tests.support import runs
-from tests.support.runs import Actor, failing
+from tests.support.runs import Actor, failing, scored
 from tests.support.virtual_time import run_virtual
 
 BOUND = Spend(calls=1, tokens=100, usd_nanos=1000)
@@ -267,3 +268,42 @@ async def test_a_client_that_records_nothing_repeats_nothing_but_refusals() -> N
     assert caught.value is BUSY
     assert len(scene.provider.sent) == 2
     assert scene.ledger.spent == Spend()
+
+
+def refusing(refused: Collection[int], kind: FailureKind = FailureKind.AUTHENTICATION) -> Actor:
+    """A provider that refuses the requests of these examples, and answers all others."""
+    error = failing(kind, fatal=True)
+    numbers = {f"e{i}" for i in refused}
+    return Actor("p", lambda request, _: error if request.example in numbers else scored(1.0))
+
+
+@pytest.mark.parametrize("in_flight", [1, 8])
+@pytest.mark.parametrize("kind", [FailureKind.AUTHENTICATION, FailureKind.MODEL_NOT_FOUND])
+def test_one_odd_refusal_ends_no_healthy_run(in_flight: int, kind: FailureKind) -> None:
+    """The request alone fails, however often it is sent."""
+    scene = runs.Scene({"a": refusing({10}, kind)}, n_examples=20, in_flight=in_flight)
+    assert scene.run() is End.EXHAUSTED
+    failed = [outcome.failure for outcome in scene.outcomes() if outcome.failure]
+    assert [one.kind for one in failed] == [kind]
+    assert not scene.loop.pool.broken()
+    assert scene.loop.ledger.spent.usd_nanos == 19 * 60, "a refusal costs nothing"
+
+
+def test_a_refusal_that_passes_costs_one_more_request() -> None:
+    error = failing(FailureKind.AUTHENTICATION, fatal=True)
+    actor = Actor("p", lambda one, n: error if one.example == "e10" and not n else scored(1.0))
+    scene = runs.Scene({"a": actor}, n_examples=20, in_flight=1)
+    assert scene.run() is End.EXHAUSTED
+    assert len(actor.sent) == 21
+    assert not [outcome for outcome in scene.outcomes() if outcome.failure]
+
+
+@pytest.mark.parametrize("in_flight", [1, 8])
+def test_a_refusal_that_another_request_confirms_ends_the_run(in_flight: int) -> None:
+    """Such as a key that is taken back: at most one pair is lost to it, the others stay."""
+    actor = refusing(range(10, 40))
+    scene = runs.Scene({"a": actor}, n_examples=40, in_flight=in_flight)
+    assert scene.run() is End.FAILURES
+    assert scene.loop.pool.broken()
+    assert len(actor.sent) <= 10 + 3 * in_flight
+    assert sum(outcome.failure is not None for outcome in scene.outcomes()) <= 1

@@ -217,11 +217,80 @@ TOO_HOT: Json = {"message": "too hot"}
 
 
 @pytest.mark.parametrize(
-    "body", [{"error": TOO_HOT}, TOO_HOT, {"error": "too hot"}, {"detail": "too hot"}, "too hot"]
+    "body",
+    [
+        *({"error": TOO_HOT}, TOO_HOT, {"error": "too hot"}, {"detail": "too hot"}, "too hot"),
+        *([{"error": TOO_HOT}], {"object": "error", "message": "too hot"}, [TOO_HOT], ["too hot"]),
+        {"detail": [{"loc": ["body", "temperature"], "msg": "too hot"}]},  # FastAPI
+        {"object": "error", "message": {"detail": [{"msg": "too hot"}]}},  # Mistral
+        {"success": False, "errors": [{"code": 7003, "message": "too hot"}]},  # Cloudflare
+        {"error": ["too hot"]},
+        {"choices": None, "base_resp": {"status_code": 1004, "status_msg": "too hot"}},  # MiniMax
+    ],
 )
 def test_the_words_of_an_error_are_found_wherever_they_are(body: object) -> None:
     found = status_failure(400, body, {}, "mine/m", ENDPOINT)
     assert str(found) == "mine/m: HTTP 400: too hot"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *({"error": "too hot"}, {"object": "error", "message": "too hot", "code": None}),
+        *({"error": [{"message": "too hot"}]}, {"message": "too hot", "success": False}),
+        {"choices": None, "base_resp": {"status_code": 1004, "status_msg": "too hot"}},
+    ],
+)
+def test_an_error_in_a_good_response_may_have_any_shape(body: dict[str, Json]) -> None:
+    found = body_failure(body, "mine/m", ENDPOINT)
+    assert found is not None
+    assert (found.kind, found.transient) == (K.SERVER, True)
+    assert "too hot" in str(found)
+    assert failed_spend(found, Spend(calls=1, tokens=500)) == Spend(calls=1)
+
+
+GOOGLE_QUOTA: Json = [
+    {
+        "error": {
+            "code": 429,
+            "message": "You exceeded your current quota, please check your plan.",
+            "status": "RESOURCE_EXHAUSTED",
+            "details": [
+                {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": []},
+                {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "2s"},
+            ],
+        }
+    }
+]
+
+
+def limit_of(message: str) -> Json:
+    return {"error": {"message": message, "code": None}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "seconds"),
+    [
+        (429, GOOGLE_QUOTA, 2.0),
+        (429, limit_of("You exceeded your current quota. Please retry in 36.4s."), 36.4),
+        (429, limit_of("Rate limit reached; try again in 1m2.5s"), 62.5),
+        (429, limit_of("Please wait 2 minutes and 5 seconds before retrying."), 125.0),
+        (429, limit_of("Requests are limited. Please retry after 26 seconds."), 26.0),
+        (429, limit_of("Limit reached. Please try again in 6ms. Visit the docs"), 0.006),
+        (429, {"error": "slow down", "retry_after": 3}, 3.0),
+        (429, {"error": {"message": "slow down", "metadata": {"retry_after_ms": 1500}}}, 1.5),
+        (403, limit_of("You have exceeded a secondary rate limit; retry after 30s"), 30.0),
+    ],
+)
+def test_a_wait_that_is_named_means_a_rate_limit(status: int, body: Json, seconds: float) -> None:
+    found = status_failure(status, body, {}, "mine/m", ENDPOINT)
+    assert (found.kind, found.transient, found.fatal) == (K.RATE_LIMITED, True, False)
+    assert found.retry_after == pytest.approx(seconds)
+
+
+def test_a_quota_without_a_wait_is_used_up() -> None:
+    found = status_failure(429, limit_of("You exceeded your current quota"), {}, "m", ENDPOINT)
+    assert (found.kind, found.fatal) == (K.QUOTA_EXHAUSTED, True)
 
 
 @pytest.mark.parametrize(

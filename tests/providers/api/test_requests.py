@@ -293,8 +293,11 @@ def mine(**options: Json) -> OpenAIProvider:
 
 def test_the_vendors_key_goes_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the-real-one")
-    with pytest.raises(ConfigError, match="needs a key"):
+    with pytest.raises(ConfigError, match=r"OPENAI_API_KEY is set, but .* does not send") as told:
         mine(base_url="https://elsewhere.example/v1").check("m")
+    assert "say `providers: {mine: {key: OPENAI_API_KEY}}`" in str(told.value)
+    mine(base_url="https://elsewhere.example/v1", key="OPENAI_API_KEY").check("m")
+    mine(base_url="https://api.openai.com/v1/").check("m")  # a slash more is the same address
     with in_thread(FakeApi(key=None)) as open_server:
         reply(mine(base_url=open_server.openai_url), asked("2+3"))
         assert "the-real-one" not in str(open_server.received[-1].headers)

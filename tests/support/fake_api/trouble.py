@@ -38,7 +38,7 @@ _BODIES: Mapping[Fault, str] = {
     Fault.WRONG_SHAPE: '{"status": "ok"}',
 }
 _JSON = b'{"id": "chatcmpl-1"}'
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+_HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n"
 _LENGTH = b"Content-Length: %d\r\n" % len(_JSON)
 _RAW: Mapping[Fault, bytes] = {
     Fault.LONG_HEADER: _HEAD + _LENGTH + b"x-long: " + b"x" * 100_000 + b"\r\n\r\n" + _JSON,

@@ -60,6 +60,7 @@ class Endpoint:
     key_source: str = ""  # the variable that should hold the key, for messages
     headers: tuple[str, ...] = ()  # values of further headers, which may be secret
     usual_url: str = ""  # the vendor's usual address
+    withheld: bool = False  # whether the variable holds a key that is not sent to this address
 
     @classmethod
     def at(cls, url: str, options: ApiOptions, vendor: Vendor) -> Endpoint:
@@ -71,17 +72,20 @@ class Endpoint:
                 "an address holds a user name or a password, which cannot be sent together with a "
                 "key; send them under `headers`, as ${VARIABLE}"
             )
-        variable = options.key or vendor.key_variable
+        variable, withheld = options.key or vendor.key_variable, False
         if options.api_key is not None:
             key: str | None = options.api_key.get_secret_value()
         elif variable == NO_KEY:
             key = NO_KEY
         else:
             # the vendor's key is not sent to other addresses unless the options name its variable
-            usual = url in (vendor.url, environ.get(vendor.url_variable))
+            addresses = (vendor.url, environ.get(vendor.url_variable) or vendor.url)
+            usual = url.rstrip("/") in [address.rstrip("/") for address in addresses]
             key = environ.get(variable) if usual or options.key is not None else None
             key = key or (NO_KEY if is_loopback(url) else None)
-        return cls(url.rstrip("/"), key, variable, tuple(options.headers.values()), vendor.url)
+            withheld = key is None and bool(environ.get(variable))
+        headers = tuple(options.headers.values())
+        return cls(url.rstrip("/"), key, variable, headers, vendor.url, withheld)
 
     @property
     def shown(self) -> str:
@@ -107,6 +111,14 @@ class Endpoint:
 
     def check(self, provider: str) -> None:
         """Check that there is a key; raises ConfigError that names the variable."""
+        if self.withheld:
+            raise ConfigError(
+                f"{self.key_source} is set, but provider `{provider}` does not send it to "
+                f"{self.shown}: a key goes to its vendor's own address ({self.usual_url}) alone, "
+                f"unless it is named; say `providers: {{{provider}: {{key: {self.key_source}}}}}` "
+                "if this server may have it, name the variable of another key there, or say `key: "
+                "none` if it needs none"
+            )
         if self.key is None:
             raise ConfigError(
                 f"provider `{provider}` needs a key, and the environment variable "
@@ -231,7 +243,7 @@ class EndpointPool:
         """Yield a server for one call; an exception that leaves the block is the call's end.
 
         A rate limit of one server is passed on as OVERLOADED while others take calls: it must not
-        pause them too.
+        pause them too. Nor does a server that cannot be reached at all end their calls.
         """
         chosen = self._choose(prefix)
         try:
@@ -241,6 +253,8 @@ class EndpointPool:
             others_take_calls = any(server.failure is None for server in self._servers)
             if error.kind is FailureKind.RATE_LIMITED and others_take_calls:
                 raise failure(FailureKind.OVERLOADED, str(error)) from None
+            if error.kind is FailureKind.UNREACHABLE and others_take_calls:
+                raise failure(FailureKind.UNREACHABLE, str(error)) from None
             raise
 
     @property

@@ -9,12 +9,22 @@ from bestarm_agent.domain.redaction import REDACTED, masked
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api.endpoints import Endpoint
-from bestarm_agent.providers.api.headers import retry_after, should_retry
-from bestarm_agent.providers.api.protocol import MalformedError, mapping, text
+from bestarm_agent.providers.api.headers import retry_after, should_retry, wait_in
+from bestarm_agent.providers.api.protocol import MalformedError, items, mapping
 from bestarm_agent.providers.failures import failure
 
 _SHOWN = 300
 _REDIRECTS, _SERVER_ERRORS = range(300, 400), 500
+_STATUSES = range(400, 600)  # of errors
+_FORBIDDEN = 403
+# Where the words of an error stand, in the order of how much they say; objects and lists in these
+# places are searched in turn. The last two are MiniMax's.
+_SAID = (
+    *("message", "msg", "detail", "error", "errors", "error_description", "title"),
+    *("base_resp", "status_msg"),
+)
+_DEEPEST = 6  # levels that are searched
+_ANSWERS = ("choices", "output", "content", "data")  # a list under one of these is an answer
 
 _BY_STATUS: Mapping[int, FailureKind] = {
     status: kind
@@ -53,12 +63,12 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
     (frozenset(statuses), re.compile(pattern, re.IGNORECASE), kind)
     for kind, statuses, pattern in (
         (
-            *(FailureKind.TOO_LONG, (400, 422)),
+            *(FailureKind.TOO_LONG, (400, 422, 500)),  # 500 also stands for "no status"
             r"context length|context window|context limit|prompt is too long|too many tokens|"
             r"maximum (number of )?(input )?tokens|longer than the model",
         ),
         (
-            *(FailureKind.CONTENT_FILTERED, (400, 403)),
+            *(FailureKind.CONTENT_FILTERED, (400, 403, 500)),
             r"content (management|filtering|moderation) policy|content_filter|was flagged|"
             r"requires moderation",
         ),
@@ -90,7 +100,7 @@ def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErr
         >>> str(call_failure(error, "openai/m", Endpoint("https://x")))
         'openai/m: the response is malformed: it holds no choices'
     """
-    from bestarm_agent.providers.api.transport import transport_failure
+    from bestarm_agent.providers.api.transport import NotSentError, transport_failure
 
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
@@ -100,6 +110,11 @@ def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErr
         if isinstance(raised, MalformedError):
             said = f"the response is malformed: {raised}"
             return failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(said, endpoint)}")
+        if isinstance(raised, NotSentError):
+            said = f"{_MESSAGES[FailureKind.UNREACHABLE]} ({raised})"
+            found = failure(FailureKind.UNREACHABLE, f"{name}: {_clean(said, endpoint)}")
+            found.transient, found.fatal = not raised.permanent, raised.permanent
+            return found
         if (kind := transport_failure(raised)) is not None:
             said = f"{_MESSAGES[kind]} ({type(raised).__name__}: {raised})"
             return failure(kind, f"{name}: {_clean(said, endpoint)}")
@@ -110,19 +125,46 @@ def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErr
 def status_failure(
     status: int, body: object, headers: Mapping[str, str], name: str, endpoint: Endpoint
 ) -> ProviderError:
-    """Classify an error response by its status, its body (JSON or text) and its headers."""
-    details = mapping(mapping(body).get("error")) or mapping(body)
-    nested = mapping(details.get("details")).get("error_code")
-    codes = [details.get("code"), details.get("type"), nested]
-    places = (details.get("message"), details.get("detail"), mapping(body).get("error"), body)
-    message = next(filter(None, map(text, places)), "")
-    kind = kind_of(status, [code for code in codes if isinstance(code, str)], message)
+    """Classify an error response by its status, its body (JSON or text) and its headers.
+
+    A wait that is named, in a header or in the body, means a limit that passes: Google says "You
+    exceeded your current quota" of a minute's.
+    """
+    codes, message = _codes(body), _words(body)
+    kind = kind_of(status, codes, message)
+    named = wait_in(body)
+    is_open = kind is FailureKind.AUTHENTICATION and status == _FORBIDDEN
+    if named is not None and (kind is FailureKind.QUOTA_EXHAUSTED or is_open):
+        kind = FailureKind.RATE_LIMITED
+    asked = retry_after(headers)
     shown = _message(status, kind, message, endpoint)
-    error = failure(kind, f"{name}: {shown}", retry_after=retry_after(headers))
+    error = failure(kind, f"{name}: {shown}", retry_after=named if asked is None else asked)
     transient = should_retry(headers)
     if transient is not None and not error.fatal:
         error.transient = transient
     return error
+
+
+def _words(body: object, depth: int = 0) -> str:
+    """Return what an error says, wherever a vendor writes it; empty if nothing is found."""
+    if isinstance(body, str) or depth > _DEEPEST:
+        return body if isinstance(body, str) else ""
+    if isinstance(body, list):
+        parts: list[object] = body
+    else:
+        parts = [mapping(body).get(name) for name in _SAID]
+    return next(filter(None, (_words(part, depth + 1) for part in parts)), "")
+
+
+def _codes(body: object) -> list[str]:
+    """Return the codes and types that an error gives."""
+    outer = next(iter(items(body)), {}) if isinstance(body, list) else mapping(body)
+    error = outer.get("error")
+    inner = next(iter(items(error)), {}) if isinstance(error, list) else mapping(error)
+    details = inner or outer
+    nested = mapping(details.get("details")).get("error_code")
+    codes = (details.get("code"), details.get("type"), nested)
+    return [code for code in codes if isinstance(code, str)]
 
 
 def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
@@ -143,12 +185,19 @@ def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
 
 
 def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> ProviderError | None:
-    """Return the error that a response of status 200 holds instead of an answer, or None."""
-    error = mapping(body.get("error"))
-    if not error:
+    """Return the error that a response of status 200 holds instead of an answer, or None.
+
+    Some servers write it as a text, a list, or an object of its own; some add "success" or
+    "error: null" to every answer.
+    """
+    is_error = body.get("error") or "error" in (body.get("object"), body.get("type"))
+    is_answer = any(isinstance(body.get(name), list) for name in _ANSWERS)
+    if not is_error and (is_answer or not _words(body)):
         return None
-    code = error.get("code")
-    status = code if isinstance(code, int) else _SERVER_ERRORS
+    outer = mapping(body.get("error")) or next(iter(items(body.get("error"))), body)
+    codes = (outer.get("code"), outer.get("status"), outer.get("status_code"))
+    found = (int(str(code)) for code in codes if str(code).isdecimal())
+    status = next((code for code in found if code in _STATUSES), _SERVER_ERRORS)
     return status_failure(status, body, {}, name, endpoint)
 
 

@@ -16,6 +16,22 @@ _UNITS = {"ns": 1e-9, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS |= dict.fromkeys(("us", "µs", "μs"), 1e-6)
 _STEP = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|μs|ms|s|m|h)")
 _DURATION = re.compile(f"(?:{_STEP.pattern})+")
+# "try again in 1m2.5s", "retry after 26 seconds", "wait 1 minute and 5 s", "retry in 7."
+_SPOKEN_UNITS = {
+    "ms": r"ms|msecs?|milliseconds?",
+    "s": r"s|secs?|seconds?",
+    "m": r"m|mins?|minutes?",
+    "h": r"h|hrs?|hours?",
+}
+_SPOKEN_UNIT = "|".join(f"(?P<{unit}>{forms})" for unit, forms in _SPOKEN_UNITS.items())
+_SPOKEN_STEP = re.compile(rf"(?P<n>\d+(?:\.\d+)?)\s*(?:{_SPOKEN_UNIT})(?![a-z])", re.IGNORECASE)
+_STEPS = re.sub(r"\?P<\w+>", "?:", _SPOKEN_STEP.pattern)
+_SPOKEN = re.compile(
+    r"\b(?:try(?:ing)?\s+(?:it\s+)?again|retry(?:ing)?|wait|come back|available|resets?)\b\D{0,40}?"
+    rf"(?P<steps>(?:{_STEPS})(?:[\s,]*(?:and\s+)?(?:{_STEPS}))*|\d+(?:\.\d+)?(?=\W*(?:$|[.,;]\s)))",
+    re.IGNORECASE,
+)
+_WAITS = re.compile(r"retry[_-]?(?:delay|after|in)([_-]?ms|[_-]?milliseconds)?", re.IGNORECASE)
 # names of the headers of OpenAI and compatible servers, and of Anthropic
 _FORMS = ("x-ratelimit-{field}-{resource}", "anthropic-ratelimit-{resource}-{field}")
 
@@ -93,6 +109,38 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     if date is not None:
         seconds = max(0.0, (date - _now(headers)).total_seconds())
     return seconds if seconds is not None and seconds <= _MAX_WAIT else None
+
+
+def wait_in(body: object, depth: int = 8) -> float | None:
+    """Return the longest wait that an error's body names, in a field or in words; None if none.
+
+    Example:
+        >>> wait_in({"message": "Please try again in 1m2.5s."})
+        62.5
+        >>> wait_in([{"error": {"details": [{"@type": ".../RetryInfo", "retryDelay": "2s"}]}}])
+        2.0
+    """
+    found: list[float | None] = []
+    if isinstance(body, str):
+        found = [_spoken_wait(one["steps"]) for one in _SPOKEN.finditer(body)]
+    elif depth and isinstance(body, list):
+        found = [wait_in(one, depth - 1) for one in body]
+    elif depth and isinstance(body, dict):
+        for name, value in body.items():
+            field = _WAITS.fullmatch(str(name))
+            if field and isinstance(value, int | float | str) and not isinstance(value, bool):
+                seconds = duration(str(value))
+                found.append(seconds / 1000 if seconds and field[1] else seconds)
+            else:
+                found.append(wait_in(value, depth - 1))
+    return max((one for one in found if one is not None), default=None)
+
+
+def _spoken_wait(steps: str) -> float | None:
+    parts = list(_SPOKEN_STEP.finditer(steps))
+    if not parts:
+        return _plausible(_number(steps))
+    return _plausible(sum(float(part["n"]) * _UNITS[part.lastgroup or "s"] for part in parts))
 
 
 def header_cost(headers: Mapping[str, str], name: str | None) -> int | None:

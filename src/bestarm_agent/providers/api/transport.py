@@ -6,50 +6,70 @@ was packed, and hides aiohttp's errors behind others that say less.
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Any
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx2
+from yarl import URL
 
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.protocol import MalformedError
 
 _KEPT_SECONDS = 5.0  # an idle connection; many servers close them soon after
 _DECODED = {b"content-encoding", b"content-length", b"transfer-encoding"}  # no longer true
+_OK = 200
+# Response headers as large as httpx reads them, over which the SDKs run elsewhere.
+_HEADER_BYTES, _MOST_HEADERS = 100 * 1024, 1_000
+_PROXY_SCHEMES = ("http", "https")
 # The first class counts. What cannot be parsed was answered, and possibly billed.
 _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
     (aiohttp.ClientPayloadError, FailureKind.CONNECTION),  # the body was cut off
-    (aiohttp.ClientConnectorError, FailureKind.UNREACHABLE),
     (aiohttp.ClientResponseError, FailureKind.MALFORMED_REPLY),
     (aiohttp.http_exceptions.HttpProcessingError, FailureKind.MALFORMED_REPLY),
     (aiohttp.ClientError, FailureKind.CONNECTION),
     (OSError, FailureKind.CONNECTION),
 )
+# No name (EAI_NONAME), or none with an address: unlike EAI_AGAIN, this does not pass by itself.
+_NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+
+
+class NotSentError(Exception):
+    """No request left this machine; ``permanent`` if another attempt would end in the same way."""
+
+    def __init__(self, message: str, *, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
 
 
 def transport_failure(error: BaseException) -> FailureKind | None:
-    """Return the kind of a failure of the connection; None if it is another's error."""
+    """Return the kind of a failure of an open connection; None if it is another's error."""
     return next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
 
 
 class Connection(httpx2.AsyncClient):
     """Sends each request once, as an SDK wrote it: no time-out, redirects, cookies, or retries.
 
-    It raises aiohttp's errors, and MalformedError.
+    Proxies are those of HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, except for the hosts in NO_PROXY;
+    certificates are trusted as SSL_CERT_FILE says. It raises NotSentError, aiohttp's errors, and
+    MalformedError.
+
+    A server may close an idle connection just as a request is sent on it: nobody knows whether it
+    was read. So a request that was sent before without an answer gets a connection of its own.
     """
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(transport=httpx2.AsyncBaseTransport())  # unused
         self._max_bytes = max_bytes  # of a body, when decompressed
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=httpx2.create_ssl_context(), keepalive_timeout=_KEPT_SECONDS
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(),
-            trust_env=bool(getproxies()),
+        trusted = httpx2.create_ssl_context()
+        self._session = _session(
+            aiohttp.TCPConnector(limit=0, ssl=trusted, keepalive_timeout=_KEPT_SECONDS)
         )
+        self._repeats = _session(aiohttp.TCPConnector(limit=0, ssl=trusted, force_close=True))
+        self._unanswered: set[int] = set()  # requests that were sent, and got no good answer yet
+        self._has_answered = False
 
     def build_request(self, method: str, url: httpx2.URL | str, **parts: Any) -> httpx2.Request:  # noqa: ANN401
         """Make a request of what the SDK gives, without adding anything."""
@@ -58,21 +78,35 @@ class Connection(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **_how: object) -> httpx2.Response:
         """Return the response with its whole body."""
-        async with self._session.request(
-            request.method,
-            str(request.url),
-            headers=[(name.decode(), text.decode("latin-1")) for name, text in request.headers.raw],
-            data=request.content or None,
-            allow_redirects=False,
-        ) as response:
-            body = bytearray()
-            while chunk := await response.content.readany():
-                body += chunk
-                if len(body) > self._max_bytes:
-                    raise MalformedError(
-                        f"it is longer than {self._max_bytes:,} bytes; raise the provider's option "
-                        "`max_response_bytes` if its answers are that long"
-                    )
+        url = URL(str(request.url))
+        variable, proxy = _proxy_of(url)
+        key = hash((url, request.content))
+        session = self._repeats if key in self._unanswered else self._session
+        self._unanswered.add(key)
+        body = bytearray()
+        try:
+            async with session.request(
+                request.method,
+                url,
+                headers=[
+                    (name.decode(), text.decode("latin-1")) for name, text in request.headers.raw
+                ],
+                data=request.content or None,
+                allow_redirects=False,
+                proxy=proxy,
+            ) as response:
+                self._has_answered = True
+                while chunk := await response.content.readany():
+                    body += chunk
+                    if len(body) > self._max_bytes:
+                        raise MalformedError(
+                            f"it is longer than {self._max_bytes:,} bytes; raise the provider's "
+                            "option `max_response_bytes` if its answers are that long"
+                        )
+        except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
+            raise self._not_sent(error, variable) from error
+        if response.status == _OK:
+            self._unanswered.discard(key)
         headers = [pair for pair in response.raw_headers if pair[0].lower() not in _DECODED]
         return httpx2.Response(
             response.status, headers=headers, content=bytes(body), request=request
@@ -81,4 +115,68 @@ class Connection(httpx2.AsyncClient):
     async def aclose(self) -> None:
         """Close all connections."""
         await self._session.close()
+        await self._repeats.close()
         await super().aclose()
+
+    def _not_sent(
+        self, error: aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError, variable: str
+    ) -> NotSentError:
+        """Say what kept a request from being sent, and which variable to look at."""
+        if isinstance(error, aiohttp.ClientHttpProxyError):  # it refused CONNECT
+            said = f"the proxy of {variable} answered {error.status} ({error.message})"
+            return NotSentError(
+                f"{said}; correct {variable}, or name the host in NO_PROXY",
+                permanent=error.status < 500,
+            )
+        said = f"{type(error).__name__}: {error}"
+        if isinstance(error, aiohttp.ClientSSLError):
+            return NotSentError(
+                "if the server, or a proxy before it, has a certificate of your own authority, set "
+                f"SSL_CERT_FILE to the file with that authority's certificate; {said}",
+                permanent=not self._has_answered,
+            )
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            return NotSentError(f"{said}; this is the proxy of {variable}: correct that variable")
+        is_unknown = (
+            isinstance(error, aiohttp.ClientConnectorDNSError) and error.errno in _NO_SUCH_NAME
+        )
+        hint = "; correct base_url" if is_unknown else ""
+        if is_unknown and variable:
+            hint = f"; correct base_url or {variable}"
+        return NotSentError(said + hint, permanent=is_unknown and not self._has_answered)
+
+
+def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(),
+        max_line_size=_HEADER_BYTES,
+        max_field_size=_HEADER_BYTES,
+        max_headers=_MOST_HEADERS,
+    )
+
+
+def _proxy_of(url: URL) -> tuple[str, URL | None]:
+    """Return the variable that names the proxy for an address, and the proxy; None if none is used.
+
+    Raises NotSentError if it cannot be one.
+    """
+    proxies = getproxies()
+    kind = url.scheme if proxies.get(url.scheme) else "all"
+    named = proxies.get(kind)
+    if not named or proxy_bypass(f"{url.host}:{url.port}"):
+        return "", None
+    variable = f"{kind}_proxy"
+    variable = variable if variable in os.environ else variable.upper()
+    try:
+        proxy = URL(named)
+        if proxy.scheme in _PROXY_SCHEMES and proxy.host and proxy.port:
+            return variable, proxy
+    except ValueError:
+        pass
+    raise NotSentError(
+        f"{variable} must name a proxy as http://HOST:PORT (no other kind of proxy is known), and "
+        "does not; correct it, or name the host in NO_PROXY",
+        permanent=True,
+    )
