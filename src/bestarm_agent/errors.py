@@ -98,10 +98,12 @@ class ProviderError(BestarmError):
         retry_after: float | None = None,  # seconds that the provider asked to wait, or None
     ) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.blame = blame
+        self.kind = FailureKind(kind)  # ValueError for another: plug-ins raise it, too
+        self.blame = Blame(blame)
         self.transient = transient
         self.fatal = fatal
+        if retry_after is not None and not 0 <= retry_after < float("inf"):
+            raise ValueError(f"retry_after must be seconds, at least 0, got {retry_after!r:.40}")
         self.retry_after = retry_after
 
 
@@ -125,8 +127,7 @@ class JudgeError(BestarmError):
         transient: bool = False,  # the same judgement may succeed later
     ) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.blame = blame
+        self.kind, self.blame = FailureKind(kind), Blame(blame)  # ValueError for others
         self.transient = transient
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, TypeVar
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from bestarm_agent.errors import ConfigError, PluginError, nearest
+from bestarm_agent.errors import BestarmError, ConfigError, PluginError, nearest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -40,6 +42,42 @@ def entry_points_of(group: str | None) -> Iterator[EntryPoint]:
 def is_path(name: str) -> bool:
     """Return whether a name is a dotted path, ``module:attribute``."""
     return ":" in name
+
+
+def guard(cls: type, returns: Mapping[str, Callable[[Any], bool]]) -> None:
+    """Check what the methods that somebody's class overrides hand in, each as it is called.
+
+    What one raises, other than our errors, or returns although the test given for it fails, is a
+    PluginError that names the method. Classes of this package are left as they are.
+    """
+    if cls.__module__.partition(".")[0] == __package__:
+        return
+    for name, is_right in returns.items():
+        if isinstance(method := vars(cls).get(name), FunctionType):
+            setattr(cls, name, _guarded(method, is_right))
+
+
+def holds(found: object, kind: type) -> bool:
+    """Return whether something is a sequence of values of a kind."""
+    return isinstance(found, list | tuple) and all(isinstance(one, kind) for one in found)
+
+
+def _guarded(method: FunctionType, is_right: Callable[[Any], bool]) -> Callable[..., object]:
+    name = method.__qualname__
+
+    @wraps(method)
+    def call(*arguments: object, **named: object) -> object:
+        try:
+            found = method(*arguments, **named)
+            if is_right(found):
+                return found
+        except BestarmError:
+            raise
+        except Exception as error:
+            raise PluginError(f"{name}() raised {type(error).__name__}: {error}") from error
+        raise PluginError(f"{name}() returned {found!r:.80}, which its base does not allow")
+
+    return call
 
 
 @dataclass(frozen=True)  # slots: the typing module sets an attribute of generic objects

@@ -36,6 +36,7 @@ from bestarm_agent.domain.values import (
     Reply,
     Score,
     Token,
+    Vote,
     clean_text,
 )
 from bestarm_agent.errors import StoreError, StoreVersionError
@@ -71,8 +72,19 @@ whole_caps = st.none() | st.integers(min_value=0)
 second_caps = st.none() | st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 four_caps = (whole_caps,) * 4
 st.register_type_strategy(Budget, st.builds(Budget, *four_caps, second_caps, second_caps))
-input_tokens = st.integers(min_value=0)
-st.register_type_strategy(Usage, st.builds(Usage, input=input_tokens, cached=st.just(0)))
+counts = st.integers(0, 10**15)
+amounts = st.floats(0, 1e15)
+shares = st.floats(0, 1)
+st.register_type_strategy(
+    Usage, st.builds(Usage, counts, st.just(0), cache_write=counts, output=counts, reasoning=counts)
+)
+st.register_type_strategy(Vote, st.builds(Vote, texts, shares, texts, texts))
+measures = st.lists(st.none() | shares, max_size=3).map(tuple)
+votes = st.lists(st.from_type(Vote), max_size=3).map(tuple)
+optional = st.none() | texts
+st.register_type_strategy(
+    Score, st.builds(Score, shares, optional, votes, st.none() | shares, measures)
+)
 st.register_type_strategy(Candidate, st.builds(Candidate, params=objects))
 ends = st.tuples(st.from_type(Score), st.none()) | st.tuples(st.none(), st.from_type(Failure))
 OUTCOMES = st.tuples(ends, st.builds(Outcome, score=st.just(Score(1.0)), failure=st.none())).map(
@@ -81,7 +93,15 @@ OUTCOMES = st.tuples(ends, st.builds(Outcome, score=st.just(Score(1.0)), failure
 st.register_type_strategy(Outcome, OUTCOMES)
 strings = st.dictionaries(texts, texts, max_size=3)
 st.register_type_strategy(Stopped, st.builds(Stopped, broken=strings))
-REPLIES = st.builds(Reply, sent=objects)
+REPLIES = st.builds(
+    Reply,
+    sent=objects,
+    usd_nanos=st.none() | counts,
+    seconds=amounts,
+    gpu_seconds=amounts,
+    score=st.none() | shares,
+    calls=counts,
+)
 st.register_type_strategy(Started, st.builds(Started, config=objects, base=st.just("..")))
 EVENTS = st.one_of([st.from_type(cls) for cls in get_args(Event)])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,7 @@ class StoreSuite(ReplySuite):
         async with self.opened(tmp_path) as store:
             log = await begin(store)
             with pytest.raises(ValueError, match="told"):
-                log.append(told(0, float("nan")))
+                log.append(replace(told(0), elapsed=float("nan")))
             log.append(asked(0))
             await log.flush()
             assert await store.events_of(log.run_id) == [started(), asked(0)]

@@ -14,6 +14,7 @@ from bestarm_agent.domain.values import Json
 
 _Path: TypeAlias = tuple[str | int, ...]
 REDACTED = "[redacted]"
+_MOST_SAID = 2000  # characters of an error
 SHORTEST_SECRET = 8  # shorter texts stand in messages by chance
 
 # The end of the name decides: "max_tokens" counts tokens and "api_key_env" names a variable. So
@@ -130,6 +131,15 @@ def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
     hidden = {text: REDACTED for text in secrets if len(text) >= SHORTEST_SECRET}
     places = ((folder.resolve(), "."), (Path.home(), "~"))
     return hidden | {str(path): shown for path, shown in places if path != path.parent}
+
+
+def raised(who: str, error: BaseException) -> str:
+    """Say in a sentence what somebody's code raised, without secrets, however long it is."""
+    try:
+        said = masked(str(error))
+    except Exception:  # it cannot even be written
+        said = "no message"
+    return f"{who} raised {type(error).__name__}: {said[:_MOST_SAID]}"
 
 
 def masked(text: str, hidden: Mapping[str, str] | None = None) -> str:

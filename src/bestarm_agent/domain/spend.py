@@ -26,6 +26,22 @@ def usd(amount_nanos: int) -> float:
     return amount_nanos / NANOS_PER_USD
 
 
+def check_range(least: float, most: float, **values: float | None) -> None:
+    """Raise ValueError for a number outside of a range, or NaN; None is left out.
+
+    Example:
+        >>> check_range(0, 1, score=1.5)
+        Traceback (most recent call last):
+        ValueError: score must be in 0..1, got 1.5
+    """
+    for name, value in values.items():
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"{name} must be in {least:g}..{most:g}, got {value!r:.40}")
+
+
+MOST = 1e15  # of anything that one call is said to cost: a million dollars, more than any does
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call."""
@@ -41,6 +57,8 @@ class Usage:
             raise ValueError(
                 f"cached tokens are part of the input, 0 to {self.input}, got {self.cached}"
             )
+        check_range(0, MOST, input=self.input, cache_write=self.cache_write)
+        check_range(0, MOST, output=self.output, reasoning=self.reasoning)
 
     @property
     def total(self) -> int:
@@ -60,6 +78,11 @@ class Spend:
 
     # the five, in order
     amounts = property(attrgetter("pulls", "calls", "tokens", "usd_nanos", "gpu_seconds"))
+
+    @property
+    def is_possible(self) -> bool:
+        """Return whether each amount can be what one call costs: from 0 to ``MOST``."""
+        return all(0 <= amount <= MOST for amount in self.amounts)
 
     def __add__(self, other: Spend) -> Spend:
         return Spend(*map(add, self.amounts, other.amounts))

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
 
 from bestarm_agent.domain.reasoning import parted
-from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.spend import MOST, Spend, Usage, check_range
 from bestarm_agent.errors import Blame, FailureKind
 
 if TYPE_CHECKING:
@@ -467,6 +467,9 @@ class Reply(_CleanTexts):
             object.__setattr__(self, "finish", Finish.LENGTH)
         if self.reasoning and THOUGHT not in self.notices:
             object.__setattr__(self, "notices", (*self.notices, THOUGHT))
+        check_range(0, 1, score=self.score)
+        check_range(0, MOST, usd_nanos=self.usd_nanos, calls=self.calls)
+        check_range(0, MOST, seconds=self.seconds, gpu_seconds=self.gpu_seconds)
 
     @property
     def said(self) -> str:
@@ -487,6 +490,11 @@ class Vote(_CleanTexts):
     said: str = ""  # the verdict in the judge's words: "7", "partially-correct", "second"
     why: str = ""  # its explanation, cut to a few hundred characters
 
+    def __post_init__(self) -> None:
+        """Check the value; raise ValueError."""
+        _CleanTexts.__post_init__(self)
+        check_range(0, 1, value=self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Score(_CleanTexts):
@@ -497,6 +505,13 @@ class Score(_CleanTexts):
     votes: tuple[Vote, ...] = ()  # the judgements that it is made of; empty for a rule
     gold: float | None = None  # the trusted score, in a certification, in [0, 1]
     measures: tuple[float | None, ...] = ()  # each further scorer's in [0, 1]; None: it failed
+
+    def __post_init__(self) -> None:
+        """Check the scores; raise ValueError."""
+        _CleanTexts.__post_init__(self)
+        check_range(0, 1, value=self.value, gold=self.gold)
+        for one in self.measures:
+            check_range(0, 1, measure=one)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from functools import partial
 from tenacity import AsyncRetrying, RetryCallState
 from tenacity.wait import wait_exponential_jitter
 
-from bestarm_agent.domain.redaction import masked
+from bestarm_agent.domain.redaction import masked, raised
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, digest
 from bestarm_agent.engine.ledger import Ledger, Reservation
@@ -27,9 +27,11 @@ from bestarm_agent.engine.limits.model_limits import ModelLimits, Permit, RateLi
 from bestarm_agent.engine.limits.waiting import Clock, Gate, PromptCaches, Slot, WaitBoard
 from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
-from bestarm_agent.providers.failures import failed_spend, failure
+from bestarm_agent.providers.failures import BilledError, failed_spend, failure
+from bestarm_agent.store.codec import as_stored
 from bestarm_agent.store.store import Store
 
+_MOST_CHARS = 4_000_000  # of a reply, as of a prompt: longer than any model writes
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that somebody else is buying
 # What makes every further call to the provider, or to the model, pointless.
 WHOLE_PROVIDER = (
@@ -412,12 +414,15 @@ class ProviderClient:
 
 
 async def generate(provider: Provider, request: Request, policy: RetryPolicy) -> Reply:
-    """Make one attempt in time; raise ProviderError for everything that goes wrong."""
+    """Make one attempt in time; raise ProviderError for everything that goes wrong.
+
+    Whatever a provider hands in is checked here, and nowhere after.
+    """
     seconds = policy.timeout_seconds
     queued = provider.capabilities(request.model).queued  # waits for its turn without time-out
     try:
         async with asyncio.timeout(None if queued else seconds):
-            return await provider.generate(request)
+            given = await provider.generate(request)
     except ProviderError as error:
         lasts = error.retry_after or 0.0
         if error.kind is not FailureKind.RATE_LIMITED or lasts <= policy.max_wait_seconds:
@@ -442,9 +447,17 @@ async def generate(provider: Provider, request: Request, policy: RetryPolicy) ->
             f"raise limits.timeout_seconds if it is slow"
         )
         raise failure(FailureKind.TIMEOUT, message) from error
-    except Exception as error:
-        message = f"provider {provider.name} raised {type(error).__name__}: {masked(str(error))}"
-        raise failure(FailureKind.INTERNAL, message) from error
+    except (Exception, SystemExit) as error:
+        raise failure(FailureKind.INTERNAL, raised(f"provider {provider.name}", error)) from error
+    try:
+        reply = as_stored(given, Reply)
+        if (length := len(reply.text) + len(reply.reasoning)) > _MOST_CHARS:
+            raise ValueError(f"it has {length:,} characters, and {_MOST_CHARS:,} are the most")
+    except ValueError as error:
+        message = f"provider {provider.name} gave what is no reply: {masked(str(error))}"
+        odd = failure(FailureKind.INTERNAL, message)
+        raise BilledError(odd, provider.bound(request)) from error  # whatever it was, it was paid
+    return reply
 
 
 def replied_spend(reply: Reply, *, pulls: int) -> Spend:

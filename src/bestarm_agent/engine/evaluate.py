@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bestarm_agent.config.prompts import CompiledPrompt
+from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import (
     Candidate,
@@ -26,7 +27,7 @@ from bestarm_agent.engine.call import (
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient
 from bestarm_agent.engine.ledger import Reservation
 from bestarm_agent.engine.suspicion import Seen, Suspicion
-from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
+from bestarm_agent.errors import Blame, FailureKind, JudgeError, PluginError, ProviderError
 
 _NOTHING = Spend()
 _SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
@@ -152,6 +153,11 @@ class Evaluation:
         self.judging = ledger.reserve(judging) or Reservation(_NOTHING)
         return True
 
+    def failed(self, error: PluginError) -> Outcome:
+        """Return the outcome of a pair that a plug-in's mistake ended."""
+        failure = Failure(FailureKind.INTERNAL, Blame.HARNESS, masked(str(error)))
+        return _outcome(self, failure=failure)
+
     def let_go(self) -> None:
         """Give back all that it holds: places, permit, and what is reserved and was not spent."""
         self.call.let_go()
@@ -197,6 +203,8 @@ class Evaluator:
             if error.fatal and not self._is_about_one_example(call, error):
                 raise
             return _outcome(pair, failure=Failure(error.kind, error.blame, str(error)))
+        except PluginError as error:
+            return pair.failed(error)
         self._bad_requests[call.request.candidate] = 0
         if self.judge_client.judge.models:
             call.slot.keep_last()

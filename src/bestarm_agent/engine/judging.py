@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from bestarm_agent.domain.redaction import raised
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Example, Reply, Request, Score
-from bestarm_agent.engine.call import AttemptLog, Call, Model, ReplyCache
+from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, ReplyCache
 from bestarm_agent.engine.ledger import Reservation
-from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
-from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
+from bestarm_agent.errors import (
+    Blame,
+    ConfigError,
+    FailureKind,
+    JudgeError,
+    ProviderError,
+    StoreError,
+)
+from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel, judge_failed
 from bestarm_agent.providers.base import Capabilities, Provider
+from bestarm_agent.store.codec import as_stored
 
 _MAX_OWN_ATTEMPTS = 10_000  # more than votes x attempts of any judge
 
@@ -134,14 +144,27 @@ class JudgeCalls:
         self._log = log
 
     async def score(self, example: Example, reply: Reply) -> Score:
-        """Let the judge score a reply.
+        """Let the judge score a reply; whatever it hands in is checked here, and nowhere after.
 
         Raises:
             JudgeError: it could not; says who is to blame.
             ProviderError: a model of its can be called no more.
             BudgetEndedError: the next call does not fit into the budget.
+            StoreError: the reply to a call of it could not be stored.
         """
-        return await self._judge_client.judge.score(example, reply, self)
+        judge = self._judge_client.judge
+        try:
+            return as_stored(await judge.score(example, reply, self), Score)
+        except (JudgeError, ProviderError, BudgetEndedError, StoreError):
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            said = f"judge {judge.name} let a cancellation of its own get out"
+            raise judge_failed(said) from None  # else the pair is waited for forever
+        except (Exception, SystemExit) as error:
+            raise judge_failed(raised(f"judge {judge.name}", error)) from error
 
     async def ask(self, judge_call: JudgeCall) -> Reply:
         """Make one of the judge's calls; a cached reply that cannot be read is not replayed."""

@@ -37,6 +37,7 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock, Slot, StopFlag, sleep_unless
 from bestarm_agent.engine.pool import CandidatePool, FirstPairs, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
+from bestarm_agent.errors import PluginError
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, State, Stop, both
 
@@ -409,7 +410,12 @@ class RunLoop:
             pair.call.is_logged = True  # the ask stands for the first attempt
         else:
             pair.begin_again()
-        bound, judging = pair.call.bound(), self.evaluator.judge_client.bound(example)
+        try:
+            bound, judging = pair.call.bound(), self.evaluator.judge_client.bound(example)
+        except PluginError as error:  # it is told as soon as the loop looks what has ended
+            self.in_flight += 1
+            self._finished.append((asked, pair, pair.failed(error)))
+            return False
         self.pool.raise_bound(candidate, bound + judging)
         if not pair.reserve(bound, judging):
             self._log_cost(asked.seq, pair)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self
 from typing import TypeVar as PlainTypeVar
@@ -28,6 +28,7 @@ from bestarm_agent.domain.values import (
     digest,
 )
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+from bestarm_agent.plugins import guard, holds
 
 _MAX_SHOWN = 200
 _DECLINED = {
@@ -113,6 +114,11 @@ class Judge(ABC, Generic[OptionsT]):
     models: tuple[JudgeModel, ...] = ()  # the models that the judge calls
     name: str
     digest: str
+
+    def __init_subclass__(cls, **named: Any) -> None:  # noqa: ANN401 - for the next base
+        super().__init_subclass__(**named)
+        nothing, calls = (lambda found: found is None), partial(holds, kind=JudgeCall)
+        guard(cls, {"check": nothing, "longest_calls": calls})
 
     def __init__(self, name: str, options: OptionsT) -> None:
         self.name = name

@@ -234,15 +234,10 @@ class RecordedJudge(Judge):
     adapter = "recorded"
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
-        """Return the recorded score; raise JudgeError, blame JUDGE, if none is in [0, 1]."""
+        """Return the recorded score; raise JudgeError, blame JUDGE, if there is none."""
         if reply.score is None:
             raise judge_failed(
                 f"no score is recorded for example `{example.id}`; let judge `{self.name}` score "
                 "only records that hold scores, or choose a judge that reads the answer"
-            )
-        if not 0.0 <= reply.score <= 1.0:  # NaN fails this too
-            raise judge_failed(
-                f"the score recorded for example `{example.id}` must be in [0, 1], "
-                f"got {reply.score}"
             )
         return Score(value=reply.score)

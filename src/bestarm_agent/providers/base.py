@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.spend import Allowance, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, digest
-from bestarm_agent.errors import FailureKind
+from bestarm_agent.errors import BestarmError, FailureKind, PluginError
+from bestarm_agent.plugins import guard, holds
 
 if TYPE_CHECKING:
     from bestarm_agent.providers.catalog_entry import ModelFacts
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,17 @@ OptionsT = TypeVar("OptionsT", bound=BaseModel, default=Any)
 Send: TypeAlias = "Callable[[Provider, Request], Awaitable[Reply]]"
 
 
+_RETURNS: Mapping[str, Callable[[Any], bool]] = {  # what the methods of a plug-in may return
+    "check": lambda found: found is None,
+    "check_machine": lambda found: found is None,
+    "capabilities": lambda found: isinstance(found, Capabilities),
+    "fingerprint": lambda found: isinstance(found, str),
+    "bound": lambda found: isinstance(found, Spend) and found.is_possible,
+    "allowances": lambda found: holds(found, Allowance),
+    "asks_per_load": lambda found: found is None or found > 0,
+}
+
+
 class Provider(ABC, Generic[OptionsT]):
     """Answers requests, inside ``async with provider:``; a subclass defines ``generate`` only.
 
@@ -102,6 +117,10 @@ class Provider(ABC, Generic[OptionsT]):
     calls_models: ClassVar[bool] = False  # its programs call models (``set_providers``)
     version: ClassVar[str] = "1"  # part of the fingerprint: change it when replies change
 
+    def __init_subclass__(cls, **named: Any) -> None:  # noqa: ANN401 - for the next base
+        super().__init_subclass__(**named)
+        guard(cls, _RETURNS)
+
     def __init__(self, name: str, options: OptionsT, base_dir: Path) -> None:
         self.name = name
         self.options = options
@@ -115,11 +134,19 @@ class Provider(ABC, Generic[OptionsT]):
         return cls(name, parsed, base_dir)  # type: ignore[arg-type] # options_type is OptionsT
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except (BestarmError, OSError):
+            raise
+        except Exception as error:
+            raise PluginError(f"provider `{self.name}` did not start: {error!r:.500}") from error
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except Exception as error:  # all is paid for and recorded: what follows is not lost by it
+            _log.warning("provider `%s` did not close: %.500r", self.name, error)
 
     async def start(self) -> None:
         """Start workers and clients; nothing by default."""

@@ -11,16 +11,17 @@ import json
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.redaction import redacted
-from bestarm_agent.domain.values import Reply, clean_text
+from bestarm_agent.domain.values import Reply, Score, clean_text
 from bestarm_agent.errors import StoreError, StoreVersionError
 
+_T = TypeVar("_T")
 Line: TypeAlias = tuple[str, str]  # an event: its tag and its JSON
 
 # "candidates-added" for ``CandidatesAdded``
@@ -79,14 +80,29 @@ def load_reply(text: str) -> Reply:
     return reply
 
 
+def as_stored(value: object, cls: type[_T]) -> _T:
+    """Return a reply or a score that a plug-in made as the store will give it back.
+
+    So whatever passes can be written, read, and computed with.
+
+    Raises:
+        ValueError: it is none, or a field is not what it has to be.
+    """
+    if not isinstance(value, cls):
+        raise ValueError(f"a {cls.__name__} was due, got {value!r:.60}")
+    tag = cls.__name__.lower()
+    found: _T = _read(_dump(value, tag, tag), tag)
+    return found
+
+
 @cache
 def _adapter(tag: str) -> TypeAdapter[Any]:
-    cls: Any = _CLASSES.get(tag, Reply)
+    cls: Any = _CLASSES.get(tag) or {"reply": Reply, "score": Score}[tag]
     # optional: pydantic leaves fields of a dataclass to the dataclass, but not those of a union
     return TypeAdapter(cls | None, config=ConfigDict(extra="forbid"))
 
 
-def _dump(value: Event | Reply, tag: str, what: str) -> str:
+def _dump(value: object, tag: str, what: str) -> str:
     try:
         # no warnings of mappings other than dict
         record = _adapter(tag).dump_python(value, exclude_defaults=True, warnings=False)
@@ -105,16 +121,23 @@ def _dump(value: Event | Reply, tag: str, what: str) -> str:
 
 def _load(text: str, tag: str, what: str) -> Any:  # noqa: ANN401 - an event or a reply
     try:
+        return _read(text, tag)
+    except ValueError as error:
+        raise StoreError(
+            f"a stored {what} is damaged, or a newer version wrote it ({error}): {text[:80]!r}; "
+            f"restore the store from a copy, go on with a new one, or pip install --upgrade "
+            f"bestarm-agent"
+        ) from error
+
+
+def _read(text: str, tag: str) -> Any:  # noqa: ANN401 - an event, a reply or a score
+    """Read what ``_dump`` wrote; raise ValueError with the field that is wrong."""
+    try:
         value = _adapter(tag).validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
-    else:
-        if value is not None:
-            return value
-        problem = "null"
-    raise StoreError(
-        f"a stored {what} is damaged, or a newer version wrote it ({problem}): {text[:80]!r}; "
-        f"restore the store from a copy, go on with a new one, or pip install --upgrade "
-        f"bestarm-agent"
-    )
+        raise ValueError(problem) from error
+    if value is None:
+        raise ValueError("null")
+    return value

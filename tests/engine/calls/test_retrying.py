@@ -173,14 +173,14 @@ async def test_refusals_are_repeated_until_patience_ends() -> None:
 async def test_patience_is_counted_from_the_first_attempt() -> None:
     scene = Scene(BUSY, ANSWER)
     await asyncio.sleep(2000.0)
-    assert (await scene.call()) is ANSWER
+    assert (await scene.call()) == ANSWER
 
 
 async def test_patience_does_not_end_where_no_time_out_applies() -> None:
     scene = Scene(BUSY, ANSWER)
     scene.provider.queued = True
     scene.provider.latency = lambda _request: 1000.0
-    assert (await scene.call()) is ANSWER
+    assert (await scene.call()) == ANSWER
 
 
 async def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() -> None:

@@ -11,6 +11,7 @@ from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.spend import Budget, Resource, Spend
 from bestarm_agent.domain.values import Outcome, Reply, Request, Score
 from bestarm_agent.engine.call import RetryPolicy, reply_key
+from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.limits.model_limits import RateLimits
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
@@ -271,8 +272,12 @@ def test_a_missing_model_leaves_its_provider_alone(shared: bool) -> None:
     assert set(scene.loop.pool.broken()) == {"gone"}
 
 
-def test_an_unexpected_error_of_ours_is_not_swallowed() -> None:
-    scene = Scene({"a": Actor("p", lambda *_: Reply("no score"))})
+def test_an_unexpected_error_of_ours_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object) -> None:
+        raise AssertionError
+
+    scene = Scene({"a": Actor("p", always(1.0))})
+    monkeypatch.setattr(Evaluator, "_look_at", broken)
     with pytest.raises(AssertionError):
         scene.run()
     assert scene.loop.record.state.end == "error"
