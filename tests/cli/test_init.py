@@ -103,3 +103,31 @@ def test_a_terminal_is_asked(
     config = load_study(tmp_path / "study.yaml").config
     assert [spec.model for spec in config.models] == models
     assert config.dataset.target == target
+
+
+def test_columns_of_any_name_stand_in_its_prompts(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none-is-asked")
+    (tmp_path / "q.csv").write_text('User Question,say "it",not,n°,answer\n3+4?,a,b,c,7\n')
+    command = ("init", "--data", "q.csv", "--models", "openai/gpt-5-mini")
+    assert invoke(capsys, *command, folder=tmp_path).code == 0
+    planned = invoke(capsys, "plan", folder=tmp_path)
+    assert planned.code == 0, planned.err
+    prompt = load_study(tmp_path / "study.yaml").config.prompts[0].text
+    assert prompt is not None
+    assert '{{ row["User Question"] }}' in prompt
+    assert '{{ row["say \\"it\\""] }}' in prompt
+
+
+def test_plan_tells_of_a_column_that_hides_the_row(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none-is-asked")
+    (tmp_path / "q.csv").write_text("row,answer\n3+4?,7\n")
+    command = ("init", "--data", "q.csv", "--models", "openai/gpt-5-mini")
+    assert invoke(capsys, *command, folder=tmp_path).code == 0
+    planned = invoke(capsys, "plan", "--json", folder=tmp_path)
+    told = [said for said in planned.json["notices"] if "column of that name" in said]
+    assert len(told) == 2
+    assert "prompt `plain`: `row`" in told[0]

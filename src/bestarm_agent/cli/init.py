@@ -16,6 +16,7 @@ import click
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.providers import provider_note
 from bestarm_agent.config.datasets import load_rows
+from bestarm_agent.config.prompts import named
 from bestarm_agent.config.starter import write_new, write_starter
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
@@ -111,7 +112,7 @@ def _own_study(path: Path, data: Path, models: str, said: str | None) -> str:
     if said is None:
         click.echo(f"target: {target} (a guess among {', '.join(fields)}; correct it in {path})")
     asked = [f for f in fields if f.lower() in _QUESTIONS] or [f for f in fields if f != target]
-    question = "\n".join(f"{{{{ {field} }}}}" for field in asked)
+    question = "\n".join(f"{{{{ {named(field)} }}}}" for field in asked)
     targets = [row[target] for row in rows if row.get(target)]
     texts = [str(one[0] if isinstance(one, list) else one).strip() for one in targets]
     scorer, why, hint = _scorer(texts, names[0])

@@ -13,7 +13,19 @@ from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.values import Json, Message, arguments_of, content_of
 
 TOOL_CHOICES = ("auto", "none", "required")
-FIELD = re.compile(r"\{\{\s*([A-Za-z_]\w*)\s*\}\}")  # a whole value, read from the example
+# a whole value, read from the example: {{ name }} or {{ row["any name"] }}
+_FIELD = re.compile(r"""\{\{\s*(?:([A-Za-z_]\w*)|row\[(["'])(.+?)\2\])\s*\}\}""")
+
+
+def field_of(source: str) -> str | None:
+    """Return the name of the field that is all of a template; None if it is more, or less.
+
+    Example:
+        >>> field_of("{{ tools }}"), field_of('{{ row["My tools"] }}'), field_of("{{ a }}!")
+        ('tools', 'My tools', None)
+    """
+    found = _FIELD.fullmatch(source)
+    return found and (found[1] or found[3])
 
 
 class ToolSpec(StudyModel):
@@ -34,7 +46,7 @@ class ToolSpec(StudyModel):
     @model_validator(mode="before")
     @classmethod
     def _unwrap(cls, value: object) -> object:
-        if isinstance(value, str) and not FIELD.fullmatch(value):
+        if isinstance(value, str) and field_of(value) is None:
             broken(f'must be a function, or a field such as "{{{{ tools }}}}", got {shown(value)}')
         if isinstance(value, dict) and value.get("type", "function") == "function":
             return value.get("function") or {k: v for k, v in value.items() if k != "type"}
@@ -43,7 +55,7 @@ class ToolSpec(StudyModel):
     @property
     def tool(self) -> dict[str, Json] | str:
         """The function as a request has it, or the text that stands for a field."""
-        return self.name if FIELD.fullmatch(self.name) else self.model_dump(exclude_none=True)
+        return self.name if field_of(self.name) else self.model_dump(exclude_none=True)
 
 
 def read_tools(value: Json) -> tuple[Mapping[str, Json], ...]:

@@ -78,10 +78,10 @@ def check_fields(
     Raises:
         ConfigError: a prompt uses the target, or a field's name stands in single braces.
     """
-    fields = {name: CompiledPrompt(template).fields for name, template in prompts.items()}
+    compiled = {name: CompiledPrompt(template) for name, template in prompts.items()}
     known = {field for example in examples for field in example.inputs}
-    for name, used in fields.items():
-        if spec.target in used - known:
+    for name, prompt in compiled.items():
+        if spec.target in prompt.fields - known:
             raise ConfigError(
                 f"prompt `{name}` uses the field `{spec.target}`, which is the dataset's target: "
                 "the expected answer is not shown to candidates; use another field, or list it in "
@@ -96,7 +96,7 @@ def check_fields(
                     f"double braces: `{{{{ {one} }}}}` (if the braces are meant: "
                     f"`{{{{ '{{' }}}}{one}}}`)"
                 )
-    return [name for name, used in fields.items() if not used & known]
+    return [name for name, prompt in compiled.items() if not prompt.uses(known)]
 
 
 _SINGLE_BRACES = re.compile(r"(?<!\{)\{\s*([A-Za-z_]\w*)\s*\}(?!\})")

@@ -9,9 +9,10 @@ their own anyway.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from glob import escape, glob
@@ -24,7 +25,12 @@ from pydantic import model_validator
 
 from bestarm_agent.config.attachments import Attachment
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
-from bestarm_agent.config.conversations import FIELD, TOOL_CHOICES, read_conversation, read_tools
+from bestarm_agent.config.conversations import (
+    TOOL_CHOICES,
+    field_of,
+    read_conversation,
+    read_tools,
+)
 from bestarm_agent.config.study import CONVERSATION, PromptBody
 from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.domain.values import (
@@ -41,7 +47,7 @@ from bestarm_agent.domain.values import (
 from bestarm_agent.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template, nodes
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Rendered: TypeAlias = str | tuple[Message, ...]
@@ -51,6 +57,7 @@ _T = TypeVar("_T")
 
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
+ROW = "row"  # all fields of an example, in a template; a field of that name wins
 _PRINTED = re.compile(r"\{\{-?\s*(\w+)")
 _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _BYTES_PER_TOKEN = 4  # of most texts, in most languages
@@ -60,9 +67,10 @@ _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinati
 class CompiledPrompt:
     """A compiled prompt template; equal texts are compiled once.
 
-    ``origin`` is its file, for messages; ``fields`` are the names that it looks up; ``folder`` is
-    that of the dataset, where images and files are. A syntax error is a ConfigError with the prompt
-    and the line, and so is a worked example that does not fit.
+    ``origin`` is its file, for messages; ``fields`` are the names that it looks up, by themselves
+    or as ``row["name"]``, and ``reads_row`` tells whether it looks at the whole ``row``; ``folder``
+    is that of the dataset, where images and files are. A syntax error is a ConfigError with the
+    prompt and the line, and so is a worked example that does not fit.
 
     Example:
         >>> prompt = CompiledPrompt(PromptTemplate("sum", text="{{ a }}+{{ b }}="))
@@ -74,6 +82,7 @@ class CompiledPrompt:
         self.name = template.name
         self.called = f"prompt `{template.name}`" + (f" ({origin})" if origin else "")
         fields: set[str] = set()
+        self.reads_row = False
         self._text = None if template.text is None else self._compiled(template.text, fields)
         self._messages = tuple(
             (message.role, self._filling(message, fields)) for message in template.messages
@@ -146,9 +155,9 @@ class CompiledPrompt:
     def late(self) -> tuple[str, int]:
         """The first field that is printed, and about how many tokens of constant text follow it."""
         text = self._template.text or "\n".join(one.text for one in self._template.messages)
-        for printed in _PRINTED.finditer(text):
-            if printed[1] in self.fields - {_SHOTS}:
-                return printed[1], about_tokens(_CODE.sub("", text[printed.start() :]))
+        for found in _PRINTED.finditer(text):
+            if found[1] in self.fields - {_SHOTS}:
+                return found[1], about_tokens(_CODE.sub("", text[found.start() :]))
         return "", 0
 
     def _staged(self, inputs: Mapping[str, Json]) -> Rendered:
@@ -167,8 +176,12 @@ class CompiledPrompt:
 
     def asked(self, inputs: Mapping[str, Json]) -> str:
         """Return the fields of an example that the prompt shows, or all if none, as JSON."""
-        names = self.fields & inputs.keys() or inputs.keys()
+        names = self.uses(inputs) or inputs
         return canonical({name: inputs[name] for name in names})
+
+    def uses(self, known: Collection[str]) -> frozenset[str]:
+        """Return those of the known fields that the prompt shows."""
+        return frozenset(known) if self.reads_row else self.fields.intersection(known)
 
     def _worked(self, shot: Example) -> Any:  # noqa: ANN401 - a mapping, a text or messages
         """Return a worked example as the prompt shows it: what is asked, and the answer."""
@@ -215,7 +228,7 @@ class CompiledPrompt:
         self, read: Callable[[Json], tuple[_T, ...]], source: str, inputs: Mapping[str, Json]
     ) -> tuple[_T, ...]:
         """Read the list in the field that is all of ``source``."""
-        field = source.strip("{ }")
+        field = field_of(source) or source
         if field not in inputs:
             self._fail(ValueError(f"'{field}'"), inputs)
         try:
@@ -235,8 +248,8 @@ class CompiledPrompt:
         return lambda inputs: tuple(part(inputs) for part in parts)
 
     def _part(self, type: str, source: str, template: Template, inputs: Mapping[str, Json]) -> Part:
-        alone = FIELD.fullmatch(source)
-        value = inputs.get(alone[1]) if alone else None
+        alone = field_of(source)
+        value = inputs.get(alone) if alone else None
         if not isinstance(value, str):  # else it may be a long data URL, which is not copied
             value = self._rendered(template, inputs)
         found: Any = part_of(type, value)
@@ -248,21 +261,25 @@ class CompiledPrompt:
         from jinja2 import TemplateSyntaxError  # takes a tenth of a second to import
 
         try:
-            template, used = _compile(source)
+            template, used, whole = _compile(source)
         except TemplateSyntaxError as error:
+            hint = ""
+            if "end of print statement" in str(error.message):
+                hint = f'; a field whose name is no word is written {{{{ {ROW}["its name"] }}}}'
             raise ConfigError(
-                f"{self.called}, line {error.lineno} of the template: {error.message}"
+                f"{self.called}, line {error.lineno} of the template: {error.message}{hint}"
             ) from None
         except (RecursionError, SyntaxError):  # the latter from Python, for 20 nested loops
             raise ConfigError(f"{self.called}: nested too deeply") from None
         fields |= used
+        self.reads_row |= whole
         return template
 
     def _rendered(self, template: Template, inputs: Mapping[str, Json]) -> str:
         pieces: list[str] = []
         room = MAX_CHARS
         try:
-            for piece in template.generate(inputs):
+            for piece in template.generate({ROW: inputs, **inputs}):
                 pieces.append(piece)
                 room -= len(piece)
                 if room < 0:
@@ -338,7 +355,7 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
             pages = sum(one.check() for one in prompt.attachments(example.inputs))
         except ConfigError as error:
             known = {field for one in examples for field in one.inputs}
-            absent = sorted(prompt.fields - known)
+            absent = sorted(prompt.fields - known - {ROW})
             if not absent:
                 raise ConfigError(f"{error} (example `{example.id}`)") from None
             raise ConfigError(
@@ -350,38 +367,143 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
     return largest
 
 
-def _printed(value: object) -> object:
-    """Refuse to print null, which would put the word None into a prompt."""
+def printed(value: object) -> object:
+    """Return a value as prompts show it: lists and objects as JSON, in their order.
+
+    Raises ValueError for null, which would put the word None into a prompt, and TypeError for what
+    is no data, such as a method whose parentheses were forgotten.
+
+    Example:
+        >>> printed({"b": [True, "é"], "a": None}), printed(True), printed(2.50)
+        ('{"b": [true, "é"], "a": null}', 'true', 2.5)
+    """
+    if isinstance(value, str):
+        return value
     if value is None:
         raise ValueError("a value is null; write {{ field or '' }} if it may be")
-    return value
+    if isinstance(value, bool | list | tuple | dict):
+        return _as_json(value)
+    return value if isinstance(value, int | float) else _refuse(value)
+
+
+def _as_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=_refuse)
+
+
+def _refuse(value: object) -> NoReturn:
+    """Refuse a value that is no data; one that is missing says so itself."""
+    from jinja2 import Undefined
+
+    if isinstance(value, Undefined):
+        str(value)
+    name = getattr(value, "__name__", type(value).__name__)
+    way_out = f"to call it, write `{name}()`" if callable(value) else "write it out by `| list`"
+    kind = "function or method" if callable(value) else "value"
+    raise TypeError(f"the {kind} `{name}` is no data, and cannot stand in a prompt; {way_out}")
 
 
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    from jinja2 import StrictUndefined
+    from jinja2 import StrictUndefined, pass_environment
+    from jinja2.filters import make_attrgetter
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     made = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, keep_trailing_newline=True, finalize=_printed
+        undefined=StrictUndefined, keep_trailing_newline=True, finalize=printed
     )
+
+    @pass_environment
+    def join(env: Environment, values: Iterable[Any], d: str = "", attribute: Any = None) -> str:  # noqa: ANN401
+        if attribute is not None:
+            values = map(make_attrgetter(env, attribute), values)
+        return str(d).join(str(printed(value)) for value in values)
+
     del made.globals["lipsum"], made.filters["random"]
+    # Jinja's write Python's forms of lists and truth values, and `tojson` is for HTML: it sorts
+    # keys and escapes letters
+    made.filters["string"] = lambda value: str(printed(value))
+    made.filters["join"], made.filters["tojson"] = join, _as_json
     return made
 
 
+def _data_first(tree: nodes.Template) -> nodes.Template:
+    """Let `a.b` be the field `b` of an object before it is a method, unless it is called.
+
+    Jinja looks for Python's attributes first, so that `a.items` of {"items": ...} is a method. It
+    looks for fields first where `a["b"]` is written. And what `~` joins is written as if printed.
+    """
+    from jinja2 import nodes
+    from jinja2.visitor import NodeTransformer
+
+    class Rewriting(NodeTransformer):
+        def visit_Call(self, node: nodes.Call) -> nodes.Node:
+            called = node.node
+            self.generic_visit(node)
+            if isinstance(called, nodes.Getattr):
+                node.node = called
+            return node
+
+        def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:
+            self.generic_visit(node)
+            name = nodes.Const(node.attr, lineno=node.lineno)
+            return nodes.Getitem(node.node, name, node.ctx, lineno=node.lineno)
+
+        def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+            self.generic_visit(node)
+            node.nodes = [
+                nodes.Filter(one, "string", [], [], None, None, lineno=node.lineno)
+                for one in node.nodes
+            ]
+            return node
+
+    found: nodes.Template = Rewriting().visit(tree)
+    found.set_environment(_environment())
+    return found
+
+
 @lru_cache(maxsize=_MOST_COMPILED)
-def _compile(source: str) -> tuple[Template, frozenset[str]]:
-    """Return a compiled template, and the names that it looks up."""
+def _compile(source: str) -> tuple[Template, frozenset[str], bool]:
+    """Return a compiled template, the names that it looks up, and if it reads the row as a whole.
+
+    Names are also those that it looks up in the row.
+    """
     from jinja2 import TemplateSyntaxError, meta, nodes
 
     tree = _environment().parse(source)
     other_files = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
     for node in tree.find_all(other_files):
         raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
-    used = frozenset(meta.find_undeclared_variables(tree))
+    used = set(meta.find_undeclared_variables(tree))
+    tree, whole = _data_first(tree), False
+    if ROW in used:
+        in_row = [
+            one.arg.value
+            for one in tree.find_all(nodes.Getitem)
+            if isinstance(one.node, nodes.Name)
+            and one.node.name == ROW
+            and isinstance(one.arg, nodes.Const)
+        ]
+        whole = len(in_row) < sum(one.name == ROW for one in tree.find_all(nodes.Name))
+        used |= {str(name) for name in in_row}
     template = _environment().from_string(tree)
     template.globals = dict(template.globals)  # a chain of mappings, copied in each render
-    return template, used
+    return template, frozenset(used), whole
+
+
+def named(field: str) -> str:
+    """Return a field as a template names it: by itself, or as one of the row.
+
+    Example:
+        >>> named("question"), named("User Question"), named("not"), named("range")
+        ('question', 'row["User Question"]', 'row["not"]', 'row["range"]')
+    """
+    from jinja2 import TemplateSyntaxError
+
+    try:
+        alone = _compile(f"{{{{ {field} }}}}")[1] == {field}
+    except TemplateSyntaxError:
+        alone = False
+    return field if alone else f"{ROW}[{json.dumps(field, ensure_ascii=False)}]"
 
 
 def prefix_of(

@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from bestarm_agent.config.conversations import FIELD, ToolSpec
+from bestarm_agent.config.conversations import ToolSpec, field_of
 from bestarm_agent.config.fields import StudyModel, allow_also, broken, replaced, shown
 from bestarm_agent.config.yaml import KeyPath
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
@@ -319,7 +319,7 @@ class MessageSpec(StudyModel):
 
     @model_validator(mode="after")
     def _check_form(self) -> Self:
-        if self.role is None and not FIELD.fullmatch(str(self.content)):
+        if self.role is None and field_of(str(self.content)) is None:
             broken(
                 "must be a message with a `role` and a `content`, or the field of a conversation "
                 f'such as "{{{{ conversation }}}}", got {shown(self.content)}'

@@ -48,6 +48,16 @@ def test_a_field_stands_for_its_messages() -> None:
     assert messages[1].text == 'get_weather(city="Paris")'
 
 
+def test_fields_of_any_name_hold_messages_and_tools() -> None:
+    template_ = template(messages=['{{ row["Chat log"] }}'], tools=["{{ row['My tools'] }}"])
+    prompt = CompiledPrompt(template_)
+    inputs: dict[str, Json] = {"Chat log": [USER], "My tools": [WEATHER]}
+    assert prompt.render(inputs) == (Message("user", "Hi"),)
+    assert [tool["name"] for tool in prompt.tools(inputs)[0]] == ["get_weather"]
+    with pytest.raises(ConfigError, match="there is no field `Chat log`"):
+        prompt.render({"My tools": [WEATHER]})
+
+
 @pytest.mark.parametrize("key", ["refusal", "annotations", "audio"])
 def test_keys_without_a_value_are_left_out(key: str) -> None:
     assert rendered([{**USER, key: None}, {**USER, key: []}]) == (Message("user", "Hi"),) * 2

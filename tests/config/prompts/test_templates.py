@@ -36,13 +36,99 @@ def text(source: str, **inputs: Json) -> str:
         ("{{ '-' * 3 }}{{ 2 ** 10 }}", {}, "---1024"),
         ("{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}", {}, "1"),
         ("{{ self_ }}", {"self_": "x", "self": "y"}, "x"),
-        ("{{ 0.1 }} {{ true }}", {}, "0.1 True"),
+        ("{{ 0.1 }} {{ true }}", {}, "0.1 true"),
         ("a{# c #}b\r\n{% raw %}{{ x }}{% endraw %}", {}, "ab\n{{ x }}"),
         ("", {}, ""),
     ],
 )
 def test_fields_are_filled_in(source: str, inputs: dict[str, Json], expected: str) -> None:
     assert text(source, **inputs) == expected
+
+
+NESTED: dict[str, Json] = {"b": [True, None, 1.0], "items": [1], "ä": "<'&日"}
+
+
+@pytest.mark.parametrize(
+    ("source", "inputs", "expected"),
+    [
+        ("{{ o }}", {"o": NESTED}, '{"b": [true, null, 1.0], "items": [1], "ä": "<\'&日"}'),
+        (
+            "{{ o | tojson }}",
+            {"o": NESTED},
+            '{"b": [true, null, 1.0], "items": [1], "ä": "<\'&日"}',
+        ),
+        ("{{ o | tojson(indent=1) }}", {"o": {"b": 1, "a": 2}}, '{\n "b": 1,\n "a": 2\n}'),
+        ("{{ o.b | tojson }} {{ none | tojson }}", {"o": NESTED}, "[true, null, 1.0] null"),
+        ("{{ xs }}", {"xs": ["x", "it's"]}, '["x", "it\'s"]'),
+        ("{{ xs[:1] + ['y'] }}", {"xs": ["x", "z"]}, '["x", "y"]'),
+        ("{{ yes }} {{ yes and not no }}", {"yes": True, "no": False}, "true true"),
+        ("{{ 'a' ~ yes ~ xs ~ 1 }}", {"yes": True, "xs": ["x"]}, 'atrue["x"]1'),
+        ("{{ xs | join(', ') }}", {"xs": [True, ["x"], {"a": 1}]}, 'true, ["x"], {"a": 1}'),
+        ("{{ os | join(' ', attribute='items') }}", {"os": [{"items": 1}, {"items": 2}]}, "1 2"),
+        ("{{ xs | map('string') | join }}", {"xs": [False, "x"]}, "falsex"),
+        ("{{ o | dictsort }}", {"o": {"b": 1, "a": 2}}, '[["a", 2], ["b", 1]]'),
+        # a field of an object comes before a method of the same name, unless it is called
+        ("{{ o.items }}{{ o['items'] }}", {"o": NESTED}, "[1][1]"),
+        ("{{ o.values.get }}", {"o": {"values": {"get": 7}}}, "7"),
+        ("{% for k, v in o.items() %}{{ k }}{{ v }}{% endfor %}", {"o": {"items": 1}}, "items1"),
+        ("{% for k, v in o | items %}{{ k }}{{ v }}{% endfor %}", {"o": {"items": 1}}, "items1"),
+        ("{{ o.get('a') }}{{ o.keys() | list }}", {"o": {"a": 1, "keys": 2}}, '1["a", "keys"]'),
+        ("{{ s.strip().upper() }}", {"s": " x "}, "X"),
+        ("{% for x in xs %}{{ loop.last }} {% endfor %}", {"xs": "ab"}, "false true "),
+        # columns of any name
+        ('{{ row["User Question"] }}', {"User Question": "x"}, "x"),
+        ("{{ row['a-b'] }} {{ row.q }}", {"a-b": "x", "q": "y"}, "x y"),
+        ('{{ row["not"] }}{{ row["日本"] }}', {"not": "x", "日本": "y"}, "xy"),
+        ("{{ row | tojson }}", {"q": "x", "n": 1}, '{"q": "x", "n": 1}'),
+        ('{{ row["a"] }}', {"row": {"a": "own"}, "a": "other"}, "own"),
+    ],
+)
+def test_data_is_shown_as_it_is(source: str, inputs: dict[str, Json], expected: str) -> None:
+    assert text(source, **inputs) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "{{ o.items }}",
+            "the function or method `items` is no data, and cannot stand",
+        ),
+        ("{{ o.keys }}!", r"to call it, write `keys\(\)`"),
+        ("{{ q.upper }}", "method `upper`"),
+        ("{{ [q.upper] }}", "method `upper`"),
+        ("{{ 'a' ~ q.upper }}", "method `upper`"),
+        ("{{ o.keys() }}", "the value `dict_keys` is no data"),
+        ("{{ xs | map('upper') }}", r"write it out by `\| list`"),
+        ("{{ range(3) }}", "the value `range` is no data"),
+        ("{% macro f() %}x{% endmacro %}{{ f }}", "is no data"),
+        ("{% for x in xs %}{{ loop }}{% endfor %}", "`LoopContext` is no data"),
+        ("{{ namespace(a=1) }}", "the value `Namespace` is no data"),
+        ("{{ [nope] | tojson }}", "there is no field `nope`"),
+        ("{{ o.nope }}", "has no attribute 'nope'"),
+        ("{{ 'a' ~ none }}", "a value is null"),
+        ("{{ [none] | join }}", "a value is null"),
+        ('{{ row["Nope"] }}', "there is no field `Nope`"),
+    ],
+)
+def test_what_is_no_data_stands_in_no_prompt(source: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        text(source, o={"a": 1}, q="x", xs=["a"])
+
+
+def test_columns_named_in_the_row_are_fields() -> None:
+    prompt = CompiledPrompt(PromptTemplate("p", '{{ row["User Question"] }} {{ row.b }} {{ c }}'))
+    assert prompt.fields == {"User Question", "b", "c", "row"}
+    assert prompt.uses(["User Question", "d"]) == {"User Question"}
+    assert not prompt.reads_row
+    whole = CompiledPrompt(PromptTemplate("p", "{% for k in row %}{{ row[k] }}{% endfor %}"))
+    assert whole.uses(["a", "b"]) == {"a", "b"}
+    assert CompiledPrompt(PromptTemplate("p", "{{ q }}")).uses(["a"]) == set()
+
+
+def test_a_name_of_two_words_is_told_how_to_be_written() -> None:
+    with pytest.raises(ConfigError, match=r'is written \{\{ row\["its name"\] \}\}'):
+        CompiledPrompt(PromptTemplate("p", "{{ User Question }}"))
 
 
 def test_messages_are_filled_in_one_by_one() -> None:
@@ -148,8 +234,8 @@ def test_what_is_too_large_is_refused(source: str, message: str) -> None:
             "123",
         ),
         (
-            "{{ xs + [4] }} {{ 'a' ~ 1 ~ none }} {{ 7 % 4 }} {{ 'a' * 3 }}",
-            "[1, 2, 3, 4] a1None 3 aaa",
+            "{{ xs + [4] }} {{ 'a' ~ 1 ~ 0.5 }} {{ 7 % 4 }} {{ 'a' * 3 }}",
+            "[1, 2, 3, 4] a10.5 3 aaa",
         ),
         ("{% macro f(x, context) %}{{ x }}{{ context }}{% endmacro %}{{ f(1, context=2) }}", "12"),
         (

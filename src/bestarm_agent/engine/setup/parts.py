@@ -35,7 +35,7 @@ from bestarm_agent.config.load import (
     read_shots,
     study_from,
 )
-from bestarm_agent.config.prompts import CompiledPrompt, equal_requests
+from bestarm_agent.config.prompts import ROW, CompiledPrompt, equal_requests, named
 from bestarm_agent.config.study import (
     CandidateSpec,
     DatasetSpec,
@@ -394,6 +394,7 @@ def assemble(
         notices=(
             *merged,
             *grid_notices,
+            *_row_notices(prompts, rows),
             *_copy_notices(copies, rows),
             *dropped,
             *unrecognised,
@@ -422,7 +423,7 @@ def _equal_requests(
     known = {field for row in rows for field in row.inputs}
     folder = dataset.folder(study.base_dir)
     compiled = [CompiledPrompt(template, folder=folder) for template in prompts.values()]
-    sent = [prompt for prompt in compiled if prompt.fields & known]
+    sent = [prompt for prompt in compiled if prompt.uses(known)]
     keys = [
         partial(one.request, read=read)
         for one in sent
@@ -475,7 +476,7 @@ def check_prompts(
             raise ConfigError(
                 f"prompt `{name}` uses no field of the dataset, so that it is the same for all "
                 f"examples; write what differs in double braces: "
-                f"{', '.join(f'`{{{{ {field} }}}}`' for field in fields[:5])}"
+                f"{', '.join(f'`{{{{ {named(field)} }}}}`' for field in fields[:5])}"
             )
     return sent
 
@@ -498,6 +499,17 @@ def _grid_notices(sent: Sequence[Candidate], repeats: int) -> Iterator[str]:
             f"repeats: {counted(alike, 'candidate')} at temperature 0, where {repeats} draws are "
             f"(nearly) alike and all paid for; raise the temperature, or leave `repeats` out"
         )
+
+
+def _row_notices(prompts: Mapping[str, PromptTemplate], rows: Sequence[Example]) -> Iterator[str]:
+    """Tell of a column that hides what templates call the row."""
+    if any(ROW in row.inputs for row in rows):
+        for name, template in prompts.items():
+            if ROW in CompiledPrompt(template).fields:
+                yield (
+                    f"prompt `{name}`: `{ROW}` is the column of that name, and not all columns of "
+                    f"the example; rename the column to name others as `{ROW}[...]`"
+                )
 
 
 def _cache_notices(sent: Sequence[Candidate], providers: ProviderSet) -> Iterator[str]:
