@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -37,8 +38,8 @@ def found() -> ModeResult:
 
 def test_names_do_nothing_in_markdown(found: ModeResult) -> None:
     text = markdown(found, "support & co")
-    for harmful in ("<img", "](", "@all", " #1", "`", "\x1b", "|b", "*_", "http:"):
-        assert harmful not in text, harmful
+    for harmful in ("<img", "](", "@all", " #1", "`", "\x1b", "|b", "*_", "http://"):
+        assert not re.search(rf"(?<!\\){re.escape(harmful)}", text), harmful
     assert len([line for line in text.splitlines() if line.startswith("| ")]) == 5
     assert "it is worse than the baseline, perhaps by less than the margin" in text
 

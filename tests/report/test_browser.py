@@ -34,12 +34,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of 14 candidates on 30 examples; prompts, replies and errors are hostile."""
     folder = tmp_path_factory.mktemp("report")
     prompts = [{"q": "{{ question }} " + HOSTILE}]
-    changes = {"prompts": prompts, "scorer": "numeric",
+    changes = {"prompts": prompts, "scorer": "numeric", "slices": {"by": ["kind"]},
                "measures": {"wordy": {"name": "regex", "pattern": "it is 7"}},
                "dataset": {"path": "questions.jsonl", "target": "answer"}}  # fmt: skip
     path = write_study(folder, n_candidates=14, n_examples=30, changes=changes)
     _edit(folder / "scores.jsonl", _reply)
-    _edit(folder / "questions.jsonl", lambda row: {**row, "answer": "7"})
+    _edit(
+        folder / "questions.jsonl",
+        lambda row: {**row, "answer": "7", "kind": "ab"[int(row["id"][1:]) % 2]},
+    )
     run_all(path)
     return asyncio.run(Archive(store_of(path)).write_report("latest", folder / "page.html"))
 
@@ -132,10 +135,29 @@ def test_a_cell_of_the_matrix_opens_its_pair(page: Page) -> None:
 def test_the_page_fits_a_narrow_window_and_draws_its_charts(page: Page) -> None:
     page.set_viewport_size({"width": 380, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
-    for name in ("budget", "race", "pareto", "rates"):
+    for name in ("race", "pareto", "rates"):
         assert page.locator(f"#{name} .uplot canvas").count() == 1
     page.emulate_media(color_scheme="dark")
     assert page.locator("#race .uplot canvas").count() == 1
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_table_hides_its_last_column(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    names = ["ranking", "differing"] + ["candidates", "slices"] * (width > 1000)
+    for name in names:
+        assert page.locator(f"#{name}").count() == 1, name
+        table = f"document.getElementById('{name}')"
+        assert page.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth"), name
+
+
+def test_slices_show_what_was_seen_of_the_leaders(page: Page) -> None:
+    cells = [row.split("\t") for row in page.locator("#slices tbody tr").all_inner_texts()]
+    assert [row[0] for row in cells] == ["kind=a", "kind=b"]
+    assert [row[1] for row in cells] == ["15", "15"]
+    ranked = page.locator("#ranking tbody tr").first.inner_text().split("\t")[2]
+    seen = [row[2].split(" of ") for row in cells]
+    assert f"{sum(int(one) for one, _ in seen)}/{sum(int(n) for _, n in seen)}" == ranked
 
 
 def test_any_two_quantities_are_drawn_against_each_other(page: Page) -> None:

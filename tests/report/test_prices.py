@@ -46,7 +46,7 @@ def test_the_report_says_what_was_asked_for_and_what_was_found() -> None:
     assert "Asked for: the cheapest within 0.02 of the best" in text
     assert "too few to choose by" in text
     assert "$20.00 [$18.00, $30.00] per 1,000 calls" in text
-    assert "Price from" in text
+    assert "Prices: " in text
 
 
 def test_the_report_shows_where_the_money_went() -> None:
@@ -65,6 +65,6 @@ def test_the_full_grid_is_priced_with_judging_and_the_answer_is_marked() -> None
     rows = [replace(row, spend=Spend(pulls=10, usd_nanos=10**9)) for row in standing.rows]
     page = page_of(replace(standing, rows=tuple(rows)))
     n_pairs = len(rows) * standing.n_examples
-    assert f"the full grid: about ${n_pairs * 0.1:.2f}" in page
+    assert f"all answers: about ${n_pairs * 0.1:.2f}" in page
     marked = re.findall(r'<td class="label">(.*?) \*</td>', page)
     assert [re.sub(r"<[^>]*>", "", one) for one in marked] == ["b"]

@@ -12,6 +12,7 @@ from bestarm_agent.domain.text import about, safe
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
+from bestarm_agent.report.markdown import escaped
 from bestarm_agent.stats.new_examples import examples_needed
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 
@@ -209,16 +210,16 @@ def markdown(found: ModeResult, name: str) -> str:
     """
     verdict = next(row.cells[1] for row in found.rows if row.verdict is found.verdict)
     head = [
-        f"### {_SIGNS[found.verdict]} {found.title} {_plain(name)}: {verdict}",
+        f"### {_SIGNS[found.verdict]} {found.title} {escaped(name)}: {verdict}",
         "",
         f"| {' | '.join(found.columns)} |",
         f"| --- | --- |{' ---: |' * (len(found.columns) - 2)}",
     ]
     rows = [
-        f"| {_plain(row.cells[0])} | {_SIGNS[row.verdict]} {' | '.join(row.cells[1:])} |"
+        f"| {escaped(row.cells[0])} | {_SIGNS[row.verdict]} {' | '.join(row.cells[1:])} |"
         for row in found.rows
     ]
-    lines = [f"- {_plain(' '.join(line.split()))}" for line in found.lines]
+    lines = [f"- {escaped(' '.join(line.split()))}" for line in found.lines]
     return "\n".join([*head, *rows, "", *lines]) + "\n"
 
 
@@ -246,11 +247,6 @@ def junit(found: ModeResult, name: str) -> str:
             ElementTree.SubElement(case, kind, message=_xml(row.said), type=verdict)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _plain(text: str) -> str:
-    """Write what has a meaning in Markdown or HTML, such as a link or a mention, as entities."""
-    return re.sub(r"[^\w ,;+=()/%-]|_", lambda found: f"&#{ord(found[0])};", safe(text))
 
 
 def _xml(text: str) -> str:

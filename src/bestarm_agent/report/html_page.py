@@ -258,7 +258,6 @@ def chart_axes(standing: Standing) -> list[dict[str, object]]:
 
 
 _RACERS = 5
-_BINS = 50
 _MOMENTS = 32  # of a course
 
 
@@ -287,7 +286,6 @@ def page_data(standing: Standing, details: Details) -> str:
             "examples": [ids[j] for j in matrix.columns],
             "cells": matrix.cells,
         },
-        "budget": _budget(standing, details.state),
         "race": _race(standing, details.state),
         "rates": {"seconds": _rounded(details.rates[0]), "rates": _rounded(details.rates[1])},
         **_pairs(details),
@@ -308,24 +306,6 @@ def _candidate(row: Row, *, graded: bool) -> dict[str, object]:
         "lower": _number(row.lower),
         "upper": _number(row.upper),
         "values": {name: _number(value) for name, value in values_of(row).items()},
-    }
-
-
-def _budget(standing: Standing, state: RunState) -> dict[str, object]:
-    """Count asks by the state that their candidates ended in, over the run."""
-    status = {row.index: row.status.name.lower() for row in standing.rows}
-    n, bins = state.n_asked, min(_BINS, state.n_asked)
-    row, bin_of = state.asks["candidate"], np.arange(n) * bins // max(1, n)
-    rows_of = {one.name.lower(): list[int]() for one in Status}
-    for i, name in status.items():
-        rows_of[name].append(i)
-    counts = {
-        name: np.bincount(bin_of[np.isin(row, rows)], minlength=bins)
-        for name, rows in rows_of.items()
-    }
-    return {
-        "asked": [round(n * (k + 1) / bins) for k in range(bins)],
-        "counts": {name: of.tolist() for name, of in counts.items() if of.any()},
     }
 
 
@@ -442,8 +422,15 @@ class Difference:
 
     @property
     def answers(self) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
-        """Return both replies, each as what comes before, within and after their difference."""
-        return marked(_reply(self.winner), _reply(self.other))
+        """Return both replies, each as what comes before, within and after what is marked.
+
+        That is their difference; where this is most of a text, the target if it stands in it.
+        """
+        one, two = parts = marked(_reply(self.winner), _reply(self.other))
+        if all(len(before) + len(after) >= len(inside) for before, inside, after in parts):
+            return one, two
+        target = self.winner.target or ""
+        return _around("".join(one), target), _around("".join(two), target)
 
 
 def differences(details: Details) -> Iterator[Difference]:
@@ -451,6 +438,12 @@ def differences(details: Details) -> Iterator[Difference]:
     for ask, other in details.sample.differing:
         pair = details.sample.pairs[ask]
         yield Difference(short(question_of(pair)), pair, details.sample.pairs[other])
+
+
+def _around(text: str, target: str) -> tuple[str, str, str]:
+    """Part a text at the last place of the target; mark nothing if it is not there."""
+    at = text.rfind(target) if target else -1
+    return (text, "", "") if at < 0 else (text[:at], target, text[at + len(target) :])
 
 
 def _reply(pair: PairOutcome) -> str:
@@ -468,6 +461,43 @@ def departures(standing: Standing, state: RunState) -> dict[int, tuple[int | Non
     np.maximum.at(last, state.asks["candidate"], _places(state) + 1)
     gone = [row for row in standing.rows if row.problem or row.status is Status.BEATEN]
     return {row.index: (int(last[row.index]), row.problem or "shown to be worse") for row in gone}
+
+
+_LEADERS = 4  # of which slices are shown
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLine:
+    """What was seen of the leading candidates on the examples of a slice."""
+
+    name: str
+    n: int  # examples
+    labels: Sequence[str]  # of the candidates
+    cells: Sequence[tuple[str, float]]  # for each, for people, and as a number to sort by
+
+
+def slices_of(standing: Standing, state: RunState) -> list[SliceLine]:
+    """Return the slices of a study with what was seen of the leaders in each."""
+    shown, found = [row for row in standing.rows if row.n][:_LEADERS], []
+    row, score = state.asks["candidate"], state.told["score"]
+    for one in state.slices:
+        inside = np.isin(state.asks["example"], one.examples) & ~np.isnan(score)
+        cells = [
+            slice_cell(score[inside & (row == leader.index)], graded=standing.graded)
+            for leader in shown
+        ]
+        labels = [leader.candidate.label for leader in shown]
+        found.append(SliceLine(one.name, len(one.examples), labels, cells))
+    return found
+
+
+def slice_cell(scores: FloatArray, *, graded: bool) -> tuple[str, float]:
+    """Write what was seen as people read it; nothing where nobody asked."""
+    if not len(scores):
+        return "-", -1.0
+    mean = float(scores.mean())
+    text = f"{mean:.0%} of {len(scores):,}" if graded else f"{scores.sum():.0f} of {len(scores):,}"
+    return text, mean
 
 
 _SHOWN_ROWS = 500
@@ -528,6 +558,7 @@ def render_report(
         remarks=remarks,
         mode=result,
         details=details,
+        slices=slices_of(standing, details.state) if details and result is None else [],
         differing=[] if details is None else list(differences(details)),
         prompts=_prompts(standing),
         departures=departures(standing, details.state) if details else {},

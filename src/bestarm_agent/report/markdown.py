@@ -78,12 +78,26 @@ def _result(result: ModeResult) -> list[str]:
     return [*lines, "", *_table(result.columns, sides, rows), "", result.ranking]
 
 
+# What has a meaning in Markdown, only where it has it, so that a log reads as text too: marks of
+# emphasis, code and tables; entities; two amounts, which could be a formula; and at the beginning
+# what makes lists, quotes, headings and boxes to tick.
+_ACTIVE = re.compile(
+    r"[\\`*|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|\$(?=.*\$)"
+    r"|^(?:[>=\[]|[-+](?=[\s-]|$)|#(?=#*(?:\s|$)))"
+)
+# What begins HTML, ends the text of a link, or is made a link of: names, numbers of issues,
+# addresses. An invisible space behind it parts it from what it needs.
+_REFERRING = re.compile(
+    r"<(?=[\w/!?])|\](?=[(\[:])|@(?=\w)|#(?=\d)|\bGH-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE
+)
+
+
 def escaped(text: str) -> str:
     r"""Make text of others plain in Markdown: no markup, no table cell, no HTML, no mention.
 
     Example:
-        >>> print(escaped("a|b <i> *c*"))
-        a\|b \<i\> \*c\*
+        >>> print(escaped("a|b *c* [-.02, .04] and_so_on"))
+        a\|b \*c\* [-.02, .04] and_so_on
     """
-    plain = re.sub(r"([\\`*_{}\[\]<>()#|~&])", r"\\\1", safe(text))
-    return plain.replace("@", "@\u200b")  # an invisible space: nobody is notified
+    plain = re.sub(r"^(\d+)([.)])", r"\1\\\2", _ACTIVE.sub(r"\\\g<0>", safe(text)))
+    return _REFERRING.sub("\\g<0>\u200b", plain)

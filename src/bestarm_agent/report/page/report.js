@@ -94,39 +94,15 @@ function chart(place, { data, series, x, y, legend = [], tell = null, ...more })
 // the colour of a state that has none of its own name
 const SHADES = { leading: "best", broken: "bad", barred: "beaten", dropped: "beaten" };
 const shade = (state) => SHADES[state] ?? state;
+const NAMED = 6;  // candidates with their names in a chart
 const LINES = ["line-1", "line-2", "line-3", "line-4", "line-5"];
-
-function drawBudget(place, { budget, states }) {
-  const names = Object.keys(budget.counts);
-  const parts = budget.asked.map((_, k) => names.reduce((sum, n) => sum + budget.counts[n][k], 0));
-  let below = parts.map(() => 0);
-  const stacked = names.map((name) => {
-    below = below.map((sum, k) => sum + budget.counts[name][k] / parts[k]);
-    return below;
-  });
-  chart(place, {
-    data: [[0, ...budget.asked], ...stacked.reverse().map((line) => [line[0], ...line])],
-    series: names.map((_, k) => {
-      const state = names[names.length - 1 - k];
-      return { stroke: colour("paper"), width: 1, fill: colour(shade(state)), points: { show: false },
-        paths: uPlot.paths.stepped({ align: -1 }) };
-    }),
-    scales: { x: { time: false }, y: { range: [0, 1] } },
-    x: axis("pairs asked", (u, at) => at.map(count)),
-    y: axis("", (u, at) => at.map((v) => `${Math.round(100 * v)}%`)),
-    legend: names.map((state) => [shade(state), states[state]]),
-    tell: (u) => {
-      const at = (u.cursor.idx ?? 0) - 1;
-      return at < 0 ? null : `up to pair ${count(budget.asked[at])}: ` +
-        names.map((n) => `${budget.counts[n][at]} ${states[n]}`).join(", ");
-    },
-  });
-}
 
 function drawRace(place, { race }, candidates) {
   const labels = race.rows.map((row) => candidates.get(row).label);
   const data = [race.told, ...race.mean, ...race.upper, ...race.lower];
-  const n = race.rows.length, means = race.mean.flat().filter((value) => value !== null);
+  // the first few scores say little, and would fill the chart
+  const late = race.mean.flatMap((means) => means.slice(Math.floor(means.length / 4)));
+  const n = race.rows.length, means = late.filter((value) => value !== null);
   const lowest = Math.min(...means), highest = Math.max(...means);
   const faint = (name) => `color-mix(in srgb, ${colour(name)} 10%, transparent)`;
   chart(place, {
@@ -214,6 +190,18 @@ function drawPareto(place, data) {
       ctx.arc(...spot(one), 4.5 * ratio, 0, 2 * Math.PI);
       if (["best", "leading", "beaten"].includes(one.state)) ctx.fill(); else ctx.stroke();
     }
+    ctx.fillStyle = colour("ink");
+    ctx.font = `${12 * ratio}px system-ui`;
+    const right = u.bbox.left + u.bbox.width;
+    const taken = [];
+    for (const one of front.slice(-NAMED).reverse()) {
+      const text = shortened(one.label, 24), [x, y] = spot(one), wide = ctx.measureText(text).width;
+      const box = [Math.min(x + 8 * ratio, right - wide), Math.max(y - 8 * ratio, u.bbox.top + 12 * ratio)];
+      const meets = ([left, base, size]) => Math.abs(base - box[1]) < 14 * ratio && box[0] < left + size && left < box[0] + wide;
+      if (taken.some(meets)) continue;
+      taken.push([...box, wide]);
+      ctx.fillText(text, ...box);
+    }
     ctx.restore();
   };
   const nearest = (u) => {
@@ -269,7 +257,7 @@ function cellColour(code) {
 function drawMatrix(place, { matrix, graded }, candidates, open) {
   const n = matrix.rows.length, m = matrix.examples.length;
   const named = place.clientWidth > 600;
-  const height = n <= 40 ? 18 : Math.max(3, Math.floor(600 / n)), left = named ? 220 : 0;
+  const height = n <= 40 ? 18 : n <= 80 ? 14 : Math.max(3, Math.floor(600 / n)), left = named ? 220 : 0;
   const step = Math.ceil(14 / height);  // rows from one label to the next
   const width = (place.clientWidth - left) / m, ratio = devicePixelRatio || 1;
   const canvas = h("canvas", { class: "matrix", tabindex: "0", role: "application",
@@ -366,7 +354,7 @@ function start() {
     return pair !== undefined;
   }
   function draw() {
-    const charts = { budget: drawBudget, race: drawRace, matrix: drawMatrix, pareto: drawPareto, rates: drawRates };
+    const charts = { race: drawRace, matrix: drawMatrix, pareto: drawPareto, rates: drawRates };
     for (const [id, drawn] of Object.entries(charts)) {
       const place = document.getElementById(id);
       if (!place) continue;

@@ -109,6 +109,7 @@ function pairsHash(at, conditions) {
 
 async function runsPage() {
   trail(["Runs"]);
+  show(h("h1", {}, "Runs"), h("p", { class: "dim" }, "Reading the stores..."));
   let before = "";
   const refresh = async () => {
     const runs = await ask("runs");
@@ -126,7 +127,7 @@ function runsTable(runs) {
   const several = new Set(runs.map((run) => run.store)).size > 1;
   const columns = [["study"], ["winner"], ["score", "n extra"], ["cost", "n"], ["state"], ["answers", "n"], ["began, UTC", "extra"], ["run", "extra"]];
   if (several) columns.push(["store", "extra"]);
-  const rows = runs.map((run) => runRow(run, several));
+  const rows = runs.map((run, i) => runRow(run, several, i < TOLD_RUNS));
   tellWinners(runs.slice(0, TOLD_RUNS), rows);
   return h("div", {}, table(columns, rows), h("p", {}, h("button", { type: "button", onclick: compareMarked }, "Compare the winners of two marked runs")));
 }
@@ -137,10 +138,12 @@ async function tellWinners(runs, rows) {
     const key = `${run.store} ${run.id} ${run.n_told} ${run.stopped}`;
     const page = told.get(key) || (await firstOf(runApi({ store: run.store, run: run.id }, "live", "rows=1")));
     if (!page) return;
+    rows[i].cells[1].classList.remove("dim");
     if (page.winner) {
       rows[i].cells[1].textContent = page.winner;
-      rows[i].cells[2].textContent = page.score;
-    }
+      rows[i].cells[1].title = page.verdict;
+    } else rows[i].cells[1].replaceChildren(h("span", { class: "dim", title: page.verdict }, "none"));
+    rows[i].cells[2].textContent = page.winner ? page.score : "";
     rows[i].cells[3].textContent = page.dollars || "";
     told.set(key, page);
   }
@@ -161,11 +164,12 @@ function compareMarked() {
   location.hash = runHash(chosen[1], "/compare", new URLSearchParams({ other: chosen[0].run }));
 }
 
-function runRow(run, several) {
+function runRow(run, several, isTold) {
+  const waits = isTold ? "…" : "";  // until the run was read
   return h("tr", {},
     h("td", { class: "tight" }, h("input", { type: "checkbox", "aria-label": `mark ${run.name}, ${run.id}`, "data-store": run.store, "data-run": run.id }), " ",
       h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
-    h("td"), h("td", { class: "n extra" }), h("td", { class: "n" }),
+    h("td", { class: "label dim" }, waits), h("td", { class: "n extra" }, waits), h("td", { class: "n" }, waits),
     h("td", { class: run.stopped === null ? "state open" : "" }, run.state),
     h("td", { class: "n" }, count(run.n_told)),
     h("td", { class: "extra tight" }, run.at.slice(0, 16).replace("T", " ")),
@@ -311,7 +315,7 @@ async function pairsPage(at, query) {
   const rows = found.pairs.map((pair) => pairRow(at, query, pair));
   show(h("h1", {}, `Answers of ${whose}`), note(found.note), filters(at, query, names),
     h("p", { class: "dim" }, `${count(found.count)} ${found.count === 1 ? "answer" : "answers"}${shown}, in the order of asking. `, pages),
-    found.pairs.length ? [table(columns, rows, "the answers shown"), h("p", {}, pages)] : h("p", {}, "No answer is like this."));
+    found.pairs.length ? [table(columns, rows), h("p", {}, pages)] : h("p", {}, "No answer is like this."));
   main.querySelectorAll("table").forEach(enhance);
 }
 
@@ -339,12 +343,12 @@ function filters(at, query, names) {
   const box = (name, text) => h("label", { class: "tick" }, h("input", { type: "checkbox", name, checked: query.has(name) }), text);
   const submit = (event) => {
     event.preventDefault();
-    const chosen = [...new FormData(event.target)].filter(([, value]) => value).map(([name, value]) => [name, value === "on" ? "" : value]);
+    const chosen = [...new FormData(event.currentTarget)].filter(([, value]) => value).map(([name, value]) => [name, value === "on" ? "" : value]);
     location.hash = pairsHash(at, chosen);
   };
-  return h("form", { onsubmit: submit }, chooser("Candidate", names.candidates, query.get("candidate"), "all"),
+  return h("form", { onsubmit: submit, onchange: submit }, chooser("Candidate", names.candidates, query.get("candidate"), "all"),
     names.slices.length ? chooser("Slice", names.slices, query.get("slice"), "all") : null,
-    h("label", {}, "Example", h("input", { type: "text", name: "example", value: query.get("example") || "" })), box("wrong", "wrong"), box("failed", "failed"), h("button", {}, "Show"));
+    h("label", {}, "Example", h("input", { type: "text", name: "example", value: query.get("example") || "" })), box("wrong", "wrong"), box("failed", "failed"));
 }
 
 function pairHash(at, seq, query) {
@@ -455,11 +459,14 @@ function compareHash(at, a, b) {
 async function comparePage(at, query) {
   trail(["Runs", "#/"], [at.run, runHash(at)], ["Compare"]);
   const [a, b] = [query.get("a"), query.get("b")];
+  show(h("p", { class: "dim" }, "Reading the run..."));
   const { candidates: names } = await ask(runApi(at, "candidates"));
   const other = query.get("other");
   show(h("h1", {}, other ? "Compare two runs" : "Compare two candidates"), other ? null : choose(at, names, a, b));
   if (!other && !(a && b)) return;
+  const waits = main.appendChild(h("p", { class: "dim" }, "Comparing..."));
   const found = await ask(runApi(at, "compare", query));
+  waits.remove();
   const cell = (number) => h("td", { class: "n" }, count(number));
   const square = table([[""], ["B right", "n"], ["B wrong", "n"]], [
     h("tr", {}, h("th", { scope: "row" }, "A right"), cell(found.both), cell(found.only_a)),
@@ -494,7 +501,10 @@ function marked(a, b) {
 
 function flip(atA, atB, [a, b]) {
   const said = (pair) => pair.failure ? `${pair.failure}: ${pair.message}` : pair.reply || "";
-  const [textA, textB] = marked(said(a), said(b));
+  let [textA, textB] = marked(said(a), said(b));
+  // where most of a text differs, the target is marked instead
+  if ([textA, textB].some(([before, inside, after]) => before.length + after.length < inside.textContent.length))
+    [textA, textB] = [found(said(a), a.target), found(said(b), b.target)];
   const side = (at, pair, text) => h("div", {},
     h("h3", {}, h("a", { href: pairHash(at, pair.seq, "") }, pair.candidate), " ", h("span", { class: mark(pair.score) }, `${mark(pair.score)} (${scoreText(pair.score)})`)),
     h("pre", { tabindex: "0" }, text));
