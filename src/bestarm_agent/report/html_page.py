@@ -468,7 +468,7 @@ _LEADERS = 4  # of which slices are shown
 
 @dataclass(frozen=True, slots=True)
 class SliceLine:
-    """What was seen of the leading candidates on the examples of a slice."""
+    """The leading candidates on the examples of a slice, by what was seen of them."""
 
     name: str
     n: int  # examples
