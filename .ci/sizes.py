@@ -20,6 +20,7 @@ ALLOWED = {
     "room for corrections": 601,
     "what comes in: replies, usage, parameters, scores": 450,
     "what goes out: the decision as one value": 300,
+    "people decide: labels, their statement and page": 600,
 }
 
 

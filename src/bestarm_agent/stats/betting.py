@@ -114,22 +114,27 @@ def growth_factors(
     sizes: FloatArray,
     size: int | None,
     start: int = 0,
+    least: float | FloatArray = 0.0,
 ) -> FloatArray:
     """Return the (bets, ..., draws) factors in (2).
 
     ``values`` (..., draws) come in the order of their last axis; ``drawn`` is the sum of what was
     drawn before each, ``start`` the number before the first; ``mean`` is one, or one per draw.
+
+    ``least`` is the least that each value can be, at most 0: below it where something of mean 0 was
+    taken from a value in [0, 1] (a control variate). x and c are counted from there then, in (2)
+    and in (3); ``drawn`` is the sum of what the values were without it.
     """
     if size is None:
-        fair: FloatArray = np.maximum(np.broadcast_to(mean, values.shape), _TINY)
+        fair: FloatArray = np.maximum(np.broadcast_to(mean, values.shape), _TINY) - least
         scale = np.sqrt(fair)
     else:
         left = np.arange(size - start, size - start - values.shape[-1], -1.0)
-        fair = np.maximum((size * mean - drawn) / left, _TINY)  # (1)
+        fair = np.maximum((size * mean - drawn) / left, _TINY) - least  # (1)
         scale = np.sqrt(fair) * (size / left)
     factors = np.multiply.outer(sizes, scale)
     np.minimum(factors, _MAX_STAKE, out=factors)  # (3)
-    factors *= values / fair - 1.0
+    factors *= (values - least) / fair - 1.0
     factors += 1.0
     return factors
 
