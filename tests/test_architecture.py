@@ -38,7 +38,7 @@ FLOORS = tuple(
     providers.registry
     providers.ray
     providers.__init__ judges.__init__ store.__init__
-    engine.ledger engine.suspicion engine.__init__
+    engine.ledger engine.scorer_signs engine.__init__
     engine.limits
     engine.call
     engine.judging

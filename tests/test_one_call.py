@@ -16,6 +16,7 @@ import pytest
 
 from bestarm_agent import Budget, CandidateDict, CandidateError, ConfigError, find_best, select
 from bestarm_agent.config.study import CandidateSpec
+from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors import Problem, State, Tell, make_selector
 from bestarm_agent.selectors.registry import SELECTORS, SelectorName
@@ -41,7 +42,7 @@ def answer(candidate: str, example: dict[str, str]) -> str:
 
 def checked(standing: Standing) -> Standing:
     assert standing.winner is not None
-    assert standing.established
+    assert standing.decision.proved
     return standing
 
 
@@ -196,7 +197,8 @@ def test_the_answers_are_kept_with_their_texts() -> None:
 
 
 def test_texts_are_scored_as_in_a_study() -> None:
-    standing = checked(find_best(answer, [LOUD, TERSE], QUESTIONS, scorer="exact"))
+    strict: dict[str, Json] = {"name": "exact", "trusted": True}
+    standing = checked(find_best(answer, [LOUD, TERSE], QUESTIONS, scorer=strict))
     assert standing.rows[0].candidate.label == TERSE
     level = find_best(answer, [LOUD, TERSE], QUESTIONS, scorer={"name": "contains"})
     assert [row.total / row.n for row in level.rows] == [1.0, 1.0]

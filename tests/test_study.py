@@ -14,7 +14,7 @@ from bestarm_agent import Budget, Study
 from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.values import Candidate
-from bestarm_agent.engine.results.standing import Standing, Status
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
@@ -119,7 +119,7 @@ async def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> Non
 
 def test_one_candidate_alone_is_not_established_without_a_score(tmp_path: Path) -> None:
     standing = run_all(write_study(tmp_path, n_candidates=1))
-    assert standing.told > 0 or not standing.established
+    assert standing.told > 0 or not standing.decision.proved
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_failures_are_void_and_end_the_run_when_there_are_too_many(tmp_path: Pat
     row = next(row for row in standing.rows if row.candidate.label == "c5")
     assert (row.n, row.estimate) == (0, None)
     assert 10 <= row.void < 40  # given up once it has never answered, without trying every pair
-    assert row.status is Status.BROKEN
+    assert row.is_broken
     assert (row.lower, row.upper) == (0.0, 1.0)
     assert not standing.separated
     stopped = run_all(path, overrides={"limits.max_attempts": 1, "limits.max_failed_share": 0.0})

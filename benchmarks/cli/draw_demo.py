@@ -15,7 +15,6 @@ from rich.console import Console
 from bestarm_agent import Standing, Study
 from bestarm_agent.cli.progress import screen_of
 from bestarm_agent.cli.start import write_demo
-from bestarm_agent.report.words import first_line
 
 TARGET = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
 
@@ -34,7 +33,8 @@ def main() -> None:
         console = Console(record=True, width=84, height=20, file=nowhere, force_terminal=True)
         console.print("$ bestarm-agent demo", highlight=False)
         console.print(screen_of(standing, 6))
-        console.print(f"Winner: {first_line(standing)}", highlight=False)
+        for sentence in standing.decision.said:
+            console.print(sentence, highlight=False)
     TARGET.write_text(console.export_svg(title="bestarm-agent demo", unique_id="demo"))
 
 

@@ -17,7 +17,7 @@ from bestarm_agent.config.starter import study_schema
 from bestarm_agent.config.study import Constraint
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.effects import AxisEffects
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import Decision, Standing
 from bestarm_agent.report.words import ENDINGS
 
 _Node: TypeAlias = Mapping[str, Any]
@@ -34,11 +34,11 @@ _JSON_HEAD = """## JSON
 candidate is its label, id, model, name of the prompt, and parameters. A mean with its ends is
 `{value, lower, upper}`. What is not known, or has no end, is null, and so are dollars without a
 price. `schema_version` rises when a key goes away or changes its meaning; new keys may come at any
-time. Read `established` before you trust `winner`: a run that ended early names a best guess.
+time. All that is said of a run is in `decision`; the rest is what it rests on.
 """
 _JSON_KEYS = {
     "schema_version": f"{SCHEMA_VERSION}",
-    "said": "The result in one or two sentences.",
+    "decision": "[Decision](#decision): what to take, how sure that is, and what to do next.",
     "report": "Path of the HTML report; null if none was written.",
     "caps_passed": "Budgets that a server made the run exceed, a sentence each.",
     "effects": "[AxisEffects](#axiseffects), the axis with the largest spread first.",
@@ -50,15 +50,16 @@ All keys with their types, bounds and defaults, from the [JSON schema](../study.
 editors use. [The study file](../configuration.md) explains them, with a complete example.
 """
 _EXIT_CODES = {
-    "0": "the winner is established at the confidence that was asked for, or the run ended as "
-    "configured; a candidate is certified; no challenger of a `gate` is worse",
+    "0": "the run ended as configured, and its winner is proved if a confidence was asked for; a "
+    "candidate is certified; no challenger of a `gate` is worse",
     "1": "an error",
     "2": "wrong usage or configuration",
-    "3": "a confidence was asked for and is not reached: the budget ended, or the examples cannot "
-    "tell the best apart; no candidate is certified; a `gate` left a challenger undecided",
-    "4": "too many calls failed, or the first call to a model or the first judgement did; no pair "
-    "got a score; a cap was passed, since calls cost more than their provider said they could; a "
-    "model of `try` got no score",
+    "3": "there is no winner (no score, no right answer, or a scorer that seems to reject right "
+    "ones); a confidence was asked for and is not reached; no candidate is certified; a `gate` "
+    "left a challenger undecided",
+    "4": "too many calls failed, or the first call to a model or the first judgement did; no "
+    "answer got a score; a cap was passed, since calls cost more than their provider said they "
+    "could; a model of `try` got no score",
     "5": "`gate`: a challenger is worse than the baseline, over all examples or with `--by` on a "
     "slice; with `--improve`, not better",
     "130": "interrupted; `bestarm-agent resume` goes on",
@@ -86,7 +87,8 @@ def study_page() -> str:
 def result_page() -> str:
     """Return the page of the result that ``--json`` prints: the fields of its parts."""
     derived = [(name, _summary(getattr(Standing, name))) for name in DERIVED]
-    parts = [*_parts(Standing, {}), *_parts(AxisEffects, {})]
+    found = _parts(Standing, _parts(Decision, {}))
+    parts = [*found, *_parts(AxisEffects, {})]
     return "\n".join(
         [
             f"# Exit codes and --json\n\n## Exit codes\n\n{items(_EXIT_CODES.items())}",

@@ -7,6 +7,7 @@ imported once they are needed.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -27,15 +28,10 @@ from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import RunRecord
+from bestarm_agent.engine.results.from_log import FailureLine, build_standing, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, texts_of
-from bestarm_agent.engine.results.standing import (
-    FailureLine,
-    Standing,
-    build_standing,
-    failures_of,
-    followed_by_cell,
-)
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.parts import (
@@ -356,10 +352,28 @@ class Study:
         """Return what users should know about the replies since opening, a sentence each."""
         return self._run.loop.evaluator.remarks()
 
-    @property
-    def suspicions(self) -> Sequence[str]:
-        """Signs so far that replies are scored wrongly; ``remarks`` holds them too."""
-        return self._run.loop.evaluator.suspicion.remarks
+
+@asynccontextmanager
+async def followed_by_cell(current: Callable[[], object]) -> AsyncIterator[None]:
+    """Show an object in the notebook cell that runs, updated each second; elsewhere do nothing."""
+    ipython = sys.modules.get("IPython")  # a notebook's kernel has imported it
+    if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
+        yield  # a terminal
+        return
+    handle = ipython.display.DisplayHandle()
+    handle.display(current())
+
+    async def update() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            handle.update(current())
+
+    updating = asyncio.create_task(update())
+    try:
+        yield
+    finally:
+        updating.cancel()
+        handle.update(current())
 
 
 def run_in_thread(

@@ -128,8 +128,10 @@ def test_compare_counts_the_same_examples(folder: Path, capsys: Capsys) -> None:
     lines = [line.split() for line in done.out.splitlines()]
     assert ["A", "right", "1", "1"] in lines
     assert ["A", "wrong", "0", "0"] in lines
-    assert "for new examples like them: A is ahead of B by .500 [-" in done.out
-    assert "not shown; 2 examples can tell apart about 1.00" in " ".join(done.out.split())
+    assert "on new examples like these A is ahead of B by 50 points, between -" in done.out
+    assert "not proved; 2 examples can reveal a difference of about 100 points" in " ".join(
+        done.out.split()
+    )
     as_json = invoke(capsys, "compare", "--between", "c0", "c1", "--json", folder=folder)
     found = json.loads(as_json.out)
     assert (found["n"], found["only_a"], found["difference"][0]) == (2, 1, 0.5)

@@ -47,11 +47,11 @@ def break_every_answer(folder: Path) -> None:
 def test_select_prints_the_winner_and_writes_the_report(tmp_path: Path, capsys: Capsys) -> None:
     done = select(capsys, tmp_path, "--budget-share", "50%")
     assert done.code == 0
-    assert "Winner:    c" in done.out
-    assert "new examples like them" in done.out
+    assert "Take c" in done.out
+    assert "On new examples like these" in done.out
     assert len(done.out.splitlines()) <= 16
-    assert "Runner-up:" in invoke(capsys, "show", "--all", folder=tmp_path).out
-    assert "120 of 240 pairs (50.0%), at most 120" in done.out
+    assert "Effects:" in invoke(capsys, "show", "--all", folder=tmp_path).out
+    assert "120 of 240 answers (50 %), at most 120" in done.out
     report = Path(done.out.partition("Report:")[2].split()[0])
     assert "<!doctype html>" in report.read_text()
 
@@ -60,7 +60,7 @@ def test_select_as_json_is_one_object_on_stdout(tmp_path: Path, capsys: Capsys) 
     done = select(capsys, tmp_path, "--json", "--seed", "3", "--budget-pulls", "60")
     result = json.loads(done.out)
     assert (result["asked"], result["told"], result["grid"]) == (60, 60, 240)
-    assert result["best"] == result["rows"][0]
+    assert result["decision"]["take"] == result["rows"][0]["candidate"]["label"]
     assert result["guarantee"] == "anytime-valid"
     assert done.err == ""
 
@@ -77,7 +77,7 @@ def test_progress_goes_to_stderr_in_plain_lines(tmp_path: Path, capsys: Capsys) 
 def test_the_exit_code_tells_an_unreached_confidence(tmp_path: Path, capsys: Capsys) -> None:
     done = select(capsys, tmp_path, "--confidence", "0.95", "--budget-pulls", "30")
     assert done.code == 3
-    assert "not shown" in done.out
+    assert "not asked enough" in done.out
     reached = select(capsys, tmp_path, "--confidence", "0.95")
     assert reached.code == 0
 
@@ -87,12 +87,10 @@ def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     break_every_answer(tmp_path)
     done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
     assert done.code == 4
-    assert "No score yet" in done.out
-    assert "ended: too many pairs could not be measured" in done.out
+    assert "No winner yet: no answer has a score" in done.out
+    assert "stopped: too many answers could not be had" in done.out
     assert "Report: " in done.out
-    assert re.search(
-        r"Failed:    \d+ x overloaded \(provider\) of 6 candidates; mostly: \w", done.out
-    )
+    assert re.search(r"Failed: \d+ x overloaded \(provider\) of 6 candidates; mostly: \w", done.out)
     shown = invoke(capsys, "show", folder=tmp_path)
     assert "x overloaded (provider)" in shown.out
 
@@ -109,8 +107,7 @@ def test_a_single_candidate_that_was_never_measured_is_no_success(
     break_every_answer(tmp_path)
     done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
     assert done.code == 4, done.out
-    assert "ended: too many pairs could not be measured" in done.out
-    assert "nothing is to be found out" not in done.out
+    assert "stopped: too many answers could not be had" in done.out
 
 
 def test_several_stores_are_counted_and_one_is_named(tmp_path: Path, capsys: Capsys) -> None:
@@ -181,12 +178,12 @@ def test_list_show_and_report(tmp_path: Path, capsys: Capsys) -> None:
     ]
     shown_list = invoke(capsys, "list", folder=tmp_path).out
     assert selected["run_id"] in shown_list
-    assert shown_list.rstrip().endswith("ended: the budget cannot pay another pair")
+    assert shown_list.rstrip().endswith("stopped: the budget is used up")
     shown = json.loads(invoke(capsys, "show", "recorded", "--json", folder=tmp_path).out)
     assert shown["rows"] == selected["rows"]
     page = tmp_path / "page.html"
     assert invoke(capsys, "report", "--out", page, folder=tmp_path).out.strip() == str(page)
-    assert selected["best"]["candidate"]["label"] in page.read_text()
+    assert selected["decision"]["take"] in page.read_text()
 
 
 def test_export_keeps_missing_cells_empty(tmp_path: Path, capsys: Capsys) -> None:

@@ -16,9 +16,9 @@ def test_the_demo_establishes_the_winner(
 ) -> None:
     done = invoke(capsys, "demo", "--quiet", folder=tmp_path)
     assert done.code == 0
-    assert re.search(r"Winner: +sum-llama-113k/plain/t=0", done.out)
-    assert "For new examples like them: " in done.out
-    spent = re.search(r"Spent: +([\d,]+) of 30,000 pairs", done.out)
+    assert re.search(r"Take sum-llama-113k/plain/t=0", done.out)
+    assert "On new examples like these: " in done.out
+    spent = re.search(r"Spent: ([\d,]+) of 30,000 answers", done.out)
     assert spent
     assert int(spent[1].replace(",", "")) < 6000
     assert "bestarm-agent init" in done.out

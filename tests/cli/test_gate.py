@@ -222,9 +222,9 @@ def test_a_section_of_the_study_is_heeded_by_gate_alone(
     study(tmp_path, [RIGHT, HALF], {"gate": {"baseline": "c0", "margin": 0.1}})
     assert gate("--margin", "0.05").code == 5
     done = command("select", "study.json", "-q", "--json")
-    assert done.json["best"]["candidate"]["label"] == "c0"
+    assert done.json["decision"]["take"] == "c0"
     shown = command("show", "--json")
-    assert shown.json["best"]["candidate"]["label"] == "c0"
+    assert shown.json["decision"]["take"] == "c0"
 
 
 def test_reports_show_no_interval_that_nothing_bounds(

@@ -94,7 +94,7 @@ def test_imported_logs_become_a_stored_run_and_history(
 
     assert imported.code == 0, imported.err
     assert done.code == 0, done.err
-    assert json.loads(done.out)["best"]["candidate"]["label"] == "a"
+    assert json.loads(done.out)["decision"]["take"] == "a"
     assert "history: 2 candidates on 60 of the 60 examples" in " ".join(done.err.split())
     assert compared.code == 0, compared.err
 
@@ -108,7 +108,7 @@ def test_epochs_become_repeats(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     done = invoke(capsys, "select", "study.json", "--json", folder=tmp_path / "old")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found["best"]["candidate"]["label"] == "a"
+    assert found["decision"]["take"] == "a"
     assert found["spent"]["calls"] == found["asked"]
     assert found["grid"] == 2 * 3 * N_EXAMPLES
 

@@ -20,12 +20,8 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.limits.waiting import Wait, WaitBoard, provider_wait
 from bestarm_agent.engine.loop import End
-from bestarm_agent.engine.results.standing import (
-    FailureLine,
-    ObjectiveResult,
-    Standing,
-    Status,
-)
+from bestarm_agent.engine.results.from_log import FailureLine
+from bestarm_agent.engine.results.standing import ObjectiveResult, Standing
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.report.words import (
     budget_line,
@@ -40,7 +36,7 @@ from bestarm_agent.report.words import (
     waits_line,
 )
 from tests.support.runs import Actor, Answer, scored
-from tests.support.standings import standing_with
+from tests.support.standings import changed, standing_with
 
 
 def printed(shown: object, width: int = 110, *, terminal: bool = True) -> str:
@@ -109,10 +105,10 @@ class Loader(Actor):
 def test_the_screen_shows_candidates_totals_and_why_it_waits() -> None:
     screen = drawn()
     assert "model-a/plain/t=0" in screen
-    assert "6/6" in screen
-    assert "● best" in screen
-    assert "○ open" in screen
-    assert "9 of 40 pairs (22.5%), at most 20, 11 calls, 1,234 tokens, $0.25 of $2.00" in screen
+    assert "6 of 6" in screen
+    assert "● leading" in screen
+    assert "○ undecided" in screen
+    assert "9 of 40 answers (22 %), at most 20, 11 calls, 1,234 tokens, $0.25 of $2.00" in screen
     assert "in flight: 3\nwaiting: 2 x openai backing off after: rate-limited, 12 s" in screen
     assert "\x1b[2J" not in screen, "labels cannot steer the terminal"
     assert "... and 1 more" in drawn(max_rows=1)
@@ -125,8 +121,8 @@ def test_the_screen_says_why_candidates_cannot_be_called_and_what_failed_last() 
     standing = replace(wide_standing(), latest_failure="HTTP 503: \x1b[2Jbusy " + 90 * "x")
     rows = (replace(standing.rows[0], void=2), *standing.rows[1:])
     *_, broken, failed = printed(screen_of(replace(standing, rows=rows), 12), 80).splitlines()
-    assert broken.startswith("Not usable: openai/gpt-6-luna-2026/a-long-prompt-name/t=3: HTTP")
-    assert failed.startswith("failures: 2 not measured (void); the latest: HTTP 503:")
+    assert broken.startswith(f"Cannot be called: {LABELS[3]}: HTTP")
+    assert failed.startswith("failures: 2 without an answer; the latest: HTTP 503:")
     assert failed.rstrip().endswith("…")
     assert "\x1b[2J" not in failed
 
@@ -153,55 +149,53 @@ def test_on_80_columns_label_counts_estimate_interval_and_state_can_be_read() ->
     title = next(line for line in lines if line.startswith("candidate"))
     assert title.split() == ["candidate", "right", "estimate", "95%", "interval", "state"]
     best = next(line for line in lines if "/t=0 " in line)
-    label, counts, estimate, *bounds, _, _, _, _ = best.split()
+    label, *cells = best.split()
     assert label.startswith("openai/gpt-6")
     assert "…" in label
-    assert counts == "13/14"
-    assert 0.5 < float(estimate) < 1
-    assert " ".join(bounds) == interval(wide_standing().rows[0])
-    assert best.rstrip().endswith("● best so far")
+    assert cells[:3] == ["13", "of", "14"]
+    assert 50 < float(cells[3]) < 100
+    assert interval(wide_standing().rows[0]) in best
+    assert best.rstrip().endswith("● leading")
 
 
 def test_states_are_words_with_marks_and_one_vocabulary() -> None:
     standing = wide_standing([[1.0] * 900 + [0.0] * 50, [1.0] * 850 + [0.0] * 100, [0.0] * 900])
     states = {row.candidate.label: state(row) for row in standing.rows}
-    assert states[LABELS[0]] == "● best so far"
-    assert states[LABELS[2]] == "– beaten"
+    assert states[LABELS[0]] == "● leading"
+    assert states[LABELS[2]] == "– worse"
     assert states[LABELS[3]] == "× cannot be called"
-    assert states[LABELS[4]] == "○ open"
+    assert states[LABELS[4]] == "· not measured"
     named = {row["status"] for row in standing_json(standing)["rows"]}
-    assert named == {"best so far", "open", "beaten", "cannot be called"}
+    assert named == {"leading", "worse", "not measured"}
 
 
-def test_the_best_so_far_is_the_best_once_that_is_shown() -> None:
-    seen = [[1.0] * 20, [0.0] * 20]  # all pairs
-    assert state(standing_with(["a", "b"], seen).rows[0]) == "● best"
-    assert state(standing_with(["a", "b"], [seen[0][:3], seen[1][:3]]).rows[0]) == "● best so far"
+def test_who_leads_is_taken_once_the_run_has_ended() -> None:
+    standing = standing_with(["a", "b"], [[1.0] * 20, [0.0] * 20])  # all answers
+    assert state(standing.rows[0]) == "● leading"
+    assert state(changed(standing, end="separated").rows[0]) == "● take"
 
 
 def test_rows_that_are_not_shown_are_counted_by_state() -> None:
     assert hidden_line(wide_standing().rows[1:]) == (
-        "... and 299 more: 297 open, 1 beaten, 1 cannot be called"
+        "... and 299 more: 1 undecided, 1 worse, 297 not measured"
     )
 
 
 def test_right_answers_are_counted_and_graded_scores_averaged() -> None:
     right = standing_with(["a", "b"], [[1.0] * 13 + [0.0], []])
-    assert [seen(row, graded=right.graded) for row in right.rows] == ["13/14", "-"]
+    assert [seen(row, graded=right.graded) for row in right.rows] == ["13 of 14", "-"]
     graded = standing_with(["a"], [[0.5, 1.0, 0.25, 1.0]])
     assert graded.graded
-    assert seen(graded.rows[0], graded=True) == ".69 (4)"
+    assert seen(graded.rows[0], graded=True) == "69 % of 4"
     row = standing_json(right)["rows"][0]
     assert (row["total"], row["n"]) == (13.0, 14)
     assert row["estimate"] == right.rows[0].estimate
 
 
-def test_an_estimate_has_the_digits_that_its_interval_justifies() -> None:
+def test_an_estimate_is_in_percent() -> None:
     row = standing_with(["a"], [[1.0, 0.0]]).rows[0]
     rough = replace(row, estimate=0.8765, lower=0.61, upper=0.991)
-    assert (estimate(rough), interval(rough)) == (".88", "[.61, .99]")
-    fine = replace(row, estimate=0.8765, lower=0.8712, upper=0.8798)
-    assert (estimate(fine), interval(fine)) == (".876", "[.871, .880]")
+    assert (estimate(rough), interval(rough)) == ("88 %", "61 to 99 %")
 
 
 def test_the_time_left_is_guessed_once_something_was_seen() -> None:
@@ -223,32 +217,33 @@ def test_what_is_used_is_named_on_the_screen_and_in_plain_lines() -> None:
     budget = Budget(pulls=100, usd_nanos=1_000_000_000)
     spent = Spend(pulls=3, usd_nanos=620_000_000)
     standing = standing_with(["a"], [[1.0] * 3], budget=budget, spent=spent)
-    assert used_line(standing) == "62% of the dollars"
-    assert "62% of the dollars" in printed(screen_of(standing, 5))
+    assert used_line(standing) == "62 % of the dollars"
+    assert "62 % of the dollars" in printed(screen_of(standing, 5))
     file = StringIO()
     lines = PlainLines(Console(file=file, width=200))
     for _ in range(2):  # they come every few seconds
         lines.show(standing)
     assert file.getvalue().count("\n") == 1
-    assert "62% of the dollars" in file.getvalue()
+    assert "62 % of the dollars" in file.getvalue()
 
 
 def test_the_live_table_draws_and_cleans_up() -> None:
     file = StringIO()
     with LiveTable(Console(file=file, force_terminal=True, width=100, height=30)) as live:
         live.show(standing_with(["a"], [[1.0]]))
-    assert "● best" in file.getvalue()
+    assert "● leading" in file.getvalue()
 
 
 @pytest.mark.parametrize("end", list(End))
 def test_why_a_run_ended_is_explained_and_how_it_goes_on(
     end: End, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    standing = replace(standing_with(["a", "b"], [[1.0], [0.0]]), end=end)
+    scores = [[1.0] * 9 + [0.0], [1.0] * 7 + [0.0] * 3]
+    standing = changed(standing_with(["a", "b"], scores, n_examples=2000), end=end)
     print_result(standing, as_json=False)
     out = capsys.readouterr().out
-    assert "ended: " in out
-    assert "((" not in out
+    assert "so far" not in out
+    assert ("finished: " in out) or ("stopped" in out)
     goes_on = end in (End.INTERRUPTED, End.BUDGET, End.FAILURES, End.ERROR)
     assert ("`bestarm-agent resume" in out) == goes_on
 
@@ -271,11 +266,10 @@ def test_on_a_terminal_lines_break_between_words_and_paths_stay_whole() -> None:
 
 def test_candidates_without_a_score_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     print_result(standing_with(["a", "b", "c"], [[1.0], [], [0.0]]), as_json=False)
-    assert "Unseen:    1 of 3 candidates have no score" in capsys.readouterr().out
-    nothing: list[list[float]] = [[], [], []]
-    for scores in ([[1.0], [0.0], [0.0]], nothing):
-        print_result(standing_with(["a", "b", "c"], scores), as_json=False)
-        assert "Unseen" not in capsys.readouterr().out
+    assert "Not measured" not in capsys.readouterr().out, "it may be tried yet"
+    standing = changed(standing_with(["a", "b", "c"], [[1.0], [], [0.0]]), end="budget")
+    print_result(standing, as_json=False)
+    assert "Not measured: b: not tried." in capsys.readouterr().out
 
 
 def test_a_reason_that_several_cannot_be_called_for_is_one_line(
@@ -286,8 +280,9 @@ def test_a_reason_that_several_cannot_be_called_for_is_one_line(
         standing_with(list("abcde"), [[0.9], [0.5], [0.4], [0.3], [0.1]], broken=broken),
         as_json=False,
     )
-    lines = [line for line in capsys.readouterr().out.splitlines() if "Not usable" in line]
-    assert lines == ["Not usable: a, c, d and 1 more: HTTP 401", "Not usable: b: HTTP 404"]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Cannot be called" in line]
+    many = "Cannot be called: a, c, d and 1 more: HTTP 401"
+    assert lines == [many, "Cannot be called: b: HTTP 404"]
 
 
 def test_failures_are_counted_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,7 +293,7 @@ def test_failures_are_counted_in_one_line(capsys: pytest.CaptureFixture[str]) ->
     ]
     print_result(standing_with(["a"], [[1.0]]), as_json=False, failures=failures)
     counts = "7 x server (provider), 4 x refused (candidate) of 3 candidates; mostly: HTTP 500"
-    assert f"Failed:    {counts}\n" in capsys.readouterr().out
+    assert f"Failed: {counts}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("estimate", "is_said"), [(0.53, True), (0.9, False)])
@@ -306,18 +301,19 @@ def test_an_estimate_far_from_what_was_right_is_explained(estimate: float, is_sa
     standing = standing_with(["a"], [[1.0] * 9 + [0.0]])
     row = replace(standing.rows[0], estimate=estimate)
     screen = printed(screen_of(replace(standing, rows=(row,)), 5), 80, terminal=False)
-    assert ("estimates allow for" in screen) is is_said
+    assert ("estimates are corrected for" in screen) is is_said
 
 
-def test_what_an_objective_chose_is_shown_and_not_called_beaten() -> None:
+def test_what_an_objective_chose_is_shown_and_not_called_worse() -> None:
     rivals = standing_with(list("abcdefgh"), [[1.0 - i / 10] for i in range(8)])
-    chosen = replace(rivals.rows[7], status=Status.BEATEN)
+    chosen = replace(rivals.rows[7], is_ruled_out=True)
     spec = ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.2)
     objective = ObjectiveResult(spec, chosen.index, established=True, margin=0.0, confidence=0.95)
-    standing = replace(rivals, rows=(*rivals.rows[:7], chosen), objective=objective)
+    rows = (*rivals.rows[:7], chosen)
+    standing = changed(rivals, rows=rows, objective=objective, end="separated")
     *_, last = printed(CandidateTable(standing, 3), 100, terminal=False).splitlines()
     assert last.split()[0] == "h"
-    assert "● chosen *" in last
+    assert "● take" in last
 
 
 def test_the_first_rows_are_shown_unless_all_are_asked_for(
@@ -325,7 +321,7 @@ def test_the_first_rows_are_shown_unless_all_are_asked_for(
 ) -> None:
     standing = standing_with(list("abcdefgh"), [[1.0 - i / 10] for i in range(8)])
     print_result(standing, as_json=False)
-    assert "... and 3 more: 3 open" in capsys.readouterr().out
+    assert "... and 3 more: 3 undecided" in capsys.readouterr().out
     print_result(standing, as_json=False, everything=True)
     assert "more: " not in capsys.readouterr().out
 

@@ -50,7 +50,7 @@ def test_the_plan_counts_all_draws(tmp_path: Path, capsys: Capsys) -> None:
     assert (plan["n_examples"], plan["repeats"]) == (N, 3)
     said = invoke(capsys, "plan", "study.json", "--detect", "0.05", folder=tmp_path).out
     assert "4 candidates x 30 examples x 3 draws = 360 pairs" in said
-    assert "30 examples tell apart candidates that differ by about .25" in said
+    assert "30 examples can reveal a difference of about 25 points" in said
     assert "there are 30 examples:" in said
     once = json.loads(
         invoke(capsys, "plan", drawn_study(tmp_path, repeats=1), "--json", folder=tmp_path).out
@@ -114,17 +114,18 @@ def test_clusters_are_counted_for_new_ones_and_examples_for_those_of_the_study(
     clustered_study(tmp_path)
     plan = invoke(capsys, "plan", "study.json", "--detect", "0.3", folder=tmp_path).out
     assert "3 candidates x 90 examples = 270 pairs" in plan
-    assert "40 clusters tell apart candidates that differ by about" in plan
+    assert "40 clusters can reveal a difference of about" in plan
     assert "there are 40 clusters:" in plan
     asked = ("study.json", "-q", "--for", "new", "--budget-pulls", "30")
     begun = invoke(capsys, "select", *asked, folder=tmp_path)
-    assert "leads on your 90 examples so far" in begun.out, begun.err
-    assert "For new clusters like them:" in begun.out
+    assert "Take c2: " in begun.out, begun.err
+    assert "On new clusters like these:" in begun.out
     done = invoke(capsys, "resume", "-q", "--budget-pulls", "240", folder=tmp_path)
-    assert "are level: your 40 clusters can tell apart about" in done.out, done.err
+    assert "About as good: " in done.out, done.err
     shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
     assert (shown["new_examples"]["n_examples"], shown["new_examples"]["unit"]) == (40, "cluster")
-    assert shown["said"] in " ".join(done.out.split())
+    for sentence in shown["decision"]["said"]:
+        assert sentence in " ".join(done.out.split())
     between = ("--between", "c0", "c2")
     compared = json.loads(invoke(capsys, "compare", *between, "--json", folder=tmp_path).out)
     assert compared["n"] > 0

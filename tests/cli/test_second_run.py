@@ -51,4 +51,4 @@ def test_a_second_run_learns_from_the_first(tmp_path: Path, capsys: Capsys) -> N
     assert f"history: 8 candidates on {N} of the {N} examples" in " ".join(again.err.split())
     found = json.loads(again.out)
     assert found["selector"] == "pulse"
-    assert found["best"]["candidate"]["label"] == "sum-llama-113k/plain"
+    assert found["decision"]["take"] == "sum-llama-113k/plain"

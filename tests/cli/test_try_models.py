@@ -128,7 +128,7 @@ def test_what_a_server_says_of_a_model_is_told(
     [
         (
             "exact",
-            "notice: the target stands in 4 of 4 replies that scored 0: scorer `contains` or",
+            "stands in 4 of the 4 wrong replies to the first prompts; try scorer `contains`",
         ),
         ("numeric", ""),
     ],

@@ -133,7 +133,7 @@ def test_worked_examples_are_an_axis(tmp_path: Path) -> None:
         calls = len(api.received)
     assert standing.winner is not None
     assert standing.winner.candidate.label == "shots=3"
-    assert standing.established
+    assert standing.decision.proved
     assert [len(prompts) for prompts in seen.values()] == [1, 1, 1], "all examples see the same"
     assert standing.spent.calls == calls < 3 * 400
     [axis] = axis_effects(standing)
@@ -224,7 +224,9 @@ def printed(name: str, capsys: Capture) -> list[str]:
 
 
 def test_one_call_is_enough(starter: Path, capsys: Capture) -> None:
-    assert printed("one.py", capsys) == ["warm True", "careful"]
+    said, taken = printed("one.py", capsys)
+    assert said.startswith("Take warm: ")
+    assert taken == "careful"
 
 
 def test_a_candidate_that_joins_late_wins(starter: Path, capsys: Capture) -> None:
@@ -255,7 +257,7 @@ def test_a_function_proposes_the_prompt_that_wins(starter: Path, capsys: Capture
     [line] = re.findall(r"^bestarm-agent (optimize prompts.*)$", PYTHON, re.MULTILINE)
     done = invoke(capsys, *line.split(), "--quiet", "--json", folder=starter)
     assert done.code == 0, done.err
-    assert json.loads(done.out)["winner"]["candidate"]["label"] in ("round1-1", "round1-2")
+    assert json.loads(done.out)["decision"]["take"] in ("round1-1", "round1-2")
     assert "its name only" in (starter / "best.jinja").read_text(encoding="utf-8")
 
 
@@ -331,7 +333,7 @@ def test_one_call_runs(capsys: Capture) -> None:
         return prompt.replace("country", "capital") if model == "large" else "I do not know."
 
     execute(blocks(README, "python")[0], ask=ask, examples=examples)
-    assert capsys.readouterr().out == "long True True\n"
+    assert capsys.readouterr().out.startswith("Take long: 12 of 12 right")
 
 
 def test_the_selectors_alone_run(capsys: Capture) -> None:
@@ -385,7 +387,7 @@ def test_the_five_commands_of_the_skill_run(tmp_path: Path, capsys: Capture) -> 
         assert done.code == 0, (line, done.err)
         if words[0] in ("select", "resume"):
             result = json.loads(done.out)
-            for key in ("established", "winner", "margin", "rows", "spent", "share"):
+            for key in ("decision", "spent", "share"):
                 assert key in result
                 assert f"`{key}" in SKILL
 

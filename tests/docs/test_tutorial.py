@@ -55,8 +55,8 @@ def commands(text: str) -> list[str]:
 def test_the_tutorial_runs(folder: Path, capsys: Capture) -> None:
     winners = []
     for line in commands(TUTORIAL):
-        winners += re.findall(r"^Winner: +([\w/-]+)", run(line, folder, capsys), re.M)
-    assert winners[:2] == re.findall(r"^Winner: +([\w/-]+)", TUTORIAL, re.M)
+        winners += re.findall(r"^Take ([\w/-]+)", run(line, folder, capsys), re.M)
+    assert winners[:2] == re.findall(r"^Take ([\w/-]+)", TUTORIAL, re.M)
     assert winners[:2] == ["medium/one-word", "large/one-word"]
     assert winners[2:] == ["medium/one-word"], "nearly as good, at a fifth of the price"
 
@@ -76,7 +76,7 @@ def test_the_successors_of_a_retired_model_pass(folder: Path, capsys: Capture) -
 @pytest.mark.slow
 def test_a_model_for_each_step(folder: Path, capsys: Capture) -> None:
     out = run("bestarm-agent select pipeline.yaml --quiet", folder, capsys)
-    [winner] = re.findall(r"^Winner: +([\w=/]+)", out, re.MULTILINE)
+    [winner] = re.findall(r"^Take ([\w=/]+)", out, re.MULTILINE)
     assert winner == "planner=large/solver=medium"
     assert f"`{winner}`" in page("local-models")
 

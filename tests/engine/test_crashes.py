@@ -16,7 +16,7 @@ from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.loop import End
-from bestarm_agent.engine.results.standing import cost_breakdown
+from bestarm_agent.engine.results.from_log import cost_breakdown
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.codec import Line

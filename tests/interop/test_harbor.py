@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.results.standing import Standing, Status
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Archive
@@ -169,7 +169,7 @@ def test_an_agent_that_can_never_work_is_left_behind() -> None:
     assert standing.best is not None
     assert standing.best.candidate.label == "good"
     row = next(row for row in standing.rows if row.candidate.label == "locked out")
-    assert row.status is Status.BROKEN
+    assert row.is_broken
     n = Counter(trial["config"]["agent"]["kwargs"].get("error") for trial in trials())
     assert n["AgentAuthenticationError"] <= 2
 

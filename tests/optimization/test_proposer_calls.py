@@ -69,7 +69,7 @@ def test_the_command_charges_and_shows_what_the_proposer_asked(
     assert {call.cost.calls for call in calls} == {1}
     assert lines["proposing prompts"] == n_asked > 0
     assert sum(lines.values()) == shown["spent"]["calls"] <= 100
-    assert shown["winner"]["candidate"]["label"].startswith("round")
+    assert shown["decision"]["take"].startswith("round")
 
 
 def test_asking_ends_with_the_budget_and_the_rounds_with_it(tmp_path: Path) -> None:

@@ -294,11 +294,11 @@ def test_the_command_optimizes_and_resume_goes_on_with_what_joined(
     flags = ("--proposer", "proposer:propose", "--rounds", "3", "--quiet", "--json")
     done = invoke(capsys, "optimize", path, *flags, folder=tmp_path)
     assert done.code == 0, done.err
-    assert json.loads(done.out)["winner"]["candidate"]["label"].startswith("round")
+    assert json.loads(done.out)["decision"]["take"].startswith("round")
     joined = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
     assert len(joined) > 1
     again = invoke(capsys, "resume", "--budget-pulls", "20", "--quiet", "--json", folder=tmp_path)
-    assert json.loads(again.out)["winner"]["candidate"]["label"].startswith("round")
+    assert json.loads(again.out)["decision"]["take"].startswith("round")
     after = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
     assert after == joined
 
@@ -320,7 +320,7 @@ def test_the_winning_prompt_is_written_and_a_study_reads_it(
     flags = ("--proposer", "chat:propose", "--rounds", "1", "--quiet")
     done = invoke(capsys, "optimize", path, *flags, "--out", "best.yaml", folder=tmp_path)
     assert done.code == 0, done.err
-    assert "Winner:    chat" in done.out
+    assert "Take chat: " in done.out
     path = write_study(tmp_path, prompts=["file://best.yaml"])
     [prompt] = asyncio.run(prompts_of(path))
     assert prompt.messages[0].text.endswith("times is known.")

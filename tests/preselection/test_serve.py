@@ -186,7 +186,7 @@ def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> Non
     assert (set(reasons[:20]), set(reasons[20:])) == ({"random"}, {"linucb"})
     assert standing.selector == "router"
     assert standing.guarantee is Guarantee.HEURISTIC
-    assert not standing.established
+    assert not standing.decision.proved
 
 
 @pytest.mark.parametrize(("calls", "end"), [(7, "budget"), (2 * N, "served")])
@@ -263,7 +263,7 @@ def test_the_usual_commands_read_it(tmp_path: Path, command: Command) -> None:
     [line] = [line for line in ran.out.splitlines() if line.startswith("run ")]
     run = line.split()[1].rstrip(":")
     shown = command("show", run, "--store", store_of(path))
-    assert f"{run}, ended: every prompt was answered" in shown.out
+    assert f"{run}, finished: every prompt was answered" in shown.out
     exported = command("export", run, "--store", store_of(path))
     assert len(exported.out.splitlines()) == 1 + 2 * N
     taught = command(

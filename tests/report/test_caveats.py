@@ -13,21 +13,16 @@ from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Outcome, Score
-from bestarm_agent.engine.results.standing import Standing, cost_breakdown
+from bestarm_agent.engine.results.decision import passed_caps
+from bestarm_agent.engine.results.from_log import cost_breakdown
+from bestarm_agent.engine.results.standing import ProblemKind, Standing
 from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.words import (
-    budget_line,
-    caveat,
-    caveat_lines,
-    first_line,
-    headline,
-    passed_caps,
-)
+from bestarm_agent.report.words import budget_line, missing_line
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.store.codec import line_of
 from tests.support.commands import invoke
-from tests.support.standings import standing_of, standing_with, state_of
+from tests.support.standings import changed, standing_of, standing_with, state_of
 from tests.support.studies import write_study
 
 
@@ -51,50 +46,39 @@ def test_voids_that_could_change_the_winner_are_said() -> None:
     standing = with_voids(12, 4, other=0.7)
     assert standing.best is not None
     assert standing.best.candidate.label == "a"
-    assert standing.is_provisional
-    assert standing.new_examples is not None
-    assert standing.new_examples.probability is None
-    assert caveat(standing) == " (but void pairs could change who leads)"
-    assert caveat_lines(standing) == [
-        (
-            "Void",
-            "mean if every void pair had scored 0, and 1: a [0.600, 0.900], 12 void; "
-            "b [0.700, 0.700], 0 void",
-        )
-    ]
-    assert "likely" not in first_line(standing)
-    assert standing_json(standing)["is_provisional"] is True
+    assert standing.decision.chance is None
+    assert "Answers that are missing could change who leads." in standing.decision.said
+    assert missing_line(standing) == (
+        "range of the mean, had the missing answers scored 0 or 1: a 60 to 90 % (12 missing); "
+        "b 70 to 70 % (0 missing)"
+    )
+    assert "probably" not in standing.decision.text
 
 
 def test_voids_that_cannot_change_the_winner_leave_the_probability() -> None:
     standing = with_voids(1, 2, other=0.2)
-    assert not standing.is_provisional
-    assert standing.new_examples is not None
-    assert standing.new_examples.probability is not None
-    assert caveat(standing) == ""
-    assert caveat_lines(standing) == []
+    assert standing.decision.chance is not None
+    assert missing_line(standing) == ""
 
 
 def test_an_unseen_candidate_leaves_the_winner_open() -> None:
     standing = standing_with(["a", "b", "c"], [[1.0], [0.0], []], n_examples=10)
-    assert caveat(standing) == " (but 1 of 3 candidates have no score)"
-    assert standing.new_examples is None or standing.new_examples.probability is None
-    assert caveat_lines(standing) == [
-        ("Unseen", "1 of 3 candidates have no score, and may be better")
-    ]
+    assert standing.decision.chance is None
+    assert [one.label for one in standing.decision.unmeasured] == ["c"]
 
 
 def test_a_single_candidate_is_not_called_the_best() -> None:
     standing = standing_with(["a"], [[1.0, 0.0]], n_examples=10)
-    assert standing.is_provisional
-    assert caveat(standing) == ""
-    assert first_line(standing) == "a is the only candidate; nothing was compared."
+    assert standing.decision.chance is None
+    assert standing.decision.said[0] == (
+        "a is the only candidate, so nothing was compared: 1 of 2 right."
+    )
 
 
 def test_a_passed_cap_is_said_first_with_its_size_and_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    standing = replace(
+    standing = changed(
         standing_with(["a", "b"], [[1.0], [0.0]], n_examples=10),
         spent=Spend(calls=3, usd_nanos=2_000_000_000),
         budget=Budget(usd_nanos=100_000_000, calls=3, seconds=60.0),
@@ -106,9 +90,11 @@ def test_a_passed_cap_is_said_first_with_its_size_and_reason(
     ]
     print_result(standing, as_json=False)
     first, *_ = (line for line in capsys.readouterr().out.splitlines() if ":" in line)
-    assert first.startswith("CAP PASSED: $2.00 of $0.10, $1.90 too much")
+    assert first.startswith("Cap passed: $2.00 of $0.10, $1.90 too much")
+    assert standing.decision.problem is not None
+    assert standing.decision.problem.kind is ProblemKind.CAP_PASSED
     page = render_report(standing, config={}, failures=[], sessions=[])
-    assert "<strong>CAP PASSED</strong>: $2.00 of $0.10" in page
+    assert "Cap passed: $2.00 of $0.10" in page
     assert standing_json(standing)["caps_passed"] == passed_caps(standing)
     within = replace(standing, spent=Spend(), seconds=60.2)
     assert passed_caps(within) == []
@@ -159,17 +145,15 @@ def halves(right: int, n: int = 40) -> list[float]:
     return [float(x) for x in np.random.default_rng(right).permutation(scores)]
 
 
-def test_a_leader_is_said_to_lead_whether_others_are_open_or_not() -> None:
+def test_a_leader_leads_so_far_until_the_run_has_ended() -> None:
     open_one = standing_with(["a", "b"], [halves(30), halves(22)], n_examples=2000)
-    _, said = headline(open_one)
-    assert said.startswith("leads on your 2,000 examples so far; 1 other is still open")
-    assert headline(replace(open_one, margin=0.0))[1].startswith(
-        "leads on your 2,000 examples, and"
-    )
+    first, second, *_ = open_one.decision.said
+    assert first == "a leads so far: 30 of 40 right."
+    assert second == "1 other (b) could still win."
     settled = standing_with(["a", "b"], [[1.0] * 90, [0.0] * 90], n_examples=100)
-    name, said = headline(settled)
-    assert (name, said[:39]) == ("a", "leads on your 100 examples, and no rema")
-    assert said.endswith("ahead of all others: shown (95%).")
+    first, *_, last, _ = changed(settled, end="separated").decision.said
+    assert first == "Take a: 90 of 90 right; more calls on these examples would not change that."
+    assert last.endswith("proved to be the best there too, at 95 %.")
 
 
 def test_an_estimate_without_a_score_leaves_the_winner_open() -> None:
@@ -177,7 +161,7 @@ def test_an_estimate_without_a_score_leaves_the_winner_open() -> None:
     standing = standing_with(["a", "b", "c"], [halves(30), halves(22), []], n_examples=2000)
     rows = [replace(row, estimate=row.estimate or 0.9) for row in standing.rows]
     rows.sort(key=lambda row: -(row.estimate or 0))
-    guessed = replace(standing, rows=tuple(rows))
-    assert guessed.best == rows[0]
-    assert not rows[0].n
-    assert "1 of 3 candidates have no score" in caveat(guessed)
+    guessed = changed(standing, rows=tuple(rows))
+    assert guessed.best is not None
+    assert not guessed.best.n
+    assert guessed.decision.take != guessed.best.candidate.label, "it has no score"

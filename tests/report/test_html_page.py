@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bestarm_agent.domain.values import Failure
-from bestarm_agent.engine.results.standing import FailureLine
+from bestarm_agent.engine.results.from_log import FailureLine
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.report.html_page import SessionLine, render_report
 from tests.support.standings import standing_with
@@ -67,7 +67,7 @@ def test_nothing_outside_the_page_is_used(page: str) -> None:
 
 def test_the_page_tells_the_ranking_and_the_failures(page: str) -> None:
     text = " ".join(Tags(page.replace("<wbr>", "")).text.split())
-    assert "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&�[31m .83 (3)" in text
+    assert "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&�[31m 83 % of 3" in text
     assert "2 candidates x 20 examples" in text
     assert "20 examples are too few to choose by" in text
     assert "server provider 3" in text

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bestarm_agent.cli.result_output import standing_json
 from bestarm_agent.engine.results.standing import Status
-from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.words import first_line
 from bestarm_agent.selectors.types import Guarantee
 from tests.support.commands import invoke
-from tests.support.standings import standing_with
+from tests.support.standings import changed, standing_with
 from tests.support.studies import write_study
 
 HALF_KNOWN = [[1.0] * 9 + [0.0], [1.0] * 7 + [0.0] * 3, [0.0] * 10]
@@ -37,57 +34,41 @@ def test_a_leading_one_that_is_the_best_has_no_margin() -> None:
 def test_nothing_is_within_nothing_before_any_score() -> None:
     standing = standing_with(["a", "b"], [[], []])
     assert standing.margin == 1.0
-    assert first_line(standing) == "No score yet."
+    assert standing.decision.said == ("No score yet.",)
+    assert not standing.decision.proved
 
 
-def test_the_margin_is_said_rounded_up() -> None:
-    standing = replace(standing_with(["a", "b", "c"], HALF_KNOWN, n_examples=50), margin=0.0301)
-    assert "a leads on your 50 examples so far; 1 other is still open (at most .031 better)." in (
-        first_line(standing)
-    )
-
-
-def test_good_enough_is_said_where_it_was_asked_for_and_is_shown() -> None:
+def test_good_enough_is_said_where_it_was_asked_for_and_is_proved() -> None:
     standing = standing_with(["a", "b", "c"], HALF_KNOWN, n_examples=50)
-    standing = replace(standing, margin=0.0301, within=0.05)
-    assert standing.established
-    assert not standing.separated
-    assert "a is within 0.05 of the best on your 50 examples (95%)." in first_line(standing)
+    standing = changed(standing, margin=0.0301, within=0.05, end="within")
+    assert standing.decision.proved
+    assert "proved to be at most 5 points below the best of these" in standing.decision.said[0]
     assert standing_json(standing)["within"] == 0.05
-    assert not replace(standing, margin=0.06).established
+    assert not changed(standing, margin=0.06).decision.proved
 
 
 def test_a_tie_that_is_known_in_full() -> None:
     standing = standing_with(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], n_examples=2)
+    standing = changed(standing, end="indifferent")
     assert (standing.margin, standing.separated) == (0.0, False)
-    assert standing.rows[1].status is Status.OPEN
-    assert "2 examples are too few to choose by; use at least 30" in first_line(standing)
+    assert standing.rows[1].status is Status.EQUAL
+    assert "2 examples are too few to choose by; use at least 30" in standing.decision.text
 
 
-def test_a_heuristic_states_no_margin() -> None:
+def test_a_heuristic_proves_nothing() -> None:
     standing = standing_with(["a", "b", "c"], HALF_KNOWN, n_examples=50)
-    standing = replace(standing, guarantee=Guarantee.HEURISTIC, margin=None)
-    assert "a leads on your 50 examples, by a model that guarantees nothing." in (
-        first_line(standing)
-    )
+    standing = changed(standing, guarantee=Guarantee.HEURISTIC, margin=None)
+    assert "chosen by a model of the scores, which proves nothing" in standing.decision.text
     assert standing_json(standing)["margin"] is None
 
 
-def test_the_report_shows_the_margin() -> None:
-    standing = standing_with(["a", "b", "c"], HALF_KNOWN, n_examples=50)
-    page = render_report(standing, config={}, failures=[], sessions=[])
-    assert "still open (at most" in page
-
-
 @pytest.mark.slow
-def test_the_command_prints_the_margin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_the_margin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_study(tmp_path, n_examples=200, changes={"selector": {"name": "uniform"}})
     done = invoke(
         capsys, "select", "-c", path, "--quiet", "--json", "--budget-pulls", "480", folder=tmp_path
     )
     result = json.loads(done.out)
-    low = result["best"]["lower"]
-    rivals = [row for row in result["rows"][1:] if row["status"] == "open"]
+    low = result["rows"][0]["lower"]
+    rivals = [row for row in result["rows"][1:] if row["status"] == "undecided"]
     assert 0 < result["margin"] <= max(row["upper"] for row in rivals) - low
-    margin = f"at most .{-int(-1000 * result['margin'] // 1):03}"
-    assert f"{margin} better" in result["said"] or f"{margin} behind the best" in result["said"]

@@ -12,7 +12,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.standing import CostLine, ObjectiveResult, Standing
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.stats.agreement import Measure
-from tests.support.standings import standing_with
+from tests.support.standings import changed, standing_with
 
 SCORES = [[0.2] * 10, [0.6] * 10, [0.5] * 10, [0.9] * 10]
 PRICES = (0.01, 0.1, 5.0, 20.0)
@@ -25,7 +25,8 @@ def priced(prices: Sequence[float | None] = PRICES, answer: int = 3) -> Standing
     for row in standing.rows:
         mean = prices[row.index]
         price = Measure(nan if mean is None else mean, 0.0 if mean is None else 0.9 * mean, 30.0)
-        rows.append(replace(row, price=price, price_source="study"))
+        usd = None if mean is None else mean
+        rows.append(replace(row, price=price, price_source="study", usd_per_1000=usd))
     finding = ObjectiveResult(
         spec=ObjectiveSpec.model_validate("cheapest-within-epsilon"),
         answer=answer,
@@ -33,7 +34,7 @@ def priced(prices: Sequence[float | None] = PRICES, answer: int = 3) -> Standing
         margin=None,
         confidence=0.95,
     )
-    return replace(standing, rows=tuple(rows), objective=finding)
+    return changed(standing, rows=tuple(rows), objective=finding, end="budget")
 
 
 def page_of(standing: Standing) -> str:
@@ -43,9 +44,9 @@ def page_of(standing: Standing) -> str:
 def test_the_report_says_what_was_asked_for_and_what_was_found() -> None:
     page = page_of(priced())
     text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
-    assert "Asked for: the cheapest within 0.02 of the best" in text
+    assert "Take d, the cheapest that is probably within 2 points of the best: " in text
     assert "too few to choose by" in text
-    assert "$20.00 [$18.00, $30.00] per 1,000 calls" in text
+    assert "$20.00 per 1,000 calls" in text
     assert "Prices: " in text
 
 
@@ -66,5 +67,5 @@ def test_the_full_grid_is_priced_with_judging_and_the_answer_is_marked() -> None
     page = page_of(replace(standing, rows=tuple(rows)))
     n_pairs = len(rows) * standing.n_examples
     assert f"all answers: about ${n_pairs * 0.1:.2f}" in page
-    marked = re.findall(r'<td class="label">(.*?) \*</td>', page)
-    assert [re.sub(r"<[^>]*>", "", one) for one in marked] == ["b"]
+    [taken] = re.findall(r'<tr class="take">.*?</tr>', page, re.DOTALL)
+    assert ">b<" in taken

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Started
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, PromptTemplate
 from bestarm_agent.engine.limits.waiting import Wait
-from bestarm_agent.engine.results.standing import Standing, build_standing
+from bestarm_agent.engine.results.decision import decided
+from bestarm_agent.engine.results.from_log import build_standing
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.store.run_state import RunState, fold
 
 PROMPT = PromptTemplate("q", text="{{ question }}")
+
+
+def changed(standing: Standing, **changes: object) -> Standing:
+    """A standing with other fields, and the decision that follows from them."""
+    return decided(replace(standing, **changes))  # type: ignore[arg-type]
 
 
 def state_of(labels: list[str], n_examples: int, name: str = "study") -> RunState:

@@ -16,7 +16,7 @@ from bestarm_agent.domain.text import safe
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.words import run_json, run_lines, shown
+from bestarm_agent.report.words import proved, run_json, run_lines
 from bestarm_agent.stats.non_inferiority import Decision
 
 _WIDTH = len("Labels used: ")
@@ -62,7 +62,7 @@ def _lines(
     if found.chosen is None:
         lines = [f"Chosen:      {_statement(found, names)} {claim}"]
     else:
-        lines = [f"Chosen:      {_statement(found, names)}; {claim}: {shown(1.0 - goal.delta)}"]
+        lines = [f"Chosen:      {_statement(found, names)}; {claim}: {proved(1.0 - goal.delta)}"]
     lines += [f"Labels used: {found.n_labels:,}", *run_lines(standing, _WIDTH)]
     if standing.end not in (End.VERDICT, None):
         lines.append("The run ended before the last verdict was in.")

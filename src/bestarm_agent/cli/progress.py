@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
@@ -13,36 +13,37 @@ from rich.table import Table
 from rich.text import Text
 
 from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
-from bestarm_agent.domain.text import LEAST_LABEL, cost_text, duration, safe
-from bestarm_agent.engine.results.standing import Row, Standing, Status
+from bestarm_agent.domain.text import LEAST_LABEL, duration, safe
+from bestarm_agent.engine.results.decision import price_of_use
+from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.report.words import (
     budget_line,
     estimate,
     estimates_line,
-    first_line,
     hidden_line,
     interval,
     latest_failure_line,
     limits_text,
     most_used,
-    price_text,
     problem_lines,
     seconds_text,
     seen,
     seen_title,
     state,
     time_left,
+    use_text,
     used_line,
     waits_line,
 )
 
 _STYLES = {
-    Status.BEST: "bold green",
+    Status.TAKE: "bold green",
     Status.LEADING: "bold green",
-    Status.OPEN: "",
-    Status.BEATEN: "bright_black",
-    Status.BROKEN: "red",
+    Status.EQUAL: "",
+    Status.UNDECIDED: "",
+    Status.WORSE: "bright_black",
     Status.BARRED: "bright_black",
+    Status.UNMEASURED: "bright_black",
 }
 _MOST_PROBLEMS = 2  # reasons why candidates cannot be called
 _LINES_AROUND_TABLE = 9 + _MOST_PROBLEMS
@@ -78,8 +79,8 @@ class Progress:
     def __exit__(self, *exc_info: object) -> None:
         return None
 
-    def show(self, standing: Standing, suspicions: Sequence[str] = ()) -> None:
-        """Show where a run stands, and what is suspicious so far."""
+    def show(self, standing: Standing) -> None:
+        """Show where a run stands."""
 
 
 class LiveTable(Progress):
@@ -96,11 +97,12 @@ class LiveTable(Progress):
     def __exit__(self, *exc_info: object) -> None:
         self._live.stop()
 
-    def show(self, standing: Standing, suspicions: Sequence[str] = ()) -> None:
+    def show(self, standing: Standing) -> None:
         """Draw the standing."""
-        height = max(3, self._console.size.height - _LINES_AROUND_TABLE - len(suspicions))
-        notices = [Text(f"notice: {safe(one)}", "yellow") for one in suspicions]
-        self._live.update(Group(screen_of(standing, height), *notices), refresh=True)
+        problem = standing.decision.problem is not None
+        height = max(3, self._console.size.height - _LINES_AROUND_TABLE - problem)
+        lines = [Text(said, "yellow") for said in standing.decision.said[:1] if problem]
+        self._live.update(Group(screen_of(standing, height), *lines), refresh=True)
 
 
 class PlainLines(Progress):
@@ -110,18 +112,14 @@ class PlainLines(Progress):
         self._console = console
         self._every = every_seconds
         self._next = 0.0
-        self._said = 0  # suspicions
 
-    def show(self, standing: Standing, suspicions: Sequence[str] = ()) -> None:
-        """Print the standing if the last line is old enough; what is suspicious at once."""
-        for one in suspicions[self._said :]:
-            print_line(self._console, f"notice: {safe(one)}")
-        self._said = max(self._said, len(suspicions))
+    def show(self, standing: Standing) -> None:
+        """Print the standing if the last line is old enough."""
         if standing.seconds < self._next:
             return
         self._next = standing.seconds + self._every
         parts = [duration(standing.seconds), used_line(standing), budget_line(standing)]
-        parts.append(first_line(standing))
+        parts += standing.decision.said[:1]
         if standing.waits:
             parts.append(waits_line(standing.waits))
         self._console.print(" | ".join(parts), markup=False, highlight=False, soft_wrap=True)
@@ -159,7 +157,7 @@ class CandidateTable:
 
     def __init__(self, standing: Standing, max_rows: int) -> None:
         self._standing = standing
-        self._chosen = None if standing.objective is None else standing.winner
+        self._chosen = standing.winner
         self._rows = standing.rows[:max_rows]
         if self._chosen is not None and self._chosen not in self._rows:
             self._rows = (*self._rows[:-1], self._chosen)
@@ -169,9 +167,10 @@ class CandidateTable:
         head, lines = table_lines(columns, zip(*cells, strict=True), options.max_width)
         yield Text(head, "bold", no_wrap=True)
         for row, line in zip(self._rows, lines, strict=True):
-            yield Text(line, _STYLES[row.status], no_wrap=True)
+            style = "red" if row.is_broken else _STYLES[row.status]
+            yield Text(line, style, no_wrap=True)
         if said := estimates_line(self._rows):
-            yield Text(said, _STYLES[Status.BEATEN])
+            yield Text(said, _STYLES[Status.WORSE])
 
     def _columns(self, width: int) -> tuple[list[Column], list[list[str]]]:
         """Return the columns for which there is room, and the cells of each."""
@@ -186,7 +185,7 @@ class CandidateTable:
                     (f"{self._standing.confidence:.0%} interval", [interval(row) for row in rows]),
                 )
             ),
-            (Column("state"), [self._state(row) for row in rows]),
+            (Column("state"), [state(row) for row in rows]),
         ]
         used = sum(
             max(len(text) for text in [column.title, *cells]) + GAP for column, cells in found
@@ -203,17 +202,11 @@ class CandidateTable:
         rows = self._rows
         if any(row.limits for row in rows):
             yield "limits", [limits_text(row) for row in rows]
-        if any(row.price for row in rows):
-            yield "$ per 1k calls", [price_text(row.price) for row in rows]
-        yield "cost", [cost_text(row.spend.usd_nanos, priced=row.priced) for row in rows]
-        yield "pending", [f"{row.pending:,}" for row in rows]
-        yield "tokens", [f"{row.spend.tokens:,}" for row in rows]
+        if any(price_of_use(row) for row in rows):
+            yield "per 1,000", [use_text(row) for row in rows]
+        if self._standing.end is None:
+            yield "in flight", [f"{row.pending:,}" for row in rows]
         if any(row.p50_seconds for row in rows):
             yield "p50", [seconds_text(row.p50_seconds) for row in rows]
             yield "p95", [seconds_text(row.p95_seconds) for row in rows]
-
-    def _state(self, row: Row) -> str:
-        """Write a state; what an objective chose is marked, and is not called beaten."""
-        if self._chosen is None or row.index != self._chosen.index:
-            return state(row)
-        return "● chosen *" if row.status is Status.BEATEN else f"{state(row)} *"
+        yield "tokens", [f"{row.spend.tokens:,}" for row in rows]

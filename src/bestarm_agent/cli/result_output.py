@@ -17,36 +17,31 @@ from bestarm_agent.cli.output import (
 )
 from bestarm_agent.cli.progress import CandidateTable
 from bestarm_agent.domain.text import duration, safe, shortened
-from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.effects import axis_effects
-from bestarm_agent.engine.results.standing import FailureLine, ObjectiveResult, Standing
+from bestarm_agent.engine.results.from_log import FailureLine
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import counted
 from bestarm_agent.report.words import (
     budget_line,
-    caveat,
-    caveat_lines,
     effects_line,
     ending,
-    first_line,
     hidden_line,
     limit_text,
     measures_line,
+    missing_line,
     number_lines,
-    objective_text,
-    passed_caps,
-    placed,
     plain,
     problem_lines,
-    what_next,
 )
 
-SCHEMA_VERSION = 2  # of the JSON object, which docs/reference/json.md describes
-DERIVED = ("best", "winner", "established", "is_provisional", "priced", "grid", "share")
+SCHEMA_VERSION = 3  # of the JSON object, which docs/reference/json.md describes
+DERIVED = ("priced", "grid", "share")
 _SHOWN_ROWS = 5  # with the lines below them, a screen
 _SHOWN_FAILURES = 3  # kinds
 _MESSAGE = 120  # characters of a message
-_INDENT = len("Winner:    ")
+_INDENT = 2  # of what a long line goes on with
 
 
 def print_result(
@@ -62,48 +57,30 @@ def print_result(
         print_json(standing_json(standing, report))
         return
     console = stdout_console()
+    for sentence in standing.decision.said:
+        print_line(console, sentence, indent=_INDENT)
+    console.print()
     shown = len(standing.rows) if everything else _SHOWN_ROWS
     console.print(CandidateTable(standing, shown))
     if hidden := hidden_line(standing.rows[shown:]):
         console.print(hidden)
     console.print()
-    more = _more_lines(standing) if everything else []
+    more = [f"Effects: {text}"] if everything and (text := effects_line(standing)) else []
     for line in [*_lines(standing, report), *_failure_line(failures), *more]:
         print_line(console, line, indent=_INDENT)
 
 
 def _lines(standing: Standing, report: Path | None) -> list[str]:
-    lines = [f"CAP PASSED: {text}" for text in passed_caps(standing)]
-    lines += ["No score yet."] if standing.best is None else _verdict_lines(standing)
-    if not standing.asked and len(standing.rows) == 1:
-        lines.append(
-            "There is one candidate, so nothing is to be found out; add others, or let it be "
-            "scored with `selector: {stop_when_separated: false}`."
-        )
-    lines.append(f"Spent:     {budget_line(standing)}, {duration(standing.seconds)}")
-    lines.append(f"Run:       {standing.run_id}, {ending(standing.end)}{what_next(standing.end)}")
-    if report is not None:
-        lines.append(f"Report:    {report}")
+    """Return the accounts below the decision."""
+    lines = [f"{title}: {text}" for title, text in number_lines(standing)]
+    lines += [f"Measures: {text}"] if (text := measures_line(standing.winner)) else []
+    limits = () if standing.winner is None else standing.winner.limits
+    lines += [f"Limit: {limit_text(one)}" for one in limits]
+    lines += [f"Missing: {text}"] if (text := missing_line(standing)) else []
+    lines.append(f"Spent: {budget_line(standing)}, {duration(standing.seconds)}")
+    lines.append(f"Run: {standing.run_id}, {ending(standing.end)}")
+    lines += [] if report is None else [f"Report: {report}"]
     return [*lines, *problem_lines(standing)]
-
-
-def _verdict_lines(standing: Standing) -> list[str]:
-    stopped = standing.end == End.FAILURES and not standing.established
-    title = "Best yet: " if stopped else "Winner:   "
-    lines = [f"{title} {first_line(standing)}{caveat(standing)}"]
-    if standing.objective is not None:
-        lines += _objective_lines(standing, standing.objective)
-    lines += [f"{title + ':':<11}{text}" for title, text in number_lines(standing)]
-    lines += [f"Measures:  {text}"] if (text := measures_line(standing.winner)) else []
-    return lines + [f"{title + ':':<11}{text}" for title, text in caveat_lines(standing)]
-
-
-def _more_lines(standing: Standing) -> list[str]:
-    """Return what else the report shows first."""
-    second, lines = standing.runner_up, []
-    if second is not None and standing.objective is None:
-        lines.append(f"Runner-up: {placed(second, graded=standing.graded)}")
-    return lines + ([f"Effects:   {text}"] if (text := effects_line(standing)) else [])
 
 
 def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
@@ -120,23 +97,14 @@ def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
     labels = sorted({one.label for one in failures})
     whom = safe(labels[0]) if len(labels) == 1 else counted(len(labels), "candidate")
     most = max(failures, key=lambda one: one.count).last.message
-    return [f"Failed:    {counts} of {whom}; mostly: {shortened(safe(most), _MESSAGE)}"]
-
-
-def _objective_lines(standing: Standing, result: ObjectiveResult) -> list[str]:
-    lines = [f"Asked for: {objective_text(result.spec)}"]
-    if standing.winner is None:
-        why = ": no candidate keeps the limits" if result.established else " of those seen so far"
-        return [*lines, f"Fits:      none{why}"]
-    lines.append(f"Seen:      {placed(standing.winner, graded=standing.graded)}")
-    return lines + [f"Limit:     {limit_text(one)}" for one in standing.winner.limits]
+    return [f"Failed: {counts} of {whom}; mostly: {shortened(safe(most), _MESSAGE)}"]
 
 
 def standing_json(standing: Standing, report: Path | None = None) -> dict[str, Any]:
     """Return a standing as a JSON object: its attributes, and what is worked out from them."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "said": first_line(standing),
+        "decision": plain(standing.decision),
         "report": None if report is None else str(report),
         **plain(standing),
         **{name: plain(getattr(standing, name)) for name in DERIVED},

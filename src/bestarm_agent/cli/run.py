@@ -28,10 +28,10 @@ from bestarm_agent.domain.text import safe
 from bestarm_agent.domain.values import PromptTemplate
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.results.decision import NO_WINNER, passed_caps
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.optimization.rounds import load_proposer, run_as_configured
-from bestarm_agent.report.words import passed_caps
 from bestarm_agent.stats.non_inferiority import Decision
 from bestarm_agent.study import Study
 
@@ -146,7 +146,7 @@ def run_study(
     try:
         return asyncio.run(_run_and_report(opening, given, more, write, drive))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        click.echo("aborted; `bestarm-agent resume` goes on", err=True)
+        click.echo("aborted; `bestarm-agent resume` continues this run", err=True)
         return EXIT_INTERRUPTED
 
 
@@ -221,9 +221,11 @@ def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
     """Return the exit code of a run; docs/reference/json.md#exit-codes lists them."""
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
+    decision = standing.decision
+    kind = None if decision.problem is None else decision.problem.kind
     if standing.end == End.FAILURES or passed_caps(standing):
         return EXIT_FAILURES
-    if confidence_asked and not standing.established:
+    if kind in NO_WINNER or (confidence_asked and not decision.proved):
         return EXIT_NO_GUARANTEE
     return EXIT_OK
 
@@ -246,7 +248,7 @@ async def frames(study: Study, progress: Progress) -> AsyncIterator[None]:
     async def draw() -> None:
         while True:
             began = time.perf_counter()
-            progress.show(study.standing(), study.suspicions)
+            progress.show(study.standing())
             took = time.perf_counter() - began  # long with very many candidates
             await asyncio.sleep(max(_FRAME_SECONDS, _PAUSE * took))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
@@ -27,6 +28,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.text import cost_text, money, safe
 from bestarm_agent.domain.values import Json, Request
+from bestarm_agent.engine.scorer_signs import ScorerSigns, SignCount, fault_of
 from bestarm_agent.engine.setup.history import learn_from_history
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.plan import (
@@ -37,7 +39,6 @@ from bestarm_agent.engine.setup.plan import (
     resolution_of,
 )
 from bestarm_agent.engine.single_calls import FirstCall, make_first_calls
-from bestarm_agent.engine.suspicion import Seen, finding
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.words import resolution_line, seconds_text
@@ -189,21 +190,24 @@ def try_(given: Given) -> int:
     else:
         for line in _lines(calls):
             click.echo(line)
-        for said in _suspicion(calls, parts.judge):
+        if said := _fault(calls, parts.judge.main):
             say(f"notice: {safe(said)}")
         say(resolution_line(n_independent(parts), resolution_of(parts), parts.unit))
     return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
 
 
-def _suspicion(calls: Sequence[FirstCall], judge: Judge) -> Iterator[str]:
-    """Say what is the matter with the replies that did not score."""
-    wrong = [
-        Seen(call.example, call.reply, None, call.failure)
-        for call in calls
-        if call.reply is not None and not (call.score and call.score.value)
-    ]
-    if wrong and (said := finding(wrong, judge)):
-        yield said
+def _fault(calls: Sequence[FirstCall], judge: Judge) -> str:
+    """Say what is the matter with the replies, and the way out; "" if nothing is."""
+    signs, found = ScorerSigns(judge), Counter[str]()
+    for call in calls:
+        if call.reply is not None:
+            score = None if call.score is None else call.score.value
+            found[signs.of("", call.example, call.reply, score, call.failure)] += 1
+    n = found.total()
+    right = sum(call.score is not None and call.score.value > 0 for call in calls)
+    count = SignCount("the first prompts", n, n - right, found)
+    fault = fault_of([count], judge.name, fewest=1)
+    return "" if fault is None else f"{fault.text}; {fault.way_out}"
 
 
 def _as_json(call: FirstCall) -> Json:

@@ -604,6 +604,11 @@ class ScorerSpec(StudyModel):
         description="Name of a scorer in the judges catalogue, such as `exact`; `python` for a "
         "function of your own, named by the key `function`."
     )
+    trusted: Flag = Field(
+        False,
+        description="Whether the scorer means what it rejects: a winner is named although many "
+        "wrong replies hold their target.",
+    )
 
     @model_validator(mode="after")
     def _check_secrets(self) -> ScorerSpec:

@@ -6,7 +6,7 @@ One style everywhere: `52 of 60`, `87 %`, `18 points` (of a hundred), `$0.35`.
 from __future__ import annotations
 
 import re
-from math import floor, log10
+from math import ceil, floor, log10
 
 from bestarm_agent.domain.spend import usd
 
@@ -108,3 +108,30 @@ def share(value: float, width: float = 1.0) -> str:
         ('.93', '.926', '1.00')
     """
     return f"{value:.{2 if width >= _COARSE else 3}f}".removeprefix("0")
+
+
+def percent(value: float) -> str:
+    """Write a share, in [0, 1], in percent: whole ones, but for shares very near to 0 and 1.
+
+    Example:
+        >>> percent(0.871), percent(0.004), percent(0.9996), percent(1.0)
+        ('87 %', '0.4 %', '99.96 %', '100 %')
+    """
+    hundred = 100.0 * value
+    for digits in range(4):
+        text = f"{hundred:.{digits}f}"
+        if float(text) not in (0.0, 100.0) or hundred in (0.0, 100.0):
+            break
+    return f"{text} %"
+
+
+def points(value: float) -> str:
+    """Write a difference of shares, in [0, 1], in hundredths, rounded up where it is small.
+
+    Example:
+        >>> points(0.18), points(0.01), points(0.024), points(0.0)
+        ('18 points', '1 point', '2.4 points', '0 points')
+    """
+    hundred = ceil(1000.0 * value - 1e-9) / 10.0
+    text = f"{hundred:.0f}" if hundred >= 10.0 or hundred == round(hundred) else f"{hundred:.1f}"
+    return f"{text} point{'' if text == '1' else 's'}"

@@ -538,6 +538,7 @@ class Outcome:
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0  # wall-clock
     usd_nanos: int | None = None  # its price, cached or not; None: unknown
+    sign: str = ""  # that the reply may have been scored wrongly; see ``ScorerSigns``
 
     def __post_init__(self) -> None:
         """Check that there is a score or a failure."""

@@ -29,6 +29,7 @@ import numpy as np
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.results.decision import decided
 from bestarm_agent.engine.results.standing import Confirmation, Standing
 from bestarm_agent.engine.run import Run, new_run, resumed_run
 from bestarm_agent.engine.setup.parts import StudyParts, changed_study, check_unchanged
@@ -124,7 +125,7 @@ def confirmed(standing: Standing, second: RunState | None) -> Standing:
     is_cut_off = standing.end is not None and second.end in _CUT_OFF
     found = confirmation(second, standing.winner.candidate.label, standing.confidence)
     end = second.end if is_cut_off else standing.end
-    return replace(standing, confirmation=found, end=end)
+    return decided(replace(standing, confirmation=found, end=end))
 
 
 def confirmation(second: RunState, winner: str, confidence: float) -> Confirmation | None:

@@ -26,7 +26,7 @@ from bestarm_agent.engine.call import (
 )
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient
 from bestarm_agent.engine.ledger import Reservation
-from bestarm_agent.engine.suspicion import Seen, Suspicion
+from bestarm_agent.engine.scorer_signs import ScorerSigns
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, PluginError, ProviderError
 
 _NOTHING = Spend()
@@ -171,12 +171,12 @@ class Evaluator:
     def __init__(self, replies: ReplyCache, judge_client: JudgeClient) -> None:
         self.judge_client = judge_client
         self.replies = replies
-        self.suspicion = Suspicion(judge_client.judge)
+        self._signs = ScorerSigns(judge_client.judge.main)
         self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
 
     def remarks(self) -> tuple[str, ...]:
         """Return what users should know about the replies, a sentence each."""
-        return (*self.suspicion.remarks, *self.replies.remarks())
+        return (*self.replies.remarks(),)
 
     async def evaluate(self, pair: Evaluation) -> Outcome | None:
         """Evaluate a pair that is reserved, once it has its places; give up all that it holds.
@@ -228,17 +228,26 @@ class Evaluator:
             finally:
                 pair.judge_spend += calls.spent
         except JudgeError as error:
-            if error.blame is Blame.CANDIDATE:
-                self._look_at(pair, Seen(pair.example, reply, None, error.kind))
-            return _outcome(pair, reply, failure=Failure(error.kind, error.blame, str(error)))
+            failed = Failure(error.kind, error.blame, str(error))
+            sign = self._sign(pair, reply, None, error.kind)
+            is_own = error.blame is Blame.CANDIDATE
+            return replace(_outcome(pair, reply, failure=failed), sign=sign if is_own else "")
         except ProviderError as error:  # not the candidate's: no reply can be judged any more
             raise JudgeError(str(error), kind=error.kind, blame=Blame.JUDGE) from error
-        self._look_at(pair, Seen(pair.example, reply, score.value))
-        return _outcome(pair, reply, score=score)
+        sign = self._sign(pair, reply, score.value)
+        return replace(_outcome(pair, reply, score=score), sign=sign)
 
-    def _look_at(self, pair: Evaluation, seen: Seen) -> None:
-        if seen.reply.score is None:  # else it was scored elsewhere, whatever its text
-            self.suspicion.saw(pair.candidate.candidate.prompt.name, seen)
+    def _sign(
+        self,
+        pair: Evaluation,
+        reply: Reply,
+        score: float | None,
+        failure: FailureKind | None = None,
+    ) -> str:
+        if reply.score is not None:  # it was scored elsewhere, whatever its text
+            return ""
+        prompt = pair.candidate.candidate.prompt.name
+        return self._signs.of(prompt, pair.example, reply, score, failure)
 
 
 def _outcome(

@@ -23,7 +23,8 @@ from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, examples_added, size_of
-from bestarm_agent.engine.results.standing import Standing, build_standing
+from bestarm_agent.engine.results.from_log import build_standing
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, check_new
 from bestarm_agent.engine.setup.history import History, learn_from_history, recorded_history
 from bestarm_agent.engine.setup.parts import Options, StudyParts, check_prompts
@@ -202,6 +203,7 @@ def _started(
         judge=parts.judge.digest,
         judge_priced=parts.judge_priced,
         kept_back=len(parts.kept_back),
+        scored_by=f"judge {parts.judge.main.name}" if parts.judge.main.models else "rule",
     )
 
 

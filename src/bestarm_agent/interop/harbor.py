@@ -33,7 +33,6 @@ from bestarm_agent.engine.setup.parts import STORE_FILE, Options
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.report.words import first_line
 from bestarm_agent.store.store import StorePlace
 from bestarm_agent.study import Study, run_in_thread
 
@@ -183,7 +182,7 @@ class Race:
 
     def verdict(self) -> str:
         """Say in words who leads and how sure that is; raises ConfigError as ``standing`` does."""
-        return first_line(self.standing())
+        return self.standing().decision.text
 
     @asynccontextmanager
     async def _opened(
@@ -417,7 +416,7 @@ async def _followed(study: Study) -> Standing:
     while not (await asyncio.wait([running], timeout=_LINE_SECONDS))[0]:
         now = study.standing()
         told = f"{now.told:,} trials, {now.in_flight} in flight, ${usd(now.spent.usd_nanos):.2f}"
-        sys.stderr.write(f"{told}: {first_line(now)}\n")
+        sys.stderr.write(f"{told}: {now.decision.text}\n")
     return await running
 
 

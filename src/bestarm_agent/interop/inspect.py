@@ -29,6 +29,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from itertools import product
@@ -50,10 +51,11 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.domain.values import Candidate, Failure, Outcome, PromptTemplate, Score
 from bestarm_agent.engine.record import RunRecord
-from bestarm_agent.engine.results.standing import Standing, build_standing
+from bestarm_agent.engine.results.decision import decided
+from bestarm_agent.engine.results.from_log import build_standing
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in
-from bestarm_agent.report.words import first_line
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem
@@ -372,7 +374,7 @@ class Race:
             raise ConfigError("the race has not begun: give its tasks to inspect_ai.eval first")
         state, unseen = self.record.state, self._rule.table.n_unseen
         lost = [task.label for task in self._tasks if task.is_lost and unseen[task.row]]
-        return build_standing(
+        found = build_standing(
             state,
             self._rule,
             state.name,
@@ -381,10 +383,11 @@ class Race:
             broken=dict.fromkeys(lost, "its task ended before the race did"),
             in_flight=sum(len(task.running) for task in self._tasks),
         )
+        return decided(replace(found, end=self.end))
 
     def verdict(self) -> str:
         """Say in words who leads and how sure that is; raises ConfigError as ``standing`` does."""
-        return first_line(self.standing())
+        return self.standing().decision.text
 
     def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
         """Check a task that starts, and begin with the first; raises ConfigError."""

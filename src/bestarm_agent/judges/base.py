@@ -131,6 +131,11 @@ class Judge(ABC, Generic[OptionsT]):
         parsed = setup.parse(cls.options_type, options)
         return cls(name, parsed)  # type: ignore[arg-type] # options_type is OptionsT
 
+    @property
+    def main(self) -> Judge:
+        """The judge whose score counts, where others score beside it."""
+        return self
+
     def check(self, example: Example) -> None:
         """Raise ConfigError, before any call is paid for, if a needed reference is missing."""
         if self.needs_reference and not references(example):

@@ -215,6 +215,12 @@ class MeasuredJudge(Group[JudgeOptions]):
     def __init__(self, judge: Judge, measures: Mapping[str, Judge]) -> None:
         name = f"{judge.name} and {', '.join(measures)}"
         super().__init__(name, JudgeOptions(), (judge, *measures.values()), names=[*measures])
+        self._main = judge
+
+    @property
+    def main(self) -> Judge:
+        """The judge whose score counts."""
+        return self._main
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score and measure a reply at once; raise what the judge raises.

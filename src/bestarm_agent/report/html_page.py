@@ -14,35 +14,26 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from math import isfinite, isnan
+from math import isfinite
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
 
-from bestarm_agent.domain.spend import NANOS_PER_USD, usd
-from bestarm_agent.domain.text import cost_text, duration, money, near, safe, share
+from bestarm_agent.domain.text import cost_text, duration, money, percent, points, safe
 from bestarm_agent.domain.values import Json, PromptTemplate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
+from bestarm_agent.engine.results.from_log import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck
 from bestarm_agent.engine.results.pairs import RunTexts, scores_of
-from bestarm_agent.engine.results.standing import (
-    FailureLine,
-    Row,
-    Standing,
-    Status,
-    failures_of,
-)
+from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.words import (
     LOOKED_AT,
     VerdictLine,
     budget_line,
-    caveat,
-    caveat_lines,
     ending,
     estimate,
-    headline,
     interval,
     is_clear,
     latest_verdicts,
@@ -50,15 +41,15 @@ from bestarm_agent.report.words import (
     marked,
     measure,
     measured_text,
+    missing_line,
     number_lines,
-    objective_text,
-    passed_caps,
     price_text,
     question_of,
     seconds_text,
     seen,
     seen_title,
     state,
+    use_text,
 )
 from bestarm_agent.selectors.types import FloatArray, Guarantee, IntArray, State
 from bestarm_agent.stats.agreement import Measure
@@ -207,31 +198,21 @@ def _shown(state: RunState, matrix: Matrix) -> list[int]:
     return [seqs[k] for k in np.linspace(0, len(seqs) - 1, _MOST_PAIRS).astype(int)]
 
 
-_PER = 1000  # calls of a price
 _MEASURE = "measure: "  # keeps the names of measures apart from the others
 _AXES = (
-    ("price", "dollars for 1,000 pairs", True),
-    ("tokens", "tokens of a pair", True),
+    ("price", "dollars for 1,000 calls", True),
+    ("tokens", "tokens of an answer", True),
     ("latency", "seconds of a call, median", True),
     ("length", "tokens of a reply, mean", True),
     ("estimate", "estimate of the mean score", False),
 )
 
 
-def price_per_1k(row: Row) -> float | None:
-    """Return dollars for 1,000 pairs of a candidate, by what its pairs have cost; None: unknown."""
-    if row.price is not None and not isnan(row.price.value):
-        return row.price.value
-    if not row.priced or not row.spend.pulls:
-        return None
-    return _PER * usd(row.spend.usd_nanos) / row.spend.pulls
-
-
 def values_of(row: Row) -> Mapping[str, float | None]:
     """Return a candidate's quantities by name; amounts of 0 count as unknown."""
     tokens = row.spend.tokens / row.spend.pulls if row.spend.pulls else None
     return {
-        "price": price_per_1k(row) or None,
+        "price": row.usd_per_1000 or None,
         "tokens": tokens or None,
         "latency": row.p50_seconds or None,
         "length": row.output_tokens,
@@ -459,8 +440,8 @@ def departures(standing: Standing, state: RunState) -> dict[int, tuple[int | Non
     """Return after how many outcomes candidates were asked no more, and why, by row."""
     last = np.zeros(len(state.candidates), int)
     np.maximum.at(last, state.asks["candidate"], _places(state) + 1)
-    gone = [row for row in standing.rows if row.problem or row.status is Status.BEATEN]
-    return {row.index: (int(last[row.index]), row.problem or "shown to be worse") for row in gone}
+    gone = [row for row in standing.rows if row.problem or row.status is Status.WORSE]
+    return {row.index: (int(last[row.index]), row.problem or "proved to be worse") for row in gone}
 
 
 _LEADERS = 4  # of which slices are shown
@@ -616,28 +597,24 @@ def _page() -> Template:
         estimate=estimate,
         interval=interval,
         measured=measured_text,
-        percent=_percent,
+        percent=percent,
         points=_points,
         price=price_text,
         seconds=seconds_text,
         sentence=_sentence,
     )
     environment.globals.update(
-        headline=headline,
-        caveat=caveat,
-        caveat_lines=caveat_lines,
-        near=near,
+        points_text=points,
         number_lines=number_lines,
-        passed_caps=passed_caps,
+        missing_line=missing_line,
         budget_line=budget_line,
         bar=_bar,
         effect_bar=_effect_bar,
         effect_title=_effect_title,
         full_grid=_full_grid,
         limit_text=limit_text,
-        objective_text=objective_text,
         measure=measure,
-        per_1k=_per_1k,
+        use_text=use_text,
         seen=seen,
         seen_title=seen_title,
         state=state,
@@ -650,13 +627,10 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _percent(value: float) -> str:
-    return f"{value:.0%}" if value in (0, 1) or value >= 0.1 else f"{value:.1%}"
-
-
 def _points(value: float, width: float = 1.0) -> str:
-    """Write a difference of shares with its sign."""
-    return f"{'+' if value >= 0 else '−'}{share(abs(value), width)}"
+    """Write a difference of shares in points with its sign."""
+    digits = 0 if width >= 0.02 else 1
+    return f"{'+' if value >= 0 else '−'}{100 * abs(value):.{digits}f}"
 
 
 def _bar(row: Row) -> dict[str, str]:
@@ -680,12 +654,7 @@ def _effect_title(axis: AxisEffects) -> str:
     name = axis.axis.replace("_", " ").capitalize()
     if not is_clear(axis):
         return f"{name}: no clear difference"
-    return f"{name}: {share(axis.spread)} between best and worst"
-
-
-def _per_1k(row: Row) -> str:
-    price = price_per_1k(row)
-    return "unknown" if price is None else money(round(price * NANOS_PER_USD))
+    return f"{name}: {points(axis.spread)} between best and worst"
 
 
 def _full_grid(standing: Standing) -> str:

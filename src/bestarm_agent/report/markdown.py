@@ -10,15 +10,13 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.words import (
     budget_line,
-    caveat,
-    caveat_lines,
     effects_line,
     ending,
     estimate,
-    headline,
     hidden_line,
     interval,
     limit_text,
+    missing_line,
     number_lines,
     seen,
     seen_title,
@@ -57,15 +55,14 @@ def _table(heads: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> l
 
 
 def _verdict(standing: Standing) -> list[str]:
-    name, said = headline(standing)
-    lines = [f"**{escaped(name)}** {escaped(said)}{caveat(standing)}"]
-    lines += [""] if standing.winner else []
+    first, *others = standing.decision.said or ("",)
+    lines = [f"**{escaped(first)}**", *(escaped(one) for one in others), ""]
     limits = standing.winner.limits if standing.winner else ()
     lines += [f"Limit: {escaped(limit_text(one))}." for one in limits]
     lines += [f"{title}: {escaped(text)}." for title, text in number_lines(standing)]
     if text := effects_line(standing):
         lines.append(f"Effects: {escaped(text)}.")
-    lines += [f"{title}: {escaped(text)}." for title, text in caveat_lines(standing)]
+    lines += [f"Missing: {escaped(text)}."] if (text := missing_line(standing)) else []
     spent = f"{budget_line(standing)}, {duration(standing.seconds)}; {ending(standing.end)}."
     return [*lines, "", spent]
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from bestarm_agent.stats.arrays import FloatArray
 
@@ -42,17 +43,34 @@ class Lead:
     differing: float  # q, with the usual share as so many examples more
 
     @property
-    def chance(self) -> float:
-        """Return the probability that the one is better on new examples, in (0, 1).
+    def believed(self) -> tuple[float, float]:
+        """Return mean and standard deviation of the lead on new examples, as believed now.
 
-        Normal, with differences spread about 0 by ``_SPREAD`` before any example is seen: a lead z
-        standard errors long counts as z / sqrt(1 + (standard error / spread)²).
+        Normal, with differences spread about 0 by ``_SPREAD`` before any example is seen. So a
+        lead that was seen shrinks, the more so the fewer examples it rests on: it belongs to a
+        candidate that was chosen for it.
         """
         if not self.n:
-            return 0.5
+            return 0.0, _SPREAD
         variance = self.differing / self.n
-        z = self.mean / math.sqrt(variance * (1.0 + variance / _SPREAD**2))
-        return 0.5 * math.erfc(-z / math.sqrt(2.0))
+        weight = _SPREAD**2 / (_SPREAD**2 + variance)
+        return weight * self.mean, math.sqrt(weight * variance)
+
+    @property
+    def chance(self) -> float:
+        """Return the probability that the one is better on new examples, in (0, 1)."""
+        mean, deviation = self.believed
+        return _below(mean / deviation)
+
+    def chance_within(self, gap: float) -> float:
+        """Return the probability that the one is at most ``gap`` behind the other, in (0, 1)."""
+        mean, deviation = self.believed
+        return _below((mean + gap) / deviation)
+
+    def most(self, probability: float) -> float:
+        """Return what the lead on new examples does not exceed, with that probability."""
+        mean, deviation = self.believed
+        return mean + deviation * NormalDist().inv_cdf(probability)
 
     def is_level(self, n_examples: int, level: float) -> bool:
         """Tell whether all ``n_examples`` would leave the two nearer than they can tell apart."""
@@ -61,6 +79,11 @@ class Lead:
         error = math.sqrt(self.differing * (1.0 / self.n - 1.0 / n_examples))
         most = resolution(self.differing, n_examples, level)
         return abs(self.mean) + _SURE * error <= most
+
+
+def _below(z: float) -> float:
+    """Return the probability that a standard normal number is below ``z``."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
 def lead_of(low: FloatArray, high: FloatArray) -> Lead:

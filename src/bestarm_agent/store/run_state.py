@@ -55,6 +55,7 @@ def told_type(n_measures: int = 0) -> np.dtype[np.void]:
             ("price", np.float64),  # nano-dollars of the answered call; NaN: unknown
             ("cached", np.bool_),  # the reply came from the cache
             ("failure", np.int32),  # number in ``failures``; -1: it was scored
+            ("sign", np.int32),  # number in ``signs``; 0: none
             ("at", np.float64),  # seconds of work on the run when the outcome came
             ("event", np.int64),  # number of the event; -1 while pending
             ("measures", np.float64, (n_measures,)),  # by the further scorers; NaN: none
@@ -127,6 +128,8 @@ class RunState:
         self.independent: tuple[int, ...] = ()  # one example of each cluster; empty: all are
         self.reasons = _Numbered[str]()  # the rule's words for why it asked
         self.failures = _Numbered[Failure]()
+        self.signs = _Numbered[str]()  # that replies may have been scored wrongly
+        self.signs.number_of("")
         self.pending: dict[int, None] = {}  # asks without an outcome, in the order of asking
         self.pending_costs: dict[int, PendingCost] = {}  # where events tell them
         self.budget = Budget()  # the present caps
@@ -363,6 +366,7 @@ class RunState:
             math.nan if price is None else price,
             outcome.get("cached", False),
             failure,
+            self.signs.number_of(outcome.get("sign", "")),
             at,
             event,
             self._measures_of(judged or {}) if self._n_measures else (),

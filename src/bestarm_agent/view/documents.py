@@ -15,14 +15,13 @@ from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.words import (
     budget_line,
-    caveat_lines,
     comparison_line,
     ending,
     estimate,
     failures_line,
-    first_line,
     hidden_line,
     interval,
+    missing_line,
     most_used,
     number_lines,
     problem_lines,
@@ -30,6 +29,7 @@ from bestarm_agent.report.words import (
     seen_title,
     state,
     time_left,
+    use_text,
     used_line,
 )
 from bestarm_agent.store.export import PairOutcome
@@ -63,13 +63,12 @@ def standing_page(
         "name": standing.name,
         "running": standing.end is None,
         "ending": ending(standing.end),
-        "verdict": first_line(standing),
+        "verdict": (standing.decision.said or ("",))[0],
         "lines": [
             *(() if result is None else result.lines),
-            *(
-                f"{title}: {text}."
-                for title, text in (*number_lines(standing), *caveat_lines(standing))
-            ),
+            *standing.decision.said[1:],
+            *(f"{title}: {text}." for title, text in number_lines(standing)),
+            *(f"Missing: {text}." for text in [missing_line(standing)] if text),
         ],
         "pairs": f"{standing.asked:,} of {standing.grid:,}",
         "share": f"{standing.share:.1%}",
@@ -100,7 +99,7 @@ def _row(row: Row, name: str, *, graded: bool) -> Object:
         "upper": row.upper,
         "status": row.status.name.lower(),
         "state": state(row),
-        "cost": cost_text(row.spend.usd_nanos, priced=row.priced),
+        "cost": use_text(row),
     }
 
 

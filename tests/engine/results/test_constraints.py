@@ -24,7 +24,7 @@ from bestarm_agent.engine.results.objectives import Finding, MeanTracker, Object
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.html_page import chart_axes, values_of
-from bestarm_agent.report.words import first_line, measures_line
+from bestarm_agent.report.words import measures_line
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.codec import line_of
@@ -211,7 +211,7 @@ def test_the_best_that_keeps_all_limits_wins_and_the_others_are_out(tmp_path: Pa
     assert rows["c5"].problem == "seconds_mean <= 1 is not kept"
     assert rows["c4"].problem == "rude <= 0.1 is not kept"
     assert rows["c5"].n < N, "it is asked no more once it is out"
-    assert standing.established
+    assert standing.decision.proved
     assert [one.state for one in rows["c3"].limits] == [LimitState.KEPT] * 2
     assert rows["c3"].price is None
     assert label(run_all(limited(tmp_path / "free", "best"))) == "c5", "the slow one, else"
@@ -221,15 +221,15 @@ def test_that_nobody_keeps_the_limits_is_an_answer(tmp_path: Path) -> None:
     limits: Json = {"subject_to": {"seconds_mean": "<= 0.1"}}
     standing = run_all(limited(tmp_path, limits))
     assert standing.winner is None
-    assert standing.established
+    assert standing.decision.proved
     assert standing.asked < standing.grid
-    assert first_line(standing) == "No candidate keeps the limits (90%)."
+    assert standing.decision.said[0] == "No candidate keeps the limits, proved at 90 %."
 
 
 def test_a_winner_that_may_break_a_limit_is_not_called_established(tmp_path: Path) -> None:
     standing = run_all(limited(tmp_path, LIMITS, budget={"pulls": 40}))
     assert standing.winner is not None
-    assert not standing.established
+    assert not standing.decision.proved
     assert any(one.state is LimitState.OPEN for one in standing.winner.limits)
 
 

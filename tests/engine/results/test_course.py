@@ -10,7 +10,8 @@ import pytest
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Outcome, Score
-from bestarm_agent.engine.results.standing import Status, build_standing
+from bestarm_agent.engine.results.from_log import build_standing
+from bestarm_agent.engine.results.standing import Status
 from bestarm_agent.report import html_page as matrix_module
 from bestarm_agent.report.html_page import course, departures, matrix_of
 from bestarm_agent.selectors.registry import make_selector
@@ -54,7 +55,7 @@ def test_the_course_ends_where_the_run_stands() -> None:
         assert moments[-1] == 200
         assert means[-1] == pytest.approx((row.total / row.n, row.lower, row.upper), abs=0.03)
     gone = departures(standing, state)
-    assert gone.keys() == {row.index for row in standing.rows if row.status is Status.BEATEN}
+    assert gone.keys() == {row.index for row in standing.rows if row.status is Status.WORSE}
     last = {row: np.flatnonzero(state.asks["candidate"] == row).max() + 1 for row in gone}
     assert {row: at for row, (at, _) in gone.items()} == last
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from bestarm_agent.cli.result_output import standing_json
-from bestarm_agent.engine.results.standing import followed_by_cell
 from bestarm_agent.report.markdown import markdown
+from bestarm_agent.study import followed_by_cell
 from tests.support.commands import invoke
 from tests.support.standings import standing_with
 from tests.support.studies import run_all, write_study
@@ -27,15 +27,15 @@ def test_a_standing_shows_its_ranking_escaped() -> None:
     assert "<img" not in shown
     assert "&lt;img" in shown
     assert "<td>2 of 3</td>" in shown
-    assert len(repr(standing)) < 200
-    assert repr(standing).startswith("<Standing of run 20260101-000000-abcd: best so far '<img")
+    assert standing.decision.said[0] == f"{HOSTILE} leads so far: 2 of 3 right."
+    assert repr(standing).startswith(f"<Standing of run 20260101-000000-abcd: {HOSTILE} leads")
 
 
 def test_markdown_names_the_winner_and_escapes_the_rest() -> None:
     text = markdown(standing_with([HOSTILE, "b"], [[1.0, 1.0], [0.0]], name=HOSTILE))
     plain = "<\u200bimg src=x onerror=alert(1)>\\|\\*b\\*"
-    assert f"**{plain}** leads with 2/2 right" in text
-    assert f"| {plain} | 2/2 |" in text
+    assert f"**{plain} leads so far: 2 of 2 right.**" in text
+    assert f"| {plain} | 2 of 2 |" in text
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_candidates_shown_to_be_too_expensive_are_pulled_no_more(tmp_path: Path)
     standing = run_all(path)
     rows = {row.candidate.label: row for row in standing.rows}
     assert label(standing) == "c2"  # c3 to c5 are better, and cost 4 to 30 dollars
-    assert standing.established
+    assert standing.decision.proved
     assert standing.end == "separated"
     barred = {name for name, row in rows.items() if row.status is Status.BARRED}
     assert barred == {"c3", "c4", "c5"}
@@ -171,7 +171,7 @@ def test_a_resumed_run_goes_on_and_the_log_explains_it(
     first, again, last = asyncio.run(scene())
     assert again.objective == first.objective
     assert again.rows == first.rows
-    assert last.asked > 200 or first.established or rule_name == "sysrs"  # its plan is done
+    assert last.asked > 200 or first.decision.proved or rule_name == "sysrs"  # its plan is done
     events = events_of(path)
     barred = {i for e in events if isinstance(e, CandidatesBarred) for i in e.candidates}
     left: set[int] = set()
@@ -246,5 +246,5 @@ def test_prices_that_differ_from_call_to_call_have_valid_intervals(tmp_path: Pat
         assert row.price is not None
         assert row.price.lower <= true[row.candidate.label] <= row.price.upper < math.inf
     assert label(standing) == "c1"
-    assert standing.established
+    assert standing.decision.proved
     assert all(row.status is Status.BARRED for row in standing.rows if row.index >= 2)

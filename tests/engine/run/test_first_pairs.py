@@ -15,7 +15,7 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.cli.run import EXIT_FAILURES, exit_code
 from bestarm_agent.domain.events import Asked, Attempted, Stopped
-from bestarm_agent.engine.results.standing import Standing, Status
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.study import Archive
 from tests.support.api_studies import KEYS, FastClock, write_api_study
@@ -129,7 +129,7 @@ def test_a_server_that_is_not_there_ends_a_run_within_few_calls(tmp_path: Path) 
     assert len(problems) == 6
     assert all("it was the first pair" in problem for problem in problems.values())
     stored = asyncio.run(Archive(store_of(path)).record("latest")).standing
-    assert {row.status for row in stored.rows} == {Status.BROKEN}
+    assert all(row.is_broken for row in stored.rows)
     assert {row.problem for row in stored.rows} == {row.problem for row in standing.rows}
 
 

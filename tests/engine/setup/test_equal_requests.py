@@ -15,6 +15,7 @@ from scipy.stats import binom
 from bestarm_agent import ConfigError, find_best
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
+from bestarm_agent.engine.results.standing import ProblemKind
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.stats.new_examples import resolution
@@ -69,9 +70,12 @@ def test_copies_do_not_show_a_lead() -> None:
     assert found is not None
     assert (found.n_examples, found.unit) == (12, "example")
     assert not found.shown
-    assert found.probability is not None
-    assert found.probability < 0.9
-    assert found.level_with == ("fair",) or found.lower < 0.6
+    decision = standing.decision
+    assert decision.chance is not None
+    assert decision.chance < 0.9
+    assert decision.problem is not None
+    assert decision.problem.kind is ProblemKind.TOO_FEW
+    assert decision.as_good == ("fair",) or found.lower < 0.6
 
 
 def test_copies_make_no_statement_about_new_examples_invalid() -> None:

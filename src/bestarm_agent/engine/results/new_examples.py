@@ -8,13 +8,25 @@ from dataclasses import dataclass
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.new_examples import (
     USUAL_DIFFERING,
-    chance_of_all,
     examples_needed,
     resolution,
 )
 
+SURE = 0.9  # probability of what is said to be probable: of a bound, or of being near enough
 _SHOWN_LEADS = 10  # of open candidates, those of the highest estimates
 _LIKELY = 0.9  # probability from which a lead is worth naming though it is not shown
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """A candidate seen beside the one that is named."""
+
+    behind: float  # the named one's mean score less its own on common examples, in [-1, 1]
+    n: int  # of these examples
+    chance: float  # that the named one is the better of the two on new examples, in (0, 1)
+    most_behind: float  # on new examples it is at most so far behind, with probability ``SURE``
+    is_level: bool  # all examples of the study would leave the two nearer than they can tell apart
+    is_beaten: bool  # it is shown to be behind on new examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +52,8 @@ class NewExamples:
     lower: float
     upper: float
     leads: tuple[LeadOnNew, ...]  # over those that may be better; over the runner-up if none may
-    level_with: tuple[str, ...]  # labels of those that these examples cannot tell apart from it
     resolution: float  # difference that all examples of the study show with probability .8
     examples_needed: int | None  # that would show the leads; None if they are, or are too small
-    # that it is ahead of all that may be better; None where missing scores could change who leads
-    probability: float | None
     n_examples: int  # of the study; copies and draws of one count once, or clusters
     unit: str  # "example", or "cluster" where examples belong together
 
@@ -57,8 +66,10 @@ def new_examples(
     *,
     within: float,
     unit: str,
-) -> NewExamples | None:
-    """Work out what holds for new examples; None where nothing does.
+) -> tuple[NewExamples, dict[int, Against]] | None:
+    """Work out what holds for new examples, and each other candidate beside the winner.
+
+    None where nothing does.
 
     Args:
         pairs: the source of pairs.
@@ -73,7 +84,7 @@ def new_examples(
         return None
     others = [row for row in labels if row != winner and not answer.barred[row]]
     seen = {row: answer.compared(winner, row) for row in others}
-    may_be_better, behind = answer.open_on_new(winner), answer.behind_on_new(winner)
+    may_be_better, behind = set(answer.open_on_new(winner)), answer.behind_on_new(winner)
     is_open = [row for row in others if row in may_be_better]
     bounds = {row: answer.lead(winner, row) for row in (is_open or others)[:_SHOWN_LEADS]}
     if len(is_open) <= len(bounds):
@@ -82,9 +93,20 @@ def new_examples(
     for row, (least, most) in bounds.items() if is_open else list(bounds.items())[:1]:
         mean = min(max(seen[row].mean, least), most)
         leads.append(LeadOnNew(labels[row], mean, min(mean, max(least, -behind)), most))
-    level_with = [
-        row for row in is_open if seen[row].is_level(n, level) and seen[row].chance < _LIKELY
-    ]
+    against = {
+        row: Against(
+            behind=lead.mean,
+            n=lead.n,
+            chance=lead.chance,
+            most_behind=lead.most(SURE),
+            is_level=bool(
+                row in may_be_better and lead.is_level(n, level) and lead.chance < _LIKELY
+            ),
+            is_beaten=row not in may_be_better,
+        )
+        for row, lead in seen.items()
+    }
+    level_with = [row for row, one in against.items() if one.is_level]
     needed = [
         examples_needed(seen[row].mean, seen[row].differing, level)
         for row in is_open
@@ -93,16 +115,15 @@ def new_examples(
     can_be_shown = is_open and not level_with and len(needed) == len(is_open)
     differing = seen[(is_open or others)[0]].differing if others else USUAL_DIFFERING
     lower, upper = answer.mean_on_new(winner)
-    return NewExamples(
-        shown=bool(others) and behind <= within,
+    found = NewExamples(
+        shown=bool(others and behind <= within),
         mean=min(max(estimate, lower), upper),
         lower=lower,
         upper=upper,
         leads=tuple(leads),
-        level_with=tuple(labels[row] for row in level_with),
         resolution=resolution(differing, n, level),
         examples_needed=max(needed) if can_be_shown else None,
-        probability=chance_of_all(seen[row] for row in is_open) if others else None,
         n_examples=n,
         unit=unit,
     )
+    return found, against

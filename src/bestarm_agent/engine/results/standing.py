@@ -1,47 +1,117 @@
-"""The standing of a run, as the display, the report, ``--json`` and the Python API show it.
+"""The standing of a run: its candidates with what was seen of them, and the decision.
 
-It is worked out from the run's log and from the source of pairs that was fed the same log.
+``from_log`` works a standing out from a run's log; ``decision`` adds the decision to it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import math
-import sys
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from html import escape
+from typing import Any
 
-import numpy as np
-
-from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
+from bestarm_agent.config.study import Constraint, ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.domain.values import Candidate, Failure
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.waiting import Wait
-from bestarm_agent.engine.results.new_examples import NewExamples, new_examples
-from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
-from bestarm_agent.errors import Blame, FailureKind
-from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import Guarantee, State
+from bestarm_agent.engine.results.new_examples import Against, NewExamples
+from bestarm_agent.engine.scorer_signs import ScorerFault
+from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.store.export import PairOutcome
-from bestarm_agent.store.run_state import RunState
 
-_SHOWN_ROWS = 60  # in a notebook
+# Why a run ends by itself: no call that it would make could change the decision.
+SETTLED = frozenset({"separated", "exhausted", "indifferent", "level", "within", "verdict"})
 
 
 class Status(StrEnum):
-    """The state of a candidate, in the words that people read everywhere."""
+    """The group of a candidate, in the words that people read everywhere."""
 
-    BEST = "best"  # shown to be the best, or as good as any, under the guarantee
-    LEADING = "best so far"  # the highest estimate; others may be better
-    OPEN = "open"  # not ruled out: it may still be the best
-    BEATEN = "beaten"  # shown to be worse, under the guarantee
-    BROKEN = "cannot be called"
-    BARRED = "breaks a limit"  # shown to break a limit of the objective, such as its price
+    TAKE = "take"  # the one to use
+    LEADING = "leading"  # the same while the run goes on
+    EQUAL = "about equal"  # these examples cannot tell it from the one to use
+    UNDECIDED = "undecided"  # further calls could show which is better
+    WORSE = "worse"  # ruled out at the confidence
+    BARRED = "breaks a limit"  # ruled out: it breaks a limit of the objective, such as its price
+    UNMEASURED = "not measured"  # it was not tried, or it cannot be called
+
+
+class ProblemKind(StrEnum):
+    """Kinds of obstacles to a decision, the worst first."""
+
+    NO_SCORES = "no scores"
+    SCORER = "scorer"  # it seems to reject right answers
+    NOTHING_RIGHT = "nothing right"
+    CALLS = "calls"  # too many answers could not be had, or a model cannot be called
+    CAP_PASSED = "cap passed"
+    TOO_FEW = "too few examples"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that stands in the way of a decision."""
+
+    kind: ProblemKind
+    text: str  # a sentence without its full stop
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """One thing to do."""
+
+    text: str  # a sentence without its full stop
+    command: str | None = None  # that does it
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A candidate of which nothing is known, and why."""
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cheaper:
+    """The cheapest of those that are about as good as the one to take."""
+
+    label: str
+    price: float  # of its use, as a share of that of the one to take, in (0, 1)
+    # with probability ``probability`` it is at most so much worse on new examples, in [0, 1]
+    at_most: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision of a run. Each candidate stands in exactly one of the groups.
+
+    Labels are those of the candidates; ``take`` is the caller's own object where it gave objects.
+    """
+
+    take: Any  # the candidate to use; None if there is none, for the first problem
+    as_good: tuple[str, ...]  # these examples cannot tell them from it, and the run ended for that
+    cheaper: Cheaper | None  # the cheapest of ``as_good``; None if none is, or prices are unknown
+    undecided: tuple[str, ...]  # further calls could show which is better
+    worse: tuple[str, ...]  # ruled out at the confidence, or by a limit of the objective
+    unmeasured: tuple[Unmeasured, ...]  # not tried, or cannot be called
+    # that none of the others is better on new examples; None where nothing is known of that
+    chance: float | None
+    proved: bool  # whether what was asked for is shown at ``confidence``
+    proved_for: str  # what was asked for: "seen" (the examples of the study) or "new" (ones)
+    confidence: float  # in (0, 1)
+    scored_by: str  # "rule", "judge NAME" or "people"
+    problem: Problem | None  # the worst one
+    next: Next | None  # what to do; None while the run goes on
+    said: tuple[str, ...]  # its sentences, the one on what to take first
+
+    @property
+    def text(self) -> str:
+        """Return its sentences in one line."""
+        return " ".join(self.said)
+
+
+_SHOWN_ROWS = 60  # in a notebook
 
 
 class LimitState(StrEnum):
@@ -88,7 +158,6 @@ class Row:
 
     index: int  # its row number in the log
     candidate: Candidate
-    status: Status
     n: int  # scores seen
     total: float  # sum of the scores seen; the number of right answers where scores are 0 or 1
     pending: int  # pairs in flight
@@ -98,7 +167,15 @@ class Row:
     lower: float  # lower end of its interval, at the joint confidence
     upper: float  # upper end
     spend: Spend  # its cost, judging and lost attempts included
-    problem: str | None  # why it is broken or barred
+    problem: str | None  # why it cannot be called, or which limit it breaks
+    status: Status = Status.UNDECIDED  # its group in the decision; the standing fills it in
+    is_broken: bool = False  # it cannot be called any more
+    is_barred: bool = False  # it is shown to break a limit of the objective
+    is_ruled_out: bool = False  # it is shown not to be what was asked for, on these examples
+    against: Against | None = None  # the one that is named; None where that is not compared
+    # what 1,000 of its answers take, replies from the cache as if they were bought, judging apart
+    usd_per_1000: float | None = None  # None where no price is known
+    gpu_seconds_per_1000: float | None = None  # of local workers; None where there are none
     p50_seconds: float | None = None  # half of its answered calls took at most this, waits apart
     p95_seconds: float | None = None  # 95 % of them did; None without a timed one
     price: Measure | None = None  # dollars of 1,000 calls, where the objective depends on it
@@ -139,7 +216,10 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """All candidates, best first, and the state of the run."""
+    """All candidates, best first, the state of the run, and the decision that follows from them.
+
+    After ``dataclasses.replace``, ``decided`` makes the decision anew.
+    """
 
     name: str  # of the study
     run_id: str  # in the store
@@ -174,14 +254,23 @@ class Standing:
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     cached_tokens: int = 0  # of candidates' prompts, read from providers' prompt caches
     confirmation: Confirmation | None = None  # None until the winner answered what was kept back
+    seeks_best: bool = True  # whether the run looks for the best; a gate has another aim
+    scored_by: str = "rule"  # or "judge NAME", or "people"
+    suspect: ScorerFault | None = None  # signs that replies are scored wrongly
+    scorer_trusted: bool = False  # whether the study says that its scorer means what it rejects
+    n_independent: int = 0  # examples that do not depend on each other; draws count once
+    unit: str = "example"  # or "cluster" where examples belong together
+    objects: tuple[object, ...] = field(default=(), repr=False)  # the caller's own, by row number
     # those scored, with their texts, of a run whose store is gone with it: of ``find_best``
     answers: tuple[PairOutcome, ...] = field(default=(), repr=False)
+    # None while it is being made, by ``decision.decided``
+    _decision: Decision | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        return f"<Standing of {self._summary}>"
+        return f"<Standing of run {self.run_id}: {self.decision.text or 'no winner is looked for'}>"
 
     def _repr_html_(self) -> str:
-        """Show the ranking in a notebook."""
+        """Show the decision and the ranking in a notebook."""
         heads = ("candidate", "scores", "estimate", "interval", "state")
         lines = ["".join(f"<th>{head}</th>" for head in heads)]
         for row in self.rows[:_SHOWN_ROWS]:
@@ -192,24 +281,21 @@ class Standing:
         table = "".join(f"<tr>{line}</tr>" for line in lines)
         more = len(self.rows) - _SHOWN_ROWS
         note = f"<p>... and {more:,} more</p>" if more > 0 else ""
-        return f"<p>{escape(self._summary)}</p><table>{table}</table>{note}"
+        said = "".join(f"<p>{escape(one)}</p>" for one in self.decision.said)
+        return f"{said}<table>{table}</table>{note}"
 
     @property
-    def _summary(self) -> str:
-        counts = f"{self.asked:,} of {self.grid:,} pairs"
-        if self.best is None:
-            return f"run {self.run_id}: no score yet; {counts}"
-        word = Status.BEST if self.established else Status.LEADING
-        return f"run {self.run_id}: {word} {self.best.candidate.label!r}; {counts}"
+    def decision(self) -> Decision:
+        """The decision: what to take, how sure that is, and what to do next."""
+        if self._decision is None:
+            raise ValueError("this standing has no decision yet; `decided` makes it")
+        return self._decision
 
     @property
-    def established(self) -> bool:
-        """Return whether what was asked for is shown at the stated confidence."""
-        if self.objective is not None:
-            return self.objective.established
-        if self.for_new:
-            return self.new_examples is not None and self.new_examples.shown
-        return self.separated or (self.margin is not None and self.margin <= self.within)
+    def is_settled(self) -> bool:
+        """Return whether the run ended because no call of its own could change the decision."""
+        is_whole = self.told >= self.grid and not self.in_flight
+        return self.end in SETTLED or (self.end is not None and (is_whole or self.level))
 
     @property
     def priced(self) -> bool:
@@ -224,30 +310,32 @@ class Standing:
     @property
     def rivals_by_voids(self) -> tuple[Row, ...]:
         """The candidates that could win if void pairs had been measured."""
-        winner = self.winner
-        if winner is None or (self.established and self.guarantee is not Guarantee.HEURISTIC):
+        winner = self._named
+        proved = self.separated or self.margin == 0
+        if winner is None or (proved and self.guarantee is not Guarantee.HEURISTIC):
             return ()
         return tuple(
             row
             for row in self.rows
             if row.index != winner.index
-            and row.status is not Status.BARRED
+            and not row.is_barred
             and (row.void or (winner.void and row.n))
             and row.void_bounds[1] > winner.void_bounds[0]
         )
 
     @property
-    def is_provisional(self) -> bool:
-        """Return whether missing scores, or missing rivals, leave the winner open."""
-        return len(self.rows) == 1 or self.unseen > 0 or bool(self.rivals_by_voids)
+    def _named(self) -> Row | None:
+        """The candidate that answers the objective, by the evidence alone."""
+        return self.best if self.objective is None else self._row(self.objective.answer)
 
     @property
     def winner(self) -> Row | None:
-        """The candidate that answers the objective; None before any score, or if none does."""
-        if self.objective is None:
-            return self.best
-        answer = self.objective.answer
-        return next((row for row in self.rows if row.index == answer), None)
+        """The candidate to take, or the one that leads so far; None if the decision names none."""
+        named = (Status.TAKE, Status.LEADING)
+        return next((row for row in self.rows if row.status in named), None)
+
+    def _row(self, index: int | None) -> Row | None:
+        return next((row for row in self.rows if row.index == index), None)
 
     @property
     def grid(self) -> int:
@@ -268,259 +356,3 @@ class Standing:
     def runner_up(self) -> Row | None:
         """The candidate with the second highest estimate, if it has one."""
         return self.rows[1] if len(self.rows) > 1 and self.rows[1].estimate is not None else None
-
-    @property
-    def rivals(self) -> tuple[Row, ...]:
-        """The other candidates that are not ruled out."""
-        return tuple(row for row in self.rows[1:] if row.status is not Status.BEATEN)
-
-
-@asynccontextmanager
-async def followed_by_cell(current: Callable[[], object]) -> AsyncIterator[None]:
-    """Show an object in the notebook cell that runs, updated each second; elsewhere do nothing."""
-    ipython = sys.modules.get("IPython")  # a notebook's kernel has imported it
-    if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
-        yield  # a terminal
-        return
-    handle = ipython.display.DisplayHandle()
-    handle.display(current())
-
-    async def update() -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            handle.update(current())
-
-    updating = asyncio.create_task(update())
-    try:
-        yield
-    finally:
-        updating.cancel()
-        handle.update(current())
-
-
-def build_standing(
-    state: RunState,
-    pairs: Pairs,
-    run_id: str,
-    objective: ObjectiveTracker | None = None,
-    *,
-    budget: Budget | None = None,
-    spent: Spend | None = None,
-    seconds: float | None = None,
-    broken: Mapping[str, str] | None = None,
-    in_flight: int = 0,
-    waits: tuple[Wait, ...] = (),
-) -> Standing:
-    """Build the standing of a run; what is not given is as the log has it.
-
-    Args:
-        state: what the log amounts to.
-        pairs: the source of pairs, fed the same log.
-        run_id: the run's id.
-        objective: the objective, fed the same log; None if it is simply the best.
-        budget: the caps.
-        spent: the cost so far, of pairs under way as well.
-        seconds: wall-clock seconds of all sessions.
-        broken: labels of the candidates that cannot be called any more, with the reason.
-        in_flight: pairs under way.
-        waits: why calls wait.
-    """
-    spent = state.spend + state.pending_spend if spent is None else spent
-    broken = state.broken if broken is None else broken
-    estimates = pairs.estimates()
-    order = pairs.ranking() if state.candidates else []
-    statuses = _statuses(state, pairs, order, broken)
-    seen = bool(order) and estimates.n[order[0]] > 0
-    separated = seen and all(statuses[i] in (Status.BEATEN, Status.BARRED) for i in order[1:])
-    margin = None
-    if order and estimates.guarantee is not Guarantee.HEURISTIC:
-        # before a score, one that has no rival is not shown to be good for anything either
-        margin = pairs.margin() if seen else 1.0
-    is_best = margin is not None and (separated or margin == 0)
-    if is_best and statuses[order[0]] is Status.LEADING:
-        statuses[order[0]] = Status.BEST
-    ruling, result = None if objective is None else objective.state(), None
-    if objective is not None and ruling is not None:
-        shown = ruling.answer, ruling.established, ruling.margin
-        result = ObjectiveResult(objective.spec, *shown, objective.confidence)
-    latest = state.told["failure"][state.failed()[-1:]]
-    standing = Standing(
-        name=state.name,
-        run_id=run_id,
-        rows=_rows(state, pairs, statuses, broken, objective, ruling.findings if ruling else ()),
-        separated=separated,
-        margin=margin,
-        within=pairs.problem.within or 0.0,
-        level=pairs.answer.is_level,
-        for_new=pairs.problem.for_new,
-        confidence=estimates.confidence,
-        guarantee=estimates.guarantee,
-        selector=pairs.name,
-        n_examples=pairs.table.n_examples,
-        asked=pairs.table.n_asked,
-        told=state.n_told,
-        in_flight=in_flight,
-        waits=waits,
-        spent=spent,
-        budget=state.budget if budget is None else budget,
-        seconds=state.seconds + state.elapsed if seconds is None else seconds,
-        graded=bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1))),
-        end=state.end,
-        latest_failure="".join(state.failures[number].message for number in latest),
-        objective=result,
-        costs=cost_breakdown(state, spent),
-        cached_tokens=state.cached_tokens,
-    )
-    dataset = state.started.config.get("dataset")
-    clustered = isinstance(dataset, Mapping) and dataset.get("cluster") is not None
-    unit = "cluster" if clustered else "example"
-    return replace(standing, new_examples=_on_new(standing, pairs, unit))
-
-
-def _on_new(standing: Standing, pairs: Pairs, unit: str) -> NewExamples | None:
-    winner, objective = standing.winner, standing.objective
-    if winner is None or winner.estimate is None or not winner.n:
-        return None
-    is_cheapest = objective is not None and objective.spec.name is Objective.CHEAPEST
-    within = objective.spec.epsilon if objective and is_cheapest else standing.within
-    labels = {row.index: row.candidate.label for row in standing.rows}
-    found = new_examples(pairs, winner.index, labels, winner.estimate, within=within, unit=unit)
-    # missing scores could make another one the best
-    is_known = not standing.is_provisional and objective is None
-    return found if found is None or is_known else replace(found, probability=None)
-
-
-def _statuses(
-    state: RunState, pairs: Pairs, order: Sequence[int], broken: Mapping[str, str]
-) -> dict[int, Status]:
-    """Return the states of the candidates by row; nobody is called the best yet."""
-    n, found = pairs.table.n_scored, {}
-    rivals = frozenset(pairs.answer.tied(order[0])) if order else ()
-    for i in order:
-        if i in state.barred:
-            found[i] = Status.BARRED
-        elif state.candidates[i].label in broken:
-            found[i] = Status.BROKEN
-        elif n[i] == 0:
-            found[i] = Status.OPEN
-        elif i == order[0]:
-            found[i] = Status.LEADING
-        else:
-            found[i] = Status.OPEN if i in rivals else Status.BEATEN
-    return found
-
-
-def _rows(
-    state: RunState,
-    pairs: Pairs,
-    statuses: Mapping[int, Status],
-    broken: Mapping[str, str],
-    objective: ObjectiveTracker | None,
-    findings: Sequence[Finding],
-) -> tuple[Row, ...]:
-    """Return the rows in the order of ``statuses``."""
-    table, estimates = pairs.table, pairs.estimates()
-    failed, void = table.count(State.FAILED), table.count(State.VOID)
-    prices = None if objective is None else objective.prices()
-    columns = zip(measure_names(state), state.told["measures"].T, strict=False)
-    means = [(name, *state.means(column)) for name, column in columns]
-    output = state.told["output"]
-    _, length = state.means(np.where(output >= 0, output, np.nan))
-    spends, latencies = state.spends(), state.latencies()
-    any_score = bool(estimates.n.any())  # else there are mere priors
-    found = []
-    for i, status in statuses.items():
-        candidate, mean = state.candidates[i], float(estimates.mean[i])
-        found.append(
-            Row(
-                index=i,
-                candidate=candidate,
-                status=status,
-                n=int(estimates.n[i]),
-                total=float(table.total[i]),
-                pending=int(estimates.pending[i]),
-                void=int(void[i]),
-                failed=int(failed[i]),
-                estimate=_known(mean) if any_score else None,
-                lower=float(estimates.lower[i]),
-                upper=float(estimates.upper[i]),
-                spend=spends[i],
-                problem=broken.get(candidate.label, state.barred.get(i)),
-                p50_seconds=percentile(latencies[i], 50),
-                p95_seconds=percentile(latencies[i], 95),
-                price=None if prices is None else prices.of(i),
-                limits=tuple(_limit(i, one) for one in findings),
-                price_source=state.prices[i],
-                priced=state.costs[i] is not None and state.started.judge_priced,
-                output_tokens=_known(length[i]) or None,
-                measures=tuple(RowMeasure(name, int(n[i]), _known(k[i])) for name, n, k in means),
-            )
-        )
-    return tuple(found)
-
-
-def _known(mean: float) -> float | None:
-    return None if math.isnan(mean) else float(mean)
-
-
-def _limit(row: int, found: Finding) -> RowLimit:
-    state = LimitState.OPEN
-    if found.kept[row] or found.broken[row]:
-        state = LimitState.KEPT if found.kept[row] else LimitState.BROKEN
-    return RowLimit(found.constraint, found.means.of(row), state)
-
-
-def percentile(seconds: Sequence[float], percent: int) -> float | None:
-    """Return one of sorted times, by nearest rank; None if there are none.
-
-    Example:
-        >>> percentile([0.5, 0.6, 0.7, 9.0], 50), percentile([], 95)
-        (0.6, None)
-    """
-    return seconds[math.ceil(percent * len(seconds) / 100) - 1] if seconds else None
-
-
-def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
-    """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
-    parts, unpriced = defaultdict[str, Spend](Spend), set[str]()
-    for i, (candidate, spend) in enumerate(zip(state.candidates, state.spends(), strict=True)):
-        answered = f"{candidate.provider}: answered calls of candidates"
-        lost = f"{candidate.provider}: attempts that brought no answer"
-        parts[answered] += spend - state.judging[i] - state.lost[i]
-        parts[lost] += state.lost[i]
-        if state.costs[i] is None:
-            unpriced |= {answered, lost, "pairs that are not told yet"}
-    parts["judging"] = sum(state.judging, Spend())
-    parts["proposing prompts"] = state.proposer_spend
-    parts["pairs that are not told yet"] = spent - state.spend
-    if not state.started.judge_priced:
-        unpriced |= {"judging", "pairs that are not told yet"}
-    if not all(call.priced for call in state.proposer_calls.values()):
-        unpriced.add("proposing prompts")
-    return tuple(
-        CostLine(what, spend, what not in unpriced)
-        for what, spend in parts.items()  # sums of seconds are not exact
-        if replace(spend, gpu_seconds=0.0) != Spend() or abs(spend.gpu_seconds) >= 1e-6
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class FailureLine:
-    """The count of one kind of failure of one candidate."""
-
-    label: str  # the candidate's label
-    count: int  # how often
-    last: Failure
-
-
-def failures_of(state: RunState) -> list[FailureLine]:
-    """Count failures by candidate and kind, most frequent first."""
-    found = defaultdict[tuple[int, FailureKind, Blame], list[Failure]](list)
-    seqs = state.failed()
-    rows, numbers = state.asks["candidate"][seqs].tolist(), state.told["failure"][seqs].tolist()
-    for row, number in zip(rows, numbers, strict=True):
-        failure = state.failures[number]
-        found[row, failure.kind, failure.blame].append(failure)
-    labels = [candidate.label for candidate in state.candidates]
-    lines = [FailureLine(labels[row], len(of), of[-1]) for (row, *_), of in found.items()]
-    return sorted(lines, key=lambda line: -line.count)

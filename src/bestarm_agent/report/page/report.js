@@ -92,7 +92,8 @@ function chart(place, { data, series, x, y, legend = [], tell = null, ...more })
 }
 
 // the colour of a state that has none of its own name
-const SHADES = { leading: "best", broken: "bad", barred: "beaten", dropped: "beaten" };
+const SHADES = { take: "best", leading: "best", equal: "open", undecided: "open", worse: "beaten",
+  barred: "beaten", dropped: "beaten", unmeasured: "bad" };
 const shade = (state) => SHADES[state] ?? state;
 const NAMED = 6;  // candidates with their names in a chart
 const LINES = ["line-1", "line-2", "line-3", "line-4", "line-5"];
@@ -188,7 +189,7 @@ function drawPareto(place, data) {
       }
       ctx.beginPath();
       ctx.arc(...spot(one), 4.5 * ratio, 0, 2 * Math.PI);
-      if (["best", "leading", "beaten"].includes(one.state)) ctx.fill(); else ctx.stroke();
+      if (["take", "leading", "worse"].includes(one.state)) ctx.fill(); else ctx.stroke();
     }
     ctx.fillStyle = colour("ink");
     ctx.font = `${12 * ratio}px system-ui`;

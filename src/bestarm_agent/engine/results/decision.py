@@ -1,0 +1,489 @@
+"""The decision of a run: what to take, what is as good, how sure that is, and what to do next.
+
+It is made once, by ``decided``, from what a standing holds; terminal, report, pages, JSON, exit
+codes and Python show this value and work nothing out again.
+
+    evidence in the standing                          ->  group of a candidate
+    named by the rule or the objective                    TAKE (LEADING while the run goes on)
+    breaks a limit of the objective                       BARRED
+    no score, or cannot be called                         UNMEASURED
+    shown to be behind on new examples                    WORSE
+    nothing more is asked of it, and all examples
+      together cannot tell it from the one to take        EQUAL
+    shown not to be the best, for what was asked for      WORSE
+    the run ended of itself, and no example is left       EQUAL
+    else                                                  UNDECIDED
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bestarm_agent.config.study import PRICE, Objective, ObjectiveSpec
+from bestarm_agent.domain.spend import NANOS_PER_USD
+from bestarm_agent.domain.text import duration, money, percent, points, safe
+from bestarm_agent.engine.results.new_examples import SURE
+from bestarm_agent.engine.results.standing import (
+    Cheaper,
+    Decision,
+    Next,
+    Problem,
+    ProblemKind,
+    Row,
+    Standing,
+    Status,
+    Unmeasured,
+)
+from bestarm_agent.errors import counted
+from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES
+
+_DEARER = 0.95  # of the price of the one to take, from which another is no cheaper
+
+
+_NAMED = 3  # candidates by name in a sentence
+
+
+_TIME_SLACK = 1.01  # of the time cap, for writing down what happened
+
+
+def decided(standing: Standing) -> Standing:
+    """Return a standing with its decision, and with the group of each candidate in its row."""
+    s = standing
+    problems = _problems(s)
+    blocked = next((one for one in problems if one.kind in NO_WINNER), None)
+    named = None if blocked else _named(s)
+    found = {row.index: _group(s, row, named) for row in s.rows}
+    if blocked is not None and blocked.kind is not ProblemKind.NO_SCORES:
+        # what a scorer at fault has ruled out may be the best
+        found = {
+            i: Status.UNDECIDED if group in (Status.EQUAL, Status.WORSE) else group
+            for i, group in found.items()
+        }
+    named_row = next((row for row in s.rows if row.index == named), None)
+    labels = {
+        group: tuple(row.candidate.label for row in s.rows if found[row.index] is group)
+        for group in Status
+    }
+    take: Any = None
+    if named_row is not None:
+        take = s.objects[named_row.index] if s.objects else named_row.candidate.label
+    draft = Decision(
+        take=take,
+        as_good=labels[Status.EQUAL],
+        cheaper=_cheaper(s, named_row, found),
+        undecided=labels[Status.UNDECIDED],
+        worse=labels[Status.WORSE] + labels[Status.BARRED],
+        unmeasured=tuple(
+            Unmeasured(row.candidate.label, row.problem or "not tried")
+            for row in s.rows
+            if found[row.index] is Status.UNMEASURED
+        ),
+        chance=None if named_row is None else _chance(s, found),
+        proved=_is_proved(s, named_row),
+        proved_for="new" if s.for_new else "seen",
+        confidence=s.confidence,
+        scored_by=s.scored_by,
+        problem=problems[0] if problems else None,
+        next=None,
+        said=(),
+    )
+    next_one = _next(s, draft, named_row, blocked)
+    decision = _with_words(s, draft, named_row, next_one, problems)
+    rows = tuple(
+        row if row.status is found[row.index] else replace(row, status=found[row.index])
+        for row in s.rows
+    )
+    return replace(s, rows=rows, _decision=decision)
+
+
+NO_WINNER = (ProblemKind.NO_SCORES, ProblemKind.SCORER, ProblemKind.NOTHING_RIGHT)
+
+
+def _problems(s: Standing) -> list[Problem]:
+    """Return what stands in the way, the worst first."""
+    found: list[Problem] = []
+    why = next((row.problem for row in s.rows if row.problem), "") or s.latest_failure
+    if not any(row.n for row in s.rows):
+        said = "no answer has a score"
+        found.append(Problem(ProblemKind.NO_SCORES, f"{said}: {why}" if why else said))
+    elif s.suspect is not None and s.suspect.rejects and not s.scorer_trusted:
+        found.append(Problem(ProblemKind.SCORER, s.suspect.text))
+    elif s.suspect is not None and not s.suspect.rejects:
+        found.append(Problem(ProblemKind.NOTHING_RIGHT, s.suspect.text))
+    elif s.seeks_best and not any(row.total for row in s.rows):
+        n = sum(row.n for row in s.rows)
+        said = f"none of the {n:,} answers is right" if n > 1 else "the only answer is wrong"
+        found.append(Problem(ProblemKind.NOTHING_RIGHT, said))
+    if s.end == "failures" and not (found and found[0].kind is ProblemKind.NO_SCORES):
+        said = f"too many answers could not be had{f': {why}' if why else ''}"
+        found.append(Problem(ProblemKind.CALLS, said))
+    found += [Problem(ProblemKind.CAP_PASSED, said) for said in passed_caps(s)[:1]]
+    if s.seeks_best and len(s.rows) > 1 and s.n_independent < FEWEST_EXAMPLES:
+        few = counted(s.n_independent, s.unit)
+        said = f"{few} are too few to choose by; use at least {FEWEST_EXAMPLES}"
+        found.append(Problem(ProblemKind.TOO_FEW, said.replace("1 example are", "1 example is")))
+    return found
+
+
+def _named(s: Standing) -> int | None:
+    """Return the row of the candidate that answers the objective; None if none does."""
+    if not s.seeks_best:
+        return None
+    if s.objective is not None:
+        able = {row.index for row in s.rows if row.n and not row.is_broken}
+        return s.objective.answer if s.objective.answer in able else None
+    able_rows = (row for row in s.rows if row.n and not row.is_broken and not row.is_barred)
+    first = next(able_rows, None)
+    return None if first is None else first.index
+
+
+def _group(s: Standing, row: Row, named: int | None) -> Status:
+    """Return the group of one candidate, as the table at the top of this module says."""
+    if row.index == named:
+        return Status.LEADING if s.end is None else Status.TAKE
+    if row.is_barred:
+        return Status.BARRED
+    if row.is_broken or not row.n:
+        return Status.UNMEASURED
+    against = row.against if named is not None else None
+    if against is not None and against.is_beaten:
+        return Status.WORSE
+    if (s.is_settled or row.is_ruled_out) and against is not None and against.is_level:
+        return Status.EQUAL
+    if row.is_ruled_out:
+        return Status.WORSE
+    # nothing is left to ask of it; or it is good enough, and dearer than the one to take
+    is_complete = row.n + row.void >= s.n_examples
+    is_cheapest = s.objective is not None and s.objective.spec.name is Objective.CHEAPEST
+    is_over = s.is_settled and (is_complete or is_cheapest)
+    return Status.EQUAL if is_over and named is not None else Status.UNDECIDED
+
+
+def _chance(s: Standing, groups: Mapping[int, Status]) -> float | None:
+    """Return the probability that none of the others is better on new examples.
+
+    None where missing scores could change who leads, where something else than the best is
+    looked for, and where examples are chosen by their scores.
+    """
+    others = [row for row in s.rows if groups[row.index] not in (Status.TAKE, Status.LEADING)]
+    is_missing = any(not row.n and not row.is_broken for row in others) or s.rivals_by_voids
+    if not others or s.objective is not None or is_missing or s.new_examples is None:
+        return None
+    known = [
+        row.against
+        for row in others
+        if row.against is not None and groups[row.index] is not Status.UNMEASURED
+    ]
+    if not known:
+        return None
+    return math.prod(one.chance for one in known if not one.is_beaten)
+
+
+def _is_proved(s: Standing, named: Row | None) -> bool:
+    """Tell whether what was asked for is shown at the confidence."""
+    if named is None:  # that no candidate keeps the limits is an answer, too
+        return s.objective is not None and s.objective.answer is None and s.objective.established
+    if s.guarantee is Guarantee.HEURISTIC:
+        return False
+    if s.objective is not None:
+        found = s.objective
+        if found.spec.name is Objective.CHEAPEST:
+            return found.margin is not None and found.margin <= found.spec.epsilon
+        return found.established
+    if s.for_new:
+        return s.new_examples is not None and s.new_examples.shown
+    if named is not s.rows[0]:
+        return False  # a better one cannot be called: statements are about that one
+    return s.separated or (s.margin is not None and s.margin <= s.within)
+
+
+def price_of_use(row: Row) -> tuple[str, float] | None:
+    """Return what 1,000 answers of a candidate take, with its unit; None where it is unknown.
+
+    It belongs to the candidate and not to the run: replies from the cache count as if they were
+    bought, judging does not count.
+    """
+    if row.usd_per_1000 is not None:
+        return "usd", row.usd_per_1000
+    if row.gpu_seconds_per_1000:
+        return "gpu_seconds", row.gpu_seconds_per_1000
+    return None
+
+
+def _cheaper(s: Standing, named: Row | None, groups: Mapping[int, Status]) -> Cheaper | None:
+    """Return the cheapest of those that are about as good as the one to take."""
+    own = None if named is None else price_of_use(named)
+    if own is None or own[1] <= 0.0:
+        return None
+    found = []
+    for row in s.rows:
+        price = price_of_use(row) if groups[row.index] is Status.EQUAL else None
+        if price is None or row.against is None or price[0] != own[0]:
+            continue
+        share = price[1] / own[1]
+        if share < _DEARER:
+            worse = min(1.0, max(0.0, row.against.most_behind))
+            found.append(Cheaper(row.candidate.label, share, worse, SURE))
+    return min(found, key=lambda one: (one.price, one.at_most), default=None)
+
+
+def passed_caps(s: Standing) -> list[str]:
+    """Say of each cap that was passed by how much, and why."""
+    found = []
+    for name, unit in (("usd_nanos", ""), ("tokens", " tokens"), ("calls", " calls")):
+        used, cap = getattr(s.spent, name), getattr(s.budget, name)
+        if cap is None or used <= cap:
+            continue
+        text = money if name == "usd_nanos" else "{:,}".format
+        over = f"{text(used - cap)} too much"
+        why = "calls cost more than their providers said they could"
+        found.append(f"{text(used)}{unit} of {text(cap)}, {over}: {why}")
+    if s.budget.seconds is not None and s.seconds > _TIME_SLACK * s.budget.seconds:
+        took = f"{duration(s.seconds)} of {duration(s.budget.seconds)}"
+        found.append(f"{took}: calls in flight were waited for")
+    return found
+
+
+def _with_words(
+    s: Standing,
+    draft: Decision,
+    named: Row | None,
+    next_one: Next | None,
+    problems: Sequence[Problem],
+) -> Decision:
+    """Add the sentences: what to take, what is as good, how sure, and what to do next."""
+    caps = [f"Cap passed: {one.text}." for one in problems if one.kind is ProblemKind.CAP_PASSED]
+    said: list[str] = []
+    if not s.seeks_best:
+        pass  # a mode with an answer of its own says it
+    elif named is None:
+        said += _no_winner(s, problems)
+    elif len(s.rows) == 1:
+        name = safe(named.candidate.label)
+        said.append(f"{name} is the only candidate, so nothing was compared: {_score(s, named)}.")
+    else:
+        said += [_head(s, draft, named), *_others(s, draft)]
+        calls = [one for one in problems if one.kind is ProblemKind.CALLS]
+        said += [f"Stopped: {safe(one.text)}." for one in calls]
+        few = [one for one in problems if one.kind is ProblemKind.TOO_FEW]
+        said += [f"But {one.text}." for one in few] or _on_new(s, draft)
+    said = [*caps, *said]
+    if next_one is not None and s.seeks_best:
+        command = f": `{next_one.command}`" if next_one.command else ""
+        said.append(f"Next: {next_one.text}{command}.")
+    return replace(draft, next=next_one, said=tuple(said))
+
+
+def _no_winner(s: Standing, problems: Sequence[Problem]) -> list[str]:
+    """Say that there is nobody to take, and why."""
+    blocked = next((one for one in problems if one.kind in NO_WINNER), None)
+    if blocked is None:
+        if s.objective is not None and s.objective.established:
+            return [f"No candidate keeps the limits, proved at {percent(s.objective.confidence)}."]
+        what = "fits" if s.objective is not None else "can be called any more"
+        return [f"No winner yet: no candidate {what}."]
+    if blocked.kind is ProblemKind.NO_SCORES and s.end is None:
+        return ["No score yet."]
+    return [f"No winner yet: {safe(blocked.text)}."]
+
+
+def _head(s: Standing, draft: Decision, named: Row) -> str:
+    """Say what to take, or what leads so far."""
+    name = safe(named.candidate.label)
+    what = f", {objective_text(s.objective.spec, proved=draft.proved)}" if s.objective else ""
+    facts = [_score(s, named)]
+    if (price := price_text(named)) is not None:
+        facts.append(price)
+    start = f"{name} leads so far" if s.end is None else f"Take {name}{what}"
+    tail = ""
+    if s.objective is None and draft.proved and not s.for_new:
+        near = s.margin != 0 and not s.separated
+        tail = "; more calls on these examples would not change that"
+        if near:
+            tail = f"; proved to be at most {points(s.within)} below the best of these examples"
+    return f"{start}: {', '.join(facts)}{tail}."
+
+
+def _score(s: Standing, row: Row) -> str:
+    """Write what was seen of a candidate."""
+    by = {"rule": "", "people": " by people"}.get(s.scored_by, f" by the {safe(s.scored_by)}")
+    return f"{score_text(row, graded=s.graded)}{by}"
+
+
+def score_text(row: Row, *, graded: bool) -> str:
+    """Write what was seen of a candidate: right answers of those asked, or the mean score.
+
+    A failure of the candidate itself counts as asked and scores the floor.
+    """
+    if not row.n:
+        return "no score"
+    if graded:
+        return f"mean score {percent(row.total / row.n)} of {counted(row.n, 'answer')}"
+    return f"{row.total:,.0f} of {row.n:,} right"
+
+
+def price_text(row: Row) -> str | None:
+    """Write what 1,000 calls of a candidate cost; None where nothing is known, or it is free."""
+    price = price_of_use(row)
+    if price is None or not price[1]:
+        return None
+    unit, amount = price
+    if unit == "usd":
+        return f"{money(round(amount * NANOS_PER_USD))} per 1,000 calls"
+    return f"{amount:,.3g} worker seconds per 1,000 calls"
+
+
+def _others(s: Standing, draft: Decision) -> list[str]:
+    """Say which candidates are about as good, cheaper, undecided and not measured."""
+    said, row_of = [], {row.candidate.label: row for row in s.rows}
+    if draft.as_good:
+        those = (
+            f"{safe(label)} ({score_text(row_of[label], graded=s.graded)})"
+            for label in draft.as_good
+        )
+        said.append(f"About as good: {listed(those, len(draft.as_good))}.")
+    if draft.cheaper is not None:
+        one = draft.cheaper
+        said.append(
+            f"Cheaper: {safe(one.label)}, {share_text(one.price)} of the price; probably at most "
+            f"{points(one.at_most)} worse ({round(10 * one.probability)} in 10)."
+        )
+    if draft.undecided:
+        n = len(draft.undecided)
+        some = f" ({listed(map(safe, draft.undecided), n)})" if n <= _NAMED else ""
+        ends = "could still win"
+        if s.is_settled:
+            ends = "is not ruled out, but probably worse" if n == 1 else ""
+            ends = ends or "are not ruled out, but probably worse"
+        elif s.end is not None:
+            ends = f"could be better: {'it was' if n == 1 else 'they were'} not asked enough"
+        said.append(f"{counted(n, 'other')}{some} {ends}.")
+    if draft.unmeasured and s.end is not None:
+        n = len(draft.unmeasured)
+        reasons = {one.reason for one in draft.unmeasured}
+        why = f": {safe(min(reasons))}" if len(reasons) == 1 else ""
+        those = (safe(one.label) for one in draft.unmeasured)
+        said.append(f"Not measured: {listed(those, n)}{why}.")
+    if s.rivals_by_voids:
+        said.append("Answers that are missing could change who leads.")
+    return said
+
+
+def _on_new(s: Standing, draft: Decision) -> list[str]:
+    """Say how sure it is, in one sentence about new examples."""
+    if s.guarantee is Guarantee.HEURISTIC:
+        return ["It was chosen by a model of the scores, which proves nothing."]
+    found = s.new_examples
+    if found is None:
+        return []
+    low, high = round(100 * found.lower), round(100 * found.upper)
+    mean = percent(found.mean)
+    what = f"mean score {mean}" if s.graded else f"{mean} right"
+    said = f"On new {found.unit}s like these: {what}, between {low} and {high} %"
+    within = s.objective.spec.epsilon if s.objective is not None else s.within
+    sure = percent(draft.confidence)
+    if found.shown:
+        best = f"at most {points(within)} below the best" if within else "the best"
+        return [f"{said}; proved to be {best} there too, at {sure}."]
+    if draft.chance is None:
+        return [f"{said}."]
+    chances = round(100 * min(max(draft.chance, 0.01), 0.99))
+    if draft.chance >= 0.5:
+        return [
+            f"{said}; probably the best there too ({chances} in 100), which is not proof at {sure}."
+        ]
+    return [f"{said}; the chance that no other is better there is {chances} in 100."]
+
+
+def _next(s: Standing, draft: Decision, named: Row | None, blocked: Problem | None) -> Next | None:
+    """Return the one thing to do next; None while the run goes on."""
+    if s.suspect is not None and blocked is not None and blocked.kind in NO_WINNER[1:]:
+        return Next(s.suspect.way_out, s.suspect.command)
+    if s.end is None:
+        return None
+    kind = None if draft.problem is None else draft.problem.kind
+    resume = "bestarm-agent resume"
+    if s.end == "failures" or kind is ProblemKind.NO_SCORES:
+        return Next("mend what fails, then go on", resume)
+    if kind is ProblemKind.NOTHING_RIGHT:
+        return Next("read some of the answers", "bestarm-agent answers --wrong")
+    if s.end in ("interrupted", "error"):
+        return Next("go on", resume)
+    if kind is ProblemKind.TOO_FEW:
+        return Next("add examples")
+    if named is None:
+        return Next("loosen a limit, or add candidates")
+    if draft.undecided and s.end == "budget":
+        return Next("spend more to decide between them", f"{resume} --budget-...")
+    name = safe(named.candidate.label)
+    if s.new_examples is None or s.new_examples.shown or s.objective is not None:
+        return Next(f"use {name}")
+    if draft.cheaper is not None:
+        saying = "use it, or say what a point is worth to you"
+        return Next(saying, "bestarm-agent select --cheapest-within 0.02")
+    more = s.new_examples.examples_needed
+    if more is None:
+        return Next(f"use {name}")
+    if more > s.new_examples.n_examples:
+        least = f"about {_rounded(more - s.new_examples.n_examples)} more {s.unit}s"
+        return Next(f"use {name}; {least} should prove it for new ones")
+    if named.n < s.n_examples:
+        left = f"use {name}; the {s.unit}s that are left should prove it for new ones"
+        return Next(left, "bestarm-agent select --for new")
+    return Next(f"use {name}")
+
+
+def _rounded(count: int) -> str:
+    """Write a number with one significant digit, or two that are nearest."""
+    return f"{float(f'{count:.1g}'):,.0f}" if count >= 100 else f"{math.ceil(count / 10) * 10}"
+
+
+def listed(names: Iterable[str], n: int) -> str:
+    """Name the first three of ``n``, and count the others.
+
+    Example:
+        >>> listed(["a", "b"], 2), listed(iter("abcde"), 5)
+        ('a, b', 'a, b, c and 2 more')
+    """
+    first = [name for name, _ in zip(names, range(_NAMED), strict=False)]
+    more = f" and {n - len(first)} more" if n > len(first) else ""
+    return ", ".join(first) + more
+
+
+def share_text(share: float) -> str:
+    """Write a share of a price in words where there is one.
+
+    Example:
+        >>> share_text(0.21), share_text(0.5), share_text(0.71), share_text(0.004)
+        ('a fifth', 'half', '71 %', 'less than a hundredth')
+    """
+    if share < 0.01:
+        return "less than a hundredth"
+    words = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth", 10: "a tenth"}
+    part = round(1.0 / share)
+    if part in words and abs(share * part - 1.0) <= 0.06:
+        return words[part]
+    return percent(share)
+
+
+def objective_text(spec: ObjectiveSpec, *, proved: bool = True) -> str:
+    """Describe an objective.
+
+    Example:
+        >>> objective_text(ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.05))
+        'the cheapest within 5 points of the best'
+    """
+    if spec.name is Objective.CHEAPEST:
+        likely = "" if proved else "that is probably "
+        return f"the cheapest {likely}within {points(spec.epsilon)} of the best"
+    limits = [
+        f"costs at most ${one.limit:g} per 1,000 calls"
+        if one.name == PRICE
+        else f"keeps {one.text}"
+        for one in spec.constraints
+    ]
+    return f"the best that {' and '.join(limits)}" if limits else "the best"

@@ -1,0 +1,332 @@
+"""The standing of a run, worked out from its log.
+
+The source of pairs that was fed the same log says what the scores amount to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bestarm_agent.config.study import Objective
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend
+from bestarm_agent.domain.values import Failure
+from bestarm_agent.engine.limits.waiting import Wait
+from bestarm_agent.engine.results.decision import (
+    decided,
+)
+from bestarm_agent.engine.results.new_examples import Against, NewExamples, new_examples
+from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
+from bestarm_agent.engine.results.standing import (
+    CostLine,
+    LimitState,
+    ObjectiveResult,
+    Row,
+    RowLimit,
+    RowMeasure,
+    Standing,
+)
+from bestarm_agent.engine.scorer_signs import SignCount, fault_of
+from bestarm_agent.errors import Blame, FailureKind
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.types import BoolArray, Guarantee, State
+from bestarm_agent.store.run_state import RunState
+
+CALLS = 1000  # whose price is told
+
+
+def build_standing(
+    state: RunState,
+    pairs: Pairs,
+    run_id: str,
+    objective: ObjectiveTracker | None = None,
+    *,
+    budget: Budget | None = None,
+    spent: Spend | None = None,
+    seconds: float | None = None,
+    broken: Mapping[str, str] | None = None,
+    in_flight: int = 0,
+    waits: tuple[Wait, ...] = (),
+) -> Standing:
+    """Build the standing of a run; what is not given is as the log has it.
+
+    Args:
+        state: what the log amounts to.
+        pairs: the source of pairs, fed the same log.
+        run_id: the run's id.
+        objective: the objective, fed the same log; None if it is simply the best.
+        budget: the caps.
+        spent: the cost so far, of pairs under way as well.
+        seconds: wall-clock seconds of all sessions.
+        broken: labels of the candidates that cannot be called any more, with the reason.
+        in_flight: pairs under way.
+        waits: why calls wait.
+    """
+    spent = state.spend + state.pending_spend if spent is None else spent
+    broken = state.broken if broken is None else broken
+    estimates = pairs.estimates()
+    order = pairs.ranking() if state.candidates else []
+    ruling, result = None if objective is None else objective.state(), None
+    if objective is not None and ruling is not None:
+        shown = ruling.answer, ruling.established, ruling.margin
+        result = ObjectiveResult(objective.spec, *shown, objective.confidence)
+    able = (
+        i
+        for i in order
+        if estimates.n[i] and i not in state.barred and state.candidates[i].label not in broken
+    )
+    named = next(able, None) if result is None else result.answer
+    ruled_out = _ruled_out(pairs, order, named, result)
+    seen = bool(order) and bool(estimates.n[order[0]])
+    rivals = set(pairs.answer.tied(order[0])) if order else set[int]()
+    separated = seen and not rivals - state.barred.keys()
+    margin = None
+    if order and estimates.guarantee is not Guarantee.HEURISTIC:
+        # before a score, one that has no rival is not shown to be good for anything either
+        margin = pairs.margin() if seen else 1.0
+    latest = state.told["failure"][state.failed()[-1:]]
+    rows = _rows(
+        state, pairs, order, ruled_out, broken, objective, ruling.findings if ruling else ()
+    )
+    graded = bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1)))
+    scorer = state.started.config.get("scorer")
+    named_row = next((row for row in rows if row.index == named), None)
+    dataset = state.started.config.get("dataset")
+    clustered = isinstance(dataset, Mapping) and dataset.get("cluster") is not None
+    unit = "cluster" if clustered else "example"
+    on_new = _on_new(pairs, rows, named_row, result, unit)
+    if on_new is not None:
+        against = on_new[1]
+        rows = tuple(replace(row, against=against.get(row.index)) for row in rows)
+    standing = Standing(
+        name=state.name,
+        run_id=run_id,
+        rows=rows,
+        separated=separated,
+        margin=margin,
+        within=pairs.problem.within or 0.0,
+        level=pairs.answer.is_level,
+        for_new=pairs.problem.for_new,
+        confidence=estimates.confidence,
+        guarantee=estimates.guarantee,
+        selector=pairs.name,
+        n_examples=pairs.table.n_examples,
+        asked=pairs.table.n_asked,
+        told=state.n_told,
+        in_flight=in_flight,
+        waits=waits,
+        spent=spent,
+        budget=state.budget if budget is None else budget,
+        seconds=state.seconds + state.elapsed if seconds is None else seconds,
+        graded=graded,
+        end=state.end,
+        latest_failure="".join(state.failures[number].message for number in latest),
+        objective=result,
+        costs=cost_breakdown(state, spent),
+        cached_tokens=state.cached_tokens,
+        new_examples=None if on_new is None else on_new[0],
+        seeks_best=pairs.rule.seeks_best,
+        scored_by=state.started.scored_by,
+        suspect=fault_of(sign_counts(state, named_row), _scorer_name(scorer)),
+        scorer_trusted=isinstance(scorer, Mapping) and bool(scorer.get("trusted")),
+        n_independent=pairs.answer.n_independent,
+        unit=unit,
+    )
+    return decided(standing)
+
+
+def _scorer_name(scorer: object) -> str:
+    name = scorer.get("name") if isinstance(scorer, Mapping) else scorer
+    return str(name or "the scorer")
+
+
+def sign_counts(state: RunState, leader: Row | None) -> list[SignCount]:
+    """Count what is odd about the replies to each prompt, and about those of the leader."""
+    told = state.told
+    is_scored = ~np.isnan(told["score"]) & (told["state"] != State.VOID)
+    names = [candidate.prompt.name for candidate in state.candidates]
+    prompts = list(dict.fromkeys(names))
+    of_row = np.array([prompts.index(name) for name in names], dtype=np.int64)
+    rows = state.asks["candidate"]
+    masks = [
+        (f"prompt `{name}`", is_scored & (of_row[rows] == k)) for k, name in enumerate(prompts)
+    ]
+    found = [_sign_count(state, whose, mask) for whose, mask in masks]
+    if leader is not None and len(names) > len(prompts):
+        mask = is_scored & (rows == leader.index)
+        one = _sign_count(state, f"candidate `{leader.candidate.label}`", mask)
+        found.append(replace(one, n=0) if not one.wrong else one)
+    return found
+
+
+def _sign_count(state: RunState, whose: str, mask: BoolArray) -> SignCount:
+    wrong = mask & (state.told["score"] <= 0.0)
+    numbers = np.bincount(state.told["sign"][mask], minlength=len(state.signs)).tolist()
+    signs = Counter({name: numbers[k] for k, name in enumerate(state.signs) if name and numbers[k]})
+    return SignCount(whose, int(mask.sum()), int(wrong.sum()), signs)
+
+
+def _on_new(
+    pairs: Pairs,
+    rows: Sequence[Row],
+    named: Row | None,
+    result: ObjectiveResult | None,
+    unit: str,
+) -> tuple[NewExamples, dict[int, Against]] | None:
+    if named is None or named.estimate is None or not named.n:
+        return None
+    is_cheapest = result is not None and result.spec.name is Objective.CHEAPEST
+    within = result.spec.epsilon if result and is_cheapest else pairs.problem.within or 0.0
+    labels = {row.index: row.candidate.label for row in rows}
+    return new_examples(pairs, named.index, labels, named.estimate, within=within, unit=unit)
+
+
+def _ruled_out(
+    pairs: Pairs, order: Sequence[int], named: int | None, result: ObjectiveResult | None
+) -> BoolArray:
+    """(K,) mask of those that are shown not to be what was asked for, on these examples."""
+    estimates = pairs.estimates()
+    found: BoolArray = np.full(len(order), False)
+    if named is None:
+        return found
+    if result is not None and result.spec.name is Objective.CHEAPEST:
+        found = estimates.upper < estimates.lower.max() - result.spec.epsilon
+    elif named == order[0]:
+        found[:] = True
+        found[[named, *pairs.answer.tied(named)]] = False
+    else:
+        # by the joint intervals: statements about the leading one are not about another
+        found = estimates.upper < estimates.lower[named]
+    return found & (estimates.n > 0)
+
+
+def _rows(
+    state: RunState,
+    pairs: Pairs,
+    order: Sequence[int],
+    ruled_out: BoolArray,
+    broken: Mapping[str, str],
+    objective: ObjectiveTracker | None,
+    findings: Sequence[Finding],
+) -> tuple[Row, ...]:
+    """Return the rows in that order."""
+    table, estimates = pairs.table, pairs.estimates()
+    failed, void = table.count(State.FAILED), table.count(State.VOID)
+    prices = None if objective is None else objective.prices()
+    columns = zip(measure_names(state), state.told["measures"].T, strict=False)
+    means = [(name, *state.means(column)) for name, column in columns]
+    output = state.told["output"]
+    _, length = state.means(np.where(output >= 0, output, np.nan))
+    spends, latencies = state.spends(), state.latencies()
+    any_score = bool(estimates.n.any())  # else there are mere priors
+    found = []
+    _, price = state.means(state.told["price"])  # of what was answered, from the cache or not
+    bought = np.where((state.told["calls"] > 0) & (output >= 0), state.told["gpu_seconds"], np.nan)
+    _, work = state.means(bought)
+    for i in order:
+        candidate, mean = state.candidates[i], float(estimates.mean[i])
+        found.append(
+            Row(
+                index=i,
+                candidate=candidate,
+                n=int(estimates.n[i]),
+                total=float(table.total[i]),
+                pending=int(estimates.pending[i]),
+                void=int(void[i]),
+                failed=int(failed[i]),
+                estimate=_known(mean) if any_score else None,
+                lower=float(estimates.lower[i]),
+                upper=float(estimates.upper[i]),
+                spend=spends[i],
+                problem=broken.get(candidate.label, state.barred.get(i)),
+                is_broken=candidate.label in broken,
+                is_barred=i in state.barred,
+                is_ruled_out=bool(ruled_out[i]),
+                usd_per_1000=None if (usd := _known(price[i])) is None else _per_1000(usd),
+                gpu_seconds_per_1000=None if not (x := _known(work[i])) else CALLS * x,
+                p50_seconds=percentile(latencies[i], 50),
+                p95_seconds=percentile(latencies[i], 95),
+                price=None if prices is None else prices.of(i),
+                limits=tuple(_limit(i, one) for one in findings),
+                price_source=state.prices[i],
+                priced=state.costs[i] is not None and state.started.judge_priced,
+                output_tokens=_known(length[i]) or None,
+                measures=tuple(RowMeasure(name, int(n[i]), _known(k[i])) for name, n, k in means),
+            )
+        )
+    return tuple(found)
+
+
+def _per_1000(usd_nanos: float) -> float:
+    return CALLS * usd_nanos / NANOS_PER_USD
+
+
+def _known(mean: float) -> float | None:
+    return None if math.isnan(mean) else float(mean)
+
+
+def _limit(row: int, found: Finding) -> RowLimit:
+    state = LimitState.OPEN
+    if found.kept[row] or found.broken[row]:
+        state = LimitState.KEPT if found.kept[row] else LimitState.BROKEN
+    return RowLimit(found.constraint, found.means.of(row), state)
+
+
+def percentile(seconds: Sequence[float], percent: int) -> float | None:
+    """Return one of sorted times, by nearest rank; None if there are none.
+
+    Example:
+        >>> percentile([0.5, 0.6, 0.7, 9.0], 50), percentile([], 95)
+        (0.6, None)
+    """
+    return seconds[math.ceil(percent * len(seconds) / 100) - 1] if seconds else None
+
+
+def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
+    """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
+    parts, unpriced = defaultdict[str, Spend](Spend), set[str]()
+    for i, (candidate, spend) in enumerate(zip(state.candidates, state.spends(), strict=True)):
+        answered = f"{candidate.provider}: answered calls of candidates"
+        lost = f"{candidate.provider}: attempts that brought no answer"
+        parts[answered] += spend - state.judging[i] - state.lost[i]
+        parts[lost] += state.lost[i]
+        if state.costs[i] is None:
+            unpriced |= {answered, lost, "pairs that are not told yet"}
+    parts["judging"] = sum(state.judging, Spend())
+    parts["proposing prompts"] = state.proposer_spend
+    parts["pairs that are not told yet"] = spent - state.spend
+    if not state.started.judge_priced:
+        unpriced |= {"judging", "pairs that are not told yet"}
+    if not all(call.priced for call in state.proposer_calls.values()):
+        unpriced.add("proposing prompts")
+    return tuple(
+        CostLine(what, spend, what not in unpriced)
+        for what, spend in parts.items()  # sums of seconds are not exact
+        if replace(spend, gpu_seconds=0.0) != Spend() or abs(spend.gpu_seconds) >= 1e-6
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLine:
+    """The count of one kind of failure of one candidate."""
+
+    label: str  # the candidate's label
+    count: int  # how often
+    last: Failure
+
+
+def failures_of(state: RunState) -> list[FailureLine]:
+    """Count failures by candidate and kind, most frequent first."""
+    found = defaultdict[tuple[int, FailureKind, Blame], list[Failure]](list)
+    seqs = state.failed()
+    rows, numbers = state.asks["candidate"][seqs].tolist(), state.told["failure"][seqs].tolist()
+    for row, number in zip(rows, numbers, strict=True):
+        failure = state.failures[number]
+        found[row, failure.kind, failure.blame].append(failure)
+    labels = [candidate.label for candidate in state.candidates]
+    lines = [FailureLine(labels[row], len(of), of[-1]) for (row, *_), of in found.items()]
+    return sorted(lines, key=lambda line: -line.count)

@@ -1,0 +1,210 @@
+"""The decision of a run: one value, made once, that everything people read agrees with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bestarm_agent.cli.progress import CandidateTable
+from bestarm_agent.cli.result_output import print_result, standing_json
+from bestarm_agent.cli.run import exit_code
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.results.standing import ProblemKind, Standing, Status
+from bestarm_agent.engine.scorer_signs import ScorerFault
+from bestarm_agent.report.html_page import render_report
+from bestarm_agent.report.markdown import markdown
+from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.view.documents import standing_page
+from tests.support.standings import changed, standing_with
+
+REJECTS = ScorerFault("`exact` rejects right answers", "try `contains`", "--set", rejects=True)
+
+
+def drawn(seed: int) -> Standing:
+    """A standing as a run may leave it, with whatever may be known and missing."""
+    rng = np.random.default_rng(seed)
+    k, n = int(rng.integers(1, 7)), int(rng.choice([5, 40, 300]))
+    labels = [f"m{i}/p" for i in range(k)]
+    rates = rng.choice([0.0, 0.3, 0.7, 0.75, 1.0], k)
+    seen = [int(rng.choice([0, 3, n // 2, n])) for _ in labels]
+    scores = [(rng.random(m) < p).astype(float).tolist() for m, p in zip(seen, rates, strict=True)]
+    broken = {labels[0]: "HTTP 404"} if rng.random() < 0.2 else {}
+    standing = standing_with(labels, scores, n_examples=n, broken=broken)
+    rows = []
+    for row in standing.rows:
+        price = None if rng.random() < 0.3 else float(rng.choice([0.0, 0.1, 1.0, 5.0]))
+        void = int(rng.integers(0, 3)) if row.n < n else 0
+        rows.append(replace(row, usd_per_1000=price, void=void, is_barred=bool(rng.random() < 0.1)))
+    return changed(
+        standing,
+        rows=tuple(rows),
+        end=None if rng.random() < 0.2 else str(rng.choice([end.value for end in End])),
+        level=bool(rng.random() < 0.3),
+        for_new=bool(rng.random() < 0.3),
+        within=float(rng.choice([0.0, 0.05])),
+        scored_by=str(rng.choice(["rule", "judge rubric", "people"])),
+        suspect=REJECTS if rng.random() < 0.1 else None,
+        scorer_trusted=bool(rng.random() < 0.5),
+        spent=Spend(calls=int(rng.integers(1, 6))),
+        budget=Budget(calls=4) if rng.random() < 0.3 else Budget(),
+        guarantee=Guarantee.HEURISTIC if rng.random() < 0.2 else standing.guarantee,
+    )
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_all_that_people_and_programs_read_is_one_decision(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    standing = drawn(seed)
+    decision, rows = standing.decision, standing.rows
+    # each candidate stands in exactly one group, and the rows say which
+    named = [] if decision.take is None else [decision.take]
+    groups = [
+        *(named, decision.as_good, decision.undecided, decision.worse),
+        [one.label for one in decision.unmeasured],
+    ]
+    assert Counter(label for group in groups for label in group) == Counter(
+        row.candidate.label for row in rows
+    )
+    taken = [r.candidate.label for r in rows if r.status in (Status.TAKE, Status.LEADING)]
+    assert taken == named
+    # nobody without a score is named; nothing is so far once it has ended
+    n = {row.candidate.label: row.n for row in rows}
+    assert all(n[label] for group in (named, decision.as_good) for label in group)
+    said = " ".join(decision.said)
+    if standing.end is not None:
+        assert "so far" not in said
+        assert Status.LEADING not in {row.status for row in rows}
+        assert decision.next is not None
+    # the sentences name it, and claim no proof that is not there
+    if decision.take is not None:
+        assert decision.take in said
+        if not decision.proved:
+            assert "would not change that" not in said
+    else:
+        assert decision.problem is not None or not any(row.n for row in rows) or "No " in said
+        assert not decision.proved
+        assert decision.cheaper is None
+        assert decision.chance is None
+    if decision.cheaper is not None:
+        assert decision.cheaper.label in decision.as_good
+        assert decision.cheaper.price < 1.0
+        assert decision.cheaper.label in said
+    if standing.guarantee is Guarantee.HEURISTIC:
+        assert not decision.proved
+    if standing.scored_by.startswith("judge") and decision.take is not None:
+        assert "by the judge rubric" in said
+    # every front end shows this decision
+    found = json.loads(json.dumps(standing_json(standing)))["decision"]
+    assert (found["take"], found["said"]) == (decision.take, list(decision.said))
+    assert [*found["as_good"], *found["undecided"]] == [*decision.as_good, *decision.undecided]
+    assert found["proved"] is decision.proved
+    print_result(standing, as_json=False)
+    printed = " ".join(capsys.readouterr().out.split())
+    page = render_report(standing, config={}, failures=[], sessions=[])
+    shown = standing_page(standing, None, [row.candidate.label for row in rows], 20)
+    text = re.sub(r"[\\\u200b]", "", markdown(standing))
+    for sentence in decision.said:
+        assert " ".join(sentence.split()) in printed
+        assert sentence.replace("'", "&#39;").replace(">", "&gt;") in page
+        assert sentence in text.replace("&gt;", ">")
+        assert sentence in (shown["verdict"], *shown["lines"])  # type: ignore[misc]
+    assert decision.text in repr(standing)
+    # a standing that is decided again decides alike
+    assert changed(standing).decision == decision
+
+
+def test_the_property_above_meets_every_group_and_problem() -> None:
+    found = [drawn(seed) for seed in range(200)]
+    assert {row.status for one in found for row in one.rows} == set(Status)
+    kinds = {one.decision.problem.kind for one in found if one.decision.problem is not None}
+    assert kinds == set(ProblemKind)
+    assert any(one.decision.cheaper is not None for one in found)
+    assert any(one.decision.chance is not None for one in found)
+
+
+def halves(right: int, n: int) -> list[float]:
+    return [float(x) for x in np.random.default_rng(right).permutation(n) < right]
+
+
+def ended(*rights: int, n: int = 60, **changes: object) -> Standing:
+    """A run over all examples, with so many right answers of each candidate."""
+    labels = [f"c{i}" for i in range(len(rights))]
+    standing = standing_with(labels, [halves(right, n) for right in rights], n_examples=n)
+    return changed(standing, end="exhausted", told=standing.grid, in_flight=0, **changes)
+
+
+def test_the_leader_is_taken_and_the_cheaper_equal_is_offered_with_its_bound() -> None:
+    standing = ended(52, 51, 20)
+    rows = [
+        replace(row, usd_per_1000={"c0": 0.35, "c1": 0.07, "c2": 0.01}[row.candidate.label])
+        for row in standing.rows
+    ]
+    found = changed(standing, rows=tuple(rows)).decision
+    assert (found.take, found.as_good, found.worse) == ("c0", ("c1",), ("c2",))
+    assert found.cheaper is not None
+    assert found.cheaper.label == "c1"
+    assert found.cheaper.price == pytest.approx(0.2)
+    assert found.said[0].startswith("Take c0: 52 of 60 right, $0.35 per 1,000 calls")
+    assert found.said[1] == "About as good: c1 (51 of 60 right)."
+    assert re.match(r"Cheaper: c1, a fifth of the price; probably at most \d+", found.said[2])
+
+
+def test_gpu_seconds_are_a_price_where_there_are_no_dollars() -> None:
+    standing = ended(52, 51)
+    rows = [
+        replace(row, gpu_seconds_per_1000={"c0": 800.0, "c1": 80.0}[row.candidate.label])
+        for row in standing.rows
+    ]
+    found = changed(standing, rows=tuple(rows)).decision
+    assert found.cheaper is not None
+    assert found.cheaper.price == pytest.approx(0.1)
+    mixed = [replace(rows[0], usd_per_1000=0.4), rows[1]]
+    assert changed(standing, rows=tuple(mixed)).decision.cheaper is None, "no common unit"
+
+
+def test_a_suspected_scorer_leaves_nobody_to_take_unless_it_is_trusted() -> None:
+    suspected = ended(52, 20, suspect=REJECTS)
+    found = suspected.decision
+    assert (found.take, found.worse, found.proved) == (None, (), False)
+    assert found.said[0] == "No winner yet: `exact` rejects right answers."
+    assert "try `contains`" in found.said[1]
+    assert exit_code(suspected, confidence_asked=False) == 3
+    assert changed(suspected, scorer_trusted=True).decision.take == "c0"
+
+
+def test_nobody_wins_without_a_right_answer() -> None:
+    standing = ended(0, 0)
+    assert standing.decision.take is None
+    assert standing.decision.said[0] == "No winner yet: none of the 120 answers is right."
+    assert exit_code(standing, confidence_asked=False) == 3
+
+
+def test_what_cannot_be_called_is_no_candidate_to_take() -> None:
+    standing = standing_with(
+        ["a", "b"], [[1.0] * 40, halves(20, 40)], n_examples=90, broken={"a": "HTTP 404"}
+    )
+    found = changed(standing, end="failures").decision
+    assert found.take == "b"
+    assert [(one.label, one.reason) for one in found.unmeasured] == [("a", "HTTP 404")]
+    assert not found.proved
+
+
+def test_a_winner_by_a_judge_says_so() -> None:
+    found = ended(52, 20, scored_by="judge rubric").decision
+    assert found.said[0].startswith("Take c0: 52 of 60 right by the judge rubric")
+
+
+def test_the_table_and_the_sentence_never_contradict_each_other() -> None:
+    """Both are about the same groups, also where the examples were all asked."""
+    for rights in ((52, 51, 50), (55, 51, 30), (40, 40, 40), (60, 59, 1)):
+        standing = ended(*rights)
+        equal = [r.candidate.label for r in standing.rows if r.status is Status.EQUAL]
+        assert equal == list(standing.decision.as_good)
+        assert CandidateTable(standing, 3) is not None
