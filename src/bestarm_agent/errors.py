@@ -96,8 +96,10 @@ class ProviderError(BestarmError):
         transient: bool = False,  # the same call may succeed later
         fatal: bool = False,  # every further call to this provider will fail too
         retry_after: float | None = None,  # seconds that the provider asked to wait, or None
+        refused: frozenset[str] = frozenset(),  # names of parameters that the model does not take
     ) -> None:
         super().__init__(message)
+        self.refused = frozenset(refused)
         self.kind = FailureKind(kind)  # ValueError for another: plug-ins raise it, too
         self.blame = Blame(blame)
         self.transient = transient

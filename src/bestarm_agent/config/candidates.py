@@ -316,6 +316,7 @@ Capabilities: TypeAlias = Callable[[str, str], frozenset[str] | None]
 
 _MOST_NAMED = 5
 _LIKE_A_TYPO = 0.75
+_OTHER_NAMES = {"reasoning_effort": "write `effort`, as it is called here for all APIs"}
 
 
 def expand(
@@ -374,11 +375,21 @@ def _check_spelling(config: StudyConfig, taken: _Taken, places: Places) -> None:
             return
         known |= names
     for name in config.params:
-        if name not in known and get_close_matches(name, known, cutoff=_LIKE_A_TYPO):
+        if name not in known and (name in _OTHER_NAMES or is_like(name, known)):
+            way_out = _OTHER_NAMES.get(name) or nearest(name, known)
             raise places.error(
-                f"no model takes the parameter `params.{name}`; {nearest(name, known)}",
-                *("params", name),
+                f"no model takes the parameter `params.{name}`; {way_out}", *("params", name)
             )
+
+
+def is_like(name: str, known: Collection[str]) -> bool:
+    """Return whether a name looks like a misspelling of a known one.
+
+    Example:
+        >>> is_like("temperatur", {"temperature", "seed"}), is_like("effort", {"seed"})
+        (True, False)
+    """
+    return bool(get_close_matches(name, known, cutoff=_LIKE_A_TYPO))
 
 
 def _merged(
@@ -392,9 +403,9 @@ def _merged(
         dropped = frozenset() if names is None else frozenset(found.params) - names
         for name in found.own:
             if name in dropped:
+                way_out = _OTHER_NAMES.get(name) or nearest(name, names or ())
                 raise places.error(
-                    f"{found.model.model} does not take the parameter `{name}`; "
-                    f"{nearest(name, names or ())}",
+                    f"{found.model.model} does not take the parameter `{name}`; {way_out}",
                     *found.own[name],
                 )
         params = {name: value for name, value in found.params.items() if name not in dropped}

@@ -1178,6 +1178,12 @@ class StudyConfig(StudyModel):
                 options.setdefault((provider, model), dict(candidate.options))
         return options
 
+    @property
+    def param_names(self) -> frozenset[str]:
+        """The names of all sampling parameters, of whatever model."""
+        own = [*(one.params for one in self.models), *(one.params for one in self.candidates)]
+        return frozenset(self.params).union(*own)
+
     @model_validator(mode="after")
     def _check_something_to_compare(self) -> Self:
         if self.candidates or (self.models and self.prompts):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -402,6 +402,21 @@ class Request:
         """True if it has tools, or messages that call them."""
         return bool(self.tools) or any(
             one.tool_calls or one.role == "tool" for one in self.messages
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its parameters, and of ``top_logprobs`` and ``response_schema`` if set."""
+        features = {"top_logprobs": self.top_logprobs, "response_schema": self.response_schema}
+        return frozenset([*self.params, *(name for name, one in features.items() if one)])
+
+    def without(self, names: Collection[str]) -> Request:
+        """Return it without some parameters; ``top_logprobs`` and ``response_schema`` count too."""
+        return replace(
+            self,
+            params={name: value for name, value in self.params.items() if name not in names},
+            top_logprobs=None if "top_logprobs" in names else self.top_logprobs,
+            response_schema=None if "response_schema" in names else self.response_schema,
         )
 
     def as_json(self) -> Json:

@@ -8,9 +8,18 @@ multiply unseen. A reply is stored before anything else is done with it.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -21,17 +30,18 @@ from tenacity.wait import wait_exponential_jitter
 
 from bestarm_agent.domain.redaction import masked, raised
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.domain.values import Json, Reply, Request, digest
+from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.engine.ledger import Ledger, Reservation
 from bestarm_agent.engine.limits.model_limits import ModelLimits, Permit, RateLimits
 from bestarm_agent.engine.limits.waiting import Clock, Gate, PromptCaches, Slot, WaitBoard
-from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
-from bestarm_agent.providers.base import Capabilities, Provider
+from bestarm_agent.errors import BestarmError, FailureKind, ProviderError, StoreError
+from bestarm_agent.providers.base import EFFORT, Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failed_spend, failure
 from bestarm_agent.store.codec import as_stored
 from bestarm_agent.store.store import Store
 
 _MOST_CHARS = 4_000_000  # of a reply, as of a prompt: longer than any model writes
+_NAMED = 5  # candidates that a note names
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that somebody else is buying
 # What makes every further call to the provider, or to the model, pointless.
 WHOLE_PROVIDER = (
@@ -145,6 +155,7 @@ class Call:
         spend: their cost, also after an error.
         found: whether the reply was in the cache.
         has_waited: whether it waited for another to fill the provider's cache; it does so once.
+        n_refitted: how often it was sent again without something that its model does not take.
     """
 
     model: Model
@@ -160,15 +171,30 @@ class Call:
     spend: Spend = field(default_factory=Spend)
     found: bool = False
     has_waited: bool = False
-    _key: str = ""
+    n_refitted: int = 0
+    _keyed: tuple[Request, str] | None = None  # what was asked last for its key
+
+    @property
+    def fitted(self) -> Request:
+        """The request, without what its model was found not to take."""
+        return self.model.client.provider.fitted(self.request)
 
     @property
     def key(self) -> str:
-        """Key of its reply in the reply cache."""
-        if not self._key:
-            model = self.model
-            self._key = reply_key(model.client.provider, model.fingerprint, self.request)
-        return self._key
+        """Key of its reply in the reply cache; another one once more is known of the model."""
+        fitted, model = self.fitted, self.model
+        if self._keyed is None or self._keyed[0] != fitted:
+            key = reply_key(model.client.provider, model.fingerprint, fitted)
+            self._keyed = fitted, key
+        return self._keyed[1]
+
+    def is_refitted(self, error: ProviderError) -> bool:
+        """Return whether to send it again at once, without what an error says is not taken.
+
+        Each parameter may be refused once, and the limit of the answer under each of its names.
+        """
+        self.n_refitted += 1
+        return bool(error.refused) and self.n_refitted <= len(self.request.names) + 2
 
     @property
     def prefix(self) -> tuple[str, ...]:
@@ -183,7 +209,7 @@ class Call:
 
     def bound(self) -> Spend:
         """Return the most that one attempt can cost."""
-        return self.model.client.provider.bound(self.request)
+        return self.model.client.provider.bound(self.fitted)
 
     @asynccontextmanager
     async def in_turn(self) -> AsyncIterator[None]:
@@ -309,11 +335,12 @@ class ProviderClient:
         tries.n += 1
         tries.began = min(tries.began, self.clock.now())
         limits.send(permit)
+        sent = call.fitted
         result: Reply | ProviderError | None = None  # cut off: it may have been answered
         cost = reservation.amount
         try:
             with self._caches.sent(call.prefix) if call.prefix else nullcontext():
-                result = await generate(self.provider, call.request, self._policy)
+                result = await generate(self.provider, sent, self._policy)
             cost = replied_spend(result, pulls=cost.pulls)
         except ProviderError as error:
             result, cost = error, failed_spend(error, cost)
@@ -328,6 +355,7 @@ class ProviderClient:
                 self._doubted.pop(scope, None)
             return result
         tries.failure = result = self._weighed(call, result, number)
+        self.provider.learn(sent, result.refused)
         if result.kind is not FailureKind.RATE_LIMITED:
             tries.n_failures += 1
             tries.failed_at = min(tries.failed_at, self.clock.now())
@@ -492,35 +520,99 @@ class ReplyCache:
         self._ledger = ledger
         self._use_cache = use_cache
         self._remarks: Counter[tuple[str, str]] = Counter()
+        self._recalled: set[str] = set()  # fingerprints of models
+        self._left_out: dict[tuple[str, frozenset[str]], set[str]] = {}  # efforts, as JSON
+        self._equal: dict[str, str] = {}  # by model: which candidates became equal
+        self.n_refused = 0  # times that something was learned of what models do not take
 
     def remarks(self) -> tuple[str, ...]:
         """Return notes for the user from this session's replies, the most frequent first."""
-        return tuple(
+        refused = (
+            f"{model} does not take {' and '.join(f'`{name}`' for name in sorted(names))}"
+            f"{_at(efforts)}: left out, as the server refused it{self._equal.get(model, '')}"
+            for (model, names), efforts in self._left_out.items()
+        )
+        counted = (
             f"{model} {notice} ({count:,} repl{'y' if count == 1 else 'ies'})"
             for (model, notice), count in self._remarks.most_common()
         )
+        return (*refused, *counted)
+
+    def note_equal(self, model: str, label: str, others: Sequence[str]) -> None:
+        """Note for users that a candidate stands for ``others`` of its model, which are equal."""
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        said = f"; {label} stands for {', '.join(others[:_NAMED])}{more}, too"
+        if said not in self._equal.get(model, ""):
+            self._equal[model] = self._equal.get(model, "") + said
+
+    async def recall(self, models: Iterable[Model]) -> None:
+        """Learn what earlier runs found out that models do not take."""
+        for model in models:
+            if model.able.rate_limited and model.fingerprint not in self._recalled:
+                self._recalled.add(model.fingerprint)
+                _, data = await self._store.get_state(_refused_by(model)) or (0, b"{}")
+                self._learn(model, json.loads(data))
+
+    def _learn(self, model: Model, more: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Add to what is known of a model; return all of it: names by effort."""
+        known = model.client.provider.not_taken.setdefault(model.name, {})
+        for effort, names in more.items():
+            found = known.setdefault(effort, [])
+            found += sorted(set(names) - set(found))
+            self.n_refused += 1
+        return known
+
+    async def _remember(self, model: Model) -> None:
+        """Keep for later runs what a model was found not to take, with what others found out."""
+        self.n_refused += 1
+        while True:
+            version, data = await self._store.get_state(_refused_by(model)) or (0, b"{}")
+            known = json.dumps(self._learn(model, json.loads(data))).encode()
+            if known == data:
+                return
+            try:
+                await self._store.put_state(_refused_by(model), known, after=version)
+            except StoreError:
+                found = await self._store.get_state(_refused_by(model))
+                if (0 if found is None else found[0]) == version:
+                    raise
+            else:
+                return
 
     async def obtain(self, call: Call) -> Reply:
         """Return the reply to a call; it is durable on return.
 
-        Of all that share the store, only one buys a reply at a time; the others wait for it.
+        Of all that share the store, only one buys a reply at a time; the others wait for it. Where
+        the model does not take a parameter, it is asked again without it, once that is stored: the
+        request, and with it the key of the reply, is another one, which may have been bought.
 
         Raises:
             ProviderError: the call failed for good, or too often.
             BudgetEndedError: it does not fit into the budget.
             StoreError: the cache could not be read or written.
         """
+        while True:
+            try:
+                return await self._obtained(call)
+            except ProviderError as error:
+                if not call.is_refitted(error):
+                    raise
+            await self._remember(call.model)
+            call.tries = Tries()
+
+    async def _obtained(self, call: Call) -> Reply:
         if not self._use_cache and not call.resent:
             return await self._buy(call)
         await self._claim(call)
+        key = call.key  # another one after a refusal
         try:
-            reply = await self._store.get_reply(call.key)
+            reply = await self._store.get_reply(key)
             if reply is None:
                 return await self._buy(call)  # a reply that is stored is claimed no more
         except BaseException:
-            await self._store.release_reply(call.key)
+            await self._store.release_reply(key)
             raise
-        await self._store.release_reply(call.key)
+        await self._store.release_reply(key)
         return self._found(call, reply)
 
     async def _claim(self, call: Call) -> None:
@@ -568,3 +660,16 @@ class ReplyCache:
     def _note(self, call: Call, reply: Reply) -> None:
         for notice in reply.notices:
             self._remarks[str(call.model), notice] += 1
+        if gone := call.request.names - call.fitted.names:
+            effort = canonical(call.request.params.get(EFFORT))
+            self._left_out.setdefault((str(call.model), gone), set()).add(effort)
+
+
+def _refused_by(model: Model) -> str:
+    return f"refused by {model.client.provider.name}/{model.fingerprint}"
+
+
+def _at(efforts: Collection[str]) -> str:
+    """Say at which efforts something is not taken; nothing where none was named."""
+    named = sorted(effort.strip('"') for effort in efforts if effort != "null")
+    return f" at effort {', '.join(named)}" if named else ""

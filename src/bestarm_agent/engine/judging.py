@@ -71,7 +71,7 @@ def fitted(request: Request, capabilities: Capabilities) -> Request:
     """Drop from a request what a model does not offer."""
     return replace(
         request,
-        params={k: v for k, v in request.params.items() if k in capabilities.params},
+        params={k: v for k, v in request.params.items() if capabilities.takes(k)},
         response_schema=request.response_schema if capabilities.response_schema else None,
         top_logprobs=request.top_logprobs if capabilities.logprobs else None,
     )
@@ -89,7 +89,7 @@ def left_out(
     for call in judge.longest_calls(examples[0]):
         able_to = able(call.model)
         _check_offers(judge, call, able_to)
-        missing = sorted(call.request.params.keys() - able_to.params)
+        missing = sorted(name for name in call.request.params if not able_to.takes(name))
         if missing and not able_to.by_example:  # records played back depend on no parameter
             notices[call.model.key] = (
                 f"judge model {call.model} does not take {', '.join(missing)}: not sent"

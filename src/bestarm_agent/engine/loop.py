@@ -126,6 +126,7 @@ class RunLoop:
         # Spend and caps when pairs that could not be paid were sent again last.
         self._tried_with: tuple[Spend, Budget] | None = None
         self._n_void = 0  # in this process
+        self._n_refused = 0  # what was known of parameters when candidates were compared last
         self._slowest = float(record.state.told["seconds"].max(initial=0.0))  # answered call
         self._take_over()
 
@@ -350,10 +351,11 @@ class RunLoop:
                 task.cancel()
 
     def _review(self, *, now: bool = False) -> bool:
-        """Bar candidates that are shown to break a limit of the objective.
+        """Bar candidates that are shown to break a limit of the objective, or became equal.
 
         ``now``: look even if little was told since the last time; return False if nothing was.
         """
+        self._merge()
         objective = self.record.objective
         if objective is None or (now and not objective.is_behind()):
             return False
@@ -362,6 +364,26 @@ class RunLoop:
                 rows = tuple(row for row in gone if gone[row] == reason)
                 self.record.record(CandidatesBarred(rows, reason))
         return True
+
+    def _merge(self) -> None:
+        """Keep one of the candidates that are equal without what their model does not take.
+
+        The first one stays. Answers of the others are its own, in the reply cache. In a plan that
+        looks for no best nobody leaves, and what is equal is paid for once.
+        """
+        n_refused = self.evaluator.replies.n_refused
+        if n_refused == self._n_refused or not self.record.pairs.rule.seeks_best:
+            return
+        self._n_refused = n_refused
+        for first, rows in self.pool.equal_ones().items():
+            stays, others = self.pool.candidates[first], [self.pool.candidates[i] for i in rows]
+            label = stays.candidate.label
+            self.evaluator.replies.note_equal(
+                str(stays.model), label, [one.candidate.label for one in others]
+            )
+            if new := tuple(row for row in rows if row not in self.record.state.barred):
+                why = f"is {label}, without what {stays.model} does not take"
+                self.record.record(CandidatesBarred(new, why))
 
     # The pairs between ask and outcome.
 

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
 from bestarm_agent.domain.events import CandidatesAdded
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Failure, Outcome
+from bestarm_agent.domain.values import Failure, Outcome, Request
 from bestarm_agent.engine.call import WHOLE_PROVIDER, Model
 from bestarm_agent.engine.evaluate import Evaluation, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
@@ -205,6 +206,22 @@ class CandidatePool:
             one.broken = one.broken or reason
         self._refresh()
 
+    def equal_ones(self) -> dict[int, list[int]]:
+        """Return the rows equal to an earlier one, without what their model does not take.
+
+        They are keyed by that one's.
+        """
+        first: dict[str, int] = {}
+        equal: dict[int, list[int]] = {}
+        for row, one in enumerate(self.candidates):
+            asked, provider = one.candidate, one.model.client.provider
+            if asked.model in provider.not_taken:
+                params = provider.fitted(Request(asked.model, params=asked.params)).params
+                stays = first.setdefault(replace(asked, params=params).id, row)
+                if stays != row:
+                    equal.setdefault(stays, []).append(row)
+        return equal
+
     def broken(self) -> dict[str, str]:
         """Return the labels of the candidates that can no longer be asked, with the reason."""
         return {one.candidate.label: one.broken for one in self.candidates if one.broken}
@@ -262,7 +279,9 @@ class FirstPairs:
         model, failure = pair.call.model, None if outcome is None else outcome.failure
         self._in_flight.discard(pair)
         if outcome is None:
-            self.failed |= pair.obstacle is not None and model.is_untried
+            # a refused form of answers is the candidate's alone: its model answers others
+            is_own = getattr(pair.obstacle, "kind", None) is FailureKind.BAD_REQUEST
+            self.failed |= pair.obstacle is not None and model.is_untried and not is_own
         elif failure is None or pair.call.resent or not self._is_fatal(model, failure):
             self._note(model, failure)
         else:

@@ -146,7 +146,8 @@ class Run:
         await self.record.flush()
 
     async def start_providers(self) -> None:
-        """Start those that were not started before."""
+        """Start those that were not started before; recall what their models do not take."""
+        await self.replies.recall(self.candidates.models)
         started = self.parts.providers.started
         for provider in self.parts.providers.in_use:
             if id(provider) not in started:

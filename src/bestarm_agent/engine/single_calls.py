@@ -19,7 +19,6 @@ from bestarm_agent.domain.values import Candidate, Example, Message, Reply, Requ
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, ReplyCache
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeCalls, fitted
-from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Gate, Slot
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
 from bestarm_agent.engine.run import Run
@@ -60,7 +59,7 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
     prepared = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
     local = asyncio.Lock()  # models that run on this machine take turns: they may share its memory
     gate = Gate(parts.config.limits.in_flight)
-    async with _opened(parts, options, prepared.ledger, parts.providers.in_use) as (store, replies):
+    async with _opened(parts, options, prepared, parts.providers.in_use) as (store, replies):
         evaluator = Evaluator(replies, prepared.judge_client)
 
         async def called(candidate: ReadyCandidate) -> FirstCall:
@@ -127,10 +126,10 @@ async def compare_answers(
             known = nearest(label.example, examples)
             raise ConfigError(f"the dataset has no example `{label.example}`; {known}")
     prepared = ReadyCandidates(parts, options.clock, candidates=())
-    judge_client, ledger = prepared.judge_client, prepared.ledger
+    judge_client = prepared.judge_client
     gate = asyncio.Semaphore(parts.config.limits.in_flight)
     void: list[str] = []  # why answers got no score by the judge's doing
-    async with _opened(parts, options, ledger, judge_client.providers) as (_, replies):
+    async with _opened(parts, options, prepared, judge_client.providers) as (_, replies):
 
         async def judged(label: Label) -> JudgedAnswer | None:
             calls = JudgeCalls(judge_client, replies, label.candidate or "labelled")
@@ -155,14 +154,19 @@ async def compare_answers(
 
 @asynccontextmanager
 async def _opened(
-    parts: StudyParts, options: Options, ledger: Ledger, providers: Iterable[Provider]
+    parts: StudyParts,
+    options: Options,
+    candidates: ReadyCandidates,
+    providers: Iterable[Provider],
 ) -> AsyncIterator[tuple[Store, ReplyCache]]:
-    """Open a study's store and providers for calls that ``ledger`` pays."""
+    """Open a study's store and providers for calls on the account of ``candidates``."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(options.store_of(parts.study)))
         for provider in providers:
             await stack.enter_async_context(provider)
-        yield store, ReplyCache(store, ledger, use_cache=options.use_cache)
+        replies = ReplyCache(store, candidates.ledger, use_cache=options.use_cache)
+        await replies.recall(candidates.models)
+        yield store, replies
 
 
 class Proposer:

@@ -35,9 +35,10 @@ groq litellm mistral moonshot nvidia ollama openai openrouter sambanova vertex x
 # promptfoo's names, and the catalogue's
 _PROVIDERS = {name: name for name in _SAME.split()} | {"togetherai": "together"}
 _KINDS = ("chat", "messages", "responses")
-_SAMPLING = """frequency_penalty max_tokens presence_penalty reasoning_effort seed service_tier
-stop temperature top_k top_p verbosity"""
+_SAMPLING = """frequency_penalty max_tokens presence_penalty seed service_tier stop
+temperature top_k top_p verbosity"""
 _PARAMS = {name: name for name in _SAMPLING.split()} | {
+    "reasoning_effort": "effort",
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
 }

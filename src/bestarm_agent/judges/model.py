@@ -81,7 +81,7 @@ class ModelJudgeOptions(JudgeOptions):
     # of the first vote, + 1 for each further vote; None is not sent
     seed: int | None = Field(None, ge=0)
     max_tokens: int = Field(1024, ge=1)  # limit of the judge's reply
-    # further sampling parameters, such as ``reasoning_effort``
+    # further sampling parameters, such as ``effort``
     params: Params = Field(default_factory=dict)
     votes: int = Field(1, ge=1, le=100)  # how often each reply is judged; the score is the mean
     # most replies until a verdict can be read; then the pair is void

@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
 
@@ -16,7 +17,7 @@ from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.spend import Allowance, Spend
-from bestarm_agent.domain.values import Json, Reply, Request, digest
+from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.errors import BestarmError, FailureKind, PluginError
 from bestarm_agent.plugins import guard, holds
 
@@ -34,6 +35,8 @@ class Capabilities:
     """
 
     params: frozenset[str]  # names of the sampling parameters that it honours
+    # names that it refuses, where all others are sent and ``params`` are the usual ones; or None
+    without: frozenset[str] | None = None
     chat: bool = True  # it takes chat messages
     seed: bool = False  # a seed makes one call reproducible
     # origin of its price, such as "the option price" or "genai-prices 0.2.3 ..."; None: no price
@@ -49,6 +52,10 @@ class Capabilities:
     images: bool = True  # False: it surely takes no images and files in messages
     counted: bool = True  # ``bound`` includes tokens and worker seconds
     cache_from: int = 0  # fewest tokens that its prompt cache keeps; 0: none, or none that saves
+
+    def takes(self, param: str) -> bool:
+        """Return whether a sampling parameter may be sent."""
+        return param in self.params or (self.without is not None and param not in self.without)
 
     @property
     def priced(self) -> bool:
@@ -71,6 +78,13 @@ class EndpointStatus:
 
 class ProviderOptions(StrictModel):
     """Base of a provider's options: a frozen pydantic model that refuses unknown keys."""
+
+
+EFFORT = "effort"
+
+
+def _effort(request: Request) -> str:
+    return canonical(request.params.get(EFFORT))
 
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel, default=Any)
@@ -133,6 +147,11 @@ class Provider(ABC, Generic[OptionsT]):
         parsed = parse_options(cls.options_type, options, subject=f"provider `{name}`")
         return cls(name, parsed, base_dir)  # type: ignore[arg-type] # options_type is OptionsT
 
+    @cached_property
+    def not_taken(self) -> dict[str, dict[str, list[str]]]:
+        """What models were found not to take: names by model and by effort, written as JSON."""
+        return {}
+
     async def __aenter__(self) -> Self:
         try:
             await self.start()
@@ -193,7 +212,30 @@ class Provider(ABC, Generic[OptionsT]):
 
     @abstractmethod
     async def generate(self, request: Request) -> Reply:
-        """Answer one request; raises ProviderError. Let cancellation pass."""
+        """Answer one request; raises ProviderError. Let cancellation pass.
+
+        An error whose ``refused`` names parameters is learned from: the request is sent again
+        without them (``fitted``), as are all later ones to the same model with the same effort.
+        """
+
+    def learn(self, request: Request, refused: frozenset[str]) -> None:
+        """Note what the model of a request was found not to take, at the request's effort."""
+        if refused:
+            known = self.not_taken.setdefault(request.model, {}).setdefault(_effort(request), [])
+            known += sorted(refused - set(known))
+
+    def fitted(self, request: Request) -> Request:
+        """Return a request without what its model was found not to take at its effort.
+
+        Without the effort itself, what the model does not take at its own effort counts too.
+        """
+        known = self.not_taken.get(request.model)
+        if not known:
+            return request
+        if EFFORT in known.get(_effort(request), ()):
+            request = request.without({EFFORT})
+        gone = known.get(_effort(request))
+        return request.without(frozenset(gone)) if gone else request
 
     @property
     def endpoints(self) -> Sequence[EndpointStatus]:

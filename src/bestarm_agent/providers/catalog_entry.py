@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, JsonValue, field_validator
@@ -13,18 +13,11 @@ from bestarm_agent.domain.values import Json
 from bestarm_agent.providers.prices import PriceOverride
 
 # Fields that hold the prompt, or that ask for several answers or a stream.
-_PROMPT = frozenset({"model", "messages", "prompt", "input", "system", "stream", "n", "best_of"})
+PROMPT = frozenset({"model", "messages", "prompt", "input", "system", "stream", "n", "best_of"})
 # Fields that the upper bound of a call's cost depends on.
 _BOUND = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "service_tier"})
 
 _ADDRESSES = frozenset({"base_url", "endpoints"})
-
-
-def _refuse_reserved(names: Iterable[str], reserved: frozenset[str]) -> None:
-    for name in names:
-        if name in reserved:
-            way_out = "set it in `params` of the study" if name in _BOUND else "leave it out"
-            raise ValueError(f"`{name}` cannot be among these; {way_out}")
 
 
 class ModelFacts(StrictModel):
@@ -41,17 +34,17 @@ class ModelFacts(StrictModel):
             Anthropic that takes them.
         cache_from: the fewest tokens that the API's prompt cache keeps; calls with the same
             beginning of that length go out one first and then together. 0: they do not.
+        without: whatever is not listed here is sent, and what the server refuses is then learned:
+            the list saves that call. Besides parameters: ``logprobs``, ``response_format``.
+        effort_tokens: true where an effort is a budget of thinking tokens, under Anthropic's API.
         extra_body: further fields, sent as they are; none that a call's bound depends on.
     """
 
-    params: tuple[str, ...] | None = None  # names of all sampling parameters that it takes
-    without: tuple[str, ...] | None = None  # names of those that its API has and it lacks
+    without: tuple[str, ...] | None = None  # parameters and features that it is known to refuse
     context: int | None = Field(None, ge=1)  # most tokens of prompt and answer together
     price: PriceOverride | None = Field(  # its price, where the table has none or a wrong one
         None, description="dollars per million tokens", examples=["{input: 0.10, output: 0.50}"]
     )
-    logprobs: bool | None = None  # true if it returns the probabilities of its tokens
-    response_schema: bool | None = None  # true if answers are made to follow a JSON schema
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
     default_max_tokens: int | None = Field(None, ge=1)
     completion: bool | None = None
@@ -59,19 +52,16 @@ class ModelFacts(StrictModel):
     image_tokens: int | None = Field(None, ge=1)
     api: Literal["chat", "responses"] | None = None  # of OpenAI's APIs
     legacy_sampling: bool | None = None
+    effort_tokens: bool | None = None
     cache_from: int | None = Field(None, ge=0)
     extra_body: dict[str, JsonValue] | None = None
-
-    @field_validator("params")
-    @classmethod
-    def _check_params(cls, params: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        _refuse_reserved(params or (), _PROMPT)
-        return params
 
     @field_validator("extra_body")
     @classmethod
     def _check_extra_body(cls, body: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
-        _refuse_reserved(body or (), _PROMPT | _BOUND)
+        for name in sorted((body or {}).keys() & (PROMPT | _BOUND)):
+            way_out = "set it in `params` of the study" if name in _BOUND else "leave it out"
+            raise ValueError(f"`{name}` cannot be among these; {way_out}")
         return body
 
 

@@ -52,6 +52,7 @@ class BilledError(ProviderError):
             transient=error.transient,
             fatal=error.fatal,
             retry_after=error.retry_after,
+            refused=error.refused,
         )
         self.spend = spend
 

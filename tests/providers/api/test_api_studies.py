@@ -18,9 +18,9 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options, ProviderSet, assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.anthropic import LEGACY_MESSAGES
-from bestarm_agent.providers.api.openai import CHAT, COMPLETIONS, RESPONSES, OpenAIProvider
+from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.options import ApiOptions
+from bestarm_agent.providers.api.protocol import USUAL
 from bestarm_agent.providers.catalog_entry import ProviderEntry
 from bestarm_agent.study import Archive
 from tests.support.api_studies import (
@@ -207,9 +207,9 @@ def test_models_of_one_provider_share_it_whatever_is_known_of_each() -> None:
 def test_one_model_may_be_known_in_two_ways() -> None:
     providers = provider_set([{"model": "openai/one", "options": {"key": "none", "context": 9}}])
     candidate = providers.of("openai", "one")
-    judge = providers.of("openai", "one", {"key": "none", "params": ["seed"]})
+    judge = providers.of("openai", "one", {"key": "none", "without": ["temperature"]})
     assert judge is not candidate
-    assert judge.capabilities("one").params == {"seed"}
+    assert "temperature" not in judge.capabilities("one").params
     assert "temperature" in candidate.capabilities("one").params
 
 
@@ -226,13 +226,14 @@ def test_what_the_catalogue_knows_of_models_comes_before_its_defaults() -> None:
 
 
 def test_a_study_has_the_last_word_about_models() -> None:
-    params = ["temperature", "max_tokens"]
     providers = provider_set(
-        ["openai/gpt-5-mini", {"model": "openai/gpt-5-pro", "options": {"params": ["seed"]}}],
-        {"openai": {"params": params, "without": []}},
+        ["openai/gpt-5-mini", {"model": "openai/gpt-5-pro", "options": {"without": ["seed"]}}],
+        {"openai": {"without": []}},
     )
-    assert providers.params("openai", "gpt-5-mini") == set(params)
-    assert providers.params("openai", "gpt-5-pro") == {"seed"}
+    assert {"temperature", "seed"} < providers.params("openai", "gpt-5-mini")
+    assert providers.params("openai", "gpt-5-mini") - providers.params("openai", "gpt-5-pro") == {
+        "seed"
+    }
 
 
 def test_a_compatible_endpoint_of_ones_own_works_end_to_end(
@@ -259,8 +260,7 @@ DOCUMENT = (Path(__file__).parents[3] / "docs" / "providers.md").read_text()
 
 def test_the_documentation_names_every_option_and_parameter() -> None:
     names = {*ApiOptions.model_fields} - {"models"}
-    for wire in (CHAT, COMPLETIONS, RESPONSES, LEGACY_MESSAGES):
-        names |= wire.params - {"max_completion_tokens"}
+    names |= USUAL - {"max_completion_tokens"}
     missing = {name for name in names if f"`{name}" not in DOCUMENT}
     assert not missing
 

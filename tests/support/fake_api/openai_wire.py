@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -72,6 +73,8 @@ def error(fault: Fault, words: Mapping[str, str]) -> tuple[int, Body]:
     """Status and body of an error; ``words`` fill the message."""
     status, kind, code, message = _ERRORS[fault]
     told = {"message": message.format_map(words), "type": kind, "param": None, "code": code}
+    if named := re.match(r"Unsupported parameter: '(\w+)'", str(told["message"])):
+        told |= {"param": named[1], "code": "unsupported_parameter"}
     return status, {"error": told}
 
 

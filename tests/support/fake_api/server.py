@@ -42,6 +42,9 @@ class FakeModel:
         max_tokens_fields: which names of the output limit chat completions take.
         ignores: parameters that it takes and ignores ("logprobs", "response_format", "max_tokens").
         lenient: whether unknown parameters are taken and ignored.
+        thinks: whether it refuses sampling parameters and log probabilities unless its effort is
+            ``none``, as GPT-6 does.
+        refuses: parameters that it always refuses.
         rates: its limits.
         cache_from: the fewest tokens that its prompt cache keeps; None: it has none.
     """
@@ -50,6 +53,8 @@ class FakeModel:
     max_tokens_fields: frozenset[str] = frozenset({"max_tokens", "max_completion_tokens"})
     ignores: frozenset[str] = frozenset()
     lenient: bool = False
+    thinks: bool = False
+    refuses: frozenset[str] = frozenset()
     rates: Rates = field(default_factory=Rates)
     cache_from: int | None = None
 
@@ -341,6 +346,10 @@ def _complaint(call: Call, model: FakeModel, headers: Mapping[str, str]) -> str 
         unknown = sorted(sent - openai_wire.KNOWN[call.api])
         limits = {"max_tokens", "max_completion_tokens"} & sent
         refused = limits - model.max_tokens_fields if call.api is Api.CHAT else set()
+        refused |= model.refuses & sent
+        effort = call.body.get("reasoning_effort") or call.body.get("reasoning", {}).get("effort")
+        if model.thinks and effort != "none":
+            refused |= {"temperature", "top_p", "logprobs", "top_logprobs"} & sent
         for name in (*unknown, *sorted(refused)):
             return f"Unsupported parameter: '{name}' is not supported with this model."
         return None

@@ -17,7 +17,7 @@ from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard, provider_wait
 from bestarm_agent.engine.setup.parts import StudyParts
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, ProviderError
 from bestarm_agent.judges.base import JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
 
@@ -138,6 +138,11 @@ class ReadyCandidates:
         self._check([(provider, model.name)])
         return self._model(provider, model.name)
 
+    @property
+    def models(self) -> list[Model]:
+        """All models that were made ready."""
+        return [*self._models.values()]
+
     def _model(self, provider: Provider, name: str) -> Model:
         key = (id(provider), name)
         if key not in self._models:
@@ -228,7 +233,12 @@ class ReadyCandidates:
         client = self._client(provider, request.model).unrecorded()
         call = Call(Model(client, request.model), request)
         async with call.in_turn():
-            return await client.send(call)
+            while True:
+                try:
+                    return await client.send(call)
+                except ProviderError as error:
+                    if not call.is_refitted(error):
+                        raise
 
 
 def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict, cast
 
-from bestarm_agent.config.candidates import expand
+from bestarm_agent.config.candidates import expand, is_like
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import (
     AUTOMATIC_ID,
@@ -222,9 +222,14 @@ class ProviderSet:
         return tuple(self._by_options.values())
 
     def params(self, provider: str, model: str) -> frozenset[str]:
-        """Names of the sampling parameters that a model honours."""
+        """Names of the sampling parameters that are sent to a model.
+
+        Of those that are not known, these are the ones of the study that look like no usual one.
+        """
         with self.locating(provider, model):
-            return self.of(provider, model).capabilities(model).params
+            able = self.of(provider, model).capabilities(model)
+        odd = (name for name in self._config.param_names - able.params if able.takes(name))
+        return able.params.union(name for name in odd if not is_like(name, able.params))
 
     def able(self, model: JudgeModel) -> Capabilities:
         """Return the capabilities of a judge's model."""

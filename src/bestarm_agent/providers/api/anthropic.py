@@ -31,6 +31,7 @@ from bestarm_agent.providers.api.protocol import (
     text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
+from bestarm_agent.providers.base import EFFORT
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
 _FINISH: Mapping[Json, Finish] = {
@@ -39,14 +40,27 @@ _FINISH: Mapping[Json, Finish] = {
     "refusal": Finish.REFUSAL,
 }
 _PATH = "v1/messages"
-_PARAMS = frozenset({"max_tokens", "stop", "effort", "thinking", "service_tier", "response_format"})
+# Efforts as budgets of thinking tokens, for models that know no words: LiteLLM's choice.
+_BUDGETS: Mapping[Json, int] = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
+_LACKS = frozenset({"seed", "presence_penalty", "frequency_penalty", "logit_bias", "verbosity"})
+_LACKS |= {"prompt_cache_key"}
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
 def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
     system, turns = _split_system(request)
     params = own_params(request)
-    effort, stop = params.pop("effort", None), params.pop("stop", None)
+    effort, stop = params.pop(EFFORT, None), params.pop("stop", None)
+    tokens = _BUDGETS.get(effort, effort) if facts.effort_tokens else effort
+    if effort == "none":
+        effort, params["thinking"] = None, {"type": "disabled"}
+    elif isinstance(tokens, int):
+        effort, params["thinking"] = None, {"type": "enabled", "budget_tokens": tokens}
+        if tokens >= limit:  # it is a part of the answer
+            raise ConfigError(
+                f"{request.model} thinks for up to {tokens:,} tokens at this effort, and its "
+                f"answer may have {limit:,} with these; raise `max_tokens`, or lower the effort"
+            )
     body: dict[str, Json] = {"messages": turns, "max_tokens": limit, **params}
     if system:
         body["system"] = system
@@ -188,10 +202,10 @@ def _usage(usage: Mapping[str, Json]) -> Usage | None:
     return Usage(fresh + cached + written, cached, written, output, part(thought, output))
 
 
-MESSAGES = Wire(_PATH, _PARAMS, _encode, _decode)
+MESSAGES = Wire(_PATH, _LACKS, _encode, _decode)
 LEGACY_MESSAGES = Wire(
     _PATH,
-    _PARAMS | {"temperature", "top_p", "top_k"},
+    _LACKS,
     _encode,
     _decode,
     headers=(("anthropic-version", "2023-06-01"),),  # the last that takes these parameters

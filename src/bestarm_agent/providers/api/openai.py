@@ -11,6 +11,7 @@ from bestarm_agent.domain.values import Finish, Json, Part, Position, Request, c
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
+    MAX_TOKENS,
     ApiAnswer,
     MalformedError,
     Wire,
@@ -25,6 +26,7 @@ from bestarm_agent.providers.api.protocol import (
     text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
+from bestarm_agent.providers.base import EFFORT
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
 _FINISH: Mapping[Json, Finish] = {
@@ -36,10 +38,13 @@ _LOGPROBS = "message.output_text.logprobs"
 
 
 def _encode_chat(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
+    params = own_params(request)
+    if (effort := params.pop(EFFORT, None)) is not None:
+        params["reasoning_effort"] = effort
     body: dict[str, Json] = {
         "messages": chat_messages(request),
-        **own_params(request),
-        facts.max_tokens_field or "max_completion_tokens": limit,
+        **params,
+        facts.max_tokens_field or MAX_TOKENS[1]: limit,
     }
     if (form := response_format(request)) is not None:
         body["response_format"] = form
@@ -120,7 +125,7 @@ def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
 
 def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
     params = own_params(request)
-    effort, verbosity = params.pop("reasoning_effort", None), params.pop("verbosity", None)
+    effort, verbosity = params.pop(EFFORT, None), params.pop("verbosity", None)
     body: dict[str, Json] = {
         "input": [*chain(*map(_input_items, chat_messages(request, _input_part)))],
         "store": False,
@@ -193,21 +198,17 @@ def _decode_response(body: Mapping[str, Json]) -> ApiAnswer:
     )
 
 
-_COMMON = frozenset({"temperature", "top_p", "max_tokens", "max_completion_tokens", "service_tier"})
-_SAMPLED = _COMMON | {"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias"}
-
-CHAT = Wire(
-    "chat/completions",
-    _SAMPLED | {"reasoning_effort", "verbosity", "prompt_cache_key", "response_format"},
-    _encode_chat,
-    _decode_chat,
-)
+CHAT = Wire("chat/completions", frozenset(), _encode_chat, _decode_chat, renames_limit=True)
 COMPLETIONS = Wire(
-    "completions", _SAMPLED - {"service_tier"}, _encode_completion, _decode_completion
+    "completions",
+    frozenset({EFFORT, "thinking", "verbosity", "service_tier", "prompt_cache_key"})
+    | {"response_format"},
+    _encode_completion,
+    _decode_completion,
 )
 RESPONSES = Wire(
     "responses",
-    _COMMON | {"reasoning_effort", "verbosity", "prompt_cache_key", "response_format"},
+    frozenset({"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias", "top_k"}),
     _encode_response,
     _decode_response,
 )

@@ -21,8 +21,19 @@ from bestarm_agent.domain.values import (
     content_of,
 )
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.catalog_entry import ModelFacts
+from bestarm_agent.providers.catalog_entry import PROMPT, ModelFacts
 
+# Sampling parameters that some API has: against misspellings. Others are sent, too.
+USUAL = frozenset(
+    {"temperature", "top_p", "top_k", "top_a", "min_p", "typical_p", "seed", "logit_bias"}
+    | {"presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty"}
+    | {"length_penalty", "stop", "max_tokens", "max_completion_tokens", "min_tokens"}
+    | {"effort", "thinking", "verbosity", "response_format", "service_tier", "prompt_cache_key"}
+)
+# What is no parameter of a candidate here, or has another name: a limit of the answer under a name
+# that no bound knows would be none.
+_NEVER = PROMPT | {"tools", "tool_choice", "max_output_tokens", "max_new_tokens"}
+_NEVER |= {"reasoning_effort"}
 DEFAULT_MAX_TOKENS = 4096
 MAX_TOKENS = ("max_tokens", "max_completion_tokens")
 _PROMPT_FIELDS = frozenset({"model", "messages", "prompt", "input", "system", "tools"})
@@ -294,17 +305,17 @@ class Wire:
     """One protocol."""
 
     path: str  # of its requests, below the base address
-    params: frozenset[str]  # names of its sampling parameters
+    lacks: frozenset[str]  # names of usual sampling parameters that it has no field for
     # writes the body of a request, given the longest answer in tokens; without "model"
     encode: Callable[[Request, ModelFacts, int], dict[str, Json]]
     # reads the body of a response; raises MalformedError
     decode: Callable[[Mapping[str, Json]], ApiAnswer]
     headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
+    renames_limit: bool = False  # the longest answer goes by either name of ``MAX_TOKENS``
 
-    def params_of(self, facts: ModelFacts) -> frozenset[str]:
-        """Return the names of the sampling parameters that a model takes."""
-        names = self.params if facts.params is None else frozenset(facts.params)
-        return names - frozenset(facts.without or ())
+    def refused(self, facts: ModelFacts) -> frozenset[str]:
+        """Return the names of the parameters that are never sent to a model."""
+        return self.lacks | _NEVER | frozenset(facts.without or ())
 
     def sent(self, body: Mapping[str, Json]) -> dict[str, Json]:
         """Return a body without the prompt, for the record."""

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -30,6 +30,8 @@ from bestarm_agent.providers.api.headers import allowances, header_cost, shutdow
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
     IMAGE_TOKENS,
+    MAX_TOKENS,
+    USUAL,
     ApiAnswer,
     MalformedError,
     Wire,
@@ -41,6 +43,7 @@ from bestarm_agent.providers.api.protocol import (
     read_body,
     text,
 )
+from bestarm_agent.providers.api.refusals import named_in, names_of
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ModelFacts
 from bestarm_agent.providers.prices import Price, PriceOverride, find_price, proxy_prices
@@ -64,6 +67,7 @@ _REPLY_FACTS = {
 _NO_TEMPLATE = re.compile(r"chat[ _]template|template not found", re.IGNORECASE)
 _PROTOCOL_VERSION = 1  # raise it when replies change: old ones must not come from the cache
 _IN_FLIGHT = 64
+_FIELD = "field "  # begins the name of a field of the wire that has another one in its place
 # A request is sent once, without a time-out; SDKs copy deeply what is not stated.
 _ONCE: Mapping[str, Any] = {"max_retries": 0, "timeout": None, "params": {}}
 
@@ -87,7 +91,7 @@ class ApiProvider(Provider[ApiOptions]):
     """
 
     vendor: ClassVar[Vendor]
-    logprobs: ClassVar[bool]  # True if models return log probabilities unless their facts differ
+    logprobs: ClassVar[bool]  # True if its protocol has log probabilities
     models_path: ClassVar[str]  # path of the list of models, below the address
     marks_prefix: ClassVar[bool] = False  # its cache keeps only what a request marks
     options_type = ApiOptions
@@ -118,7 +122,8 @@ class ApiProvider(Provider[ApiOptions]):
         """Return a provider of the same models at another address; what one learns, both know."""
         moved = {"base_url": url}
         other = type(self)(self.name, self.options.model_copy(update=moved), self.base_dir)
-        other.facts, other._learned, other._excess = self.facts, self._learned, self._excess
+        other.facts, other.not_taken = self.facts, self.not_taken
+        other._learned, other._excess = self._learned, self._excess
         other._untemplated = self._untemplated
         return other
 
@@ -205,7 +210,10 @@ class ApiProvider(Provider[ApiOptions]):
                 cast_to=_raw(),
                 options={"headers": dict(wire.headers), **_ONCE},
             )
-            answer, headers, seconds = await self._ask(request.model, server, sent, wire.decode)
+            refused = partial(self._refused, known, request, body)
+            answer, headers, seconds = await self._ask(
+                request.model, server, sent, wire.decode, refused
+            )
         answer = _without_keys(answer, server.endpoint.secrets)
         request_id = headers.get("x-request-id") or headers.get("request-id")
         bound = self._max_usage(known, request)
@@ -269,14 +277,16 @@ class ApiProvider(Provider[ApiOptions]):
             facts = self.options.facts_of(name, self.facts.get(name))
             wires = self.wire(facts, chat=False), self.wire(facts, chat=True)
             price = self._price(name, facts)
+            without = wires[0].refused(facts) & wires[1].refused(facts)
             able = Capabilities(
-                params=frozenset().union(*(wire.params_of(facts) for wire in wires)),
+                params=USUAL - without,
+                without=without,
                 price_source=None if price is None else price.source,
                 in_flight=_IN_FLIGHT,
                 rate_limited=True,
-                response_schema=facts.response_schema is not False,
+                response_schema="response_format" not in without,
                 images=facts.images is not False,
-                logprobs=self.logprobs if facts.logprobs is None else facts.logprobs,
+                logprobs=self.logprobs and "logprobs" not in without,
                 tools=True,
                 cache_from=self._cache_from(facts, price),
             )
@@ -314,15 +324,43 @@ class ApiProvider(Provider[ApiOptions]):
         wire, facts = known.wires[request.text is None], known.facts
         if request.text is not None and request.model in self._untemplated:
             wire = self.wire(facts.model_copy(update={"completion": True}), chat=False)
-        taken = wire.params_of(facts)
-        unknown = next((name for name in request.params if name not in taken), None)
+        lacks = wire.refused(facts)
+        unknown = next((name for name in request.params if name in lacks), None)
         if unknown is not None:
             raise ConfigError(
                 f"{self.name}/{request.model} does not take the parameter `{unknown}`; "
-                f"{nearest(unknown, taken)}; add it to `params` in the model's options if it does"
+                f"{nearest(unknown, USUAL - lacks)}; if it does, write `without: []` in its options"
             )
+        gone = self.not_taken.get(request.model, {}).values()
+        named = facts.max_tokens_field or MAX_TOKENS[1]
+        if any(_FIELD + named in names for names in gone):  # the limit is sent under its other name
+            (other,) = set(MAX_TOKENS) - {named}
+            facts = facts.model_copy(update={"max_tokens_field": other})
         body = wire.encode(request, facts, max_output_tokens(request, facts))
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
+
+    def _refused(
+        self, known: _Model, request: Request, body: Mapping[str, Json], said: object
+    ) -> frozenset[str]:
+        """Return what a refusal says that the model does not take and can be left out.
+
+        The forms of a candidate's answers and its tools are never given up, whatever else is named
+        beside them. The longest answer goes by another name: this one is refused.
+        """
+        wire, whole = self._encode(known, request)
+        sent = {
+            name: names_of(whole, self._encode(known, request.without({name}))[1])
+            for name in request.names.difference(MAX_TOKENS)
+        }
+        needed = {one: frozenset([one]) for one in body.keys() & {"tools", "tool_choice"}}
+        if form := sent.pop("response_format", None):
+            needed["response_schema"] = form
+        if named_in(said, needed):
+            return frozenset()
+        limit = known.facts.max_tokens_field or MAX_TOKENS[1]
+        if wire.renames_limit and limit in body:  # else it went by its other name already
+            sent[_FIELD + limit] = frozenset({limit})
+        return named_in(said, sent)
 
     async def _ask(
         self,
@@ -330,6 +368,7 @@ class ApiProvider(Provider[ApiOptions]):
         server: Server,
         sent: Awaitable[Response],
         read: Callable[[Mapping[str, Json]], _T],  # raises MalformedError
+        refused: Callable[[object], frozenset[str]] = lambda _: frozenset(),
     ) -> tuple[_T, Mapping[str, str], float]:
         """Return what a response says, its headers and its seconds; raises ProviderError."""
         name, now = f"{self.name}/{model}", asyncio.get_running_loop().time
@@ -339,8 +378,10 @@ class ApiProvider(Provider[ApiOptions]):
             response = await sent
         except Exception as error:
             failed = call_failure(error, name, server.endpoint)
-            if (refused := getattr(error, "response", None)) is not None:
-                self._record_allowances(model, refused.headers)
+            if failed.kind is FailureKind.BAD_REQUEST:
+                failed.refused = refused(getattr(error, "body", None))
+            if (answer := getattr(error, "response", None)) is not None:
+                self._record_allowances(model, answer.headers)
         else:
             seconds = now() - started
             headers = dict(response.headers.items())  # lower-case names
@@ -350,6 +391,8 @@ class ApiProvider(Provider[ApiOptions]):
                 failed = body_failure(body, name, server.endpoint)
                 if failed is None:
                     return read(body), headers, seconds
+                if failed.kind is FailureKind.BAD_REQUEST:
+                    failed.refused = refused(body)
             except MalformedError as error:
                 failed = call_failure(error, name, server.endpoint)
         raise failed

@@ -47,7 +47,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
         self._variables = serve.variables()
         options = {**api, "base_url": _PLACEHOLDER_URL}
         self._protocol = OpenAIProvider.create(name, options, base_dir)  # says what may be sent
-        self._protocol.facts = self.facts
+        self._protocol.facts, self._protocol.not_taken = self.facts, self.not_taken
 
     @classmethod
     def create(  # type: ignore[override]

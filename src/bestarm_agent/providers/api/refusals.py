@@ -1,0 +1,141 @@
+r"""Which parameters of a request a server's refusal names, in any vendor's words.
+
+No list says which parameters there are: those that were sent are looked for in the refusal, by the
+names that the wire gave them. What must be listed are the words by which servers say that a model
+does not take something, and those by which they say that a value is out of range, which is the
+study's mistake and teaches nothing about the model.
+
+Seen: OpenAI and Azure ``{"param": "temperature", "code": "unsupported_value"}``, Anthropic
+"`temperature` is deprecated for this model.", xAI "Argument not supported on this model:
+presencePenalty", Google "Unknown name \"seed\": Cannot find field." and "Penalty is not enabled
+for this model", Mistral and others that check by pydantic ``{"type": "extra_forbidden", "loc":
+["body", "seed"], "msg": ...}``, Groq "property 'logit_bias' is unsupported", Moonshot "invalid
+temperature: only 1 is allowed for this model", OpenRouter with the vendor's refusal as a text in
+``metadata.raw``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from bestarm_agent.domain.values import Json
+
+_REFUSES = re.compile(
+    r"unsupported|unavailable|unrecogni[sz]ed|unknown|unexpected|deprecated|disallowed|extra.?(forbidden|inputs|fields)"
+    r"|(\bnot|n't|no longer|cannot|never)\b( \w+){0,2} (support|permit|allow|accept|enable|avail"
+    r"|recogni|compatib|known|valid|find|set\b|chang|specif|us(ed|able)|disabl|configur|modif|implement)\w*"
+    r"|supported (values|efforts|levels)|\bonly\b.{1,40}\b(supported|allowed|accepted|permitted)"
+    r"|(must|may|can) (only )?be (set to )?(1(\.0)?|the default|unset|omitted|none)\b"
+    r"|(must be \S+|invalid) (for|with) (this|the) model|\bis fixed\b"
+    r"|(remove|omit|without) (the|this) (parameter|field|argument)",
+    re.IGNORECASE,
+)
+# of a value that other values of the same parameter would not share, or of two that exclude another
+_OF_VALUE = re.compile(
+    r"\b(range|between|at (least|most)|(greater|less|larger|smaller|more|fewer|higher|lower) than"
+    r"|above|below|maximum|minimum|exceeds?|too (large|small|high|low|long)|both|together)\b|[<>]= "
+    r"|must be an? |should be an? |not of type|valid (integer|number)|expected an? ",
+    re.IGNORECASE,
+)
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+|\\?\n")
+_PLACES = ("param", "loc", "field", "parameter")  # keys under which an error names the parameter
+# what a refusal may call a parameter besides the names by which it was sent
+_ALSO: Mapping[str, str] = {
+    "response_schema": r"structured outputs?|json mode|json.?schema|response formats?",
+    "effort": r"reasoning(.effort)?|thinking(.(level|budget))?",
+    "top_logprobs": r"log.?prob(s|abilit(y|ies))?",
+    "presence_penalty": r"penalt(y|ies)",
+    "frequency_penalty": r"penalt(y|ies)",
+}
+
+
+def named_in(said: object, sent: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return which parameters the body of a refusal says that the model does not take.
+
+    Args:
+        said: the body, JSON or text.
+        sent: names on the wire, such as "reasoning.effort", by a parameter's name in requests.
+
+    Example:
+        >>> said = {"error": {"message": "Model m does not support parameter presencePenalty."}}
+        >>> sent = {one: frozenset([one]) for one in ("presence_penalty", "temperature")}
+        >>> sorted(named_in(said, sent))
+        ['presence_penalty']
+        >>> named_in("temperature: must be between 0 and 1", sent)
+        frozenset()
+    """
+    found: set[str] = set()
+    for sentence in _sentences(said):
+        if _REFUSES.search(sentence) and not _OF_VALUE.search(sentence):
+            # "presence_penalty", "presencePenalty", "presence penalty"
+            spelt = {
+                name: "|".join(re.escape(one).replace("_", "[_ -]?") for one in names)
+                for name, names in sent.items()
+            }
+            also = {name: one for name, one in _ALSO.items() if name in sent}
+            found |= _among(spelt, sentence) or _among(also, sentence)
+    return frozenset(found)
+
+
+def _among(patterns: Mapping[str, str], sentence: str) -> set[str]:
+    """Return those whose pattern a sentence holds, not as a part of a longer name."""
+    return {
+        name
+        for name, one in patterns.items()
+        if re.search(rf"(?<![A-Za-z0-9_])({one})(?![A-Za-z0-9_])", sentence, re.IGNORECASE)
+    }
+
+
+def _sentences(said: object) -> Iterator[str]:
+    """Yield the sentences of a body; where an error names a parameter beside its words, as one."""
+    match said:
+        case str():
+            yield from _SENTENCES.split(said)
+        case list():
+            for one in said:
+                yield from _sentences(one)
+        case dict():
+            places = [said[key] for key in _PLACES if said.get(key)]
+            if places:
+                # the parameter named beside the words is meant, whatever else these mention
+                words = [said.get(key) for key in ("code", "type", "message", "msg", "description")]
+                told = " ".join(one for one in words if isinstance(one, str))
+                for sentence in _SENTENCES.split(told.replace("_", " ")):
+                    yield f"{_flat(places)}: {_QUOTED.sub('', sentence)}"
+                said = {key: one for key, one in said.items() if isinstance(one, list | dict)}
+                said = {key: one for key, one in said.items() if key not in _PLACES}
+            for one in said.values():
+                yield from _sentences(one)
+
+
+_QUOTED = re.compile(r"""(["'`]).*?\1""")
+
+
+def _flat(place: Json) -> str:
+    return ".".join(map(_flat, place)) if isinstance(place, list) else str(place)
+
+
+def names_of(body: Mapping[str, Json], less: Mapping[str, Json]) -> frozenset[str]:
+    """Return the names of what a ``body`` holds and the body without one parameter does not.
+
+    Example:
+        >>> sorted(names_of({"a": 1, "reasoning": {"effort": "low"}}, {"a": 1}))
+        ['effort', 'reasoning', 'reasoning.effort']
+    """
+    paths = frozenset(_paths(body)) - frozenset(_paths(less))
+    parts = frozenset(part for path in paths for part in path.split("."))
+    return (paths | parts) - _COMMON
+
+
+# parts of paths that say nothing, since refusals use them as words
+_COMMON = frozenset({"type", "text", "include", "message", "output_text", "format", "name"})
+
+
+def _paths(body: Mapping[str, Json]) -> Iterator[str]:
+    for key, value in body.items():
+        yield key
+        if isinstance(value, dict):
+            yield from (f"{key}.{inner}" for inner in value)
+        if key == "include" and isinstance(value, list):
+            yield from map(str, value)
