@@ -149,7 +149,7 @@ class Provider(ABC, Generic[OptionsT]):
 
     @cached_property
     def not_taken(self) -> dict[str, dict[str, list[str]]]:
-        """What models were found not to take: names by model and by effort, written as JSON."""
+        """Names of what models were found not to take, by model and by effort, written as JSON."""
         return {}
 
     async def __aenter__(self) -> Self:

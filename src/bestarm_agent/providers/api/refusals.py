@@ -1,4 +1,4 @@
-r"""Which parameters of a request a server's refusal names, in any vendor's words.
+r"""Find out which parameters of a request a server's refusal names, in any vendor's words.
 
 No list says which parameters there are: those that were sent are looked for in the refusal, by the
 names that the wire gave them. What must be listed are the words by which servers say that a model
