@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
+from dataclasses import fields
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bestarm_agent.config.datasets import FileRow
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.curves import hardness
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix, matrix_from_cells
-from bestarm_agent.simulation.score_tables import Cell
+from bestarm_agent.simulation.score_tables import Cell, cells_of
+from bestarm_agent.store.export import PairOutcome
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 
@@ -104,6 +108,34 @@ def test_parquet(tmp_path: Path) -> None:
     assert matrix.names == ("a", "b")
 
 
+MEANS = [
+    "candidate,example,score\na,q1,1\na,q1,0\na,q1,\na,q2,0.5\nb,q1,\nb,q2,1\n",
+    "candidate\texample\tscore\na\tq1\t1\na\tq1\t0\na\tq2\t.5\nb\tq2\t1\nb\tq1\tnan\n",
+    "model,q1,q2\na,1,0.5\na,0,0.5\nb,,1\n",
+]
+
+
+@pytest.mark.parametrize("text", MEANS)
+def test_several_results_of_a_pair_are_their_mean(tmp_path: Path, text: str) -> None:
+    name = "m.tsv" if "\t" in text else "m.csv"
+    matrix = load_matrix(write(tmp_path / name, text))
+    assert same(matrix.scores, np.array([[0.5, 0.5], [np.nan, 1.0]]))
+
+
+def test_tables_may_be_compressed(tmp_path: Path) -> None:
+    (tmp_path / "m.csv.gz").write_bytes(gzip.compress(LONG.encode()))
+    assert same(load_matrix(str(tmp_path / "m.csv.gz")).scores, SCORES)
+
+
+def test_columns_of_exports_are_known() -> None:
+    head = ",".join(field.name for field in fields(PairOutcome) if field.name != "votes")
+    row = ",".join("c0" if n < 2 else "1" if n == 2 else "" for n in range(head.count(",") + 1))
+    cells = list(
+        cells_of([FileRow("line 2", dict(zip(head.split(","), row.split(","), strict=True)))], "x")
+    )
+    assert cells == [Cell("c0", "c0", 1.0, None, "line 2")]
+
+
 def test_cells_keep_their_first_seen_order() -> None:
     cells = [Cell("a", "q2", 0.5, 0.1), Cell("b", "q1", 1.0, None), Cell("a", "q1", 0.0, 0.3)]
     matrix = matrix_from_cells(cells, "run 7")
@@ -114,16 +146,29 @@ def test_cells_keep_their_first_seen_order() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the file is empty"),
+        ("", "is empty"),
         ("model\na\n", "two columns at least"),
-        ("model,q1\na,0,1\n", "line 2 has 3 fields, the header 2"),
-        ("model,q1\na,0\nb,high\n", "data row 2, column 'q1' must be a number, got 'high'"),
-        ("model,q1\na,0\nb,70\n", r"scores must be in \[0, 1\], got 70 in row 1, column 0"),
+        ("model,q1\na,0,1\n", "line 2: 3 values for the 2 columns of the header"),
+        (
+            "model,q1\na,0\nb,high\n",
+            "line 3: column `q1` must be a number, got 'high'; write 1 and 0 for verdicts in",
+        ),
+        (
+            "model,q1\na,0\nb,70\n",
+            r"scores must be in \[0, 1\], got 70 of candidate 'b' on example 'q1'",
+        ),
         ("model,q1\na,0\nb,\n", "candidate 'b' has no score at all"),
-        ("model,q1\na,0\na,1\n", "candidate 'a' has two results on example 'q1'"),
-        ("model,q1\n", "candidates x examples, both at least 1"),
-        ("model,q1\ncaf\u00e9,1\n", "byte 0xe9 is not UTF-8; save the file as UTF-8"),
-        ("model;q1;q2\na;0,5;1\n", "separated by commas"),
+        ("model,q1\n", "holds no results"),
+        ("model,q1\ncaf\u00e9,1\n", "byte 0xe9 at column 4 is not UTF-8; save the file as UTF-8"),
+        ("model;q1;q2\na;0,5;1\n", "separate columns by commas"),
+        # what a table lacks, or has too much, is named: it may be what was meant
+        ("model,example,score\na,q1,1\n", "rename example, score"),
+        ("candidate,question,score\na,q1,1\n", "rename score"),
+        ("candidate,example,score,weight\na,q1,1,2\n", "has no column `weight`"),
+        ("candidate,example,score\na,,1\n", "line 2: `example` is empty"),
+        ("candidate,example,score\na,q1,yes\n", "must be a number, got 'yes'; write 1 and 0"),
+        ("candidate,example,score\na,q1,2\na,q1,0\n", r"must be in \[0, 1\], got 2 of"),
+        ("candidate,example,score\na,q1,inf\n", r"must be in \[0, 1\], got inf of"),
     ],
 )
 def test_what_is_no_score_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -135,7 +180,7 @@ def test_what_is_no_score_table_is_refused(tmp_path: Path, text: str, message: s
     ("location", "message"),
     [
         ("none.npz", "there is no file 'none.npz'"),
-        ("none.csv", "there is no file 'none.csv'"),
+        ("none.csv", "score table none.csv does not exist"),
         ("scores.npy", r"'scores.npy' is not a score file \(\.npz, \.csv, \.parquet\), a log"),
     ],
 )

@@ -475,7 +475,10 @@ def _read_by_plugin(read: Reader, path: Path, format: str) -> Iterator[FileRow]:
 def _format_of(path: Path, format: str) -> str:
     if format != "auto":
         return format
-    found = _SUFFIXES.get(path.suffix.lower())
+    name = path.name.lower().removesuffix(".gz")
+    found = _SUFFIXES.get(Path(name).suffix)
+    if found == "parquet" and name != path.name.lower():
+        raise ConfigError(f"{shown_path(path)}: parquet is compressed in itself; unpack the file")
     if found is None:
         known = ", ".join(_SUFFIXES)
         if path.suffix.lower() in _SHEETS:

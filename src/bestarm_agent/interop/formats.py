@@ -22,18 +22,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from bestarm_agent.config.datasets import read_jsonl
+from bestarm_agent.config.datasets import FileRow, load_rows
 from bestarm_agent.domain.values import digest
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.replay import parse_recording
-from bestarm_agent.simulation.score_tables import read_table
+from bestarm_agent.providers.replay import filled, parse_recording
+from bestarm_agent.simulation.score_tables import cells_of
 
 Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrote
 
 _READ = (
     "Inspect logs (.eval, .json), lm-eval's samples_*.jsonl, promptfoo's results (.json), and "
-    "tables with candidate, example and score (.csv, .jsonl)"
+    "tables with candidate, example and score (.csv, .tsv, .jsonl, .parquet)"
 )
+_TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
+
 _LONGEST = 48  # characters of a setting or an input that a name may hold
 _LONGEST_MODEL = 400
 _ODD = re.compile(r"[^\w.:@+()=,/-]+")
@@ -48,6 +50,7 @@ class Result:
     example: str
     task: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)  # by metric; empty: no verdict
+    words: Mapping[str, str] = field(default_factory=dict)  # by metric: verdicts that are no number
     repeat: str = ""  # which repeat of the pair; of equal ones, the last with a score counts
     question: str | None = None  # the example's input, for people
     text: str | None = None  # the answer; None where the log has none, or nothing asked for it
@@ -59,7 +62,7 @@ class Result:
 
 
 def is_log_file(location: str) -> bool:
-    """Return whether a location ends as logs do; `read_results` also reads `.csv`."""
+    """Return whether a location ends as logs do; `read_results` also reads tables."""
     return location.endswith((".eval", ".json", ".jsonl", ".jsonl.gz"))
 
 
@@ -85,23 +88,26 @@ def read_results(path: Path) -> Iterator[Result]:
 def _read(path: Path) -> Iterator[Result]:
     if path.suffix == ".eval":
         return _inspect_archive(path)
-    if path.suffix == ".csv":
-        return _table(path)
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
-        return _rows((row.values for row in read_jsonl(path)), path)
+    if path.name.removesuffix(".gz").endswith(_TABLES):
+        return _rows(load_rows(path, "log"), path)
     if path.suffix != ".json":
         raise ConfigError(f"{path}: not a log of a known format; these can be read: {_READ}")
     return _document(json.loads(path.read_text(encoding="utf-8-sig")), path)
 
 
-def _rows(rows: Iterable[Object], path: Path) -> Iterator[Result]:
-    found = iter(rows)
-    first = next(found, {})
-    if first.keys() >= {"doc_hash", "filtered_resps"}:
-        return _lm_eval(chain((first,), found), path)
-    if first.keys() >= {"candidate", "example"}:
-        return _recorded(chain((first,), found), str(path))
-    raise _unknown(path, first)
+def _rows(rows: Iterator[FileRow], path: Path) -> Iterator[Result]:
+    first = next(rows, FileRow("", {}))
+    rows, keys = chain((first,), rows), first.values.keys()
+    if keys >= {"doc_hash", "filtered_resps"}:
+        return _lm_eval((row.values for row in rows), path)
+    if keys >= {"candidate", "example", "state", "seq"}:
+        return _exported((row.values for row in rows), str(path))
+    is_json = ".jsonl" in path.suffixes
+    if keys >= {"candidate", "example"} and (is_json or keys & {"text", "error"}):
+        return _recorded(rows if is_json else map(filled, rows), str(path))
+    if is_json:
+        raise _unknown(path, first.values)
+    return _table(rows, path)
 
 
 def _document(document: Object, path: Path) -> Iterator[Result]:
@@ -172,6 +178,13 @@ def _plain(value: object) -> str:
 # Inspect
 
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+# settings of Inspect's generating that change how calls are made, and no answer
+_OF_THE_CLIENT = frozenset(
+    (
+        *("max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout"),
+        *("batch", "cache", "cache_prompt"),
+    )
+)
 
 
 def _inspect_archive(path: Path) -> Iterator[Result]:
@@ -208,6 +221,7 @@ def _inspect(log: Object, samples: Iterable[Object], where: str) -> Iterator[Res
             example=str(sample["id"]),
             task=str(spec["task"]),
             scores={} if error else scores_in(sample.get("scores") or {}),
+            words={} if error else words_in(sample.get("scores") or {}),
             repeat=f"{spec.get('task_id')} {sample.get('epoch', 1)}",
             question=_plain(sample.get("input", sample["id"])),
             text=(sample.get("output") or {}).get("completion"),
@@ -228,9 +242,9 @@ def _inspect_candidate(spec: Object, plan: Object) -> dict[str, str]:
         **(spec.get("task_args") or {}),
         "solver": spec.get("solver"),
         **(spec.get("solver_args") or {}),
-        **(spec.get("model_generate_config") or {}),
-        **(plan.get("config") or {}),
     }
+    generating = {**(spec.get("model_generate_config") or {}), **(plan.get("config") or {})}
+    settings |= {key: value for key, value in generating.items() if key not in _OF_THE_CLIENT}
     named = {
         key: _plain(value)
         for key, value in settings.items()
@@ -245,16 +259,27 @@ def scores_in(scores: Object) -> dict[str, float]:
     Whatever is no number, such as a text or NaN, is no verdict.
     """
     found: dict[str, float] = {}
+    for key, part in _values(scores):
+        number = _LETTERS.get(part) if isinstance(part, str) else part
+        if isinstance(number, bool | int | float) and isfinite(number):
+            found[key] = float(number)
+    return found
+
+
+def words_in(scores: Object) -> dict[str, str]:
+    """Return verdicts by Inspect's scorer that are texts, and none of the letters that count."""
+    return {
+        key: part for key, part in _values(scores) if isinstance(part, str) and part not in _LETTERS
+    }
+
+
+def _values(scores: Object) -> Iterator[tuple[str, object]]:
     for name, score in scores.items():
         value = score["value"]
-        parts = {name: value}
         if isinstance(value, Mapping):
-            parts = {f"{name}/{key}": part for key, part in value.items()}
-        for key, part in parts.items():
-            number = _LETTERS.get(part) if isinstance(part, str) else part
-            if isinstance(number, bool | int | float) and isfinite(number):
-                found[key] = float(number)
-    return found
+            yield from ((f"{name}/{key}", part) for key, part in value.items())
+        else:
+            yield name, value
 
 
 def usage_in(usages: Iterable[Object]) -> dict[str, Any]:
@@ -272,14 +297,48 @@ def usage_in(usages: Iterable[Object]) -> dict[str, Any]:
 # plain tables and recorded answers
 
 
-def _table(path: Path) -> Iterator[Result]:
-    for cell in read_table(path):
-        scores = {} if cell.score is None else {"score": cell.score}
-        yield Result({"model": cell.candidate}, cell.example, "", scores, str(path), usd=cell.cost)
+def _table(rows: Iterable[FileRow], path: Path) -> Iterator[Result]:
+    for cell in cells_of(rows, str(path)):
+        yield Result(
+            {"model": cell.candidate},
+            cell.example,
+            scores={} if cell.score is None else {"score": cell.score},
+            repeat=f"{path} {cell.place}",
+            usd=cell.cost,
+        )
 
 
-def _recorded(rows: Iterable[Object], where: str) -> Iterator[Result]:
-    recording = parse_recording((f"{where}, row {n}", row) for n, row in enumerate(rows, start=1))
+def _exported(rows: Iterable[Object], where: str) -> Iterator[Result]:
+    """Yield the results in an export of our own, in which an empty cell is none."""
+    for row in rows:
+        told = {key: value for key, value in row.items() if value not in (None, "")}
+        if told["state"] != "pending":
+            score = float(told["score"]) if "score" in told else None
+            yield Result(
+                {"model": str(told["candidate"])},
+                str(told["example"]),
+                scores={} if score is None else {"score": score},
+                repeat=f"{where} {told['seq']}",
+                text=told.get("reply"),
+                error=None if score is not None else str(told.get("message", told.get("failure"))),
+                seconds=float(told.get("seconds", 0.0)),
+                input_tokens=int(told.get("input_tokens", 0)),
+                output_tokens=int(told.get("output_tokens", 0)),
+                usd=float(told["usd"]) if "usd" in told else None,
+            )
+
+
+def _recorded(rows: Iterable[FileRow], where: str) -> Iterator[Result]:
+    """Yield the results of a recording; rows of a pair without a number are in order."""
+    n_rows = Counter[tuple[object, object]]()
+
+    def numbered() -> Iterator[tuple[str, Object]]:
+        for row in rows:
+            pair = row.values.get("candidate"), row.values.get("example")
+            n_rows[pair] += 1
+            yield f"{where}, {row.place}", {"attempt": n_rows[pair], **row.values}
+
+    recording = parse_recording(numbered())
     for candidate, examples in recording.items():
         for example, attempts in examples.items():
             for attempt, record in enumerate(attempts, start=1):
@@ -315,6 +374,11 @@ def _lm_eval(rows: Iterable[Object], path: Path) -> Iterator[Result]:
                 f"{name},{row['filter']}": float(row[name])
                 for name in row["metrics"]
                 if isinstance(row.get(name), bool | int | float)
+            },
+            words={
+                f"{name},{row['filter']}": row[name]
+                for name in row["metrics"]
+                if isinstance(row.get(name), str)
             },
             repeat=date,
             question=json.dumps(row["doc"], ensure_ascii=False),

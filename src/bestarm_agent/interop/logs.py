@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
@@ -18,6 +19,9 @@ from bestarm_agent.simulation.score_tables import Cell
 from bestarm_agent.store.export import whole_file
 
 _USUAL = "score"  # the metric of formats that have one of that name
+# beside such grades a `C` is one of them, and not what Inspect writes for "correct"
+_GRADE = re.compile(r"[A-Z][+-]?")
+_SHOWN = 8  # different verdicts that are named
 _FILES = ("study.json", "answers.jsonl", "examples.jsonl")
 Repeat: TypeAlias = tuple[Result, float | None]  # None: void
 
@@ -30,6 +34,8 @@ class Logs:
     metrics: Sequence[str]
     unscored: Sequence[str]  # candidates without any score, which are left out
     source: str
+    # by metric: its verdicts that are no number, such as grades
+    words: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def candidates(self) -> list[str]:
@@ -88,6 +94,8 @@ class Logs:
             lines.append(f"void, not wrong (an error, or no verdict): {of_all}")
         if absent := len(self.candidates) * len(self.examples) - len(self.pairs):
             lines.append(f"in no log, and so void: {counted(absent, 'pair')}")
+        for name, said in self.words.items():
+            lines.append(f"verdicts in words, which are no scores: {name} ({_listed(said)})")
         if self.unscored:
             lines.append(f"left out, without any score: {', '.join(self.unscored)}")
         return lines
@@ -128,15 +136,38 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
     }
     unscored = dict.fromkeys(candidate for candidate, _ in pairs if candidate not in scored)
     kept = {pair: list(found.values()) for pair, found in pairs.items() if pair[0] in scored}
-    return Logs(kept, sorted(set(wanted.values())), list(unscored), shown)
+    return Logs(kept, sorted(set(wanted.values())), list(unscored), shown, _words(results))
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = ", ..." if len(words) > _SHOWN else ""
+    return ", ".join(f"{word:.40}" for word in words[:_SHOWN]) + more
+
+
+def _words(results: Sequence[Result]) -> dict[str, list[str]]:
+    """Return the different verdicts of each metric that has some that are no number."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for result in results:
+        for name, said in result.words.items():
+            found[name][said] = None
+    return {name: sorted(said) for name, said in found.items()}
 
 
 def _metrics(results: Sequence[Result], metric: str | None, shown: str) -> dict[str, str]:
     """Return the metric to take of each task."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
+    words = _words(results)
+    graded = {name for name, said in words.items() if any(map(_GRADE.fullmatch, said))}
     for result in results:
-        found[result.task].update(dict.fromkeys(result.scores))
+        found[result.task].update(dict.fromkeys(n for n in result.scores if n not in graded))
     names = dict.fromkeys(name for scores in found.values() for name in scores)
+    if metric in words.keys() - names or (words and not names):
+        name = metric if metric is not None and metric in words else next(iter(words))
+        more = f"; choose another: {', '.join(names)}" if names else ""
+        raise ConfigError(
+            f"{shown}: the verdicts of {name!r} are words ({_listed(words[name])}), and no scores "
+            f"in [0, 1]; turn them into numbers first{more}"
+        )
     if not names:
         errors = [result.error for result in results if result.error]
         of_all = f"; {len(errors):,} of {len(results):,} are errors, the first: " if errors else ""

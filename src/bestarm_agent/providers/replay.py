@@ -129,7 +129,7 @@ def read_recording(path: Path, shown: str) -> Recording:
     if name.endswith((".jsonl", ".jsonl.gz")):
         rows = read_jsonl(path)
     elif name.endswith(".csv"):
-        rows = map(_filled, read_separated(path, ","))
+        rows = map(filled, read_separated(path, ","))
     else:
         raise ConfigError(
             f"{shown}: recordings are .jsonl, .jsonl.gz or .csv files, not {path.suffix!r}"
@@ -143,7 +143,7 @@ def read_recording(path: Path, shown: str) -> Recording:
         raise ConfigError(f"{shown}: cannot be read: {error}") from error
 
 
-def _filled(row: FileRow) -> FileRow:
+def filled(row: FileRow) -> FileRow:
     """Leave out empty cells, except for an empty answer: CSV cannot tell the two apart."""
     filled = {key: cell for key, cell in row.values.items() if cell}
     if "text" in row.values and not filled.keys() & {"score", "error"}:

@@ -18,6 +18,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.score_tables import Cell, read_table
 from bestarm_agent.stats.arrays import FloatArray, SingleArray
 
+_TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _Values: TypeAlias = NDArray[Any]  # numbers of any type
 
 
@@ -61,11 +62,11 @@ class ScoreMatrix:
 
 def is_score_file(location: str) -> bool:
     """Return whether ``load_matrix`` reads a file of such a name."""
-    return location.endswith((".npz", ".csv", ".parquet")) or ".npz:" in location
+    return location.endswith((".npz", *_TABLES)) or ".npz:" in location
 
 
 def load_matrix(location: str) -> ScoreMatrix:
-    """Read a score matrix from ``FILE.npz``, ``FILE.npz:NAME``, ``FILE.csv`` or ``FILE.parquet``.
+    """Read a score matrix from ``FILE.npz``, ``FILE.npz:NAME``, or a table (.csv, .tsv, .parquet).
 
     NAME is one of several matrices in a file, ``scores`` by default. Raises ConfigError.
     """
@@ -74,7 +75,7 @@ def load_matrix(location: str) -> ScoreMatrix:
             f"{location!r} is not a score file (.npz, .csv, .parquet), a log (.eval, .json, "
             ".jsonl) or a run of the store; check the name, or see `bestarm-agent list`"
         )
-    if location.endswith((".csv", ".parquet")):
+    if location.endswith(_TABLES):
         return matrix_from_cells(read_table(Path(location)), location)
     head, _, name = location.rpartition(".npz")
     return _read_npz(location, Path(f"{head}.npz"), name.lstrip(":") or "scores")
@@ -83,7 +84,7 @@ def load_matrix(location: str) -> ScoreMatrix:
 def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
     """Build a matrix from single results; candidates and examples keep their first-seen order.
 
-    Cells without a result are NaN. Raises ConfigError if a pair occurs twice.
+    A pair without a score is NaN, one with several has their mean. Raises ConfigError.
     """
     rows: dict[str, int] = {}
     columns: dict[str, int] = {}
@@ -93,15 +94,19 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
         at_column.append(columns.setdefault(cell.example, len(columns)))
         values.append(nan if cell.score is None else cell.score)
     i, j = np.asarray(at_row), np.asarray(at_column)
-    flat, counts = np.unique(i * len(columns) + j, return_counts=True)
-    if len(flat) < len(i):
-        row, column = divmod(int(flat[counts > 1][0]), len(columns))
+    found, flat, size = np.asarray(values), i * len(columns) + j, len(rows) * len(columns)
+    known = ~np.isnan(found)
+    wrong = np.flatnonzero(known & ((found < 0) | (found > 1)))  # a mean would hide it
+    if len(wrong):
+        at = wrong[0]
         raise ConfigError(
-            f"{source}: candidate {list(rows)[row]!r} has two results on example "
-            f"{list(columns)[column]!r}"
+            f"{source}: scores must be in [0, 1], got {found[at]:g} of candidate "
+            f"{list(rows)[i[at]]!r} on example {list(columns)[j[at]]!r} ({len(wrong)} such values);"
+            f" rescale them so that higher is better"
         )
-    scores = np.full((len(rows), len(columns)), np.nan, dtype=np.float32)
-    scores[i, j] = np.asarray(values)
+    count = np.bincount(flat[known], minlength=size)
+    total = np.bincount(flat[known], found[known], minlength=size)
+    scores = np.where(count, total / np.maximum(count, 1), nan).reshape(len(rows), len(columns))
     return _checked(source, scores, tuple(rows), tuple(columns))
 
 

@@ -1,20 +1,33 @@
-"""Score tables in CSV and Parquet files, wide or long.
+"""Score tables in files of any format that datasets have, wide or long.
 
-Long: columns ``candidate``, ``example``, ``score`` and optionally ``cost``, one result per row.
+Long: columns ``candidate``, ``example`` and ``score``, one result per row; several rows of a pair
+are several results. A column ``cost`` may give the cost of a call; those of our own exports and
+recordings are known, and any other is refused: it may be what was meant.
+
 Wide: the first column names the candidate, a column ``cost`` may give the cost of one call, every
 other column is an example. An empty field means that there is no score.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.config.datasets import FileRow, load_rows
+from bestarm_agent.config.yaml import shown_path
+from bestarm_agent.errors import ConfigError, nearest
 
-_Rows: TypeAlias = Iterator[Mapping[str, Any]]
+RESULT = ("candidate", "example", "score")
+# of our own exports and recordings; what they hold besides the score does not matter here
+_COLUMNS = """
+cost usd tokens calls gpu_seconds seconds cached failure message error state seq reason candidate_id
+provider model prompt inputs target reply reasoning text finish answer verdicts votes input_tokens
+output_tokens attempt attempts retry_after judge_usd
+"""
+_KNOWN = frozenset((*RESULT, *_COLUMNS.split()))
 
 
 class Cell(NamedTuple):
@@ -24,86 +37,73 @@ class Cell(NamedTuple):
     example: str
     score: float | None
     cost: float | None
+    place: str = ""  # its row
 
 
 def read_table(path: Path) -> Iterator[Cell]:
-    """Read all results of a CSV or Parquet file; a ConfigError names file, row and column."""
-    if not path.is_file():
-        raise ConfigError(f"there is no file {str(path)!r}; check the name")
-    columns, rows = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
+    """Read all results of a table; a ConfigError names file, row and column."""
+    return cells_of(load_rows(path, "score table"), shown_path(path))
+
+
+def cells_of(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
+    """Read the results in rows, wide or long as the first one says; raises ConfigError."""
+    found = iter(rows)
+    first = next(found, None)
+    if first is None:
+        raise ConfigError(f"{source} holds no results; add one at least")
+    columns, rows = list(first.values), chain((first,), found)
     if len(columns) < 2:
         raise ConfigError(
-            f"{path}: a score table has two columns at least, separated by commas, got {columns}"
+            f"{source}: a score table has two columns at least, separated by commas, got {columns}"
         )
-    is_long = {"candidate", "example", "score"} <= set(columns)
-    return _long(path, rows) if is_long else _wide(path, columns, rows)
-
-
-def _read_csv(path: Path) -> tuple[Sequence[str], _Rows]:
-    lines = _csv_lines(path)
-    header = next(lines, None)
-    if header is None:
-        raise ConfigError(f"{path}: the file is empty")
-    return header, (dict(zip(header, line, strict=True)) for line in lines)
-
-
-def _csv_lines(path: Path) -> Iterator[list[str]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            width = None
-            for number, line in enumerate(csv.reader(file), start=1):
-                width = width or len(line)
-                if len(line) != width:
-                    raise ConfigError(
-                        f"{path}: line {number} has {len(line)} fields, the header {width}"
-                    )
-                yield line
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
+    is_long = set(RESULT) <= set(columns)
+    if not is_long and (odd := set(RESULT).intersection(columns[1:])):
         raise ConfigError(
-            f"{path}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8"
-        ) from error
-    except csv.Error as error:
-        raise ConfigError(f"{path}: no CSV that can be read: {error}") from error
-
-
-def _read_parquet(path: Path) -> tuple[Sequence[str], _Rows]:
-    try:
-        from pyarrow import parquet  # type: ignore[import-untyped]
-    except ImportError:
-        raise ConfigError(
-            f"{path}: reading Parquet needs pyarrow; pip install 'bestarm-agent[data]'"
-        ) from None
-    table = parquet.read_table(path)
-    return list(table.column_names), iter(table.to_pylist())
-
-
-def _long(path: Path, rows: _Rows) -> Iterator[Cell]:
-    for number, row in enumerate(rows, start=1):
-        yield Cell(
-            str(row["candidate"]),
-            str(row["example"]),
-            _number(row["score"], path, number, "score"),
-            _number(row.get("cost"), path, number, "cost"),
+            f"{source}: a row per result has the columns {', '.join(RESULT)}, and a row per "
+            f"candidate has an example in every column but the first; it has {', '.join(columns)}; "
+            f"rename {', '.join(sorted(odd))}, or what is meant by the others"
         )
+    return _long(rows, source) if is_long else _wide(rows, source, columns[0])
 
 
-def _wide(path: Path, columns: Sequence[str], rows: _Rows) -> Iterator[Cell]:
-    label, *others = columns
-    examples = [name for name in others if name != "cost"]
-    for number, row in enumerate(rows, start=1):
-        cost = _number(row.get("cost"), path, number, "cost")
-        for example in examples:
-            score = _number(row[example], path, number, example)
-            yield Cell(str(row[label]), example, score, cost)
+def _long(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
+    for row in rows:
+        where = f"{source}, {row.place}"
+        for column in row.values.keys() - _KNOWN:
+            raise ConfigError(
+                f"{where}: a table of results has no column `{column}`; "
+                f"{nearest(column, _KNOWN)}; rename it, or leave it out"
+            )
+        cost = next(
+            (_number(row.values, c, where) for c in ("cost", "usd") if c in row.values), None
+        )
+        score = _number(row.values, "score", where)
+        pair = [str(row.values.get(column) or "").strip() for column in RESULT[:2]]
+        if "" in pair:
+            raise ConfigError(f"{where}: `{RESULT[pair.index('')]}` is empty; fill it in")
+        yield Cell(*pair, score, cost, row.place)
 
 
-def _number(field: Any, path: Path, row: int, column: str) -> float | None:  # noqa: ANN401 - a field is anything
+def _wide(rows: Iterable[FileRow], source: str, label: str) -> Iterator[Cell]:
+    for row in rows:
+        where = f"{source}, {row.place}"
+        cost = _number(row.values, "cost", where)
+        for example in row.values:
+            if example not in (label, "cost"):
+                score = _number(row.values, example, where)
+                yield Cell(str(row.values[label]), example, score, cost, row.place)
+
+
+def _number(values: Mapping[str, object], column: str, where: str) -> float | None:
+    """Return a number; None where the field is empty, or NaN."""
+    field = values.get(column)
     if field is None or field == "":
         return None
     try:
-        return float(field)
+        number = float(field)  # type: ignore[arg-type] # its TypeError says what it is
     except (TypeError, ValueError):
+        hint = "; write 1 and 0 for verdicts in words" if isinstance(field, str) else ""
         raise ConfigError(
-            f"{path}: data row {row}, column {column!r} must be a number, got {field!r}"
+            f"{where}: column `{column}` must be a number, got {field!r:.60}{hint}"
         ) from None
+    return number if isfinite(number) or number == number else None
