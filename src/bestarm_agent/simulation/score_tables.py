@@ -81,7 +81,7 @@ def _long(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
         pair = [str(row.values.get(column) or "").strip() for column in RESULT[:2]]
         if "" in pair:
             raise ConfigError(f"{where}: `{RESULT[pair.index('')]}` is empty; fill it in")
-        yield Cell(*pair, score, cost, row.place)
+        yield Cell(pair[0], pair[1], score, cost, row.place)
 
 
 def _wide(rows: Iterable[FileRow], source: str, label: str) -> Iterator[Cell]:
