@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import warnings
 from collections.abc import Callable
@@ -265,6 +266,31 @@ def fails(_candidate: object, _example: object) -> float:
     raise ZeroDivisionError("oh")
 
 
+async def hangs(_candidate: object, _example: object) -> float:
+    await asyncio.Event().wait()
+    return 1.0
+
+
+def test_calls_that_hang_are_told_of(recwarn: pytest.WarningsRecorder) -> None:
+    calls: list[int] = []
+
+    async def sometimes(candidate: int, example: int) -> float:
+        calls.append(example)
+        return await hangs(candidate, example) if len(calls) == 2 else right(candidate, example)
+
+    standing = find_best(
+        sometimes,
+        [0, 1, 2],
+        range(300),
+        budget=Budget(seconds=1),
+        overrides={"selector.stop_when_separated": False},
+        selector="uniform",
+    )
+    assert standing.told
+    [told] = recwarn.list
+    assert re.match(r"1 call of \d+ had not returned at the end", str(told.message))
+
+
 @pytest.mark.parametrize(
     ("evaluate", "changes", "said"),
     [
@@ -272,6 +298,8 @@ def fails(_candidate: object, _example: object) -> float:
         (lambda _c, _e: 1.5, {}, r"a score must be in \[0, 1\], or None .* got 1.5"),
         (lambda _c, _e: "text", {}, r"it returned the text 'text'; name a scorer"),
         (lambda _c, _e: None, {}, r"0 raised, \d+ returned None$"),
+        (lambda _c, _e: "x" * 5_000_000, {"scorer": "exact"}, "it returned 5,000,000 characters"),
+        (hangs, {"budget": Budget(seconds=0.1)}, r"0 raised, 0 returned None, \d had not returned"),
         (lambda _c, _e: 1, {"scorer": "exact"}, "with a scorer it must return a text, got 1"),
         (answer, {"scorer": "exact", "examples": [1]}, "an example is a mapping"),
         (answer, {"scorer": "exakt"}, "did you mean `exact`"),

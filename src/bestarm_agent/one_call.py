@@ -6,6 +6,7 @@ a script and in a notebook, whose own loop is running already.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import time
@@ -28,6 +29,7 @@ from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.domain.text import safe, shortened
 from bestarm_agent.domain.values import Example, Json, Reply, Request, digest
+from bestarm_agent.engine.call import MOST_CHARS
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
@@ -170,6 +172,7 @@ class _Function(Provider[ProviderOptions]):
         with_text: bool,  # whether it returns texts for a scorer
     ) -> None:
         super().__init__(_NAME, ProviderOptions(), Path())
+        self.empty = self.cut_off = 0  # calls that returned None, or had not returned at the end
         self.failed = 0  # calls without a score that were to have one
         self.first_error: Exception | None = None
         self._evaluate, self._candidates, self._examples = evaluate, candidates, examples
@@ -214,6 +217,11 @@ class _Function(Provider[ProviderOptions]):
             text, score = (found, None) if self._with_text else ("", _score(found))
             if self._with_text and not isinstance(text, str | None):
                 raise ConfigError(f"with a scorer it must return a text, got {found!r:.60}")
+            if len(text or "") > MOST_CHARS:
+                raise ConfigError(f"it returned {len(text):,} characters; return {MOST_CHARS:,}")
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise
         except CandidateError as error:
             raise failure(FailureKind.GAVE_UP, str(error)) from error
         except Exception as error:
@@ -221,6 +229,7 @@ class _Function(Provider[ProviderOptions]):
             self.first_error = self.first_error or error
             raise failure(FailureKind.INTERNAL, _said(error)) from error
         if text is None or found is None:
+            self.empty += 1
             raise failure(FailureKind.INTERNAL, "the function returned None: there is no score")
         usd = None if self._usd is None else nanos(self._usd)
         seconds = time.monotonic() - began
@@ -253,18 +262,20 @@ def _run(
 
 
 def _report_failures(provider: _Function, standing: Standing) -> None:
-    """Warn of calls that raised; raise ConfigError if no call has a score."""
+    """Warn of calls that raised or hung; raise ConfigError if no call has a score."""
     first = provider.first_error
     said = f"; the first: {_said(first)}" if first is not None else ""
     if standing.end == End.FAILURES and not any(row.n for row in standing.rows):
-        missing = standing.asked - provider.failed
+        hung = f", {provider.cut_off:,} had not returned at the end" if provider.cut_off else ""
         raise ConfigError(
-            f"no call of the function could be scored: {provider.failed:,} raised, {missing:,} "
-            f"returned None{said}"
+            f"no call of the function could be scored: {provider.failed:,} raised, "
+            f"{provider.empty:,} returned None{hung}{said}"
         ) from first
-    if provider.failed:
-        calls = f"{counted(provider.failed, 'call')} of {standing.asked:,}"
-        warnings.warn(f"{calls} raised and are left out{said}", RuntimeWarning, stacklevel=3)
+    said = f"raised and are left out{said}"
+    for n, what in (provider.failed, said), (provider.cut_off, "had not returned at the end"):
+        if n:
+            calls = f"{counted(n, 'call')} of {standing.asked:,}"
+            warnings.warn(f"{calls} {what}", RuntimeWarning, stacklevel=3)
 
 
 def _score(found: object) -> float | None:

@@ -168,12 +168,12 @@ class RiskTest:
     def push(self, loss: float, guess: float = 0.0, others: float = 0.0) -> None:
         """Take the next labelled example: one pass through the loop of lines 2 to 8.
 
-        A ``loss`` above the true one is safe; outside [0, 1] it raises ValueError. The ``guess`` of
-        it and the mean guess over ``others`` are not checked, for speed, although the guarantee
-        needs them to lie in [0, 1].
+        A ``loss`` above the true one is safe. Raises ValueError if it, the ``guess`` of it or the
+        mean guess over ``others`` is outside [0, 1].
         """
-        if not 0.0 <= loss <= 1.0:
-            raise ValueError(f"a loss must be in [0, 1], got {loss}")
+        for what, value in (("loss", loss), ("guess", guess), ("mean guess", others)):
+            if not 0.0 <= value <= 1.0:  # NaN fails this too
+                raise ValueError(f"a {what} must be in [0, 1], got {value}")
         self.n += 1
         self._bets.push(loss + self.reliance * (others - guess))  # lines 4 to 6
         self.log_peak = max(self.log_peak, self._bets.log_wealth)  # lines 7 and 9

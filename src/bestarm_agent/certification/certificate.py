@@ -157,6 +157,8 @@ def certify(
         >>> found.chosen, len(found.screened), found.n_labels
         (1, 3, 2)
     """
+    if len(set(order)) < len(order):
+        raise ValueError(f"an order names each candidate once, got {list(order)}")
     screened: list[Screened] = []
     certified: list[int] = []
     for candidate in in_order_of_trying(order, correction):
@@ -229,6 +231,10 @@ def plan_rounds(
     """
     if not len(labelled):
         raise ValueError("no example has a label")
+    if (ratio is not None and ratio < 0) or (max_labels is not None and max_labels < 1):
+        raise ValueError(
+            f"ratio must be at least 0 and max_labels at least 1, got {ratio} and {max_labels}"
+        )
     most = len(labelled) if max_labels is None else min(max_labels, len(labelled))
     if ratio is None:
         ratio = len(unlabelled) // most or _DEFAULT_RATIO
@@ -292,6 +298,8 @@ def certify_losses(
         # a guess helps only beside the mean guess of other examples
         method, guessed = replace(method, name="r-eval"), np.zeros_like(true)
     order = range(len(true)) if order is None else order
+    if not set(order) <= set(range(len(true))):
+        raise ValueError(f"candidates are numbered 0 to {len(true) - 1}, got {list(order)}")
     single = single_goal(goal, len(order), correction)
 
     def screening(candidate: int) -> Screened:

@@ -46,6 +46,7 @@ from bestarm_agent.store.export import verdicts
 from bestarm_agent.study import Study, open_mode
 
 _DEMO = ("study.yaml", "dataset.jsonl", "answers.jsonl.gz")
+_LEAST_DETECTED = 1e-6  # a difference that no dataset shows
 _SHOWN_LINES = 12
 _INDENT = 10
 
@@ -87,8 +88,8 @@ def plan(given: Given, detect: float | None) -> None:
 
     ``detect``: print also how many examples a difference of accuracy of that size needs.
     """
-    if detect is not None and not 0 < detect < 1:
-        raise ConfigError(f"--detect must be between 0 and 1, got {detect}")
+    if detect is not None and not _LEAST_DETECTED <= detect < 1:
+        raise ConfigError(f"--detect must be between {_LEAST_DETECTED:f} and 1, got {detect}")
     parts = _parts(given)
     found = make_plan(parts)
     where = given.options().store_of(parts.study)

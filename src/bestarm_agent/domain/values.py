@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
 
 from bestarm_agent.domain.reasoning import parted
 from bestarm_agent.domain.spend import MOST, Spend, Usage, check_range
-from bestarm_agent.errors import Blame, FailureKind
+from bestarm_agent.errors import Blame, ConfigError, FailureKind
 
 if TYPE_CHECKING:
     Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
@@ -256,12 +256,21 @@ def each_drawn(rows: Sequence[Example], n_draws: int) -> tuple[Example, ...]:
     Example:
         >>> [example.id for example in each_drawn([Example("a", {}), Example("b", {})], 2)]
         ['a', 'b', 'a#2', 'b#2']
+
+    Raises:
+        ConfigError: a row has the id of another one's draw.
     """
-    return tuple(
-        replace(row, id=f"{row.id}{_suffix(draw)}", draw=draw)
-        for draw in range(n_draws)
-        for row in rows
-    )
+    ids = {row.id for row in rows}
+    drawn = [
+        replace(row, id=f"{row.id}{_suffix(n)}", draw=n) for n in range(n_draws) for row in rows
+    ]
+    for one in drawn[len(rows) :]:
+        if one.id in ids:
+            raise ConfigError(
+                f"the id `{one.id}` stands for draw {one.draw + 1} of example `{one.row_id}`, and "
+                f"for another example; rename that, or set `repeats: 1`"
+            )
+    return tuple(drawn)
 
 
 def _suffix(draw: int) -> str:

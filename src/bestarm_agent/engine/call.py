@@ -40,7 +40,7 @@ from bestarm_agent.providers.failures import BilledError, failed_spend, failure
 from bestarm_agent.store.codec import as_stored
 from bestarm_agent.store.store import Store
 
-_MOST_CHARS = 4_000_000  # of a reply, as of a prompt: longer than any model writes
+MOST_CHARS = 4_000_000  # of a reply, as of a prompt: longer than any model writes
 _NAMED = 5  # candidates that a note names
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that somebody else is buying
 # What makes every further call to the provider, or to the model, pointless.
@@ -479,8 +479,8 @@ async def generate(provider: Provider, request: Request, policy: RetryPolicy) ->
         raise failure(FailureKind.INTERNAL, raised(f"provider {provider.name}", error)) from error
     try:
         reply = as_stored(given, Reply)
-        if (length := len(reply.text) + len(reply.reasoning)) > _MOST_CHARS:
-            raise ValueError(f"it has {length:,} characters, and {_MOST_CHARS:,} are the most")
+        if (length := len(reply.text) + len(reply.reasoning)) > MOST_CHARS:
+            raise ValueError(f"it has {length:,} characters, and {MOST_CHARS:,} are the most")
     except ValueError as error:
         message = f"provider {provider.name} gave what is no reply: {masked(str(error))}"
         odd = failure(FailureKind.INTERNAL, message)

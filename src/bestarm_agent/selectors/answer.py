@@ -179,10 +179,12 @@ class Answer:
     def best(self) -> Verdict:
         """Name the candidate with the highest estimate, and those it is not shown to beat.
 
-        Raises ValueError if there is no candidate.
+        Raises ValueError if there is no candidate, or all have left the competition.
         """
         self._check_any()
         best = self.ranking()[0]
+        if self.barred[best]:
+            raise ValueError("all candidates have left the competition; there is no best one")
         return Verdict(best, self.tied(best), self._guarantee())
 
     def tied(self, best: int) -> tuple[int, ...]:
@@ -221,7 +223,7 @@ class Answer:
         SEPARATED if they are shown to beat all others, INDIFFERENT if more scores cannot part them
         from their rivals. Only valid intervals may say so, and only if the problem asks to stop.
         """
-        if not self._problem.stop_when_separated or self._table.n_candidates == 0:
+        if not self._problem.stop_when_separated or self.barred.all():  # none is left to name
             return None
         presumed = self.presumed_order
         if presumed is not None and self._may_change(presumed.tolist(), top_k, self._means_within):
@@ -238,7 +240,7 @@ class Answer:
         gap, ends_level = self._problem.within, self._problem.ends_level and top_k == 1
         if gap is None and not ends_level:
             return
-        if (n := self._table.n_scores) < self._next_review:
+        if (n := self._table.n_scores) < self._next_review or self.barred.all():
             return
         self._next_review = n + max(1, int(_SHARE_NEW * n))
         order = self.ranking()
@@ -491,7 +493,7 @@ class Answer:
 
     def _guarantee(self) -> Guarantee:
         missing = (self._table.n_scored < self._table.n_examples) & ~self.barred
-        if not missing.any():
+        if not (missing.any() or self.barred.all()):
             return Guarantee.EXACT
         is_valid = self._exogenous and self._now().bounds is None
         return Guarantee.ANYTIME_VALID if is_valid else Guarantee.HEURISTIC

@@ -103,11 +103,15 @@ class Pairs:
             self.answer.asked(ask.pair.candidate)
 
     def tell(self, results: Sequence[Tell]) -> None:
-        """Record outcomes, in any order.
+        """Record outcomes, in any order: all of them, or none.
 
         Raises ValueError for an ask that is unknown or has an outcome, a score outside [0, 1] or a
         negative cost.
         """
+        for result in results:
+            self.table.check(result)
+        if len({result.seq for result in results}) < len(results):
+            raise ValueError(f"each ask has one outcome, got {[one.seq for one in results]}")
         for result in results:
             self.table.tell(result)
             self.answer.forget()
@@ -162,8 +166,11 @@ class Pairs:
         """Take candidates out of the competition for good, for a reason that is not their scores.
 
         Statements about the others stay valid, since intervals are joint over all candidates.
-        Nobody leaves a plan that does not look for the best.
+        Nobody leaves a plan that does not look for the best. Raises ValueError for a row that is
+        not there.
         """
+        if not set(candidates) <= set(range(n := self.table.n_candidates)):
+            raise ValueError(f"candidates are numbered 0 to {n - 1}, got {list(candidates)}")
         rows = [candidate for candidate in candidates if not self.answer.barred[candidate]]
         if rows and self.rule.seeks_best:
             self.answer.bar(rows)

@@ -83,8 +83,8 @@ class ScoreTable:
         self.n_trials[i] += 1
         self._rows[i].append(ask.seq)
 
-    def tell(self, tell: Tell) -> None:
-        """Record the outcome of an ask.
+    def check(self, tell: Tell) -> None:
+        """Check the outcome of an ask before it is recorded.
 
         Raises ValueError for an unknown ask, one that has an outcome, or a value out of its range.
         """
@@ -94,10 +94,15 @@ class ScoreTable:
             raise ValueError(f"a told state is DONE, FAILED or VOID, got {tell.state!r}")
         if not 0.0 <= tell.score <= 1.0:  # NaN fails this too
             raise ValueError(f"score must be in [0, 1], got {tell.score} for ask {tell.seq}")
+        if tell.gold is not None and not 0.0 <= tell.gold <= 1.0:
+            raise ValueError(f"gold must be in [0, 1], got {tell.gold} for ask {tell.seq}")
         if not 0.0 <= tell.cost < np.inf:
             raise ValueError(f"cost must be finite and >= 0, got {tell.cost} for ask {tell.seq}")
         if self._state[tell.seq] != _PENDING:
             raise ValueError(f"ask {tell.seq} was told before: each has one outcome")
+
+    def tell(self, tell: Tell) -> None:
+        """Record the outcome of an ask, which ``check`` found to be one."""
         i = int(self._candidate[tell.seq])
         self._state[tell.seq] = self._cells[i, self._example[tell.seq]] = tell.state
         self._by_state[_PENDING, i] -= 1

@@ -203,6 +203,12 @@ class Problem:
             raise ValueError(f"draws must divide n_examples, got {self.draws}")
         if self.n_examples < 1:
             raise ValueError(f"n_examples must be >= 1, got {self.n_examples}")
+        columns = self.independent or (0,)
+        if not 0 <= min(columns) <= max(columns) < self.n_examples or self.seed < 0:
+            raise ValueError(
+                f"independent examples are in 0..{self.n_examples - 1} and the seed is >= 0, "
+                f"got {self.independent} and {self.seed}"
+            )
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
         if self.budget is not None and self.budget < 1:

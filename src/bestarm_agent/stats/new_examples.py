@@ -136,8 +136,16 @@ def examples_needed(difference: float, differing: float, level: float) -> int:
     Example:
         >>> examples_needed(0.05, 0.15, 0.025)
         760
+
+    Raises:
+        ValueError: the difference is not above 0, or so small that no number of them shows it.
     """
-    return math.ceil(_constant(level) ** 2 * differing / difference**2)
+    needed = math.inf
+    if difference > 0:
+        needed = _constant(level) ** 2 * differing / difference / difference
+    if not needed < math.inf:  # NaN is none either
+        raise ValueError(f"no number of examples shows a difference of {difference}")
+    return math.ceil(needed)
 
 
 def _constant(level: float) -> float:

@@ -332,7 +332,14 @@ class Comparison:
         return self.verdict is not Decision.UNDECIDED
 
     def push(self, challenger: tuple[float, float], baseline: tuple[float, float]) -> None:
-        """Take the next example: the range [low, high] of either score; a void one is (0, 1)."""
+        """Take the next example: the range [low, high] of either score; a void one is (0, 1).
+
+        Raises ValueError for a range that is none, or more examples than there are.
+        """
+        if not -1 <= challenger[0] - baseline[1] <= challenger[1] - baseline[0] <= 1:
+            raise ValueError(f"scores are ranges in [0, 1], got {challenger} and {baseline}")
+        if self.n >= self.question.n_examples:
+            raise ValueError(f"all {self.question.n_examples} examples were taken")
         self.gains.append(challenger[0] - baseline[1])
         self.losses.append(baseline[0] - challenger[1])
 

@@ -81,7 +81,8 @@ def build_standing(
     )
     named = next(able, None) if result is None else result.answer
     ruled_out = _ruled_out(pairs, order, named, result)
-    seen = bool(order) and bool(estimates.n[order[0]])
+    # the best of those that left is none
+    seen = bool(order) and bool(estimates.n[order[0]]) and order[0] not in state.barred
     rivals = set(pairs.answer.tied(order[0])) if order else set[int]()
     separated = seen and not rivals - state.barred.keys()
     margin = None

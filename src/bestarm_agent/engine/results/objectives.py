@@ -217,7 +217,7 @@ def _best_within(
     }
     left = [i for i in selector.ranking() if i not in infeasible and estimates.n[i] > 0]
     kept = [i for i in left if all(one.seems_kept[i] for one in findings)]
-    if not left:
+    if not left or selector.answer.barred.all():
         nobody = len(infeasible) == len(estimates.n)  # keeps the limits, which is an answer
         return ObjectiveState(None, established=nobody, infeasible=infeasible, findings=findings)
     answer = (kept or left)[0]
