@@ -35,7 +35,7 @@ def test_the_study_fits_the_data(
     tmp_path: Path, capsys: Capsys, name: str, content: str, target: str | None, scorer: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    models = "openai/gpt-5-mini, ollama/qwen3:4b"
+    models = "openai/gpt-6-luna, ollama/qwen3:4b"
     done = invoke(capsys, "init", "--data", name, "--models", models, folder=tmp_path)
     assert done.code == 0, done.err
     assert f"target: {target or 'none'} (a guess" in done.out
@@ -51,7 +51,7 @@ def test_plan_accepts_it_and_nothing_is_overwritten(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none-is-asked")
     (tmp_path / "q.csv").write_text("question,answer\n3+4?,7\n")
-    command = ("init", "my/study.yaml", "--data", "q.csv", "--models", "openai/gpt-5-mini")
+    command = ("init", "my/study.yaml", "--data", "q.csv", "--models", "openai/gpt-6-luna")
     assert invoke(capsys, *command, folder=tmp_path).code == 0
     planned = invoke(capsys, "plan", "my/study.yaml", "--json", folder=tmp_path)
     assert json.loads(planned.out)["n_candidates"] == 2
@@ -81,8 +81,8 @@ def test_what_is_wrong_is_named(
     ("answers", "models", "target"),
     [
         (["q.csv", "ollama/a,ollama/b", "reply"], ["ollama/a", "ollama/b"], "reply"),
-        (["q.csv", "", ""], ["openai/gpt-5-mini"], "answer"),
-        (["q.csv", "", "none"], ["openai/gpt-5-mini"], None),
+        (["q.csv", "", ""], ["openai/gpt-6-luna"], "answer"),
+        (["q.csv", "", "none"], ["openai/gpt-6-luna"], None),
         ([""], ["replay/careful", "replay/quick", "replay/largest-city"], "capital"),
     ],
 )
@@ -110,7 +110,7 @@ def test_columns_of_any_name_stand_in_its_prompts(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none-is-asked")
     (tmp_path / "q.csv").write_text('User Question,say "it",not,n°,answer\n3+4?,a,b,c,7\n')
-    command = ("init", "--data", "q.csv", "--models", "openai/gpt-5-mini")
+    command = ("init", "--data", "q.csv", "--models", "openai/gpt-6-luna")
     assert invoke(capsys, *command, folder=tmp_path).code == 0
     planned = invoke(capsys, "plan", folder=tmp_path)
     assert planned.code == 0, planned.err
@@ -125,9 +125,19 @@ def test_plan_tells_of_a_column_that_hides_the_row(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none-is-asked")
     (tmp_path / "q.csv").write_text("row,answer\n3+4?,7\n")
-    command = ("init", "--data", "q.csv", "--models", "openai/gpt-5-mini")
+    command = ("init", "--data", "q.csv", "--models", "openai/gpt-6-luna")
     assert invoke(capsys, *command, folder=tmp_path).code == 0
     planned = invoke(capsys, "plan", "--json", folder=tmp_path)
     told = [said for said in planned.json["notices"] if "column of that name" in said]
     assert len(told) == 2
     assert "prompt `plain`: `row`" in told[0]
+
+
+def test_models_that_run_here_get_no_address(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "q.csv").write_text("question,answer\n3+4?,7\n")
+    done = invoke(capsys, "init", "--data", "q.csv", "--models", "hf/x", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert load_study(tmp_path / "study.yaml").config.models[0].model == "hf/x"
+    written = (tmp_path / "study.yaml").read_text()
+    assert "base_url" not in written
+    assert "providers" not in written

@@ -40,19 +40,19 @@ $models
 # A template per prompt; fields of the dataset stand in double braces.
 prompts:
 $prompts
-# params: {temperature: [0, 0.7], max_tokens: 200}  # a list is an axis of the grid
+# params: {effort: [none, low], max_tokens: 2000}  # a list is an axis of the grid
 
 dataset: $spec
 scorer: $scorer  # $why
 
 # The run ends before it would spend more. For models without a price: {share: 20%}
 budget: {usd: $$2}
-
+$providers""")
+_KEYS = """
 # Keys stand in the environment or in a file .env, never here. To change a key's variable or an
 # address:
 # providers:
-$providers
-""")
+"""
 
 
 def init(
@@ -84,7 +84,7 @@ def _asked() -> tuple[Path | None, str | None, str | None]:
     if not data:
         return None, None, None
     _, fields = _read(Path(data))
-    models = click.prompt("Models, separated by commas", default="openai/gpt-5-mini")
+    models = click.prompt("Models, separated by commas", default="openai/gpt-6-luna")
     known = click.Choice([*fields, _NONE])
     guess = _target_among(fields)
     target = click.prompt("Field with the expected answer", type=known, default=guess)
@@ -118,6 +118,8 @@ def _own_study(path: Path, data: Path, models: str, said: str | None) -> str:
     scorer, why, hint = _scorer(texts, names[0])
     spec = {"path": Path(os.path.relpath(data, path.parent)).as_posix()}
     providers = dict.fromkeys(name.partition("/")[0] for name in names)
+    noted = filter(None, (provider_note(name, path.parent) for name in providers))
+    notes = "".join(f"#   {note}\n" for note in noted)
     return _STUDY.substitute(
         dataset=data.name,
         file=path.name,
@@ -127,7 +129,7 @@ def _own_study(path: Path, data: Path, models: str, said: str | None) -> str:
         spec=json.dumps(spec if target == _NONE else {**spec, "target": target}),
         scorer=json.dumps(scorer),
         why=why,
-        providers="\n".join(f"#   {provider_note(name, path.parent)}" for name in providers),
+        providers=(notes and _KEYS) + notes,
     )
 
 

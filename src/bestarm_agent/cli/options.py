@@ -181,7 +181,7 @@ OPTIONS: Mapping[str, Option] = {
     "junit": Option("File for a summary as JUnit XML.", _PATH),
     "config": Option("A promptfoo config to write the study from.", _PATH, forms="--from"),
     "data": Option("Examples to write the study for: .jsonl, .json or .csv.", _PATH),
-    "models": Option("Its models, as openai/gpt-5-mini,ollama/qwen3:4b."),
+    "models": Option("Its models, as openai/gpt-6-luna,ollama/qwen3:4b."),
     "path": Option("File to write.", _PATH, argument=True, default="study.yaml"),
     "paths": Option(
         "Logs; the format shows in each file.",

@@ -7,30 +7,39 @@ from pathlib import Path
 
 import click
 
-from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.given import STUDY_FILE, Given
 from bestarm_agent.cli.output import Column, print_table
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import environment
-from bestarm_agent.errors import BestarmError
-from bestarm_agent.providers.api.anthropic import AnthropicProvider
+from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.providers.api.endpoints import NO_KEY, Vendor, is_loopback
-from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.provider import ApiProvider
-from bestarm_agent.providers.catalog_entry import ProviderEntry
-from bestarm_agent.providers.registry import create_provider
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_options
+from bestarm_agent.providers.registry import create_provider, find_adapter
 
 _SECONDS = 30.0
 _MODELS_SHOWN = 20
 
 
 def providers(given: Given, name: str | None, check: bool) -> int:
-    """List providers, or show one."""
-    found = Catalog(Path(), given.options().catalog_dirs)
-    names = [name] if name else found.names("providers")
-    entries = [found.get("providers", one).parse(ProviderEntry) for one in names]
+    """List providers, or show one, as ``study.yaml`` of this folder sets it."""
+    found, entries = Catalog(Path(), given.options().catalog_dirs), list[ProviderEntry]()
     if name:
+        entries.append(found.get("providers", name).parse(ProviderEntry))
+        if Path(STUDY_FILE).exists():
+            options = given.load().config.providers.get(name, {})
+            changed = {"options": merge_options(entries[0].options, options)}
+            entries = [entries[0].model_copy(update=changed)]
         _show(entries[0])
     else:
+        for one in found.names("providers"):
+            try:
+                entries.append(found.get("providers", one).parse(ProviderEntry))
+                _class(entries[-1])
+            except ConfigError as error:  # such as another program's file in a folder `providers`
+                entries = [entry for entry in entries if entry.name != one]
+                click.echo(f"left out: {error}", err=True)
         print_table(
             ["provider", "key", Column("address", "middle")],
             [[entry.name, _key(entry), _address(entry)] for entry in entries],
@@ -39,8 +48,13 @@ def providers(given: Given, name: str | None, check: bool) -> int:
 
 
 def provider_note(name: str, base_dir: Path) -> str:
-    """Return how a study would name a provider's key and address; ConfigError if there is none."""
+    """Return how a study would name a provider's key and address; "" if it has none.
+
+    Raises ConfigError if there is no such provider.
+    """
     entry = Catalog(base_dir, ()).get("providers", name).parse(ProviderEntry)
+    if _vendor(entry) is None:
+        return ""
     key = "" if (variable := _variable(entry)) is None else f", key: {variable}"
     return f"{name}: {{base_url: {_address(entry)}{key}}}"
 
@@ -61,10 +75,12 @@ def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
+def _class(entry: ProviderEntry) -> type[Provider]:
+    return find_adapter(entry.adapter, Path())
+
+
 def _vendor(entry: ProviderEntry) -> Vendor | None:
-    if entry.adapter == "anthropic":
-        return AnthropicProvider.vendor
-    return OpenAIProvider.vendor if entry.adapter in ("openai", "vllm") else None
+    return getattr(_class(entry), "vendor", None)
 
 
 def _address(entry: ProviderEntry) -> str:
@@ -72,13 +88,18 @@ def _address(entry: ProviderEntry) -> str:
     given = entry.options.get("endpoints") or entry.options.get("base_url")
     if isinstance(given, list):
         return ", ".join(map(str, given))
-    return str(given or (vendor.url if vendor else "in this process"))
+    return str(given or (vendor.url if vendor else "in this process" if _is_ours(entry) else "?"))
+
+
+def _is_ours(entry: ProviderEntry) -> bool:
+    """Return whether a provider is no plug-in, which may have an address and a key of its own."""
+    return _class(entry).__module__.startswith("bestarm_agent.")
 
 
 def _key(entry: ProviderEntry) -> str:
     variable = _variable(entry)
     if variable is None:
-        return "none needed"
+        return "none needed" if _vendor(entry) or _is_ours(entry) else "as its plug-in says"
     return f"{variable} ({'set' if _is_set(variable) else 'not set'})"
 
 

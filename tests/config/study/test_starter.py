@@ -55,7 +55,7 @@ def test_commented_lines_of_the_starter_are_valid_too(tmp_path: Path) -> None:
     write_starter(path)
     text = path.read_text(encoding="utf-8")
     for commented in (
-        "# params:\n#   temperature: [0, 0.7]\n#   max_tokens: 20\n",
+        "# params:\n#   effort: [none, low]\n#   max_tokens: 1000\n",
         "  # usd: $5\n  # minutes: 10\n",
         "  # hf:\n  #   threads: 2\n",
     ):
@@ -63,7 +63,7 @@ def test_commented_lines_of_the_starter_are_valid_too(tmp_path: Path) -> None:
         text = text.replace(commented, commented.replace("# ", "").replace("#", ""))
     path.write_text(text, encoding="utf-8")
     config = load_study(path).config
-    assert config.params == {"temperature": [0, 0.7], "max_tokens": 20}
+    assert config.params == {"effort": ["none", "low"], "max_tokens": 1000}
     assert (config.budget.usd, config.budget.minutes) == (5, 10)
     assert config.providers["hf"] == {"threads": 2}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +17,8 @@ from genai_prices.data_snapshot import get_snapshot
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.endpoints import is_loopback
+from bestarm_agent.providers.api.endpoints import Vendor, is_loopback
+from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.catalog_entry import ProviderEntry
 from bestarm_agent.providers.prices import PriceOverride, proxy_prices
@@ -286,3 +289,85 @@ def test_the_command_checks_by_the_list_of_models(
         assert (shown.code, bool(shown.err)) == (code, code == 1)
         assert said in shown.err + shown.out
         assert "another-key" not in shown.err + shown.out
+
+
+def test_a_study_sets_the_address_that_is_asked(
+    tmp_path: Path, api: FakeApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = {"models": ["openai/m"], "prompts": [{"p": "{{ q }}"}], "scorer": "exact"}
+    options = {"openai": {"base_url": api.openai_url, "key": "NO_SUCH_KEY"}}
+    study |= {"providers": options, "dataset": "d.jsonl"}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    shown = invoke(capsys, "providers", "openai", "--check", folder=tmp_path)
+    assert f"address: {api.openai_url}" in shown.out
+    assert "NO_SUCH_KEY" in shown.err, "not OPENAI_API_KEY"
+    assert shown.code == 1
+
+
+class OwnApi(OpenAIProvider):
+    """A plug-in's API."""
+
+    vendor = Vendor("mine", "https://api.mine.example/v1", "MINE_URL", "MINE_KEY")
+
+
+def test_files_of_other_programs_and_plug_ins_are_listed_for_what_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "providers").mkdir()
+    for name, content in {
+        "terraform.yaml": "resource: {aws_instance: {ami: x}}\n",
+        "ansible.yml": "- hosts: all\n",
+        "values.yaml": "adapter: no-such-adapter\nname: values\n",
+        "own.yaml": f"name: own\nadapter: {__name__}:OwnApi\n",
+    }.items():
+        (tmp_path / "providers" / name).write_text(content)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("MINE_KEY", raising=False)
+    shown = invoke(capsys, "providers", folder=tmp_path)
+    assert shown.code == 0
+    for name in ("terraform.yaml", "ansible.yml", "no-such-adapter"):
+        assert any(name in line for line in shown.err.splitlines()), name
+    (line,) = [line for line in shown.out.splitlines() if line.startswith("own ")]
+    assert line.split(maxsplit=1)[1].split("  ")[0] == "MINE_KEY (not set)"
+    assert "https://api.mine.example/v1" in line
+    assert "\ngroq " in shown.out
+
+
+LITELLM = find_spec("litellm")  # its table alone: pip install --no-deps litellm
+TABLE = "model_prices_and_context_window_backup.json"
+OF_LITELLM = {"anthropic": "anthropic", "google": "gemini", "minimax": "minimax", "xai": "xai"}
+OF_LITELLM |= {"vertex": "vertex_ai-language-models", "groq": "groq", "mistral": "mistral"}
+
+
+@pytest.mark.skipif(LITELLM is None, reason="LiteLLM's table is not installed")
+@pytest.mark.parametrize("name", OF_LITELLM)
+def test_the_deny_list_agrees_with_the_table_of_litellm(name: str) -> None:
+    """Nothing is denied that LiteLLM says is taken, and what is ignored without a word is."""
+    assert LITELLM is not None
+    assert LITELLM.submodule_search_locations
+    table = json.loads((Path(LITELLM.submodule_search_locations[0]) / TABLE).read_text())
+    listed = {
+        model.rpartition("/")[2]: facts
+        for model, facts in table.items()
+        if facts.get("litellm_provider") == OF_LITELLM[name] and facts.get("mode") == "chat"
+    }
+    assert listed
+    entry = entry_of(name)
+    options, _ = entry.resolve({}, {"key": "none"})
+    provider = create_provider(name, options, Path(), adapter=entry.adapter)
+    assert isinstance(provider, ApiProvider)
+    wrong = list[str]()
+    for model, facts in listed.items():
+        able = provider.capabilities(model)
+        if facts.get("supports_response_schema") and not able.response_schema:
+            wrong.append(f"{model} takes a schema")
+        if facts.get("supports_reasoning") and not able.takes("effort"):
+            wrong.append(f"{model} takes an effort")
+        samples = facts.get("supports_sampling_params") is not False
+        if name in ("anthropic", "google", "vertex") and able.takes("temperature") != samples:
+            wrong.append(f"{model} {'takes' if samples else 'has no'} temperature")
+        if name == "anthropic":
+            in_tokens = provider._model(model).facts.effort_tokens
+            if bool(in_tokens) == bool(facts.get("supports_output_config")):
+                wrong.append(f"{model}: effort in {'words' if in_tokens else 'tokens'}")
+    assert not wrong

@@ -34,6 +34,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
     """
 
     takes_facts = True
+    vendor = OpenAIProvider.vendor  # of servers that run already
 
     def __init__(
         self,
