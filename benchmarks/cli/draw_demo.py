@@ -1,6 +1,7 @@
-"""Draw the picture of the demo that the README shows, from a real run of it.
+"""Draw the pictures of the demo that the README and the docs show, from one real run of it.
 
-Run: ``python -m benchmarks.cli.draw_demo``.
+Run: ``python -m benchmarks.cli.draw_demo``. ``demo.svg`` is the terminal at the end, ``idea.svg``
+all possible answers, the asked ones in colour, with the ranking beside them.
 """
 
 from __future__ import annotations
@@ -9,33 +10,115 @@ import asyncio
 import os
 import tempfile
 from pathlib import Path
+from xml.sax.saxutils import escape
 
+import numpy as np
 from rich.console import Console
 
 from bestarm_agent import Standing, Study
 from bestarm_agent.cli.progress import screen_of
 from bestarm_agent.cli.start import write_demo
+from bestarm_agent.domain.values import RIGHT
+from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.store import open_store
 
-TARGET = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+
+# The report's own colours, light and dark (base.css).
+STYLE = """
+.ink { fill: #1b1f24; } .dim { fill: #57606a; } .cells { fill: #eceff3; }
+.right { stroke: #0072b2; } .wrong { stroke: #e69f00; }
+.range { fill: #57606a; opacity: .45; } .mean { fill: #57606a; }
+.take .range, .take .mean { fill: #00694a; }
+@media (prefers-color-scheme: dark) {
+  .ink { fill: #e7ebf0; } .dim { fill: #a4aebb; } .cells { fill: #1f262e; }
+  .right { stroke: #2f8fd0; } .range, .mean { fill: #a4aebb; }
+  .take .range, .take .mean { fill: #35c793; }
+}
+text { font: 13px system-ui, sans-serif; } .small { font-size: 11px; }
+"""
+LEFT, TOP, ROW, COLUMN = 8, 44, 6, 1.1  # pixels
+BARS, LABELS = 180, 12  # width of the intervals; candidates with their names
 
 
-async def run(study: Path) -> Standing:
+async def run(study: Path) -> tuple[Standing, RunState]:
     """Run the demo to its end."""
     async with Study.open(study) as opened:
-        return await opened.run()
+        standing = await opened.run()
+    async with open_store(opened.store, create=False) as store:
+        return standing, await folded(store, opened.run_id)
+
+
+def draw_idea(standing: Standing, state: RunState) -> str:
+    """Draw the matrix, candidates by rank and examples by first ask, and the intervals."""
+    place = {row.index: k for k, row in enumerate(standing.rows)}
+    row, column = state.asks["candidate"], state.asks["example"]
+    right = state.told["score"] >= RIGHT
+    n_rows, n_columns = len(standing.rows), standing.n_examples
+    first = np.full(n_columns, len(column))
+    np.minimum.at(first, column, np.arange(len(column)))
+    order = np.argsort(np.argsort(first, kind="stable"))
+    paths = {True: list[str](), False: list[str]()}
+    for i, j, is_right in zip(row.tolist(), column.tolist(), right.tolist(), strict=True):
+        x, y = LEFT + COLUMN * int(order[j]), TOP + ROW * place[i] + ROW / 2
+        paths[is_right].append(f"M{x:.1f} {y:g}h{COLUMN}")
+    wide, high = COLUMN * n_columns, ROW * n_rows
+    bars = LEFT + wide + 16
+    asked = f"{standing.asked:,} of {standing.grid:,} possible answers"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {bars + BARS + 190:.0f} '
+        f'{TOP + high + 30}" role="img" aria-label="{asked} were asked">',
+        f"<style>{STYLE}</style>",
+        f'<text class="ink" x="{LEFT}" y="18">{n_rows} candidates x {n_columns} examples: '
+        f"asked {asked} ({standing.share:.0%})</text>",
+        f'<text class="dim small" x="{LEFT}" y="36">a row is a candidate, the best at the top; a '
+        "column is an example, those asked first at the left</text>",
+        f'<rect class="cells" x="{LEFT}" y="{TOP}" width="{wide:.0f}" height="{high}"/>',
+    ]
+    for is_right, name in ((True, "right"), (False, "wrong")):
+        width = ROW - 1
+        parts.append(
+            f'<path class="{name}" stroke-width="{width}" d="{"".join(paths[is_right])}"/>'
+        )
+    parts.append(
+        f'<text class="dim small" x="{bars:.0f}" y="36">share right, with its range</text>'
+    )
+    for k, one in enumerate(standing.rows):
+        y, x = TOP + ROW * k, bars + BARS * one.lower
+        mean = bars + BARS * (one.lower if one.estimate is None else one.estimate)
+        parts.append(
+            f'<g class="{"take" if k == 0 else ""}"><rect class="range" x="{x:.1f}" y="{y + 1}" '
+            f'width="{max(1.0, BARS * (one.upper - one.lower)):.1f}" height="{ROW - 2}"/>'
+            f'<rect class="mean" x="{mean:.1f}" y="{y}" width="2" height="{ROW}"/></g>'
+        )
+    for k, one in enumerate(standing.rows[:LABELS:2]):
+        text = escape(one.candidate.label)
+        kind = "ink" if k == 0 else "dim"
+        y = TOP + 2 * ROW * k + ROW + 2
+        parts.append(f'<text class="{kind} small" x="{bars + BARS + 8:.0f}" y="{y}">{text}</text>')
+    foot = TOP + high + 20
+    for x, name, text in ((LEFT, "right", "right"), (LEFT + 70, "wrong", "wrong")):
+        parts.append(f'<path class="{name}" stroke-width="10" d="M{x} {foot - 4}h10"/>')
+        parts.append(f'<text class="dim small" x="{x + 15}" y="{foot}">{text}</text>')
+    parts.append(f'<rect class="cells" x="{LEFT + 140}" y="{foot - 9}" width="10" height="10"/>')
+    parts.append(f'<text class="dim small" x="{LEFT + 155}" y="{foot}">never asked</text></svg>')
+    return "\n".join(parts) + "\n"
 
 
 def main() -> None:
-    """Write docs/images/demo.svg."""
+    """Write docs/images/demo.svg and idea.svg."""
     with tempfile.TemporaryDirectory() as folder:
-        standing = asyncio.run(run(write_demo(Path(folder))))
+        standing, state = asyncio.run(run(write_demo(Path(folder))))
     with open(os.devnull, "w") as nowhere:
         console = Console(record=True, width=84, height=20, file=nowhere, force_terminal=True)
         console.print("$ bestarm-agent demo", highlight=False)
         console.print(screen_of(standing, 6))
         for sentence in standing.decision.said:
             console.print(sentence, highlight=False)
-    TARGET.write_text(console.export_svg(title="bestarm-agent demo", unique_id="demo"))
+    (IMAGES / "demo.svg").write_text(
+        console.export_svg(title="bestarm-agent demo", unique_id="demo")
+    )
+    (IMAGES / "idea.svg").write_text(draw_idea(standing, state))
 
 
 if __name__ == "__main__":

@@ -26,5 +26,8 @@ def files(text: str) -> dict[str, str]:
     return {found[1]: found[2] for found in named if found}
 
 
-def execute(code: str, **names: Any) -> None:  # noqa: ANN401
-    exec(compile(code, "docs", "exec"), {"__name__": "__main__", **names})
+def execute(code: str, **names: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Run code, and return the names that it leaves."""
+    left = {"__name__": "__main__", **names}
+    exec(compile(code, "docs", "exec"), left)
+    return left

@@ -41,6 +41,7 @@ ARITHMETIC = ROOT / "examples" / "arithmetic"
 PYTHON, PLUGINS, README, SKILL = (
     page(name) for name in ("python", "plugins", "../README", "../SKILL")
 )
+REPOSITORY = "https://github.com/bestarm-agent/bestarm-agent/"
 Capture = pytest.CaptureFixture[str]
 
 
@@ -327,13 +328,15 @@ def test_the_entry_point_of_the_page_installs_the_rule(
 
 
 def test_one_call_runs(capsys: Capture) -> None:
-    examples = [{"country": f"country {i}", "capital": f"capital {i}"} for i in range(100)]
+    examples = [{"country": f"country {i}", "target": f"capital {i}"} for i in range(100)]
 
     def ask(model: str, prompt: str) -> str:
         return prompt.replace("country", "capital") if model == "large" else "I do not know."
 
-    execute(blocks(README, "python")[0], ask=ask, examples=examples)
-    assert capsys.readouterr().out.startswith("Take long: 12 of 12 right")
+    names = execute(blocks(README, "python")[0], ask=ask, examples=examples)
+    assert capsys.readouterr().out.startswith("Take long: ")
+    assert names["best"] is names["candidates"][1]
+    assert {one.reply for one in names["wrong"]} == {"I do not know."}
 
 
 def test_the_selectors_alone_run(capsys: Capture) -> None:
@@ -346,7 +349,17 @@ def test_the_study_of_the_readme_is_a_valid_one() -> None:
     assert study_from(yaml.safe_load(text)).config.name == "my-study"
 
 
-@pytest.mark.parametrize("name", ["../README", "../llms.txt", "../SKILL", "../CONTRIBUTING"])
+def test_the_package_index_shows_every_link_of_the_readme() -> None:
+    """A link or a picture that is relative to the repository leads nowhere there."""
+    targets = re.findall(r"\]\(([^)]+)\)", README)
+    assert targets
+    assert [one for one in targets if not one.startswith("https://")] == []
+    own = [one for one in targets if one.startswith(REPOSITORY)]
+    paths = [re.sub(r"#.*|^(blob|raw)/main/", "", one.removeprefix(REPOSITORY)) for one in own]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["../llms.txt", "../SKILL", "../CONTRIBUTING"])
 def test_files_that_are_linked_exist(name: str) -> None:
     text = (ROOT / "llms.txt").read_text() if name.endswith("txt") else page(name)
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)

@@ -125,7 +125,7 @@ async function runsPage() {
 function runsTable(runs) {
   if (!runs.length) return h("p", {}, "No run yet. ", h("code", {}, "bestarm-agent select"), " begins one.");
   const several = new Set(runs.map((run) => run.store)).size > 1;
-  const columns = [["study"], ["winner"], ["score", "n extra"], ["cost", "n"], ["state"], ["answers", "n"], ["began, UTC", "extra"], ["run", "extra"]];
+  const columns = [["study"], ["winner"], ["score", "n extra"], ["cost", "n"], ["answers", "n"], ["began, UTC", "extra"], ["run", "extra"]];
   if (several) columns.push(["store", "extra"]);
   const rows = runs.map((run, i) => runRow(run, several, i < TOLD_RUNS));
   tellWinners(runs.slice(0, TOLD_RUNS), rows);
@@ -138,11 +138,9 @@ async function tellWinners(runs, rows) {
     const key = `${run.store} ${run.id} ${run.n_told} ${run.stopped}`;
     const page = told.get(key) || (await firstOf(runApi({ store: run.store, run: run.id }, "live", "rows=1")));
     if (!page) return;
-    rows[i].cells[1].classList.remove("dim");
-    if (page.winner) {
-      rows[i].cells[1].textContent = page.winner;
-      rows[i].cells[1].title = page.verdict;
-    } else rows[i].cells[1].replaceChildren(h("span", { class: "dim", title: page.verdict }, "none"));
+    const state = h("span", { class: page.running ? "state open" : "dim" }, run.state);
+    rows[i].cells[1].replaceChildren(page.winner || state, ...(page.winner && page.running ? [" ", state] : []));
+    rows[i].cells[1].title = page.verdict;
     rows[i].cells[2].textContent = page.winner ? page.score : "";
     rows[i].cells[3].textContent = page.dollars || "";
     told.set(key, page);
@@ -169,12 +167,11 @@ function runRow(run, several, isTold) {
   return h("tr", {},
     h("td", { class: "tight" }, h("input", { type: "checkbox", "aria-label": `mark ${run.name}, ${run.id}`, "data-store": run.store, "data-run": run.id }), " ",
       h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
-    h("td", { class: "label dim" }, waits), h("td", { class: "n extra" }, waits), h("td", { class: "n" }, waits),
-    h("td", { class: run.stopped === null ? "state open" : "" }, run.state),
+    h("td", { class: "label" }, waits || run.state), h("td", { class: "n extra" }, waits), h("td", { class: "n" }, waits),
     h("td", { class: "n" }, count(run.n_told)),
     h("td", { class: "extra tight" }, run.at.slice(0, 16).replace("T", " ")),
     h("td", { class: "extra tight" }, run.id),
-    several ? h("td", { class: "extra" }, run.place) : null);
+    several ? h("td", { class: "extra tight", title: run.place }, ending(run.place, 22)) : null);
 }
 
 // --- one run, live -------------------------------------------------------------------------------
