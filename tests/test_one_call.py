@@ -186,6 +186,14 @@ def test_candidates_may_be_the_rows_of_a_table() -> None:
     assert standing.rows[0].candidate.label == "even"
 
 
+def test_what_to_take_is_the_candidate_that_was_given() -> None:
+    candidates = [{"divisor": 1000}, {"divisor": 2}]
+    found = find_best(lambda c, e: e % c["divisor"] == 1, candidates, range(2, 200), show=False)
+    assert found.decision.take is candidates[1]
+    assert found.winner is not None
+    assert candidates[found.winner.index] is candidates[1]
+
+
 def test_the_answers_are_kept_with_their_texts() -> None:
     """So that one can ask which of them were wrong."""
     standing = find_best(answer, [LOUD, TERSE], QUESTIONS, scorer="exact", show=False)

@@ -1,15 +1,18 @@
-"""Draw the pictures of the demo that the README and the docs show, from one real run of it.
+"""Write what the README and the docs show of the demo, from one real run of it.
 
 Run: ``python -m benchmarks.cli.draw_demo``. ``demo.svg`` is the terminal at the end, ``idea.svg``
-all possible answers, the asked ones in colour, with the ranking beside them.
+all possible answers, the asked ones in colour, with the ranking beside them; the README's first
+block of text is what the run said.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 from pathlib import Path
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -22,7 +25,8 @@ from bestarm_agent.domain.values import RIGHT
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import open_store
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+README = Path(__file__).parents[2] / "README.md"
+IMAGES = README.parent / "docs" / "images"
 
 # The report's own colours, light and dark (base.css).
 STYLE = """
@@ -106,7 +110,7 @@ def draw_idea(standing: Standing, state: RunState) -> str:
 
 
 def main() -> None:
-    """Write docs/images/demo.svg and idea.svg."""
+    """Write docs/images/demo.svg and idea.svg, and the block of the README."""
     with tempfile.TemporaryDirectory() as folder:
         standing, state = asyncio.run(run(write_demo(Path(folder))))
     with open(os.devnull, "w") as nowhere:
@@ -119,6 +123,10 @@ def main() -> None:
         console.export_svg(title="bestarm-agent demo", unique_id="demo")
     )
     (IMAGES / "idea.svg").write_text(draw_idea(standing, state))
+    said = [line for text in str(standing).splitlines() for line in wrap(text, 118) or [""]]
+    block = "```text\n" + "\n".join(said) + "\n```"
+    text = README.read_text(encoding="utf-8")
+    README.write_text(re.sub(r"```text\n.*?```", lambda _: block, text, count=1, flags=re.DOTALL))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from bestarm_agent.domain.text import safe, shortened
 from bestarm_agent.domain.values import Example, Json, Reply, Request, digest
 from bestarm_agent.engine.call import MOST_CHARS
 from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.results.decision import decided
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
@@ -101,7 +102,7 @@ def find_best(
         >>> def evaluate(candidate: int, example: int) -> bool:
         ...     return example % candidate == 0
         >>> standing = find_best(evaluate, [2, 3, 5], range(1000))
-        >>> print(standing.winner.candidate.label, standing.established, standing.share < 0.2)
+        >>> print(standing.decision.take, standing.decision.proved, standing.share < 0.2)
         2 True True
     """
     named, rows = _named(candidates), _rows(examples, "examples")
@@ -131,7 +132,7 @@ def find_best(
     )
     standing = _run(opening, budget, show=show, keeps_answers=True)
     _report_failures(provider, standing)
-    return standing
+    return decided(replace(standing, objects=tuple(values)))
 
 
 def select(

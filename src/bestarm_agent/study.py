@@ -355,7 +355,10 @@ class Study:
 
 @asynccontextmanager
 async def followed_by_cell(current: Callable[[], object]) -> AsyncIterator[None]:
-    """Show an object in the notebook cell that runs, updated each second; elsewhere do nothing."""
+    """Show an object in the notebook cell that runs, updated each second; elsewhere do nothing.
+
+    Its ``repr`` stays: a cell whose value it is shows it whole, once.
+    """
     ipython = sys.modules.get("IPython")  # a notebook's kernel has imported it
     if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
         yield  # a terminal
@@ -373,7 +376,7 @@ async def followed_by_cell(current: Callable[[], object]) -> AsyncIterator[None]
         yield
     finally:
         updating.cancel()
-        handle.update(current())
+        handle.update({"text/plain": repr(current())}, raw=True)
 
 
 def run_in_thread(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from bestarm_agent.cli.result_output import standing_json
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
 from bestarm_agent.study import followed_by_cell
 from tests.support.commands import invoke
@@ -27,6 +29,7 @@ def test_a_standing_shows_its_ranking_escaped() -> None:
     assert "<img" not in shown
     assert "&lt;img" in shown
     assert "<td>2 of 3</td>" in shown
+    assert "\x1b" not in str(standing_with(["\x1b[31m", "b"], [[1.0], [0.0]]))
     assert standing.decision.said[0] == f"{HOSTILE} leads so far: 2 of 3 right."
     assert repr(standing).startswith(f"<Standing of run 20260101-000000-abcd: {HOSTILE} leads")
 
@@ -55,15 +58,18 @@ class Shown(list[object]):
 
     def __init__(self, *, kernel: bool) -> None:
         super().__init__()
-        handle = SimpleNamespace(display=self.append, update=self.append)
+        handle = SimpleNamespace(display=self.append, update=self.update)
         self.display = SimpleNamespace(DisplayHandle=lambda: handle)
         self.shell = SimpleNamespace(kernel=object()) if kernel else SimpleNamespace()
+
+    def update(self, shown: object, *, raw: bool = False) -> None:
+        self.append(shown["text/plain"] if raw and isinstance(shown, dict) else shown)
 
     def get_ipython(self) -> SimpleNamespace:
         return self.shell
 
 
-@pytest.mark.parametrize(("kernel", "shown"), [(True, ["0", "1", "2", "3", "3"]), (False, [])])
+@pytest.mark.parametrize(("kernel", "shown"), [(True, ["0", "1", "2", "3", "'3'"]), (False, [])])
 def test_a_cell_follows_what_goes_on(
     monkeypatch: pytest.MonkeyPatch, kernel: bool, shown: list[str]
 ) -> None:
@@ -79,16 +85,45 @@ def test_a_cell_follows_what_goes_on(
     assert cell == shown
 
 
-def test_a_cell_ends_with_the_standing_of_its_run(
+def test_a_cell_ends_with_a_line_about_its_run_whose_value_it_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = Shown(kernel=True)
     monkeypatch.setitem(sys.modules, "IPython", cell)
     standing = run_all(write_study(tmp_path, n_candidates=2, n_examples=5))
-    assert (len(cell), cell[-1]) == (2, standing)
+    assert (len(cell), cell[-1]) == (2, repr(standing))
 
 
 def test_a_long_table_is_cut() -> None:
     shown = standing_with([f"c{i}" for i in range(100)], [[1.0]] * 100)._repr_html_()
     assert shown.count("<tr><td>") == 60
-    assert shown.endswith("<p>... and 40 more</p>")
+    assert "<p>... and 40 more</p>" in shown
+
+
+def test_the_text_is_the_first_screen() -> None:
+    standing = standing_with(["good", "bad", "c", "d", "e", "f"], [[1.0, 1.0]] + [[0.0]] * 5)
+    lines = str(standing).splitlines()
+    said = list(standing.decision.said)
+    assert lines[: len(said)] == said
+    assert re.fullmatch(r"good +2 of 2 +\d+ % +\d+ to \d+ % .*leading", lines[len(said) + 1])
+    assert lines[-3:-1] == ["... and 1 more", ""]
+    assert lines[-1].startswith("Spent: ")
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_frame_holds_the_candidates(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Of the library that is there, the imported one before the other."""
+    library = pytest.importorskip(name)
+    for other in {"pandas", "polars"} - {name}:
+        monkeypatch.delitem(sys.modules, other, raising=False)
+    frame = standing_with(["good", "bad"], [[1.0, 1.0], [0.0]]).to_frame()
+    assert isinstance(frame, library.DataFrame)
+    assert list(frame["candidate"]) == ["good", "bad"]
+    assert list(frame["mean"]) == [1.0, 0.0]
+    assert {"state", "answers", "estimate", "lower", "upper", "usd_per_1000"} <= set(frame.columns)
+
+
+def test_without_a_library_a_frame_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestarm_agent.engine.results.standing.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        standing_with(["good"], [[1.0]]).to_frame()

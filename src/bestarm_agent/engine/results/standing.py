@@ -5,17 +5,22 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
 from html import escape
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from bestarm_agent.config.study import Constraint, ObjectiveSpec
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend
+from bestarm_agent.domain.text import duration, money, percent, safe
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.new_examples import Against, NewExamples
 from bestarm_agent.engine.scorer_signs import ScorerFault
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.store.export import PairOutcome
@@ -111,7 +116,9 @@ class Decision:
         return " ".join(self.said)
 
 
-_SHOWN_ROWS = 60  # in a notebook
+_FIRST_ROWS, _SHOWN_ROWS = 5, 60  # of a text, and in a notebook
+_HEADS = ("candidate", "seen", "estimate", "range", "price", "state")
+_FRAMES = ("pandas", "polars")
 
 
 class LimitState(StrEnum):
@@ -269,20 +276,76 @@ class Standing:
     def __repr__(self) -> str:
         return f"<Standing of run {self.run_id}: {self.decision.text or 'no winner is looked for'}>"
 
+    def __str__(self) -> str:
+        """Write the decision, the first candidates and the accounts, as a terminal shows them."""
+        cells = [self._cells(row) for row in self.rows[:_FIRST_ROWS]]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(one, widths, strict=True)).rstrip()
+            for one in cells
+        ]
+        more = len(self.rows) - _FIRST_ROWS
+        lines += [f"... and {more:,} more"] if more > 0 else []
+        return "\n".join([*self.decision.said, "", *lines, "", self._spent])
+
     def _repr_html_(self) -> str:
-        """Show the decision and the ranking in a notebook."""
-        heads = ("candidate", "scores", "estimate", "interval", "state")
-        lines = ["".join(f"<th>{head}</th>" for head in heads)]
-        for row in self.rows[:_SHOWN_ROWS]:
-            seen, ends = f"{row.total:.4g} of {row.n:,}", f"[{row.lower:.3f}, {row.upper:.3f}]"
-            mean = "" if row.estimate is None else f"{row.estimate:.3f}"
-            cells = (row.candidate.label, seen, mean, ends, row.status.value)
-            lines.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+        """Show the same in a notebook, with more candidates."""
+        first, *others = self.decision.said or ("",)
+        said = f"<p><b>{escape(first)}</b></p>"
+        said += "".join(f"<p>{escape(one)}</p>" for one in others)
+        lines = ["".join(f"<th>{head}</th>" for head in _HEADS)]
+        shown = map(self._cells, self.rows[:_SHOWN_ROWS])
+        lines += ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in shown]
         table = "".join(f"<tr>{line}</tr>" for line in lines)
         more = len(self.rows) - _SHOWN_ROWS
         note = f"<p>... and {more:,} more</p>" if more > 0 else ""
-        said = "".join(f"<p>{escape(one)}</p>" for one in self.decision.said)
-        return f"{said}<table>{table}</table>{note}"
+        return f"{said}<table>{table}</table>{note}<p>{escape(self._spent)}</p>"
+
+    def _cells(self, row: Row) -> tuple[str, ...]:
+        """Write a candidate as the columns of ``_HEADS``."""
+        seen = f"{row.total:,.0f} of {row.n:,}"
+        if self.graded and row.n:
+            seen = f"{percent(row.total / row.n)} of {row.n:,}"
+        mean = "-" if row.estimate is None else percent(row.estimate)
+        ends = f"{100 * row.lower:.0f} to {100 * row.upper:.0f} %"
+        price = row.usd_per_1000 and f"{money(round(row.usd_per_1000 * NANOS_PER_USD))} per 1,000"
+        return safe(row.candidate.label), seen, mean, ends, price or "", row.status.value
+
+    @property
+    def _spent(self) -> str:
+        parts = [f"{self.asked:,} of {self.grid:,} answers ({percent(self.share)})"]
+        parts += [money(self.spent.usd_nanos)] if self.priced else []
+        return f"Spent: {', '.join(parts)}, {duration(self.seconds)}"
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - of a library that may be missing
+        """Return the candidates, best first, as a DataFrame of pandas or polars.
+
+        Of the one that is imported already, else of the one that is installed.
+
+        Raises:
+            ConfigError: neither is installed.
+        """
+        names = sorted(_FRAMES, key=lambda name: name not in sys.modules)
+        name = next((name for name in names if find_spec(name) is not None), None)
+        if name is None:
+            raise ConfigError("a DataFrame needs pandas or polars; run: pip install pandas")
+        rows = [
+            {
+                "candidate": row.candidate.label,
+                "state": row.status.value,
+                "answers": row.n,
+                "mean": row.total / row.n if row.n else None,
+                "estimate": row.estimate,
+                "lower": row.lower,
+                "upper": row.upper,
+                "usd_per_1000": row.usd_per_1000,
+                "p50_seconds": row.p50_seconds,
+                "model": f"{row.candidate.provider}/{row.candidate.model}",
+                "prompt": row.candidate.prompt.name,
+            }
+            for row in self.rows
+        ]
+        return import_module(name).DataFrame(rows)
 
     @property
     def decision(self) -> Decision:
