@@ -21,6 +21,7 @@ from bestarm_agent.config.starter import write_new, write_starter
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.promptfoo_study import write_study
+from bestarm_agent.judges.numbers import options_for
 
 _READ = 500  # rows that are looked at
 # names of fields, in lower case
@@ -144,8 +145,9 @@ def _scorer(targets: list[str], model: str) -> tuple[Json, str, str]:
         return {"name": "rubric", "model": model}, "no targets: a model judges", "Be brief."
     if all(re.fullmatch(r"[A-Ha-h]", one) for one in kinds):
         return "multiple-choice", "all targets are letters", "Answer with the letter only."
-    if all(re.fullmatch(r"[-+$]?[\d,]*\.?\d+%?", one) for one in kinds):
-        return "numeric", "all targets are numbers", "Answer with the number only."
+    if (options := options_for(kinds)) is not None:
+        scorer: Json = {"name": "numeric", **options} if options else "numeric"
+        return scorer, "all targets are numbers", "Answer with the number only."
     if max(map(len, kinds)) > _SHORT:
         why = "targets are long: a model compares; take one that is no candidate"
         return {"name": "reference-graded", "model": model}, why, "Be brief."

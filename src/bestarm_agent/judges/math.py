@@ -30,6 +30,7 @@ class MathJudge(WholeTextJudge[MathOptions]):
     """
 
     adapter = "math"
+    version = 2  # 2: a bare formula counts
     recognises = True
     options_type = MathOptions
 

@@ -1,70 +1,169 @@
-"""Compare the last number of a reply, read exactly in the forms that people and models write."""
+"""Compare the last number of a reply, read exactly in the forms that people and models write.
+
+A run of digits and separators is read as a whole, or not at all: what has two readings (``3,5``, a
+date, a range) raises ``DoubtError``, and never counts by one of its parts.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from bestarm_agent.domain.values import Example
+from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.judges.base import unparsable
-from bestarm_agent.judges.rule import RuleJudge, ShortRuleOptions
+from bestarm_agent.judges.rule import DoubtError, RuleJudge, ShortRuleOptions
 
 Number: TypeAlias = Decimal | Fraction
+Mark: TypeAlias = Literal[".", ","]
 
 MAX_DIGITS = 1000
 
 _MINUS = "−–﹣－-"  # the hyphen last: elsewhere in a character class it means a range
-_START = re.compile(rf"[\d$€£¥₹.,+{_MINUS}]")
+_SPACE = "[ \u00a0\u2009\u202f]"
+_RUN = rf"""(?:
+    [1-9]\d{{0,2}} (?:{_SPACE}\d{{3}})+ (?:[.,]\d+)? (?![.,'’_/:]?\d)   # 50 000 and 1 234,56
+  | \d+ (?:[.,'’_]\d+)*
+  | (?<![\w.]) \.\d+                                # .5, but not the end of ...5 or is.5
+)"""
+_POWER = rf"(?:\^|\*\*) [{{(]? (?P<NAME>[+{_MINUS}]?\d+) [)}}]?"
+# powers of ten, by word
+_SCALES = {
+    "thousand tausend mille mil thousands": 3,
+    "lakh lakhs": 5,
+    "million millions millionen millón millones milhão milhões mio mn": 6,
+    "crore crores": 7,
+    "billion billions milliarde milliarden milliard milliards mrd bn": 9,
+    "trillion trillions billionen tn": 12,
+    "万 萬": 4,
+    "亿 億": 8,
+}
+_SCALE = {word: power for words, power in _SCALES.items() for word in words.split()}
+_WORDS = "|".join(sorted(_SCALE, key=len, reverse=True))
+_SHORT = {"k": 3, "m": 6, "b": 9}
 _NUMBER = re.compile(
     rf"""
-    (?: (?<![\w)\]}}%.{_MINUS}]) (?P<sign>[+{_MINUS}]) [$€£¥₹]? )?    # not the hyphen of 10-15
+    (?: (?<![\w)\]}}%.{_MINUS}]) (?P<sign>[+{_MINUS}] (?:(?<=[=≈]\s.)\s)?)  # not the hyphen of x-15
+      | (?<!\d\s) \b (?P<less>minus|negative)\s )?
+    (?P<currency> \\?[$€£¥₹₩₽₺] \s? [+{_MINUS}]? )?
     (?: (?<![A-Za-z_\d]) | (?<=USD|EUR|GBP|JPY|INR|CNY|CHF) )       # not the 2 of H2O
-    (?<!\d\.)                                                       # not the 3 of 1.2.3
-    (?: (?<!/) (?:(?P<whole>\d+)[ ])? (?P<over>\d+) \s?/\s? (?P<under>\d+) (?!\d|\s?/|\.\d)
-      | 10(?:\^|\*\*) [{{(]? (?P<power>[+{_MINUS}]?\d+) [)}}]?
-      | (?: (?P<integer>
-                \d{{1,3}} (?: (?:,|\{{,\}}|\\,|[\u00a0\u2009\u202f'’_]) \d{{3}} )+ (?!\d) | \d+ )
-            (?: \. (?P<decimals>\d+) )?
-          | (?<!\.) \. (?P<bare>\d+)                                # .5, but not the end of ...5
-        )
+    (?<![A-Z][{_MINUS}]) (?<!\d[.,'’/:{_MINUS}])                    # nor of GPT-2 or of x1.2
+    (?: (?P<whole>\d+) {_SPACE} (?P<over>\d+) \s?/\s? (?P<under>\d+) (?!\d|\s?/|[.,]\d)
+      | (?P<run>{_RUN})
+        (?P<more> (?: (?: \s?/\s? | [:{_MINUS}] | \s(?:to|or|bis|oder|ou|à)\s ) {_RUN} )* )
         (?: [eE] (?P<e>[+{_MINUS}]?\d+) (?![A-Za-z\d])
-          | \s? (?:×|x|\*|·|\\times|\\cdot) \s? 10
-            (?:\^|\*\*) [{{(]? (?P<times>[+{_MINUS}]?\d+) [)}}]?
+          | \s? (?:×|x|\*|·|\\times|\\cdot) \s? 10 {_POWER.replace("NAME", "times")}
+          | {_POWER.replace("NAME", "power")}
         )?
+        (?: \s?-? (?P<scale>k|(?i:{_WORDS})) (?![A-Za-zà-ÿ\d])
+          | (?(currency) (?P<short>[KmMbB]) (?![A-Za-z\d]) ) )?
     )
-    (?: \s? (?: \\?[%％] | per\s?cent\b ) )?
     """,
     re.VERBOSE,
 )
-_LATEX_FRACTION = re.compile(r"(?P<whole>\d?)\\[dt]?frac\{(?P<over>\d+)\}\{(?P<under>\d+)\}")
+_START = re.compile(rf"[\d\\$€£¥₹₩₽₺.+{_MINUS}]|[mn](?=inus\s|egative\s)")
+_LATEX_FRACTION = re.compile(
+    rf"(?P<whole>\d?)\\[dtc]?frac\s?(?:\{{(?P<over>[+{_MINUS}]?[\d.]+)\}}|(?P<o>\d))"
+    r"\s?(?:\{(?P<under>[\d.]+)\}|(?P<u>\d))"
+)
 _SUPERSCRIPTS = "⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹"
 _RAISED = re.compile(rf"(?<=10)[{_SUPERSCRIPTS}]+")
 _PLAIN = str.maketrans(_SUPERSCRIPTS, "-+0123456789")
 _VULGAR = re.compile(r"(?P<whole>\d?)(?P<fraction>[¼½¾⅐-⅞])")
 _TO_MINUS = str.maketrans(dict.fromkeys(_MINUS, "-"))
+_TO_ASCII = str.maketrans({"٫": ".", "٬": ",", "．": ".", "⁄": "/", "’": "'"})
+_STRUCK = re.compile(r"~~.*?~~|<del>.*?</del>")
+# an underscore that is emphasis, and not a part of a name or the mark of a subscript
+_EMPHASIS = re.compile(r"(?<![^\W_])_+(?!\{)|_+(?![^\W_]|\{)")
+# the exponent of a unit, the index of a name
+_RAISED_UNIT = re.compile(
+    rf"(?<=[^\W\d_]|[)\]}}°])\s?(?:\^|\*\*|_)\s?[{{(]?[+{_MINUS}]?\d+[)}}]?(?![*\d])"
+)
+_LISTED = re.compile(r"\s*\d{1,2}[.)]\s+(?=\S)")  # the number of an item of a list
+_LATEX_SPACES = {"\\,": "\u2009", "\\;": "\u2009", "\\ ": "\u2009", "\\!": ""}
 
 
-def last_number(text: str) -> Number | None:
-    """Return the last number of a text, None if it holds none.
+class Said(NamedTuple):
+    """A number, and without the word for its scale: 3.2 million, and 3.2."""
 
-    Read are 1,234.50, -5, −$5, 1.5e-3, 2 × 10^3, 3/4, 2 1/2, .5, and 46 % as 46. Apostrophes,
-    underscores and unbreakable spaces separate thousands too. Raises ValueError for more than 1,000
-    digits, and for a zero denominator.
+    value: Number
+    unscaled: Number | None = None  # None without such a word
+
+
+def last_number(text: str, decimal: Mark | None = None) -> Number | None:
+    r"""Return the last number of a text, None if it holds none.
+
+    Read are 1,234.50, 1.234,50, 50 000, -5, −$5, 1.5e-3, 2 × 10^3, 3/4, 2 1/2, .5, 3 million, and
+    46 % as 46. Where the text holds ``\boxed{...}``, it is the last in the last of these.
+
+    Args:
+        text: a reply or a target.
+        decimal: the decimal mark; None: a point, unless the number says otherwise. Then commas
+            before groups of three digits separate thousands, as do apostrophes, underscores and
+            spaces; a point does so in ``1.234.567`` and ``1.234,5``.
+
+    Raises:
+        DoubtError: it has two readings, as ``3,5``, ``10-15`` or ``2024-05-01``.
+        ValueError: it has more than 1,000 digits, or a zero denominator.
 
     Example:
-        >>> last_number("12 + 34 is 46.")
-        Decimal('46')
+        >>> last_number("12 + 34 is 46."), last_number("3,5 kg", ",")
+        (Decimal('46'), Decimal('3.5'))
     """
-    for line in reversed(text.splitlines()):
-        if found := list(_found(line)):
-            return _number(found[-1])
+    found = _last_line(text)
+    return _number(found[-1], decimal).value if found else None
+
+
+def _last_line(text: str) -> list[re.Match[str]]:
+    """Return the numbers of the last line with any: list markers count if there are no others."""
+    boxed = _boxed(text)
+    lines = text.splitlines() if boxed is None else [boxed]
+    for pattern in (_LISTED, None):
+        for line in reversed(lines):
+            start = pattern.match(line) if pattern else None
+            if found := list(_found(line[start.end() :] if start else line)):
+                return found
+    return []
+
+
+def options_for(targets: Iterable[str]) -> dict[str, Json] | None:
+    """Return options of ``numeric`` with which each target is a number and no more; None if none.
+
+    Example:
+        >>> options_for(["3,5", "1.234", "2 %"]), options_for(["2024-05-01"])
+        ({'decimal': ','}, None)
+    """
+    targets = list(targets)
+    marks: tuple[Mark | None, Mark] = (None, ",")
+    for mark in marks:
+        if all(_is_number(target, mark) for target in targets):
+            return {"decimal": mark} if mark else {}
+    return None
+
+
+def _is_number(text: str, decimal: Mark | None) -> bool:
+    found = _last_line(text)
+    try:
+        is_one = len(found) == 1 and _number(found[0], decimal) is not None
+    except ValueError:
+        return False
+    return is_one and not re.search(r"\w", found[0].string.replace(found[0][0], ""))
+
+
+def _boxed(text: str) -> str | None:
+    """Return what stands in the last box of a text, None without one."""
+    _, is_there, rest = text.rpartition("\\boxed{")
+    depth = 1
+    for at, character in enumerate(rest if is_there else ""):
+        depth += (character == "{") - (character == "}")
+        if not depth:
+            return rest[:at]
     return None
 
 
@@ -79,49 +178,101 @@ def _found(line: str) -> Iterator[re.Match[str]]:
         at = (found or start).end()
 
 
-def _number(found: re.Match[str]) -> Number:
+def _number(found: re.Match[str], decimal: Mark | None) -> Said:
     if len(found[0]) > MAX_DIGITS:
         raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
-    group = found.groupdict()
-    sign = "-" if group["sign"] and group["sign"] != "+" else ""
-    return _fraction(sign, group) if group["over"] else _decimal(sign, group)
+    group = found.groupdict("")
+    signs = f"{group['sign']}{group['currency']}".translate(_TO_MINUS)
+    sign = "-" if "-" in signs or group["less"] else ""
+    word = (group["scale"] or group["short"]).lower()
+    scale = _SCALE.get(word) or _SHORT.get(word, 0)
+    if not (group["over"] or group["more"] or group["power"]):
+        digits = _digits(group["run"], decimal)
+        exponent = _exponent(group["e"] or group["times"] or "0")
+        value = Decimal(f"{sign}{digits}E{exponent + scale}")
+        return Said(value, Decimal(f"{sign}{digits}E{exponent}") if word else None)
+    share = Fraction(f"{sign}1") * _share(found, group, decimal)
+    return Said(share * 10**scale, share if word else None)
 
 
-def _decimal(sign: str, group: dict[str, str | None]) -> Decimal:
-    """Return a decimal made from text, since arithmetic would round it to 28 digits."""
-    written = group["e"] or group["times"] or group["power"] or "0"
+def _share(found: re.Match[str], group: Mapping[str, str], decimal: Mark | None) -> Fraction:
+    """Return the value of a fraction, or of a power, without its sign."""
+    over, under = Fraction(group["over"] or _digits(group["run"], decimal)), group["under"]
+    if group["power"] and not group["more"]:
+        exponent = _exponent(group["power"])
+        if len(group["run"]) * abs(exponent) > MAX_DIGITS * len("10"):
+            raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
+        return over**exponent
+    if group["more"]:
+        start, _, rest = group["more"].partition("/")
+        if start.strip() or not re.fullmatch(_RUN, rest.strip(), re.VERBOSE):
+            raise DoubtError(f"{found[0].strip()!r} is a range, a date or several numbers")
+        under = _digits(rest.strip(), decimal)
+    if Fraction(under) == 0:
+        raise ValueError("a fraction over zero")
+    if group["whole"] and over >= Fraction(under):
+        raise DoubtError(f"{found[0].strip()!r} can be read in several ways")
+    return int(group["whole"] or 0) + over / Fraction(under)
+
+
+def _exponent(written: str) -> int:
     exponent = int(written.translate(_TO_MINUS))
     if abs(exponent) > MAX_DIGITS:
         raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
-    integer = "1" if group["power"] else re.sub(r"\D", "", group["integer"] or "0")
-    decimals = group["decimals"] or group["bare"] or ""
-    return Decimal(f"{sign}{integer}.{decimals}E{exponent}")
+    return exponent
 
 
-def _fraction(sign: str, group: dict[str, str | None]) -> Fraction:
-    whole, over, under = (int(group[name] or 0) for name in ("whole", "over", "under"))
-    if under == 0:
-        raise ValueError("a fraction over zero")
-    value = whole + Fraction(over, under)
-    return -value if sign else value
+def _digits(run: str, decimal: Mark | None) -> str:
+    """Return a run of digits and separators with a point as decimal mark, and nothing else.
+
+    The last separator is the decimal mark if it differs from all others. A single one is it if
+    ``decimal`` says so, or if it is a point that does not stand before a group of three where
+    ``decimal`` is a comma. All other separators are alike, and join groups.
+    """
+    groups, marks = re.split(r"\D", run), re.sub(r"\d", "", run)
+    last, whole = marks[-1:], groups
+    is_point = last == "." and not (decimal == "," and _grouped(groups, "."))
+    if last in (".", ",") and (
+        last not in marks[:-1] if marks[:-1] else last == decimal or is_point
+    ):
+        whole, marks = groups[:-1], marks[:-1]
+    if marks and not (len(set(marks)) == 1 and _grouped(whole, marks[0])):
+        hint = "" if decimal else '; set `decimal: ","` or `decimal: "."`'
+        raise DoubtError(f"{run!r} can be read in several ways{hint}")
+    return f"{''.join(whole) or 0}" + ("" if whole is groups else f".{groups[-1]}")
+
+
+def _grouped(groups: Sequence[str], mark: str) -> bool:
+    """Return whether digits stand in groups of three; by commas also as in 12,34,567."""
+    first, *more = groups
+    if not re.fullmatch(r"[1-9]\d{0,2}", first) or len(groups[-1]) != 3:
+        return False
+    sizes = {len(one) for one in more[:-1]}
+    return sizes <= {3} or (mark == "," and sizes == {2} and len(first) < 3)
 
 
 def _plain(line: str) -> str:
-    r"""Rewrite \frac{3}{4}, ½ and 10³ in plain characters."""
+    r"""Rewrite \frac{3}{4}, ½ and 10³ in plain characters; drop emphasis and exponents of units."""
+    line = _STRUCK.sub(" ", line.translate(_TO_ASCII)).replace("{,}", ",")
     if "\\" in line:
+        for written, plain in _LATEX_SPACES.items():
+            line = line.replace(written, plain)
         line = _LATEX_FRACTION.sub(_plain_fraction, line)
+    if "<su" in line:
+        line = line.replace("<sup>", "^").replace("<sub>", "_")
     if not line.isascii():
+        line = "".join(str(unicodedata.decimal(character, character)) for character in line)
         line = _VULGAR.sub(_plain_fraction, line)
         line = _RAISED.sub(lambda raised: "^" + raised[0].translate(_PLAIN), line)
-    return line
+    return _EMPHASIS.sub("", _RAISED_UNIT.sub("", line))
 
 
 def _plain_fraction(found: re.Match[str]) -> str:
-    group = found.groupdict()
+    group = found.groupdict("")
     if "fraction" in group:
         fraction = unicodedata.normalize("NFKC", group["fraction"]).replace("⁄", "/")
     else:
-        fraction = f"{group['over']}/{group['under']}"
+        fraction = f"{group['over'] or group['o']}/{group['under'] or group['u']}"
     return f"{group['whole']} {fraction}" if group["whole"] else fraction
 
 
@@ -135,47 +286,72 @@ Tolerance: TypeAlias = Annotated[
 class NumericOptions(ShortRuleOptions):
     """Options of ``numeric``."""
 
+    # the mark before decimals, in replies and targets; None: a point, unless a number has others
+    decimal: Mark | None = None
     absolute_tolerance: Tolerance = Decimal(0)  # largest allowed difference, >= 0
     # as a share of the reference, >= 0; the larger one counts
     relative_tolerance: Tolerance = Decimal(0)
 
 
-class NumericJudge(RuleJudge[NumericOptions, Number]):
-    """Scores 1 if the number equals any reference, in exact arithmetic: 46 is 46.0."""
+class NumericJudge(RuleJudge[NumericOptions, Said]):
+    """Scores 1 if the number equals any reference, in exact arithmetic: 46 is 46.0.
+
+    "3.2 million" equals both 3,200,000 and a target of 3.2, which may be counted in millions.
+    """
 
     adapter = "numeric"
+    version = 2  # 2: a number is read as a whole, or not at all
     recognises = True
     options_type = NumericOptions
 
     def __init__(self, name: str, options: NumericOptions) -> None:
         super().__init__(name, options)
-        self._read_reference = cache(last_number)
+        self._read_reference = cache(self._read_target)
         self._absolute = Fraction(options.absolute_tolerance)
         self._relative = Fraction(options.relative_tolerance)
 
-    def _extract(self, text: str, example: Example) -> Number:
+    def _extract(self, text: str, example: Example) -> Said:
+        found = _last_line(text)
+        if not found:
+            raise unparsable("no number", text)
         try:
-            number = last_number(text)
+            return _number(found[-1], self.options.decimal)
         except ValueError as error:
             raise unparsable(str(error), text) from None
-        if number is None:
-            raise unparsable("no number", text)
-        return number
 
-    def _agrees(self, answer: Number, example: Example) -> bool:
+    def _said(self, answer: Said) -> str:
+        return f"{answer.value:f}" if isinstance(answer.value, Decimal) else str(answer.value)
+
+    def _agrees(self, answer: Said, example: Example) -> bool:
         return any(self._close(answer, target) for target in self._targets(example))
 
-    def _target(self, reference: str, example: Example) -> Number:
-        number = self._read_reference(reference)
-        if number is None:
-            raise ValueError("it holds no number")
-        return number
+    def _target(self, reference: str, example: Example) -> Said:
+        return self._read_reference(reference)
 
-    def _close(self, answer: Number, reference: Number) -> bool:
-        if answer == reference:
+    def _read_target(self, reference: str) -> Said:
+        found = _last_line(reference)
+        if not found:
+            raise ValueError("it holds no number")
+        if len(found) > 1:
+            raise DoubtError(f"it holds {len(found)} numbers; leave the right one")
+        return _number(found[0], self.options.decimal)
+
+    def _close(self, answer: Said, target: Said) -> bool:
+        if self._near(answer.value, target.value):
             return True
-        if not self._absolute and not self._relative:
+        if (answer.unscaled is None) == (target.unscaled is None):
             return False
-        target = Fraction(reference)
-        tolerance = max(self._absolute, self._relative * abs(target))
-        return abs(Fraction(answer) - target) <= tolerance
+        return self._near(answer.unscaled or answer.value, target.unscaled or target.value)
+
+    def _near(self, answer: Number, target: Number) -> bool:
+        if answer == target:
+            return True
+        if (
+            isinstance(answer, Decimal)
+            and isinstance(target, Decimal)
+            and not (self._absolute or self._relative)
+        ):
+            return False
+        share = Fraction(target)
+        tolerance = max(self._absolute, self._relative * abs(share))
+        return abs(Fraction(answer) - share) <= tolerance

@@ -114,6 +114,10 @@ def contains(text: str, part: str, *, words: bool) -> bool:
     return at >= 0
 
 
+class DoubtError(ValueError):
+    """A text that can be read in several ways: `check_targets` names such targets."""
+
+
 class RuleOptions(JudgeOptions):
     """Options of all rules."""
 
@@ -158,6 +162,8 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
             try:
                 self._target(reference, example)
                 why = "" if reference.strip() else "it is blank; correct the dataset"
+            except DoubtError:
+                why = ""
             except ValueError as error:
                 why = str(error)
             if why:
