@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 
@@ -10,7 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.judges.numbers import last_number
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.domain.values import Example, Reply
+from bestarm_agent.errors import ConfigError, FailureKind, JudgeError
+from bestarm_agent.judges.numbers import last_number, options_for
+from bestarm_agent.judges.registry import check_targets, create_judge
+from tests.support.judge_answers import NoCalls
 
 Judged = Callable[..., float | str]
 RIGHT, WRONG, UNPARSABLE = 1.0, 0.0, "unparsable"
@@ -45,11 +52,35 @@ SAYING = {
     "-0.5": ["-.5"],
     "18": ["H2O weighs 18"],
     "0.1": ["0.1"],
+    "50000": ["50 000 €", "50.000,00 €", "50 000,00"],
+    "1234567": ["1.234.567", "12,34,567", "1 234 567"],
+    "18.0": ["18 m^2", "18 m^{2}", "18 m<sup>2</sup>", "_18_", "~~17~~ 18", "18 m s^-1"],
+    "-3/4": [r"\frac{-3}{4}", r"-\frac34", "minus 3/4"],
+    "1024": ["2^10", "In 2024, 1 024", "page 2. 1024"],
+    "3200000": ["3.2 million", "$3.2M", "3.2 Mio.", "320万"],
+    "3.2": ["3.2 million"],
+    "7": [r"\boxed{7}, since 3 + 4 = 7 (step 2)", "7\n\n1. First.\n2. Then.", "7 H2O, by GPT-4"],
     "1" * 900: ["1" * 900],
     "12 + 34\n#### 46": ["46"],
 }
 SAYING_NOTHING = [
     *("see x2", "1" * 1001, "1e5000", "5/0", "forty-six", "", "²"),
+]
+DOUBTS = [
+    *(
+        "3,5",
+        "12,34",
+        "1,2345",
+        "0,125",
+        "1.2.3",
+        "10-15",
+        "10–15",
+        "10 to 15",
+        "46 or 47",
+        "42 ± 3",
+    ),
+    *("2024-05-01", "12/25/2024", "3.5.2024", "10:30", "5'10", "2 9/4", "between 40 and 46"),
+    *("+1 555-1234", "1,234,56", "3万5"),
 ]
 
 
@@ -100,6 +131,65 @@ def test_options(
     expected: float | str,
 ) -> None:
     assert judged("numeric", text, reference, **options) == expected
+
+
+@pytest.mark.parametrize("text", DOUBTS)
+def test_what_has_two_readings_has_none(text: str) -> None:
+    judge = create_judge("numeric", {}, Catalog())
+    with pytest.raises(JudgeError) as caught:
+        asyncio.run(judge.score(Example("e1", {}, "46"), Reply(f"I say {text}"), NoCalls()))
+    assert caught.value.kind is FailureKind.UNPARSABLE
+    named = text.removeprefix("between 40 and ")
+    assert f"{named!r} " in str(caught.value), "it is named"
+
+
+@pytest.mark.parametrize("text", [*DOUBTS, "3 or 4 apples", "2 apples, 3 pears"])
+def test_targets_that_are_no_single_number_are_named(text: str) -> None:
+    judge = create_judge("numeric", {}, Catalog())
+    example = Example("e1", {}, text)
+    judge.check(example)
+    assert judge.unrecognised(example).startswith("by `numeric`, ")
+    with pytest.raises(ConfigError, match="1 of 1 example"):
+        check_targets(judge, [example])
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *(("3,5", "3.5"), ("1.234", "1234"), ("1.234,56", "1234.56"), ("0,125", "0.125")),
+        *(("1,234.50", "1234.5"), ("1.5", "1.5"), ("12 345,6", "12345.6"), ("1,234", "1.234")),
+    ],
+)
+def test_the_decimal_mark_is_the_way_out(judged: Judged, text: str, number: str) -> None:
+    assert judged("numeric", f"Das sind {text} kg.", text, decimal=",") == RIGHT
+    assert last_number(text, ",") == Decimal(number)
+
+
+@pytest.mark.parametrize(
+    ("targets", "options"),
+    [
+        (["3,5", "1.234", "7"], {"decimal": ","}),
+        (["3.5", "1,234", "$7", "50 %", "-1/2"], {}),
+        (["1,234"], {}),
+        (["2024-05-01"], None),
+        (["3 apples"], None),
+        (["3,5", "4.25"], {"decimal": ","}),
+    ],
+)
+def test_the_mark_is_guessed_from_targets(
+    targets: list[str], options: dict[str, str] | None
+) -> None:
+    assert options_for(targets) == options
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text", ["1 ", "1,", "1-", "2^", "10 to ", r"\frac{1}{2}", "$", "minus ", "_"]
+)
+def test_long_replies_are_read_in_time(text: str) -> None:
+    """A quadratic search would take minutes here."""
+    with suppress(ValueError):
+        last_number(text * (20_000 // len(text)))
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=6))

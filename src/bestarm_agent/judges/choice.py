@@ -1,4 +1,9 @@
-"""Read which of several lettered options a reply chooses, and whether it is the right one."""
+"""Read which of several lettered options a reply chooses, and whether it is the right one.
+
+Every mention of an option, by its letter or by its text, becomes one character that stands for it.
+What is rejected ("A is wrong", "rather than A") is taken out. Then statements are looked for, in
+the order of ``_STATEMENTS``, and the last one wins.
+"""
 
 from __future__ import annotations
 
@@ -14,60 +19,142 @@ from bestarm_agent.judges.rule import (
     STANDARD,
     RuleJudge,
     ShortRuleOptions,
-    contains,
     normaliser,
+    occurrences,
     unicode_form,
 )
 
 _NORMALISE = normaliser(STANDARD)
-_MARKER = re.compile(  # words before a choice
-    r"""
-    \\boxed (?![a-z])
-    | (?<![a-z])
-      (?: answer | correct\ option | correct\ choice | solution
-        | antwort | réponse | respuesta | risposta ) (?![a-z])
-    | ответ | 答案 | 答え
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_EMPHASIS = str.maketrans({**dict.fromkeys('*`"$', ""), "_": " "})
+_EMPHASIS = str.maketrans({**dict.fromkeys('*`"“”„«»$', ""), "_": " ", "’": "'"})
 _LATEX_TEXT = re.compile(r"\\(?:text|math)[a-z]{0,2}\s?\{")
-_FILLERS = (
-    "is|are|be|was|would|should|must|will|definitely|clearly|therefore|thus|hence|then|most likely|"
-    "probably|the|my|final|correct|best|right|option|choice|letter|answer|ist|est|es"
+_FIRST, _REJECTED = 0xE000, "\uf8ff"  # the mention of option A, and of one that is rejected
+
+
+def _any(listed: str) -> str:
+    """Return a pattern for any of the words, whole; "_" stands for a space, "*" for an ending."""
+    words = (re.escape(word).replace("_", r"\s").replace(r"\*", r"\w*") for word in listed.split())
+    return rf"(?<![^\W_])(?:{'|'.join(words)})(?![^\W_])"
+
+
+_MENTION = "\ue000-\ue019"
+_T = f"[{_MENTION}]"
+_MARK = rf"[^\w\n{_MENTION}]"  # of punctuation, brackets, lists
+_NEAR = rf"[^{_MENTION}.;!?\n]"  # what may stand between a word and the mention that it is about
+_AND = rf"(?:,|/|&|\+|(?:, )?{_any('and or nor und oder et ou y o e')}|或|和|\)? )"
+_TL = rf"{_T}(?: ?{_AND} ?(?:(?:option|choice) )?{_T}){{0,9}}"  # several are one statement
+_THE = r"(?:(?:the|option|choice|letter|answer|to|be|die|la|le|el|o) ){0,3}"
+_WHY = _any("because since as so but other others rest while whereas weil denn car porque")
+_CLAUSE = rf"(?:(?!{_WHY})[^{_MENTION}.;,:!?\n])"
+
+_WRONG = (
+    _any(
+        "cannot never wrong incorrect false eliminated impossible fail fails untrue ruled_out worse no "
+        "is_out are_out "
+        "nicht kein* falsch faux fausse pas falso falsa incorrecto incorrecta errado errada "
+        "неверн* неправильн*"
+    )
+    + rf"|n't\b|\bnot\b(?!\s(?:only|(?:\w+\s){{0,2}}{_T}))|错|不|誤|違|[❌✗✘✖]"
 )
-_STATED = re.compile(
-    rf"""
-    (?: \W{{0,6}} (?: (?i:{_FILLERS}) (?![A-Za-z]) | [是为為は] ) ){{0,5}}
-    \W{{0,6}}
-    (?: (?P<letter>[A-Z]) (?![\w']) | (?P<small>[a-z]) (?=\s*(?:$|[).,:;\]}}])) )
-    (?: \s* (?:/|&|\bor\b|\band\b) \s* \W{{0,2}} (?P<other>[A-Z]) (?![\w'])
-      | \s* , \s* (?P<next>[A-Z]) (?=\s*(?:$|[.,;)\]]|and\b|or\b))
-    )?
-    """,
-    re.VERBOSE,
+_RIGHT = (
+    _any(
+        "correct right answer best better true accurate likeliest winner fits yes richtig* korrekt "
+        "correcte bonne vrai vraie correcto correcta giusta esatta certa верн* правильн*"
+    )
+    + "|正确|正解|对|맞|[✅✓✔☑]"
 )
-_BARE = re.compile(r"^[^\w\n]*([A-Za-z])[^\w\n]*$", re.MULTILINE)
-_LEADING = re.compile(  # a line such as "- (B) Paris"
+_ANSWER = (
+    _any(
+        "answer ans solution correct_option correct_choice correct_one correct_letter best_option "
+        "final_choice my_choice my_pick antwort lösung réponse respuesta risposta resposta "
+        "antwoord svar odpowiedź cevap ответ"
+    )
+    + r"|答案|答え|正解|정답|\\boxed(?![a-z])"
+)
+_CHOOSE = (
+    _any(
+        "choos* chose pick picked select* go_with going_with went_with vote_for opt_for settle_on "
+        "stick_with say guess prefer conclude believe think nehme wähle choisis elijo scelgo "
+        "escolho выбираю"
+    )
+    + "|选择?|選"
+)
+_SO = _any(
+    "so therefore thus hence leaves leave leaving remaining remains left but daher also donc luego "
+    "quindi sondern mais sino"
+)
+_ENDS = rf"(?=\s*(?:[.!,;:)\]}}\n<]|$|{_any('because since as is it weil car porque')}))"
+
+_REJECTIONS = [
+    # A is wrong; A, C and D are not; B can be ruled out; C: false
+    rf"{_TL}(?=(?: |[:=] ?| [-–—] )(?:{_CLAUSE}{{0,30}}?[\s\w])?(?:{_WRONG}))",
+    # not A; wrong options: A, C; I do not think it is A; eliminate A and C
+    rf"(?:{_any('not never neither nor excluding except versus vs none_of nicht keineswegs')}|n't"
+    rf"|{_any('eliminat* rule_out ruled_out ruling_out reject* discard* exclud* dismiss* statt')}"
+    rf"|{_any('anstatt pas plutôt_que no_es en_lugar_de не')}|排除|不是|不选"
+    rf"|{_any('wrong incorrect false')}(?: (?:option|choice|answer)s?)?(?::| are| is))"
+    rf"(?: (?!{_WHY}|only\b)[^\W\d]+(?:'\w+)?:?){{0,4}}? ?{_THE}{_TL}",
+    # rather than A; unlike A; over A or B
+    rf"{_any('than instead_of unlike over against')}\s{_THE}{_T}(?:\s(?:and|or)\s{_T})*",
+    # if it were so, A would be right; A would be right if ...; not: if I had to choose, ...
+    rf"\bif\s(?!(?:i|we|you|one|forced|pressed)\b){_NEAR}{{0,60}}{_TL}(?=\swould)",
+    rf"{_TL}(?=\s(?:would|could|might)\s{_NEAR}{{0,40}}\bif\b)",
+]
+# Statements, the clearest first; of each line the last that is made counts.
+_STATEMENTS = [
+    [
+        # the answer is B
+        rf"(?:{_ANSWER})(?:(?:{_MARK}|\n){{0,12}}|{_NEAR}{{0,50}}?)(?P<tl>{_TL})",
+        rf"(?:{_CHOOSE}){_NEAR}{{0,25}}?(?P<tl>{_TL})",  # I choose B
+        # B is the right one; B: true; B选项是正确的
+        rf"(?P<tl>{_TL})(?:{_MARK}{{1,3}}|(?=[^\x00-\x7f])){_CLAUSE}{{0,30}}?(?:{_RIGHT})",
+        rf"(?:{_SO}|所以|因此){_NEAR}{{0,25}}?(?P<tl>{_TL}){_ENDS}",  # so B; that leaves B
+    ],
+    [
+        rf"\b(?:it|that|this)(?:'s|\sis|\smust\sbe|\shas\sto\sbe)\s{_THE}(?P<tl>{_TL})",  # it's B
+        # a line with B alone, or 1. B
+        rf"^{_MARK}*(?:\d[.)] )?(?:(?:option|choice|letter)\s)?(?P<tl>{_TL}){_MARK}*$",
+    ],
+]
+# B) because ...: several such lines repeat the options
+_LEADING = (
+    rf"^{_MARK}{{0,8}}(?P<tl>{_T})(?=\s?[)\]:.,]|\s[-–—]|\s{_any('because since as weil car')})"
+)
+# What was said before does not count if something is said after it.
+_CHANGES = (
+    r"\bno[,.!?:]|(?<!\w )actually\b|"
+    + _any(
+        "wait hold_on correction on_second_thought* on_reflection scratch_that reconsider* "
+        "recheck* re-check* sorry hm* let_me_re* let_me_check let_me_think at_first initially i_thought "
+        "i_first_thought that's_not_right that_is_not_right that's_wrong that_is_wrong "
+        "made_a_mistake made_an_error warte halt attendez en_fait espera подождите"
+    )
+    + "|等等|不对"
+)
+_LETTER = re.compile(  # one that is an option, and not a word or a part of one
     r"""
-    ^ [^\S\n]* (?:[-•>\#]+\s+)? [(\[{]? (?:(?i:option|choice)\s+)? ([A-Za-z])
-    (?= [)\]}:] | \.(?!\w) | [^\S\n]+-\s )
-    .*
+      (?<![^\W_]) [(\[{']\s? ([A-Za-z]) \s?[)\]}']              # (B), [b]
+    | ^ [^\w\n(\ue000-\ue019]{0,6} (?:(?i:option|choice)\s)? ([A-Za-z])  # b) at a line's start
+        (?= \s?[)\]}:] | \.(?!\w) | \s[-–—]\s | [^\w\n\ue000-\ue019]*$ )
+    | (?i: \b (?:option|choice|letter|answer|antwort|respuesta|réponse) # answer: b
+        (?:\s(?:is|ist|es|est))? [:\s]{1,2} )
+        ([A-Z](?![\w']) | [a-z](?=\s*(?:$|[).,:;\]}\n<])))
+    | (?<![\w'-]) ([A-Za-z]) \) (?=\s)                          # b) within a line
+    | (?<![A-Za-z0-9'-]) ([A-Z]) (?![A-Za-z0-9'] | -\w)         # B, but no article and no "I"
+        (?: (?<![AI])
+          | (?<=A) (?!\s+(?!(?:is|isn't|are|was|because|since|as|and|or|nor|seems|looks|makes|would
+                |cannot|can't|can|must|should|does|doesn't|has|fits|works|remains|stands|wins|matches|but|not|rather|over
+                |ist|und|es|est|et|y|oder)(?![^\W_]))[a-z])
+          | (?<=I) (?!,|\s+(?!(?:is|isn't|because|since|and|or)(?![^\W_]))[a-z])
+        )
     """,
     re.VERBOSE | re.MULTILINE,
 )
-_LABEL = re.compile(r"([A-Za-z])(?<![\w'].)(?=[)\]}:]|\.\s+\w|\s+-\s)")
-# Both patterns begin with a rare character and look back from there: several times faster.
-_BRACKETED = re.compile(r"[(\[](?<!\w.)([A-Z])[)\]]")
-_ALONE = re.compile(
-    r"""
-    ([A-Z]) (?![\w']) (?<![\w'-].) (?<!not\s.) (?<!n't\s.)
-    (?: (?<![AI])
-      | (?<=A) (?!\s+(?!(?:is|because|since|as|and|or|seems|looks|makes|would)\b)[a-z])
-      | (?<=I) (?!,|\s+(?!(?:is|because|since)\b)[a-z])
-    )
-    """,
-    re.VERBOSE,
+_SAME = re.compile(rf"[(\[{{]?({_T})(?:[ :.)(\[\]{{}}–—|-]{{0,4}}\1)+[)\]}}]?")  # B) Paris
+_BRACKETED = re.compile(rf"[(\[{{]\s?({_T})\s?[)\]}}]")
+_LISTED = re.compile(rf"^{_MARK}{{0,8}}({_T})[ .,;:|)\]]*$", re.MULTILINE)
+_RULED_OUT, _CLEAR, _IMPLIED, (_LED, _CHANGE) = (
+    [re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in patterns]
+    for patterns in (_REJECTIONS, *_STATEMENTS, [_LEADING, _CHANGES])
 )
 
 
@@ -76,77 +163,98 @@ class AmbiguousError(ValueError):
 
 
 def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
-    """Return the letter that ``text`` chooses, None for none; raise AmbiguousError for several.
+    r"""Return the letter that ``text`` chooses, None for none; raise AmbiguousError for several.
 
-    ``options`` holds each option's text by letter; "" if only the letter is known. The clearest
-    kind of statement counts: 1. Only the text of one option. 2. A statement after a marker:
-    "Answer: (B)"; several must agree. 3. A line that begins with a letter: "B) because ..."; lines
-    that repeat several options do not count. 4. The only letter in brackets. 5. The only letter
-    that stands alone, or the only option whose text occurs; both, if they agree.
+    ``options`` holds each option's text by letter; "" if only the letter is known. The last
+    statement counts: 1. after what says that an earlier one does not hold ("Wait, ..."), 2. a clear
+    one ("the answer is B", "B is correct", "I choose B", "so B"), 3. an implied one ("it is B", a
+    line with B alone), 4. the only line that begins with an option. Else it is the only option
+    that is mentioned and not rejected, or that is left of all.
 
     Example:
         >>> chosen_letter("The answer is **B**.", {"A": "Lyon", "B": "Paris"})
         'B'
+        >>> chosen_letter("Answer: A\nWait, no. It is Paris, not A.", {"A": "Lyon", "B": "Paris"})
+        'B'
     """
-    texts = {letter: _NORMALISE(option) for letter, option in options.items() if option}
-    said = _NORMALISE(text)
-    same = [letter for letter, option in texts.items() if option == said and len(said) > 1]
-    if len(same) == 1:
-        return same[0]
-    plain = _LATEX_TEXT.sub("", unicode_form(text).translate(_EMPHASIS))
-    ends = [marker.end() for marker in _MARKER.finditer(plain)]
-    return (
-        _statement(plain, ends, options)
-        or _only(_letters(_BARE, plain, options))
-        or _line_start(plain, options)
-        or _only(_letters(_BRACKETED, rest := _LEADING.sub("", plain), options))
-        or _only(_mentioned(plain[ends[-1] :], options, texts) if ends else set())
-        or _only(_mentioned(rest, options, texts))
-    )
+    plain = _without_lists(_mentions(text, options))
+    rejected: set[str] = set()
+
+    def reject(found: re.Match[str]) -> str:
+        rejected.update(_letters(found[0]))
+        return re.sub(_T, _REJECTED, found[0])
+
+    for pattern in _RULED_OUT:
+        plain = pattern.sub(reject, plain)
+    later: set[str] = set()
+    for part in reversed(_CHANGE.split(plain)):
+        if statement := _statement(part):
+            *others, last = re.findall(_T, statement)
+            said = _letters(last if last in others else statement)  # of A and B, B is right
+            return _only(said | later)
+        later |= _letters(part)
+    if (letter := _only(_letters(plain))) is not None:
+        return letter
+    left = options.keys() - rejected
+    return _only(left) if rejected and len(left) == 1 else None
 
 
-def _statement(plain: str, ends: Sequence[int], options: Mapping[str, str]) -> str | None:
-    matches = (_STATED.match(plain, end) for end in ends)
-    said = [(str(match["letter"] or match["small"]).upper(), match) for match in matches if match]
-    found = [(letter, match) for letter, match in said if letter in options]
-    more = {match["other"] or match["next"] for _, match in found} & options.keys()
-    return _only({letter for letter, _ in found} | more)
+def _statement(plain: str) -> str:
+    """Return the last statement of the clearest kind, "" without any."""
+    for patterns in (_CLEAR, _IMPLIED):
+        found = [match for pattern in patterns for match in pattern.finditer(plain)]
+        if found:
+            return max(found, key=lambda match: match.end("tl"))["tl"]
+    led = {match["tl"] for match in _LED.finditer(plain)}
+    return led.pop() if len(led) == 1 else ""  # several repeat the options
 
 
-def _letters(pattern: re.Pattern[str], plain: str, options: Mapping[str, str]) -> set[str]:
-    found = (match[match.lastindex or 0].upper() for match in pattern.finditer(plain))
-    return {letter for letter in found if letter in options}
+def _mentions(text: str, options: Mapping[str, str]) -> str:
+    """Return a reply in plain characters, with one for each mention of an option."""
+    plain = _tidied(_LATEX_TEXT.sub("", text))
+    known = sorted(options.items(), key=lambda option: -len(option[1]))
+    for letter, option in known:
+        said = _NORMALISE(_tidied(option))
+        if not said or said.upper() in options:
+            continue  # a letter is read as a letter
+        low = plain.lower() if len(plain.lower()) == len(plain) else plain
+        for at in reversed([*occurrences(low, said, words=True)]):
+            plain = plain[:at] + _mark(letter) + plain[at + len(said) :]
+
+    def marked(found: re.Match[str]) -> str:
+        letter, place = str(found[found.lastindex or 0]).upper(), found.span(found.lastindex or 0)
+        if letter not in options:
+            return found[0]
+        start = found.start()
+        return found[0][: place[0] - start] + _mark(letter) + found[0][place[1] - start :]
+
+    return _BRACKETED.sub(r"\1", _SAME.sub(r"\1", _LETTER.sub(marked, plain)))
 
 
-def _line_start(plain: str, options: Mapping[str, str]) -> str | None:
-    """Return the only letter that lines begin with; several are a list of the options."""
-    lines = [match[0] for match in _LEADING.finditer(plain)]
-    letters = _letters(_LEADING, plain, options) | _letters(_LABEL, "\n".join(lines), options)
-    return letters.pop() if len(letters) == 1 else None
+def _tidied(text: str) -> str:
+    return re.sub(r"[^\S\n]+", " ", unicode_form(text).translate(_EMPHASIS))
 
 
-def _mentioned(plain: str, options: Mapping[str, str], texts: Mapping[str, str]) -> set[str]:
-    occurring = _occurring(_NORMALISE(plain), texts)
-    alone = _letters(_ALONE, plain, options)
-    part_of_text = {
-        letter
-        for letter in alone
-        if any(contains(texts[option], letter.casefold(), words=True) for option in occurring)
-    }
-    return occurring | (alone - part_of_text)
+def _without_lists(plain: str) -> str:
+    """Drop lines that repeat the options, one after the other and nothing else."""
+    lines, last = [*_LISTED.finditer(plain)], None
+    dropped: set[int] = set()
+    for line in lines:
+        follows = (
+            last is not None and last[1] < line[1] and not plain[last.end() : line.start()].strip()
+        )
+        if follows and last is not None:
+            dropped |= {last.start(1), line.start(1)}
+        last = line
+    return "".join(c for at, c in enumerate(plain) if at not in dropped) if dropped else plain
 
 
-def _occurring(text: str, texts: Mapping[str, str]) -> set[str]:
-    """Return the options whose text occurs, not only within the text of another option."""
-    found = set()
-    for letter, option in texts.items():
-        rest = text
-        for other in texts.values():
-            if option in other and option != other:
-                rest = rest.replace(other, "\n")
-        if contains(rest, option, words=True):
-            found.add(letter)
-    return found
+def _mark(letter: str) -> str:
+    return chr(_FIRST + ascii_uppercase.index(letter))
+
+
+def _letters(plain: str) -> set[str]:
+    return {ascii_uppercase[ord(found) - _FIRST] for found in re.findall(_T, plain)}
 
 
 def _only(letters: set[str]) -> str | None:
@@ -171,6 +279,7 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
     """Scores 1 if the reply chooses the right option, by its letter or its text."""
 
     adapter = "multiple-choice"
+    version = 2  # 2: the last statement counts
     recognises = True
     options_type = MultipleChoiceOptions
 

@@ -56,7 +56,8 @@ _NUMBER = re.compile(
     (?<![A-Z][{_MINUS}]) (?<!\d[.,'’/:{_MINUS}])                    # nor of GPT-2 or of x1.2
     (?: (?P<whole>\d+) {_SPACE} (?P<over>\d+) \s?/\s? (?P<under>\d+) (?!\d|\s?/|[.,]\d)
       | (?P<run>{_RUN})
-        (?P<more> (?: (?: \s?/\s? | [:{_MINUS}] | \s(?:to|or|bis|oder|ou|à)\s ) {_RUN} )* )
+        (?P<more> (?: (?: \s?/\s? | \s?(?:±|\+/?-)\s? | [:万萬亿億千百{_MINUS}]
+            | \s(?:to|or|bis|oder|ou|à)\s ) {_RUN} )* )
         (?: [eE] (?P<e>[+{_MINUS}]?\d+) (?![A-Za-z\d])
           | \s? (?:×|x|\*|·|\\times|\\cdot) \s? 10 {_POWER.replace("NAME", "times")}
           | {_POWER.replace("NAME", "power")}
@@ -66,6 +67,9 @@ _NUMBER = re.compile(
     )
     """,
     re.VERBOSE,
+)
+_BETWEEN = re.compile(
+    r"\b(?:between|zwischen|entre)\s\S*\d\S*\s(?:and|und|et|y|e)\s+$", re.IGNORECASE
 )
 _START = re.compile(rf"[\d\\$€£¥₹₩₽₺.+{_MINUS}]|[mn](?=inus\s|egative\s)")
 _LATEX_FRACTION = re.compile(
@@ -181,6 +185,8 @@ def _found(line: str) -> Iterator[re.Match[str]]:
 def _number(found: re.Match[str], decimal: Mark | None) -> Said:
     if len(found[0]) > MAX_DIGITS:
         raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
+    if _BETWEEN.search(found.string[: found.start()]):
+        raise DoubtError(f"{found[0].strip()!r} is the end of a range")
     group = found.groupdict("")
     signs = f"{group['sign']}{group['currency']}".translate(_TO_MINUS)
     sign = "-" if "-" in signs or group["less"] else ""
@@ -264,7 +270,7 @@ def _plain(line: str) -> str:
         line = "".join(str(unicodedata.decimal(character, character)) for character in line)
         line = _VULGAR.sub(_plain_fraction, line)
         line = _RAISED.sub(lambda raised: "^" + raised[0].translate(_PLAIN), line)
-    return _EMPHASIS.sub("", _RAISED_UNIT.sub("", line))
+    return _RAISED_UNIT.sub("", _EMPHASIS.sub("", line))
 
 
 def _plain_fraction(found: re.Match[str]) -> str:

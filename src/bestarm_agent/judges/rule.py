@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
 import regex
@@ -38,6 +38,10 @@ _TYPOGRAPHY = str.maketrans(
     }
 )
 _NEARLY_ONE = 1 - 1e-9  # means of precisions are rounded
+_PARTICLE = regex.compile(  # of Korean, written without a space after a noun
+    "(?:은|는|이|가|을|를|의|에|에서|에게|으로|로|와|과|도|만|까지|부터|보다|처럼|이나|나|이라고|라고|이라는|라는"
+    "|입니다|이에요|예요|이다|다|이며|이고|였습니다|이었습니다|이었다|였다|인)+"
+)
 _WORD_EDGE = regex.compile(r"\b", regex.WORD)  # Unicode's word boundaries (UAX 29)
 
 
@@ -102,16 +106,29 @@ def contains(text: str, part: str, *, words: bool) -> bool:
     """Return whether ``part`` occurs in ``text``; with ``words`` as whole words.
 
     Word boundaries are Unicode's (UAX 29): "46" is not a word of "46.5"; any Chinese character is
-    one. An empty ``part`` does not occur.
+    one. A Korean word may be followed by its particle. An empty ``part`` does not occur.
     """
+    return next(occurrences(text, part, words=words), None) is not None
+
+
+def occurrences(text: str, part: str, *, words: bool) -> Iterator[int]:
+    """Yield where ``part`` occurs in ``text``, as ``contains`` says, without overlaps."""
 
     def is_edge(at: int) -> bool:
         return at in (0, len(text)) or _WORD_EDGE.match(text, at) is not None
 
     at = text.find(part) if part else -1
-    while at >= 0 and words and not (is_edge(at) and is_edge(at + len(part))):
-        at = text.find(part, at + 1)
-    return at >= 0
+    while at >= 0:
+        end = at + len(part)
+        found = not words or (is_edge(at) and (is_edge(end) or _has_particle(text, end)))
+        if found:
+            yield at
+        at = text.find(part, end if found else at + 1)
+
+
+def _has_particle(text: str, at: int) -> bool:
+    found = _PARTICLE.match(text, at) if "가" <= text[at - 1] <= "힣" else None
+    return found is not None and _WORD_EDGE.match(text, found.end()) is not None
 
 
 class DoubtError(ValueError):
