@@ -48,8 +48,8 @@ _CLAUSE = rf"(?:(?!{_WHY})[^{_MENTION}.;,:!?\n])"
 
 _WRONG = (
     _any(
-        "cannot never wrong incorrect false eliminated impossible fail fails untrue ruled_out worse no "
-        "is_out are_out "
+        "cannot never wrong incorrect false eliminated impossible fail fails untrue worse "
+        "ruled_out no is_out are_out "
         "nicht kein* falsch faux fausse pas falso falsa incorrecto incorrecta errado errada "
         "неверн* неправильн*"
     )
@@ -124,8 +124,8 @@ _CHANGES = (
     r"\bno[,.!?:]|(?<!\w )actually\b|"
     + _any(
         "wait hold_on correction on_second_thought* on_reflection scratch_that reconsider* "
-        "recheck* re-check* sorry hm* let_me_re* let_me_check let_me_think at_first initially i_thought "
-        "i_first_thought that's_not_right that_is_not_right that's_wrong that_is_wrong "
+        "recheck* re-check* sorry hm* let_me_re* let_me_check let_me_think at_first initially "
+        "i_thought i_first_thought that's_not_right that_is_not_right that's_wrong that_is_wrong "
         "made_a_mistake made_an_error warte halt attendez en_fait espera подождите"
     )
     + "|等等|不对"
