@@ -69,6 +69,7 @@ class TokenF1Judge(MetricJudge):
     """
 
     adapter = "token-f1"
+    version = 2  # 2: no tokens are 0, as in SQuAD 1.1
 
     def _similarity(self, answer: str, targets: Sequence[str]) -> float:
         return max(squad_f1(answer, target) for target in targets)
@@ -150,6 +151,7 @@ class RougeJudge(MetricJudge):
     """
 
     adapter = "rouge"
+    version = 2  # 2: words of all scripts
     options_type = RougeOptions
 
     def __init__(self, name: str, options: RougeOptions) -> None:

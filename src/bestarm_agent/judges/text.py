@@ -58,6 +58,7 @@ class ContainsJudge(WholeTextJudge[ContainsOptions]):
     """Scores 1 if the references occur in the text after normalisation."""
 
     adapter = "contains"
+    version = 2  # 2: a Korean word may have a particle
     recognises = True
     options_type = ContainsOptions
 
