@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.stats.betting import Bets, Wealth, bet_grid, bounds_on_new, early_bets
 from bestarm_agent.stats.new_examples import (
     Lead,
-    chance_of_all,
     examples_needed,
+    examples_to_prove,
     lead_of,
     lead_of_means,
     resolution,
@@ -70,7 +70,6 @@ def test_a_lead_by_hand() -> None:
     assert apart.mean == pytest.approx(0.4)
     assert apart.n == 50
     assert apart.differing == pytest.approx((50 * (0.09 / 2 + 0.25) + 1.5) / 60)
-    assert chance_of_all([found, hidden]) == pytest.approx(found.chance * hidden.chance)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def test_who_acts_on_a_probability_is_right_as_often(name: str) -> None:
         for n in range(40, 301, 20):
             leader = int(scores[:, :n].mean(axis=1).argmax())
             gaps = [scores[leader, :n] - scores[row, :n] for row in range(5) if row != leader]
-            chance = chance_of_all(lead_of(gap, gap) for gap in gaps)
+            chance = math.prod(lead_of(gap, gap).chance for gap in gaps)
             is_best = bool(means[rows[leader]] >= means[rows].max())
             if chance >= 0.9:
                 first.append(is_best)
@@ -193,3 +192,41 @@ def test_bounds_on_new_are_those_of_bets_with_replacement() -> None:
     assert bounds_on_new(np.empty(0), np.empty(0), 0.1, early_bets(40, 0.05)) == (0.0, 1.0)
     wealth = Wealth(1, lower, Bets(*bet_grid(40, 0.05)), None)
     assert wealth.extend(ones[None])[0, -1] > 1.0
+
+
+def test_a_forecast_by_hand() -> None:
+    """Without doubt about the lead, it is the formula for a difference that is named."""
+    sure = Lead(0.2, 100_000, 0.15)
+    assert examples_to_prove([sure], 0.025) == 100_000 + 1, "they are enough already"
+    assert examples_to_prove([], 0.025) is None
+    assert examples_to_prove([Lead(0.01, 40, 0.15)], 0.025) is None, "nobody can say"
+    near, far = Lead(0.08, 200, 0.15), Lead(0.2, 200, 0.15)
+    alone = examples_to_prove([near], 0.025)
+    assert alone is not None
+    assert alone > 200
+    assert examples_to_prove([near, far], 0.025) == alone, "the least probable lead counts"
+
+
+@pytest.mark.coverage
+def test_forecasts_for_chosen_winners_come_true_in_50_to_90_percent() -> None:
+    """Draw a world, choose, add as many examples as were said, ask again."""
+    rng, n, level = np.random.default_rng(5), 100, 0.025
+    made = true = 0
+    for _ in range(150):
+        means = tuple(rng.uniform(0.45, 0.9, 4).tolist())
+        first = drawn(rng, means, n)
+        leader = int(first.mean(axis=1).argmax())
+        gaps = [first[leader] - first[row] for row in range(4) if row != leader]
+        needed = examples_to_prove([lead_of(gap, gap) for gap in gaps], level)
+        if needed is None or needed <= n:
+            continue
+        scores = np.concatenate([first, drawn(rng, means, needed - n)], axis=1)
+        pairs = PairedSequences(4, needed, alpha=0.05)
+        in_step(pairs, scores)
+        gone = pairs.rejected_on_new(level)
+        made += 1
+        true += bool(gone[[row for row in range(4) if row != leader]].all() and not gone[leader])
+    assert made >= 20, made
+    # Binomial(made, .5) and (made, .9): two-sided at 1e-3 each
+    low, high = binom.ppf(0.001, made, 0.5), binom.ppf(0.999, made, 0.9)
+    assert low <= true <= high, (true, made)

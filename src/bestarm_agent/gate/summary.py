@@ -13,14 +13,13 @@ from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
 from bestarm_agent.report.markdown import escaped
-from bestarm_agent.stats.new_examples import examples_needed
+from bestarm_agent.stats.new_examples import Lead, examples_to_prove
 from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
 
 TITLE_WIDTH = len("Baseline:  ")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAMED = 3  # slices that a sentence names
 _SIGNS = {Decision.PASSED: "✅", Decision.FAILED: "❌", Decision.UNDECIDED: "⚠️"}  # in Markdown
-_NEAR = 0.001  # to the bar: no number of examples that anybody has would decide
 _MARKS = {Decision.PASSED: "PASS", Decision.FAILED: "FAIL", Decision.UNDECIDED: "NOT SHOWN"}
 _NOTE = (
     "Differences are challenger minus baseline, on common examples; each end of an interval "
@@ -96,7 +95,7 @@ def statement(label: str, challenger: Challenger) -> str:
             f"{word(slices[0].question, slices[0].verdict)} on each of {len(slices)} slices"
         )
     if (needed := _needed(over_all)) is not None:
-        texts.append(f"about {about(needed)} examples would show it")
+        texts.append(f"about {about(needed)} examples should decide it")
     undecided = challenger.verdict is over_all.verdict is Decision.UNDECIDED
     if undecided and over_all.worse_after < math.inf:
         texts.append("it is worse than the baseline, perhaps by less than the margin")
@@ -108,9 +107,8 @@ def _needed(one: Comparison) -> int | None:
     question, differing = one.question, float(np.square(one.gains).mean()) if one.n else 0.0
     if one.is_decided or not question.on_new or one.n < question.n_examples or not differing:
         return None
-    distance = abs(_difference(one) - question.bar)
-    level = 1.0 / max(question.enough_to_pass, question.enough_to_fail)
-    return examples_needed(distance, differing, level) if distance > _NEAR else None
+    lead = Lead(abs(_difference(one) - question.bar), one.n, differing)
+    return examples_to_prove([lead], 1.0 / max(question.enough_to_pass, question.enough_to_fail))
 
 
 def word(question: Question, verdict: Decision) -> str:

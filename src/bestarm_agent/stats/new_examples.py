@@ -16,7 +16,7 @@ probability .8; (1) says 3.38.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -31,6 +31,8 @@ FEWEST_EXAMPLES = 30  # to choose by
 _PRIOR_WEIGHT = 10  # of that share, in examples
 _POWER = 0.8416  # normal quantile of the probability .8
 _SPREAD = 0.1  # standard deviation of differences between good candidates, for shrinkage
+_LIKELY_ENOUGH = 0.8  # probability of what is forecast
+_MOST_TIMES = 20  # so many times the examples seen are forecast at most
 _SURE = 1.96  # standard errors that a lead may be wrong by
 
 
@@ -105,11 +107,6 @@ def lead_of_means(one: tuple[float, int], other: tuple[float, int]) -> Lead:
     return Lead(mean - its_mean, fewest, (fewest * variance + prior) / (fewest + _PRIOR_WEIGHT))
 
 
-def chance_of_all(leads: Iterable[Lead]) -> float:
-    """Return the probability of being ahead of all others, as if they were independent."""
-    return math.prod(lead.chance for lead in leads)
-
-
 def resolution(differing: float, n_examples: int, level: float) -> float:
     """Return the difference that so many examples show with probability .8, as (1), at most 1.
 
@@ -133,6 +130,9 @@ def nearness(differing: float, n_examples: int) -> float:
 def examples_needed(difference: float, differing: float, level: float) -> int:
     """Return how many examples show a difference > 0 with probability .8, as (1).
 
+    The difference is one that somebody names. What was *seen* of a winner is larger than the truth,
+    since it was chosen for it: that takes ``examples_to_prove``.
+
     Example:
         >>> examples_needed(0.05, 0.15, 0.025)
         760
@@ -146,6 +146,41 @@ def examples_needed(difference: float, differing: float, level: float) -> int:
     if not needed < math.inf:  # NaN is none either
         raise ValueError(f"no number of examples shows a difference of {difference}")
     return math.ceil(needed)
+
+
+def examples_to_prove(leads: Sequence[Lead], level: float) -> int | None:
+    """Return how many examples in all should show leads that were seen; None: who knows.
+
+    It is the smallest n with which all are shown with probability ``_LIKELY_ENOUGH``, where a lead
+    on new examples is as ``Lead.believed`` says: with k examples seen, of the mean x,
+
+        mean of n = (k x + (n - k) d + noise) / n,   d ~ believed,   noise ~ N(0, (n - k) q)  (2)
+
+    and it is shown from c sqrt(q / n) on, with c as in (1) without the power. Leads share the luck
+    of the winner, so the least probable one counts, not their product.
+    """
+    if not leads or any(not lead.n for lead in leads):
+        return None
+    low, high = max(lead.n for lead in leads), _MOST_TIMES * max(lead.n for lead in leads)
+
+    def enough(n: int) -> bool:
+        return min(_shown_by(lead, n, level) for lead in leads) >= _LIKELY_ENOUGH
+
+    if not enough(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _shown_by(lead: Lead, n: int, level: float) -> float:
+    """Return the probability that ``n`` examples show a lead, as (2)."""
+    (mean, deviation), more = lead.believed, n - lead.n
+    expected = (lead.n * lead.mean + more * mean) / n
+    variance = (more * deviation / n) ** 2 + more * lead.differing / n**2
+    least = math.sqrt(2.0 * math.log(1.0 / level) * lead.differing / n)
+    return _below((expected - least) / math.sqrt(variance)) if variance else float(expected > least)
 
 
 def _constant(level: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 
 import numpy as np
@@ -11,7 +11,7 @@ from bestarm_agent.domain.values import RIGHT
 from bestarm_agent.engine.results.pairs import row_of, scores_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.new_examples import examples_needed, lead_of, resolution
+from bestarm_agent.stats.new_examples import examples_to_prove, lead_of, resolution
 from bestarm_agent.stats.paired_sequences import PairedSequences
 from bestarm_agent.store.export import labels
 from bestarm_agent.store.run_state import RunState
@@ -110,6 +110,7 @@ def compare_candidates(
         low, high = (np.nan_to_num(scores[first, side], nan=end) for end in (0.0, 1.0))
         sequences.extend(side, columns[first], low, high)
     lead = lead_of(*sequences.common(0, 1))
+    ahead = replace(lead, mean=abs(lead.mean))
     x, y = scores[known].T
     a_right, b_right, value = x >= RIGHT, y >= RIGHT, float((x - y).mean())
     lower, upper = sequences.difference(0, 1, alpha, on_new=True)
@@ -129,7 +130,7 @@ def compare_candidates(
         mean_a=float(x.mean()),
         mean_b=float(y.mean()),
         resolution=resolution(lead.differing, len({*row_of_place.tolist()} - {-1}), alpha / 2),
-        examples_needed=examples_needed(abs(value), lead.differing, alpha / 2) if is_open else None,
+        examples_needed=examples_to_prove([ahead], alpha / 2) if is_open else None,
         confidence=confidence,
         flips=tuple(
             Flip(state.example_ids[shared[place][0]], score_a, score_b, seq_a, seq_b)

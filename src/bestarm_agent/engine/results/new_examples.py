@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.new_examples import (
     USUAL_DIFFERING,
-    examples_needed,
+    examples_to_prove,
     resolution,
 )
 
@@ -53,7 +53,8 @@ class NewExamples:
     upper: float
     leads: tuple[LeadOnNew, ...]  # over those that may be better; over the runner-up if none may
     resolution: float  # difference that all examples of the study show with probability .8
-    examples_needed: int | None  # that would show the leads; None if they are, or are too small
+    # in all, that should show the leads (8 in 10); None if they are shown, or nobody can say
+    examples_needed: int | None
     n_examples: int  # of the study; copies and draws of one count once, or clusters
     unit: str  # "example", or "cluster" where examples belong together
 
@@ -106,13 +107,6 @@ def new_examples(
         )
         for row, lead in seen.items()
     }
-    level_with = [row for row, one in against.items() if one.is_level]
-    needed = [
-        examples_needed(seen[row].mean, seen[row].differing, level)
-        for row in is_open
-        if seen[row].mean > 0.0
-    ]
-    can_be_shown = is_open and not level_with and len(needed) == len(is_open)
     differing = seen[(is_open or others)[0]].differing if others else USUAL_DIFFERING
     lower, upper = answer.mean_on_new(winner)
     found = NewExamples(
@@ -122,7 +116,7 @@ def new_examples(
         upper=upper,
         leads=tuple(leads),
         resolution=resolution(differing, n, level),
-        examples_needed=max(needed) if can_be_shown else None,
+        examples_needed=examples_to_prove([seen[row] for row in is_open], level),
         n_examples=n,
         unit=unit,
     )
