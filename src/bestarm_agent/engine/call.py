@@ -17,10 +17,9 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -355,7 +354,7 @@ class ProviderClient:
                 self._doubted.pop(scope, None)
             return result
         tries.failure = result = self._weighed(call, result, number)
-        self.provider.learn(sent, result.refused)
+        self.provider.learn(sent.model, canonical(sent.params.get(EFFORT)), result.refused)
         if result.kind is not FailureKind.RATE_LIMITED:
             tries.n_failures += 1
             tries.failed_at = min(tries.failed_at, self.clock.now())
@@ -550,34 +549,21 @@ class ReplyCache:
         for model in models:
             if model.able.rate_limited and model.fingerprint not in self._recalled:
                 self._recalled.add(model.fingerprint)
-                _, data = await self._store.get_state(_refused_by(model)) or (0, b"{}")
-                self._learn(model, json.loads(data))
+                await self._learn(model)
 
-    def _learn(self, model: Model, more: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Add to what is known of a model; return all of it: names by effort."""
-        known = model.client.provider.not_taken.setdefault(model.name, {})
-        for effort, names in more.items():
-            found = known.setdefault(effort, [])
-            found += sorted(set(names) - set(found))
-            self.n_refused += 1
-        return known
-
-    async def _remember(self, model: Model) -> None:
-        """Keep for later runs what a model was found not to take, with what others found out."""
-        self.n_refused += 1
-        while True:
-            version, data = await self._store.get_state(_refused_by(model)) or (0, b"{}")
-            known = json.dumps(self._learn(model, json.loads(data))).encode()
-            if known == data:
-                return
-            try:
-                await self._store.put_state(_refused_by(model), known, after=version)
-            except StoreError:
-                found = await self._store.get_state(_refused_by(model))
-                if (0 if found is None else found[0]) == version:
-                    raise
-            else:
-                return
+    async def _learn(self, model: Model) -> None:
+        """Share what a model was found not to take with the runs of the store."""
+        name = f"refused by {model.client.provider.name}/{model.fingerprint}"
+        version, data = await self._store.get_state(name) or (0, b"{}")
+        for effort, names in json.loads(data).items():
+            model.client.provider.learn(model.name, effort, names)
+        known = model.client.provider.not_taken.get(model.name)
+        self.n_refused += known is not None
+        if known is not None and (more := json.dumps(known).encode()) != data:
+            # another process may store its own in this moment: then the next run finds ours out
+            # by a call that costs nothing, and whatever else is wrong ends this one soon
+            with suppress(StoreError):
+                await self._store.put_state(name, more, after=version)
 
     async def obtain(self, call: Call) -> Reply:
         """Return the reply to a call; it is durable on return.
@@ -597,7 +583,7 @@ class ReplyCache:
             except ProviderError as error:
                 if not call.is_refitted(error):
                     raise
-            await self._remember(call.model)
+            await self._learn(call.model)
             call.tries = Tries()
 
     async def _obtained(self, call: Call) -> Reply:
@@ -663,10 +649,6 @@ class ReplyCache:
         if gone := call.request.names - call.fitted.names:
             effort = canonical(call.request.params.get(EFFORT))
             self._left_out.setdefault((str(call.model), gone), set()).add(effort)
-
-
-def _refused_by(model: Model) -> str:
-    return f"refused by {model.client.provider.name}/{model.fingerprint}"
 
 
 def _at(efforts: Collection[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -218,11 +218,11 @@ class Provider(ABC, Generic[OptionsT]):
         without them (``fitted``), as are all later ones to the same model with the same effort.
         """
 
-    def learn(self, request: Request, refused: frozenset[str]) -> None:
-        """Note what the model of a request was found not to take, at the request's effort."""
-        if refused:
-            known = self.not_taken.setdefault(request.model, {}).setdefault(_effort(request), [])
-            known += sorted(refused - set(known))
+    def learn(self, model: str, effort: str, refused: Iterable[str]) -> None:
+        """Note what a model was found not to take at an effort, as JSON."""
+        if names := sorted(refused):
+            known = self.not_taken.setdefault(model, {}).setdefault(effort, [])
+            known += [name for name in names if name not in known]
 
     def fitted(self, request: Request) -> Request:
         """Return a request without what its model was found not to take at its effort.

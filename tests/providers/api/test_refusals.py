@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -10,13 +11,19 @@ from typing import Any
 
 import pytest
 
+from bestarm_agent.domain.events import CandidatesBarred, Event
 from bestarm_agent.domain.values import Json
+from bestarm_agent.engine.setup.parts import STORE_FILE
 from bestarm_agent.providers.api.refusals import named_in
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.store.store import Store
 from tests.support.commands import invoke
 from tests.support.fake_api import Call, FakeApi, FakeModel, in_thread
 from tests.support.fake_api.answers import add
 from tests.support.fake_api.calls import chance
 from tests.support.judge_answers import mark_in
+from tests.support.replay_check import unexplained_asks
 from tests.support.studies import run_study, study_file
 
 THINKS = FakeModel(thinks=True, max_tokens_fields=frozenset({"max_completion_tokens"}))
@@ -303,3 +310,49 @@ def openai(message: str, param: str | None = None, code: str | None = None) -> J
 )
 def test_the_refusals_of_all_vendors_are_read(said: object, names: str) -> None:
     assert named_in(said, SENT) == frozenset(names.split())
+
+
+def test_try_learns_for_the_runs_that_follow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with in_thread(server()) as api:
+        path = write(tmp_path, api, n=4)
+        tried = invoke(capsys, "try", path)
+        assert tried.code == 0, tried.err
+        n = len(api.received)
+        assert sum(one.status == 400 for one in api.received) == len(MODELS) * 2, "all at once"
+        assert invoke(capsys, "select", path).code == 0
+    assert not any(one.status == 400 for one in api.received[n:])
+    assert not asked_twice(api)
+
+
+def test_a_run_goes_on_with_what_it_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a log says of asks and of who left holds; nothing is refused or paid twice."""
+    with in_thread(server()) as api:
+        path = write(tmp_path, api, selector={"name": "uniform", "stop_when_separated": False})
+        stopped = invoke(capsys, "select", path, "--budget-pulls", "30")
+        assert stopped.code in (0, 3)
+        n = len(api.received)
+        done = invoke(capsys, "resume", "--budget-pulls", "1000", folder=tmp_path)
+        assert done.code == 0, done.err
+    assert not any(one.status == 400 for one in api.received[n:])
+    assert not asked_twice(api)
+    assert len(api.received) == len(MODELS) + len(MODELS) * 2 * 40
+
+
+async def _events(store: Path) -> list[Event]:
+    async with await Store.connect(store) as opened:
+        return await opened.events_of("latest")
+
+
+def test_candidates_that_left_are_in_the_log_and_every_ask_follows_from_it(tmp_path: Path) -> None:
+    with in_thread(server()) as api:
+        rule = {"name": "ucb-e", "stop_when_separated": False}
+        run_study(write(tmp_path, api, n=6, selector=rule))
+    events = asyncio.run(_events(tmp_path / "runs" / STORE_FILE))
+    barred = [row for one in events if isinstance(one, CandidatesBarred) for row in one.candidates]
+    assert sorted(barred) == [1, 3, 5, 7, 9, 11], "the later of two that are equal"
+    selector = make_selector("ucb-e", Problem(12, 6, stop_when_separated=False))
+    assert unexplained_asks(events, selector) == []

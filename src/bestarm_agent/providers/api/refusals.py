@@ -96,20 +96,11 @@ def _sentences(said: object) -> Iterator[str]:
             for one in said:
                 yield from _sentences(one)
         case dict():
-            places = [said[key] for key in _PLACES if said.get(key)]
-            if places:
-                # the parameter named beside the words is meant, whatever else these mention
-                words = [said.get(key) for key in ("code", "type", "message", "msg", "description")]
-                told = " ".join(one for one in words if isinstance(one, str))
-                for sentence in _SENTENCES.split(told.replace("_", " ")):
-                    yield f"{_flat(places)}: {_QUOTED.sub('', sentence)}"
-                said = {key: one for key, one in said.items() if isinstance(one, list | dict)}
-                said = {key: one for key, one in said.items() if key not in _PLACES}
-            for one in said.values():
-                yield from _sentences(one)
-
-
-_QUOTED = re.compile(r"""(["'`]).*?\1""")
+            # the parameter named beside the words is meant, whether or not these name it
+            named = " ".join(map(_flat, filter(None, map(said.get, _PLACES))))
+            for key, one in said.items():
+                if key not in _PLACES:
+                    yield from (f"{named} {sentence}" for sentence in _sentences(one))
 
 
 def _flat(place: Json) -> str:
