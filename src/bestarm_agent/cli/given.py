@@ -94,6 +94,8 @@ def _assignment(text: str) -> tuple[str, Json]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigError(f"--set takes KEY=VALUE, such as budget.minutes=5, got {text!r}")
+    if not value.strip():
+        raise ConfigError(f"--set {key}= has no value; write one, or `null` for none")
     try:
         return key.strip(), parse_yaml(value)[0]
     except YamlProblem as problem:

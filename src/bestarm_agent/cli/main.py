@@ -5,9 +5,14 @@ A command is a function of the module named here, imported when the command is c
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
+from traceback import extract_tb, print_exception
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 
+_REPORT = "please report it at https://github.com/bestarm-agent/bestarm-agent/issues"
 _VERSION = f"bestarm-agent {__version__}"
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -237,20 +243,44 @@ app.params.append(
 
 
 def main() -> None:
-    """Run a command; errors raised on purpose become one paragraph and an exit code."""
+    """Run a command; every error becomes one paragraph and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what a terminal cannot show becomes `?`
+            stream.reconfigure(errors="replace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where it can be said that the disk is full
     except BestarmError as error:
-        _print_error(error)
+        _print_error(str(error))
         sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_ERROR)
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename is not None else ""
+        _end(f"{named}{error.strerror or error}", error)
+    except Exception as error:
+        place = extract_tb(error.__traceback__)[-1]
+        at = f"{Path(place.filename).name}, line {place.lineno}"
+        _end(f"{type(error).__name__}: {error} ({at}); this is a fault of ours: {_REPORT}", error)
 
 
-def _print_error(error: BestarmError) -> None:
+def _end(said: str, error: Exception) -> None:
+    """Say in one line what nothing above has foreseen, and exit; with the traceback at "debug"."""
+    if os.environ.get("BESTARM_LOG_LEVEL", "").lower() == "debug":
+        print_exception(error)
+    with suppress(OSError):
+        _print_error(" ".join(said.split()))
+    with suppress(OSError, ValueError):  # else Python flushes again at its end, and fails again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(EXIT_ERROR)
+
+
+def _print_error(said: str) -> None:
     from rich.console import Console
 
     from bestarm_agent.cli.output import print_line
     from bestarm_agent.domain.text import safe_lines
 
     print_line(
-        Console(stderr=True, emoji=False), f"error: {safe_lines(str(error))}", indent=len("error: ")
+        Console(stderr=True, emoji=False), f"error: {safe_lines(said)}", indent=len("error: ")
     )

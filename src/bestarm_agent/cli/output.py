@@ -106,9 +106,10 @@ def print_json(value: object, *, one_line: bool = False) -> None:
 
 
 def json_text(value: object, *, one_line: bool = False) -> str:
-    """Return a value as JSON, without characters that control terminals."""
+    """Return a value as JSON, without characters that control terminals, or that it cannot show."""
     indent = None if one_line else 2
-    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    coded = (sys.stdout.encoding or "utf-8").lower().replace("-", "")
+    text = json.dumps(value, indent=indent, ensure_ascii=coded != "utf8", allow_nan=False)
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

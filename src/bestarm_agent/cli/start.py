@@ -72,14 +72,19 @@ def write_demo(folder: Path) -> Path:
     source = files("bestarm_agent.cli") / "demo_files"
     contents = {folder / name: (source / name).read_bytes() for name in _DEMO}
     for path, content in contents.items():
-        if path.exists() and path.read_bytes() != content:
+        if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise ConfigError(
                 f"{path} is there already, and not the demo's; it is not overwritten: name "
                 "another folder, such as `bestarm-agent demo bestarm-demo`"
             )
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, content in contents.items():
-        path.write_bytes(content)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in contents.items():
+            path.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(
+            f"the demo cannot be written into {folder} ({error.strerror}); name another folder"
+        ) from None
     return folder / _DEMO[0]
 
 

@@ -103,6 +103,8 @@ class Attachment:
             if self.value.startswith("data:"):
                 head, _ = _from_url(self.value)
             else:
+                if self._path.is_fifo():
+                    raise ValueError("a pipe")
                 with self._path.open("rb") as file:
                     head = file.read(_HEAD)
         except (OSError, ValueError) as error:

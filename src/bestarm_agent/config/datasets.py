@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bestarm_agent.config.attachments import url_of
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.study import DatasetSpec, HuggingFaceSpec
-from bestarm_agent.config.yaml import check_file, parse_row, shown_path
+from bestarm_agent.config.yaml import check_file, check_regular, parse_row, shown_path
 from bestarm_agent.domain.values import Example, Json, Slice, canonical, digest
 from bestarm_agent.errors import ConfigError, PluginError, nearest
 from bestarm_agent.plugins import Registry
@@ -253,7 +253,9 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         try:
             record = next(reader, None)
         except csv.Error as error:
-            raise ConfigError(f"{shown_path(path)}, line {line}: {error}") from None
+            quotes = '; a value that holds quotes stands in quotes and doubles them: "a ""b"""'
+            hint = quotes if "expected after" in str(error) else ""
+            raise ConfigError(f"{shown_path(path)}, line {line}: {error}{hint}") from None
         if record is None:
             return
         if record:
@@ -275,6 +277,7 @@ def _header(record: list[str], path: Path) -> list[str]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines of a UTF-8 file, with line ends, without a byte-order mark."""
+    check_regular(path)
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES + 1):
@@ -286,6 +289,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 )
             if number == 1 and line.startswith(_UTF16):
                 raise ConfigError(f"{shown_path(path)} is UTF-16; save it as UTF-8")
+            if number == 1 and b"\r" in line.rstrip(b"\r\n"):
+                raise ConfigError(
+                    f"{shown_path(path)} ends its lines by a carriage return alone, as old Macs "
+                    "did; save it with line feeds"
+                )
             yield number, _decoded(line, number, path)
     if number == 0:
         raise ConfigError(f"{shown_path(path)} is empty; add at least one example")
@@ -308,6 +316,8 @@ def _json(text: str, path: Path, place: str | None) -> object:
     except json.JSONDecodeError as error:
         at = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
         hint = "; if every line is an object, the format is jsonl" if "Extra" in error.msg else ""
+        if place and text.rstrip().endswith(","):
+            hint = "; no comma stands between JSON lines: remove it"
         reason = f", {at}: malformed JSON: {error.msg}{hint}"
     except (ValueError, RecursionError) as error:
         reason = f": {error}"

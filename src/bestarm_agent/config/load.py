@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 from dotenv import dotenv_values
@@ -31,6 +32,7 @@ from bestarm_agent.config.yaml import (
     placing,
     plain_copy,
     read_source,
+    read_text,
 )
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.values import Example, Json, PromptTemplate
@@ -147,8 +149,12 @@ ENV_FILE = ".env"
 
 
 def environment(env_file: Path = Path(ENV_FILE)) -> Mapping[str, str]:
-    """Return the variables of the process; those of ``.env`` are the fallback."""
-    from_file = dotenv_values(env_file).items()
+    """Return the variables of the process; those of ``.env``, a file if any, are the fallback.
+
+    Raises ConfigError if it is a pipe or not UTF-8.
+    """
+    text = "" if env_file.is_dir() or not env_file.exists() else read_text(env_file)
+    from_file = dotenv_values(stream=StringIO(text)).items()
     return {**{name: value for name, value in from_file if value is not None}, **os.environ}
 
 
@@ -192,9 +198,21 @@ def load_study(
         ConfigError: the first ten broken rules, with line, key, value and way out.
     """
     data, places = read_source(path)
+    _check_caps(data, places)
     data.pop("$schema", None)  # for editors, in a JSON file
     data.setdefault("name", _name_of(path))
     return _loaded(data, overrides or {}, given_by or {}, places, environ, path, path.parent)
+
+
+def _check_caps(data: Mapping[str, JsonValue], places: Places) -> None:
+    """Refuse a cap without a value: somebody meant one, and the run would go on without."""
+    budget = data.get("budget")
+    for key, value in budget.items() if isinstance(budget, dict) else ():
+        if value is None:
+            raise places.error(
+                f"`budget.{key}` is empty, and a cap is a number; write one, or leave the key out",
+                *("budget", key),
+            )
 
 
 def study_place(path: Path) -> tuple[str, Path]:

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
-from bestarm_agent.config.load import ENV_FILE
+from bestarm_agent.config.load import environment
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.config.yaml import rule_of
 from bestarm_agent.domain.values import Json
@@ -38,8 +44,6 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
-        env_file=ENV_FILE,
-        env_file_encoding="utf-8",
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
@@ -60,6 +64,20 @@ class Settings(BaseSettings):
         description="Whether to print without colours; NO_COLOR is heeded too.",
         validation_alias=AliasChoices("no_color", "BESTARM_NO_COLOR", "NO_COLOR"),
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        **_others: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read variables where studies do, so that ``.env`` is read in one way."""
+        if isinstance(env_settings, EnvSettingsSource):
+            found = {name.lower(): value for name, value in environment().items() if value}
+            env_settings.env_vars = found
+        return init_settings, env_settings
 
     def __init__(self, **values: object) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -484,12 +485,19 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
+def check_regular(path: Path) -> None:
+    """Check that a file that exists is no pipe or device, which may hold no end, or none yet."""
+    if not path.is_file() and path.exists() and not path.samefile(os.devnull):
+        what = "a folder" if path.is_dir() else "a pipe" if path.is_fifo() else "a device"
+        raise ConfigError(f"{shown_path(path)} is {what}, and not a file; name a file")
+
+
 def check_file(path: Path, kind: str = "dataset") -> None:
     """Check that a file exists; raises ConfigError with the nearest names in its folder."""
     if path.is_dir():
         raise ConfigError(f"{kind} {shown_path(path)} is a folder; name a file in it")
     if path.exists():
-        return
+        return check_regular(path)
     if not {"http:", "https:"}.isdisjoint(path.parts):
         raise ConfigError(f"{kind} {path.name} is an address on the web; download the file first")
     if not path.parent.is_dir():
@@ -503,6 +511,7 @@ def check_file(path: Path, kind: str = "dataset") -> None:
 
 def read_text(path: Path) -> str:
     """Read a small UTF-8 file; a byte-order mark is dropped and line ends become line feeds."""
+    check_regular(path)
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -20,6 +20,7 @@ import yaml
 
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.prompts import CompiledPrompt, prompt_files
+from bestarm_agent.config.starter import write_new
 from bestarm_agent.config.yaml import YamlProblem, check_file, parse_yaml, read_text
 from bestarm_agent.domain.values import PromptTemplate
 from bestarm_agent.errors import ConfigError
@@ -84,14 +85,13 @@ def write_study(config: Path, study: Path) -> tuple[Path, Path]:
         raise ConfigError(f"{config}: not a promptfoo config: it has no `providers`")
     dataset = study.with_name(f"{study.stem}.jsonl")
     for path in (study, dataset):
-        if path.exists():
+        if path.exists():  # said before the config is read, which may take functions
             raise ConfigError(
                 f"{path} exists already and is not overwritten; choose another name, or move it"
             )
     content, rows = _Translation(config.parent, data).study(dataset.name)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    for path, text in ((dataset, lines), (study, content)):
-        path.write_text(text, encoding="utf-8", newline="\n")
+    write_new({dataset: lines, study: content})
     return study, dataset
 
 

@@ -99,6 +99,7 @@ class _Row(BaseModel):
         return RecordedCall(reply, failure(self.error, message, retry_after=self.retry_after))
 
 
+_NUMBERS = ("score", "usd", "seconds", "retry_after", "input_tokens", "output_tokens")
 # The calls recorded of every candidate and example, in order.
 Recording: TypeAlias = dict[str, dict[str, tuple[RecordedCall, ...]]]
 
@@ -144,8 +145,15 @@ def read_recording(path: Path, shown: str) -> Recording:
 
 
 def filled(row: FileRow) -> FileRow:
-    """Leave out empty cells, except for an empty answer: CSV cannot tell the two apart."""
-    filled = {key: cell for key, cell in row.values.items() if cell}
+    """Leave out empty cells and NaN, which tables write for them, but not an empty answer.
+
+    CSV cannot tell an empty answer from none.
+    """
+    filled = {
+        key: cell
+        for key, cell in row.values.items()
+        if cell and not (str(cell).lower() == "nan" and key in _NUMBERS)
+    }
     if "text" in row.values and not filled.keys() & {"score", "error"}:
         filled.setdefault("text", "")
     return FileRow(row.place, filled)

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bestarm_agent.config.datasets import FileRow, load_rows
-from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from bestarm_agent.config.datasets import FileRow
 
 RESULT = ("candidate", "example", "score")
 # of our own exports and recordings; what they hold besides the score does not matter here
@@ -42,6 +43,9 @@ class Cell(NamedTuple):
 
 def read_table(path: Path) -> Iterator[Cell]:
     """Read all results of a table; a ConfigError names file, row and column."""
+    from bestarm_agent.config.datasets import load_rows  # what replays arrays needs none of it
+    from bestarm_agent.config.yaml import shown_path
+
     return cells_of(load_rows(path, "score table"), shown_path(path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import Final
@@ -97,7 +98,7 @@ class Endpoints:
 
     async def pair(self, request: web.Request) -> web.StreamResponse:
         """Send one pair in full, and its neighbours among those that meet the conditions."""
-        run, seq = await self._run(request), int(request.match_info["seq"])
+        run, seq = await self._run(request), _whole(request.match_info["seq"])
         async with run.refreshed():
             texts = await run.texts()
             document = pair_document(await _outcome(texts, seq), _labels(run))
@@ -108,7 +109,7 @@ class Endpoints:
 
     async def label(self, request: web.Request) -> web.StreamResponse:
         """Store the score that a person gives to a pair's answer; null takes it back."""
-        run, seq = await self._run(request), int(request.match_info["seq"])
+        run, seq = await self._run(request), _whole(request.match_info["seq"])
         score = _score(await request.text())
         async with run.refreshed():
             outcome = await _outcome(await run.texts(), seq)
@@ -142,7 +143,7 @@ class Endpoints:
         return web.Response(text=page, content_type="text/html", headers=headers)
 
     async def _run(self, request: web.Request, other: str | None = None) -> FollowedRun:
-        number, name = int(request.match_info["store"]), other or request.match_info["run"]
+        number, name = _whole(request.match_info["store"]), other or request.match_info["run"]
         if number >= len(self._stores):
             raise RunNotFoundError(f"there is no store {number}; go back to the list of runs")
         run_id = (await self._stores[number].find(name)).id
@@ -193,7 +194,12 @@ def _filter(request: web.Request) -> PairFilter:
 
 def _number(request: web.Request, name: str, default: int) -> int:
     text = request.query.get(name, "")
-    return int(text) if text.isdecimal() else default
+    return _whole(text) if text.isdecimal() else default
+
+
+def _whole(digits: str) -> int:
+    """Return a number in an address; Python reads at most 4,300 digits, and none is so large."""
+    return int(digits) if len(digits) < 19 else sys.maxsize
 
 
 def _score(text: str) -> float | None:

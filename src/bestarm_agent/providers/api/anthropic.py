@@ -100,10 +100,17 @@ def _mark_prefix(body: dict[str, Json], turns: Sequence[dict[str, Json]], reques
     n = sum(message.role == "system" for message in request.messages)
     if "system" in body:
         body["system"] = _marked(body["system"], "\n\n".join(request.prefix[:n]))
-    heads = [*zip(turns, request.prefix[n:], strict=False)]
+    heads: list[tuple[dict[str, Json], str]] = []
+    place, in_results = -1, False  # of the message's turn: results of tools in a row are one
+    messages = request.messages[n:] or (Message("user", request.text or ""),)
+    for message, head in zip(messages, request.prefix[n:], strict=False):
+        is_result = message.tool_call_id is not None
+        place += not (is_result and in_results)
+        in_results = is_result
+        heads.append((turns[place], head))
     for turn, head in reversed(heads):
-        if head.strip():
-            turn["content"] = _marked(turn["content"], head)
+        if head.strip() and (marked := _marked(turn["content"], head)) != turn["content"]:
+            turn["content"] = marked
             return
 
 
