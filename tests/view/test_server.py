@@ -179,6 +179,13 @@ def test_a_slice_that_is_not_there(store: Path) -> None:
     visit(store, scene)
 
 
+def test_a_page_beyond_all_is_empty(store: Path) -> None:
+    async def scene(session: aiohttp.ClientSession) -> None:
+        assert (await get(session, f"{RUN}/pairs?start={'7' * 5000}"))["pairs"] == []
+
+    visit(store, scene)
+
+
 def test_two_candidates(store: Path) -> None:
     async def scene(session: aiohttp.ClientSession) -> None:
         found = await get(session, f"{RUN}/compare?a=c0&b=c1")
@@ -195,6 +202,8 @@ def test_two_candidates(store: Path) -> None:
         ("runs/0/nowhere/pairs", 404, "there is no run 'nowhere'"),
         ("runs/7/latest/pairs", 404, "there is no store 7"),
         (f"{RUN}/pairs/99", 400, "the run has no pair 99"),
+        (f"{RUN}/pairs/{'9' * 5000}", 400, "the run has no pair"),
+        (f"runs/{'1' * 5000}/latest/pairs", 404, "there is no store"),
         (f"{RUN}/pairs?candidate=c9", 400, "no candidate 'c9'"),
         (f"{RUN}/compare?a=c0&b=c0", 400, "cannot be compared with itself"),
     ],

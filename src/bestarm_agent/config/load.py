@@ -149,13 +149,15 @@ ENV_FILE = ".env"
 
 
 def environment(env_file: Path = Path(ENV_FILE)) -> Mapping[str, str]:
-    """Return the variables of the process; those of ``.env``, a file if any, are the fallback.
+    """Return the variables of the process; those of ``.env`` are the fallback."""
+    return {**in_env_file(env_file), **os.environ}
 
-    Raises ConfigError if it is a pipe or not UTF-8.
-    """
-    text = "" if env_file.is_dir() or not env_file.exists() else read_text(env_file)
-    from_file = dotenv_values(stream=StringIO(text)).items()
-    return {**{name: value for name, value in from_file if value is not None}, **os.environ}
+
+def in_env_file(path: Path = Path(ENV_FILE)) -> dict[str, str]:
+    """Return the variables of a file, if there is one; raises ConfigError if it is not UTF-8."""
+    text = "" if path.is_dir() or not path.exists() else read_text(path)
+    found = dotenv_values(stream=StringIO(text)).items()
+    return {name: value for name, value in found if value is not None}
 
 
 class _Place(BaseModel, defer_build=True):

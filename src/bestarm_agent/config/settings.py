@@ -16,7 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from bestarm_agent.config.load import environment
+from bestarm_agent.config.load import in_env_file
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.config.yaml import rule_of
 from bestarm_agent.domain.values import Json
@@ -75,8 +75,8 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read variables where studies do, so that ``.env`` is read in one way."""
         if isinstance(env_settings, EnvSettingsSource):
-            found = {name.lower(): value for name, value in environment().items() if value}
-            env_settings.env_vars = found
+            given = (*in_env_file().items(), *os.environ.items())
+            env_settings.env_vars = {name.lower(): value for name, value in given if value}
         return init_settings, env_settings
 
     def __init__(self, **values: object) -> None:

@@ -46,21 +46,33 @@ def whole_file(target: Path | str | IO[bytes], what: str) -> Iterator[IO[bytes]]
         yield target
         return
     path = Path(target)
+    if path.exists() and not path.is_file() and not path.is_dir():  # such as /dev/stdout: written
+        with _written(target, what), path.open("wb") as stream:  # into, and never replaced
+            yield stream
+        return
     # its name is a writer's own: two threads or processes may be writing the same file
     partial = path.with_name(f".{path.name}.{token_hex(4)}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            yield stream
-        partial.replace(path)
+        with _written(target, what):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(made, "wb") as stream:
+                yield stream
+            partial.replace(path)
+    finally:
+        with suppress(OSError):  # it took its place, or its folder is gone
+            partial.unlink()
+
+
+@contextmanager
+def _written(target: Path | str, what: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise StoreError(
             f"the {what} {target} cannot be written: {error.strerror}; make its folder writable "
             f"and see that the disk has room, or give another path"
         ) from error
-    finally:
-        with suppress(OSError):  # it took its place, or its folder is gone
-            partial.unlink()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,34 @@ def test_every_text_format_gives_the_same_examples(name: str) -> None:
 def test_byte_order_marks_carriage_returns_and_missing_last_line_ends_are_fine(name: str) -> None:
     content = b"\xef\xbb\xbf" + CONTENTS[name].strip().replace("\n", "\r\n").encode()
     assert examples_of(written(name, content), target="answer") == ROWS
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", list(CONTENTS))
+def test_files_may_be_compressed(name: str) -> None:
+    path = written(f"{name}.gz", gzip.compress(CONTENTS[name].encode()))
+    assert examples_of(path, target="answer") == ROWS
+    with pytest.raises(ConfigError, match=r"parquet is compressed in itself"):
+        examples_of(written("d.parquet.gz", b"x"))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("d.csv", "q,a\r1,2\r3,4\r", "ends its lines by a carriage return alone, as old Macs did"),
+        ("d.jsonl", '{"q": 1}\r{"q": 2}\r', "save it with line feeds"),
+        ("d.jsonl", '{"q": 1},\n{"q": 2}\n', "no comma stands between JSON lines: remove it"),
+        ("d.csv", 'q,a\n"a "b" c",2\n', "a value that holds quotes stands in quotes and doubles"),
+    ],
+)
+def test_what_other_programs_write_is_told_with_the_way_out(
+    name: str, content: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        examples_of(written(name, content))
+    assert message in str(caught.value)
+    assert "the format is jsonl" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("here")

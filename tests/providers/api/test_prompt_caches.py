@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from bestarm_agent.domain.values import Json, Message, Request
+from bestarm_agent.domain.values import Json, Message, Request, tool_call
 from bestarm_agent.errors import ConfigError
 from tests.support.api_cases import VENDORS, provider_of
 from tests.support.fake_api import FakeApi, FakeModel, in_thread
@@ -76,6 +77,35 @@ def test_what_all_examples_begin_with_is_marked_for_anthropic(
     body = api.received[-1].body
     assert body.get("system") == system
     assert [turn["content"] for turn in body["messages"]] == contents
+
+
+def test_results_of_tools_in_a_row_are_one_turn_and_move_no_mark(api: FakeApi) -> None:
+    calls = (tool_call("add", {"a": 1}, "1"), tool_call("add", {"a": 2}, "2"))
+    messages = (
+        Message("user", "Add both."),
+        Message("assistant", "", calls),
+        Message("tool", "3", tool_call_id="1"),
+        Message("tool", "4", tool_call_id="2"),
+        Message("user", f"{HEAD}2+3"),
+    )
+    request = Request(
+        "m",
+        messages=messages,
+        params={"max_tokens": 8},
+        prefix=("Add both.", "", "3", "4", HEAD),
+        tools=({"name": "add", "parameters": {"type": "object"}},),
+    )
+    replies(provider_of("anthropic", api), request)
+    sent = api.received[-1].body["messages"]
+    assert len(sent) == 4
+    assert sent[-1]["content"] == [block(HEAD.strip(), marked=True), block(" 2+3")]
+    assert "cache_control" not in str(sent[:-1])
+    # where all begin alike only up to a result, the last text before it is marked
+    first = replace(
+        request, messages=(Message("user", HEAD), *messages[1:]), prefix=(HEAD, "", "3")
+    )
+    replies(provider_of("anthropic", api), first)
+    assert api.received[-1].body["messages"][0]["content"] == [block(HEAD, marked=True)]
 
 
 def test_a_plain_prompt_is_marked_too_and_openai_is_sent_no_marks(api: FakeApi) -> None:

@@ -356,8 +356,14 @@ def test_what_decides_replies_decides_the_fingerprint() -> None:
         {"api": "responses"},
         {"default_max_tokens": 9},
         {"extra_body": {"user": "u"}},
+        {"headers": {"x-model-version": "1"}},
+        {"headers": {"X-Model-Version": "2"}},
     ]
-    assert len({made(), *(made(**other) for other in others)}) == 5
+    assert len({made(), *(made(**other) for other in others)}) == 7
+    one, two = ({"headers": {"X-Api-Key": key}} for key in ("first-key-1", "second-key-2"))
+    assert made(**one) == made(**two) == made()  # a key asks the same model
+    lower = made(headers={"x-model-version": "2"})
+    assert lower == made(headers={"X-Model-Version": "2"})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from bestarm_agent.domain.redaction import without_traces
+from bestarm_agent.domain.redaction import is_secret_name, without_traces
 from bestarm_agent.domain.spend import Allowance, Spend, Usage
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, nearest
@@ -162,7 +162,12 @@ class ApiProvider(Provider[ApiOptions]):
         """
         facts = self._model(model).facts.model_dump(mode="json", include=_REPLY_FACTS)
         address = self._endpoints[0].url if self.options.endpoints is None else "endpoints"
-        return digest([_PROTOCOL_VERSION, self.vendor.name, address, model, facts])
+        headers = {
+            name.lower(): value
+            for name, value in self.options.headers.items()
+            if not is_secret_name(name)  # a new key asks the same model
+        }
+        return digest([_PROTOCOL_VERSION, self.vendor.name, address, model, facts, headers])
 
     def bound(self, request: Request) -> Spend:
         """Return the cost of as many tokens as the prompt has bytes, plus the longest answer.
