@@ -8,15 +8,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from bestarm_agent.config.load import in_env_file
+from bestarm_agent.config.load import ENV_FILE, in_env_file
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.config.yaml import rule_of
 from bestarm_agent.domain.values import Json
@@ -44,6 +38,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
+        env_file=ENV_FILE,
+        env_file_encoding="utf-8-sig",  # a byte-order mark is none of the first name
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
@@ -65,21 +61,8 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("no_color", "BESTARM_NO_COLOR", "NO_COLOR"),
     )
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        **_others: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read variables where studies do, so that ``.env`` is read in one way."""
-        if isinstance(env_settings, EnvSettingsSource):
-            given = (*in_env_file().items(), *os.environ.items())
-            env_settings.env_vars = {name.lower(): value for name, value in given if value}
-        return init_settings, env_settings
-
     def __init__(self, **values: object) -> None:
+        in_env_file()  # refuses what pydantic would wait for, or fail on
         try:
             super().__init__(**values)  # type: ignore[arg-type] # pydantic checks them
         except ValidationError as error:
