@@ -83,7 +83,7 @@ def test_nobody_is_good_enough(tmp_path: Path, command: Command) -> None:
     study(tmp_path)
     done = certify(command, *ASKED, "--risk", "0.01")
     assert done.code == 3
-    assert "Chosen:      none is shown to be good enough" in done.out
+    assert "Chosen:      none is proved to be good enough" in done.out
     assert "Labels used: " in done.out
 
 

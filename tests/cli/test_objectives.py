@@ -145,3 +145,12 @@ def test_working_per_dollar_by_a_flag(tmp_path: Path, capsys: Capsys) -> None:
     done = select(capsys, tmp_path, "--set", "selector.per=dollar", "--budget-usd", "0.2", "--json")
     rows = {row["candidate"]["label"]: row for row in json.loads(done.out)["rows"]}
     assert rows["c0"]["n"] > rows["c5"]["n"]
+
+
+def test_what_a_point_is_worth_is_one_flag(tmp_path: Path, capsys: Capsys) -> None:
+    done = select(capsys, tmp_path, "--cheapest-within", "0.3", "--json")
+    found = json.loads(done.out)
+    assert found["objective"]["spec"]["name"] == "cheapest-within-epsilon"
+    rows = {row["candidate"]["label"]: row for row in found["rows"]}
+    take = rows[found["decision"]["take"]]
+    assert take["usd_per_1000"] < found["rows"][0]["usd_per_1000"], "cheaper than the leader"

@@ -22,9 +22,9 @@ from bestarm_agent.stats.non_inferiority import Decision
 _WIDTH = len("Labels used: ")
 _COLUMNS = ("Candidate", "Good enough", "Labels", "e-value", "Needed", "Mean loss")
 _MARKS = {
-    Decision.PASSED: "shown",
-    Decision.FAILED: "shown not to be",
-    Decision.UNDECIDED: "not shown",
+    Decision.PASSED: "proved",
+    Decision.FAILED: "proved not to be",
+    Decision.UNDECIDED: "not proved",
 }
 _WORDS = {  # in JSON
     Decision.PASSED: "certified",
@@ -133,7 +133,7 @@ def _labels_for_same(found: Certificate, other: Certificate) -> int | None:
 
 def _statement(found: Certificate, names: Sequence[str]) -> str:
     name = _name(found, names)
-    return "none is shown to be good enough" if name is None else safe(name)
+    return "none is proved to be good enough" if name is None else safe(name)
 
 
 def _name(found: Certificate, names: Sequence[str]) -> str | None:

@@ -91,13 +91,18 @@ OPTIONS: Mapping[str, Option] = {
         "Selection rule, such as ucb-e.", key="selector.name", forms="--selector -s"
     ),
     "history": Option("Earlier run to learn from; repeatable.", key="selector.history", many=True),
+    "cheapest_within": Option(
+        "Take the cheapest candidate that is at most so far below the best, such as 0.02.",
+        float,
+        "objective.epsilon",
+    ),
     "confidence": Option(
-        "Confidence of all that is shown; if it is not shown, the exit code is 3.",
+        "Confidence that the answer must reach; else the exit code is 3.  [default: 0.95]",
         float,
         "selector.confidence",
     ),
     "aim": Option(
-        "Examples for which it must be shown: seen (of the study), if not given, or new.",
+        "What the answer must hold for: seen (this study's examples, the default) or new ones.",
         key="stop.for",
         forms="--for",
     ),
@@ -105,8 +110,8 @@ OPTIONS: Mapping[str, Option] = {
         'Share of the examples kept back for the winner, such as 0.2 or "20%".', key="confirm.share"
     ),
     "budget_usd": Option('Dollars, such as 5 or "$5".', key="budget.usd"),
-    "budget_share": Option('Share of the grid, such as 0.1 or "10%".', key="budget.share"),
-    "budget_pulls": Option("Pairs of a candidate and an example.", int, "budget.pulls"),
+    "budget_share": Option('Share of all answers, such as 0.1 or "10%".', key="budget.share"),
+    "budget_pulls": Option("Answers: one of a candidate to an example each.", int, "budget.pulls"),
     "budget_calls": Option("Requests sent, retries included.", int, "budget.calls"),
     "budget_tokens": Option("Tokens.", int, "budget.tokens"),
     "budget_minutes": Option("Wall-clock minutes.", float, "budget.minutes"),
@@ -114,11 +119,10 @@ OPTIONS: Mapping[str, Option] = {
     "proposer": Option(
         "Function that proposes prompts, as module:function, or gepa.", key="optimize.proposer"
     ),
-    "rounds": Option(
-        "Times that it is asked at most; 4 if not given.", _AT_LEAST_1, "optimize.rounds"
-    ),
+    "rounds": Option("Most rounds of proposals.  [default: 4]", _AT_LEAST_1, "optimize.rounds"),
     "proposer_model": Option(
-        "Model that it asks, as provider/model; else the leader's own.", key="optimize.model"
+        "Model that the proposer asks; default: the leader's.",
+        key="optimize.model",
     ),
     "baseline": Option(
         "What to compare with: a candidate's label, or a run's winner.", key="gate.baseline"

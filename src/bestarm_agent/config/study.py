@@ -849,7 +849,8 @@ class ObjectiveSpec(StudyModel):
         Objective.BEST,
         description="`best`: the candidate of the highest mean. `best-under-usd`: the best of "
         "those whose price is at most `usd_per_1k_calls`. `cheapest-within-epsilon`: the cheapest "
-        "of those at most `epsilon` below the best. All but `best` need known prices.",
+        "of those that are probably (9 in 10) at most `epsilon` below the best; meant where only "
+        "that is given. All but `best` need known prices.",
     )
     epsilon: Inside = Field(
         0.02,
@@ -865,6 +866,14 @@ class ObjectiveSpec(StudyModel):
         "`seconds_mean`, `output_tokens_mean`, or the name of one of `measures`; each a text such "
         "as '<= 2' or '>= 0.9'.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_epsilon(cls, given: Any) -> Any:  # noqa: ANN401 - of any kind yet
+        """Take what is near enough as the wish for the cheapest of those."""
+        if isinstance(given, Mapping) and "epsilon" in given and "name" not in given:
+            return {"name": Objective.CHEAPEST.value, **given}
+        return given
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:

@@ -345,7 +345,9 @@ def _others(s: Standing, draft: Decision) -> list[str]:
             f"{safe(label)} ({score_text(row_of[label], graded=s.graded)})"
             for label in draft.as_good
         )
-        said.append(f"About as good: {listed(those, len(draft.as_good))}.")
+        is_cheapest = s.objective is not None and s.objective.spec.name is Objective.CHEAPEST
+        what = "Good enough, too, and dearer" if is_cheapest else "About as good"
+        said.append(f"{what}: {listed(those, len(draft.as_good))}.")
     if draft.cheaper is not None:
         one = draft.cheaper
         said.append(
