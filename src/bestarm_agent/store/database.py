@@ -157,6 +157,9 @@ class Database:
     def __init__(self, engine: sa.Engine, where: str, file: Path | None = None) -> None:
         self.where = where
         self.engine = engine
+        # rows are fetched from the driver's own cursor, whose errors SQLAlchemy does not wrap; that
+        # of a damaged file may be told in bytes that are no text
+        self._errors = (SQLAlchemyError, engine.dialect.loaded_dbapi.Error, UnicodeDecodeError)
         self.owner = f"{os.getpid()}:{secrets.token_hex(4)}@{_place()}"
         _OWNERS.add(self.owner)
         self._held: set[str] = set()  # locks
@@ -234,7 +237,7 @@ class Database:
                     connection.execution_options(writes=writes)
                     with connection.begin():
                         return work(connection)
-            except SQLAlchemyError as error:
+            except self._errors as error:
                 if self.in_memory or not _will_pass(error) or time.monotonic() > ends:
                     raise StoreError(_explanation(error, self.where)) from error
             time.sleep(_PAUSE_SECONDS)
@@ -621,13 +624,14 @@ def _explanation(error: Exception, where: str) -> str:
     return f"{where} cannot be used: {said}; put that right, then try again"
 
 
-def _will_pass(error: SQLAlchemyError) -> bool:
+def _will_pass(error: Exception) -> bool:
     """Tell whether an error says that a server is away, a connection lost, or to try again."""
-    if not isinstance(error, DBAPIError):
-        return isinstance(error, InvalidRequestError)  # "This Connection is closed"
-    if isinstance(error.orig, sqlite3.Error):  # it waits by itself for nearly everything
-        return getattr(error.orig, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, SQLAlchemyError):
+        return isinstance(cause, InvalidRequestError)  # "This Connection is closed"
+    if isinstance(cause, sqlite3.Error):  # it waits by itself for nearly everything
+        return getattr(cause, "sqlite_errorname", "").startswith("SQLITE_BUSY")
     # no state: the connection broke; class 08: connection errors; 57P: shutting down, starting;
     # class 40: two transactions were in each other's way
-    state = getattr(error.orig, "sqlstate", None)
+    state = getattr(cause, "sqlstate", None)
     return state is None or state.startswith(("08", "57P", "40"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from bestarm_agent.domain.events import Asked, Event, Resumed, Started, Stopped, Told
 from bestarm_agent.domain.values import Reply
@@ -63,6 +64,18 @@ class RunInfo:
     n_told: int = 0
     stopped: str | None = None  # reason of the last stop; None while running, or after a crash
     n_events: int = field(default=0, compare=False)  # of its log
+
+
+_RUN_ID = r"[0-9A-Za-z][0-9A-Za-z-]*"
+_KINDS: tuple[Any, ...] = (
+    str,
+    str,
+    str,
+    int,
+    int,
+    (str, type(None)),
+    int,
+)  # of the fields of ``RunInfo``
 
 
 def new_run_id(now: datetime) -> str:
@@ -192,7 +205,16 @@ class Store(_Closing):
         )
 
     async def _infos(self, clauses: str, **values: str | int) -> list[RunInfo]:
-        return [RunInfo(*row) for row in await self._database.rows(_RUNS + clauses, values)]
+        rows = await self._database.rows(_RUNS + clauses, values)
+        for row in rows:
+            # files are named by the id, and a store may be somebody else's: "../../../report"
+            is_right = all(map(isinstance, row, _KINDS)) and re.fullmatch(_RUN_ID, row[0])
+            if not is_right:
+                raise StoreError(
+                    f"{self._database.where} is damaged: {tuple(row)!r:.120} is no run of its "
+                    f"list; restore the store from a copy"
+                )
+        return [RunInfo(*row) for row in rows]
 
     async def events_of(self, run: str) -> list[Event]:
         """Return a run's durable events; raises as ``find``, and StoreError for a damaged log."""
