@@ -107,6 +107,7 @@ class ProviderError(BestarmError):
         if retry_after is not None and not 0 <= retry_after < float("inf"):
             raise ValueError(f"retry_after must be seconds, at least 0, got {retry_after!r:.40}")
         self.retry_after = retry_after
+        self.notice = ""  # what users should know about the model even if it answers later
 
 
 class CandidateError(BestarmError):

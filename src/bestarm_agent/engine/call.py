@@ -95,6 +95,7 @@ class Tries:
     n_failures: int = 0  # without those that a rate limit refused
     failed_at: float = math.inf  # when the first of these was
     failure: ProviderError | None = None  # the last one's; None: it was answered, or is awaited
+    notices: list[str] = field(default_factory=list)  # of those that failed, for users
 
 
 @dataclass(slots=True, eq=False)
@@ -355,6 +356,7 @@ class ProviderClient:
             return result
         tries.failure = result = self._weighed(call, result, number)
         self.provider.learn(sent.model, canonical(sent.params.get(EFFORT)), result.refused)
+        tries.notices += filter(None, [result.notice])
         if result.kind is not FailureKind.RATE_LIMITED:
             tries.n_failures += 1
             tries.failed_at = min(tries.failed_at, self.clock.now())
@@ -620,9 +622,12 @@ class ReplyCache:
             raise
 
     async def _buy(self, call: Call) -> Reply:
-        reply = await call.model.client.send(call)
+        try:
+            reply = await call.model.client.send(call)
+        finally:
+            self._remark(call, call.tries.notices)
         await self._store.put_reply(call.key, reply)  # paid for: nothing comes before this
-        self._note(call, reply)
+        self._remark(call, reply.notices)
         return reply
 
     def _found(self, call: Call, reply: Reply) -> Reply:
@@ -640,11 +645,11 @@ class ReplyCache:
         correction = Spend() if charged is None else replied_spend(reply, pulls=0) - charged
         self._ledger.charge(correction)
         call.spend += pulls + correction
-        self._note(call, reply)
+        self._remark(call, reply.notices)
         return reply
 
-    def _note(self, call: Call, reply: Reply) -> None:
-        for notice in reply.notices:
+    def _remark(self, call: Call, notices: Iterable[str]) -> None:
+        for notice in notices:
             self._remarks[str(call.model), notice] += 1
         if gone := call.request.names - call.fitted.names:
             effort = canonical(call.request.params.get(EFFORT))

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, field_validator
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.study import RateSpec
-from bestarm_agent.domain.values import Json
+from bestarm_agent.domain.values import Finish, Json
 from bestarm_agent.providers.prices import PriceOverride
 
 # Fields that hold the prompt, or that ask for several answers or a stream.
@@ -37,6 +37,8 @@ class ModelFacts(StrictModel):
         without: whatever is not listed here is sent, and what the server refuses is then learned:
             the list saves that call. Besides parameters: ``logprobs``, ``response_format``.
         effort_tokens: true where an effort is a budget of thinking tokens, under Anthropic's API.
+        finish: what further reasons to stop of its server mean: stop, length, refusal or
+            content-filter.
         extra_body: further fields, sent as they are; none that a call's bound depends on.
     """
 
@@ -55,6 +57,7 @@ class ModelFacts(StrictModel):
     effort_tokens: bool | None = None
     cache_from: int | None = Field(None, ge=0)
     extra_body: dict[str, JsonValue] | None = None
+    finish: dict[str, Finish] | None = None
 
     @field_validator("extra_body")
     @classmethod

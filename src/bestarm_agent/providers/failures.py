@@ -54,7 +54,7 @@ class BilledError(ProviderError):
             retry_after=error.retry_after,
             refused=error.refused,
         )
-        self.spend = spend
+        self.spend, self.notice = spend, error.notice
 
 
 def may_be_billed(error: ProviderError) -> bool:

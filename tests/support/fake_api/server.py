@@ -101,6 +101,7 @@ class FakeApi:
         more_headers: sent with every answer.
         redirects: names of the models that answer in place of others.
         prices: what a LiteLLM proxy lists: the name of a model, and what it says of it.
+        reshape: changes the body of an answer.
         port: 0 for any free one.
         received: all requests, in order of arrival.
     """
@@ -115,6 +116,7 @@ class FakeApi:
     more_headers: Mapping[str, str] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
     prices: list[dict[str, object]] = field(default_factory=list)
+    reshape: Callable[[Call, dict[str, Any]], dict[str, Any]] = lambda _call, body: body
     port: int = 0
     received: list[Received] = field(default_factory=list)
     limiters: dict[str, Limiter] = field(default_factory=dict)
@@ -286,7 +288,7 @@ class FakeApi:
                 name: _COUNTS[note.fault] if isinstance(count, int) else count
                 for name, count in counts
             }
-        return body, headers
+        return self.reshape(call, body), headers
 
     def _check(self, call: Call, note: Received) -> None:
         """Refuse what the real servers refuse; raises Trouble."""

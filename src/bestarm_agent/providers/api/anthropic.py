@@ -16,29 +16,25 @@ from bestarm_agent.domain.values import (
     tool_call,
 )
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.api.endings import ending
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
-    MalformedError,
+    Counts,
     Wire,
     count,
     items,
-    joined,
     mapping,
     own_params,
-    part,
     response_format,
+    spoken,
     text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import EFFORT
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
-_FINISH: Mapping[Json, Finish] = {
-    "max_tokens": Finish.LENGTH,
-    "model_context_window_exceeded": Finish.LENGTH,
-    "refusal": Finish.REFUSAL,
-}
+_THOUGHTS = ("thinking", "redacted_thinking")
 _PATH = "v1/messages"
 # Efforts as budgets of thinking tokens, for models that know no words: LiteLLM's choice.
 _BUDGETS: Mapping[Json, int] = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
@@ -179,34 +175,51 @@ def _block(part: Part) -> Part:
     return {"type": kind, "source": source}
 
 
-def _decode(body: Mapping[str, Json]) -> ApiAnswer:
-    content = body.get("content")
-    if not isinstance(content, list):
-        raise MalformedError("it holds no content")
-    usage = mapping(body.get("usage"))
+def _decode(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
+    content, usage = body.get("content"), mapping(body.get("usage"))
+    blocks = items(content)
+    # an empty list is an answer without a word, as Claude may give after results of tools
+    said = "" if content == [] else spoken(blocks, "text")
+    calls = tuple(
+        tool_call(block.get("name"), block.get("input"), block.get("id"))
+        for block in blocks
+        if block.get("type") == "tool_use"
+    )
+    thinks = any(block.get("type") in _THOUGHTS for block in blocks)
     return ApiAnswer(
-        text=joined(content, "text"),
-        finish=_FINISH.get(body.get("stop_reason"), Finish.STOP),
-        usage=_usage(usage),
+        ending(
+            body.get("stop_reason"),
+            words,
+            said=said,
+            calls=bool(calls),
+            thinks=thinks,
+            error=body.get("error"),
+        ),
+        text=said or "",
+        counts=_counts(usage),
         model=text(body.get("model")) or "",
         tier=text(usage.get("service_tier")),
-        tool_calls=tuple(
-            tool_call(block.get("name"), block.get("input"), block.get("id"))
-            for block in items(content)
-            if block.get("type") == "tool_use"
-        ),
+        tool_calls=calls,
+        reasoning="\n".join(filter(None, (text(block.get("thinking")) for block in blocks))),
     )
 
 
-def _usage(usage: Mapping[str, Json]) -> Usage | None:
+def _counts(usage: Mapping[str, Json]) -> Counts:
     """Read token counts; Anthropic's ``input_tokens`` excludes cache reads and writes."""
     fresh, output = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
     if fresh is None or output is None:
-        return None
+        return Counts()
     cached = count(usage.get("cache_read_input_tokens")) or 0
-    written = count(usage.get("cache_creation_input_tokens")) or 0
+    stated = count(usage.get("cache_creation_input_tokens")) or 0
+    kinds = mapping(usage.get("cache_creation")).values()
+    written = max(stated, sum(count(n) or 0 for n in kinds))
     thought = mapping(usage.get("output_tokens_details")).get("thinking_tokens")
-    return Usage(fresh + cached + written, cached, written, output, part(thought, output))
+    reasoning = count(thought) or 0
+    most = output + reasoning if reasoning > output else output
+    return Counts(
+        Usage(fresh + cached + written, cached, written, most, reasoning),
+        contradict=most != output or written != stated,
+    )
 
 
 MESSAGES = Wire(_PATH, _LACKS, _encode, _decode)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from bestarm_agent.domain.redaction import REDACTED, masked
 from bestarm_agent.domain.values import Json
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.providers.api.endings import Ending
 from bestarm_agent.providers.api.endpoints import Endpoint
 from bestarm_agent.providers.api.headers import retry_after, should_retry, wait_in
 from bestarm_agent.providers.api.protocol import MalformedError, items, mapping
@@ -147,12 +148,11 @@ def status_failure(
 
 def _words(body: object, depth: int = 0) -> str:
     """Return what an error says, wherever a vendor writes it; empty if nothing is found."""
-    if isinstance(body, str) or depth > _DEEPEST:
-        return body if isinstance(body, str) else ""
-    if isinstance(body, list):
-        parts: list[object] = body
-    else:
-        parts = [mapping(body).get(name) for name in _SAID]
+    if isinstance(body, str):
+        return body
+    if depth > _DEEPEST or not isinstance(body, list | dict):
+        return ""
+    parts = body if isinstance(body, list) else [body[name] for name in _SAID if name in body]
     return next(filter(None, (_words(part, depth + 1) for part in parts)), "")
 
 
@@ -199,6 +199,26 @@ def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> Pro
     found = (int(str(code)) for code in codes if str(code).isdecimal())
     status = next((code for code in found if code in _STATUSES), _SERVER_ERRORS)
     return status_failure(status, body, {}, name, endpoint)
+
+
+def no_answer(end: Ending, name: str, endpoint: Endpoint) -> ProviderError:
+    """Return the failure of a response of status 200 that is no answer.
+
+    The error that it holds is that of a server behind the one that was asked, so it says nothing
+    about our key, credit or model: unless it concerns the request, the call is repeated.
+    """
+    error = body_failure({"error": end.error}, name, endpoint) if end.error else None
+    if error is not None and (error.transient or error.blame is Blame.CANDIDATE):
+        return error
+    said = f"the response is no answer: {end.problem if error is None else error}"
+    failed = failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(said, endpoint)}")
+    if end.unknown:
+        shown, provider = _clean(end.unknown, endpoint), name.partition("/")[0]
+        failed.notice = (
+            f"stopped for a reason that is not known, {shown!r}, which is no answer; if it is a "
+            f"normal end, say `providers: {{{provider}: {{finish: {{{shown}: stop}}}}}}`"
+        )
+    return failed
 
 
 def _message(status: int, kind: FailureKind, said: str, endpoint: Endpoint) -> str:

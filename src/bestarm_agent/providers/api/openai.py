@@ -9,31 +9,29 @@ from typing import Any
 from bestarm_agent.config.conversations import TOOL_CHOICES
 from bestarm_agent.domain.values import Finish, Json, Part, Position, Request, content_of, tool_call
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.api.endings import ending
 from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     MAX_TOKENS,
     ApiAnswer,
-    MalformedError,
     Wire,
     chat_messages,
     items,
-    joined,
     mapping,
     openai_usage,
     own_params,
     positions,
     response_format,
+    spoken,
     text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import EFFORT
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
-_FINISH: Mapping[Json, Finish] = {
-    "length": Finish.LENGTH,
-    "max_output_tokens": Finish.LENGTH,
-    "content_filter": Finish.CONTENT_FILTER,
-}
+# Fields of a message that hold what the model thought: DeepSeek's, vLLM's and OpenRouter's names.
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_REFUSED = "refusal"
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -58,45 +56,69 @@ def _encode_chat(request: Request, facts: ModelFacts, limit: int) -> dict[str, J
     return body
 
 
-def _decode_chat(body: Mapping[str, Json]) -> ApiAnswer:
+def _decode_chat(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
     choice = _first_choice(body)
-    message = choice.get("message")
-    if not isinstance(message, Mapping):
-        raise MalformedError("its choice holds no message")
-    refusal, content = text(message.get("refusal")), message.get("content")
+    message = mapping(choice.get("message"))
+    calls = items(message.get("tool_calls")) or [{"function": message.get("function_call")}]
+    content = message.get("content")
     return _answer(
         body,
-        content if isinstance(content, str) else joined(content, "text"),
-        refusal=refusal,
-        reason=choice.get("finish_reason"),
+        spoken(content, "text", "output_text"),
+        words,
+        refusal=text(message.get("refusal")),
+        choice=choice,
         logprobs=positions(mapping(choice.get("logprobs")).get("content")),
         tool_calls=[
             tool_call(function.get("name"), function.get("arguments"), call.get("id"))
-            for call in items(message.get("tool_calls"))
+            for call in calls
             if (function := mapping(call.get("function")))
         ],
+        thoughts=next(filter(None, (text(message.get(name)) for name in _THOUGHTS)), ""),
+        thinks=any(part.get("type") in _THOUGHTS for part in items(content)),
     )
 
 
 def _answer(
     body: Mapping[str, Json],
-    content: str,
+    content: str | None,
+    words: Mapping[str, Finish],
     *,
+    choice: Mapping[str, Json],
     refusal: str | None = None,
-    reason: Json = None,
     logprobs: tuple[Position, ...] | None = None,
     prefix: tuple[str, str] = ("prompt", "completion"),
     tool_calls: Sequence[dict[str, Json]] = (),
+    thoughts: str = "",
+    thinks: bool = False,
 ) -> ApiAnswer:
+    """Put an answer together; ``choice`` holds the reason to stop, and what failed if it did."""
+    # what a gateway tells about the server behind it: OpenRouter beside the reason, LiteLLM apart
+    told = [mapping(one.get("provider_specific_fields")) for one in _with_message(choice)]
+    places = (*told, choice)
+    errors = [one.get("error") for one in (*places, body)]
+    end = ending(
+        _REFUSED if refusal else choice.get("finish_reason"),
+        words,
+        said=refusal or content,
+        calls=bool(tool_calls),
+        thinks=bool(thoughts or thinks),
+        error=next(filter(None, errors), None),
+        native=next(filter(None, (one.get("native_finish_reason") for one in places)), None),
+    )
     return ApiAnswer(
-        text=refusal or content,
-        finish=Finish.REFUSAL if refusal else _FINISH.get(reason, Finish.STOP),
-        usage=openai_usage(mapping(body.get("usage")), prefix),
+        end,
+        text=refusal or content or "",
+        counts=openai_usage(mapping(body.get("usage")), prefix),
         model=text(body.get("model")) or "",
         tier=text(body.get("service_tier")),
         logprobs=logprobs,
         tool_calls=tuple(tool_calls),
+        reasoning=thoughts,
     )
+
+
+def _with_message(choice: Mapping[str, Json]) -> tuple[Mapping[str, Json], ...]:
+    return choice, mapping(choice.get("message"))
 
 
 def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
@@ -108,19 +130,13 @@ def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[
     return {"prompt": request.text, **own_params(request), "max_tokens": limit}
 
 
-def _decode_completion(body: Mapping[str, Json]) -> ApiAnswer:
+def _decode_completion(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
     choice = _first_choice(body)
-    content = text(choice.get("text"))
-    if content is None:
-        raise MalformedError("its choice holds no text")
-    return _answer(body, content, reason=choice.get("finish_reason"))
+    return _answer(body, text(choice.get("text")), words, choice=choice)
 
 
 def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
-    choices = items(body.get("choices"))
-    if not choices:
-        raise MalformedError("it holds no choices")
-    return choices[0]
+    return next(iter(items(body.get("choices"))), {})
 
 
 def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
@@ -171,30 +187,27 @@ def _input_items(message: dict[str, Json]) -> Iterator[dict[str, Json]]:
         yield {"type": "function_call", "call_id": call["id"], **function}
 
 
-def _decode_response(body: Mapping[str, Json]) -> ApiAnswer:
-    output = body.get("output")
-    if not isinstance(output, list):
-        raise MalformedError("it holds no output")
-    parts = [
-        part
-        for item in items(output)
-        if item.get("type") == "message"
-        for part in items(item.get("content"))
-    ]
+def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
+    output = items(body.get("output"))
+    contents = [item.get("content") for item in output if item.get("type") == "message"]
+    parts = [part for content in contents for part in items(content)]
     refusal = "".join(text(part.get("refusal")) or "" for part in parts)
     tokens = [token for part in parts for token in items(part.get("logprobs"))]
+    status, cut = body.get("status"), mapping(body.get("incomplete_details")).get("reason")
     return _answer(
         body,
-        joined(parts, "output_text"),
+        spoken(parts, "output_text"),
+        words,
         refusal=refusal,
-        reason=mapping(body.get("incomplete_details")).get("reason"),
+        choice={"finish_reason": cut if cut and status == "incomplete" else status},
         logprobs=positions(tokens),
         prefix=("input", "output"),
         tool_calls=[
             tool_call(item.get("name"), item.get("arguments"), item.get("call_id"))
-            for item in items(output)
+            for item in output
             if item.get("type") == "function_call"
         ],
+        thinks=any(item.get("type") == "reasoning" for item in output),
     )
 
 

@@ -21,6 +21,7 @@ from bestarm_agent.domain.values import (
     content_of,
 )
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.api.endings import Ending
 from bestarm_agent.providers.catalog_entry import PROMPT, ModelFacts
 
 # Sampling parameters that some API has: against misspellings. Others are sent, too.
@@ -123,21 +124,37 @@ _SHOWN = 80
 _DATED = re.compile(r"|[-@:](latest|free|\d{4}(-?\d\d){0,2}|\d{3,8})|[@:].*")
 _HIDDEN_LOGPROB = -9999.0  # stands for "not among the most likely"
 _BYTES_PER_TOKEN = 3  # few texts have fewer
+# What models write around a call of a tool, or in it.
+_CALL_MARK = re.compile(
+    r"tool_?calls?\b|<function|<invoke|python_tag|[\"'](arguments|parameters|args)[\"']\s*:", re.I
+)
+# How a server's counts show that it cuts prompts off: tokens of more bytes than any have, or one
+# number of tokens for several long prompts whose lengths differ by a tenth and more.
+_LONG_PROMPT, _MOST_BYTES, _SAME_COUNTS, _SPREAD = 2_000, 12, 3, 1.1
 _MAX_OUTPUT = 2_000_000  # longer than any model generates; a larger count is a mistake
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The token counts of a response, read so that no cost is understated."""
+
+    usage: Usage | None = None  # None if there are no valid counts
+    contradict: bool = False  # whether they contradict each other
 
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
     """A decoded response."""
 
+    end: Ending  # whether it is an answer, and why it stopped
     text: str  # the answer
-    finish: Finish  # why it stopped
-    usage: Usage | None  # tokens, or None if the response gives no valid counts
+    counts: Counts  # tokens
     model: str  # the name of the model that answered
     tier: str | None = None  # the service tier that was used, or None
     # the answer's tokens with their probabilities, or None if it holds none
     logprobs: tuple[Position, ...] | None = None
     tool_calls: tuple[dict[str, Json], ...] = ()
+    reasoning: str = ""  # what the model thought, in a field of its own
 
 
 class MalformedError(Exception):
@@ -182,29 +199,43 @@ def part(value: object, whole: int) -> int:
     return min(count(value) or 0, whole)
 
 
-def joined(parts: object, kind: str) -> str:
-    """Join the texts of the content parts of one kind."""
-    return "".join(text(p.get("text")) or "" for p in items(parts) if p.get("type") == kind)
+def spoken(content: object, *kinds: str) -> str | None:
+    """Return the text that content holds: a text, or parts of some kinds, joined; None if none.
+
+    A part of these kinds without a text makes all of it unreadable, and None.
+    """
+    if not isinstance(content, list):
+        return text(content)
+    texts = [text(one.get("text")) for one in items(content) if one.get("type") in kinds]
+    read = [one for one in texts if one is not None]
+    return "".join(read) if read and len(read) == len(texts) else None
 
 
-def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Usage | None:
+def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Counts:
     """Read OpenAI's token counts: prompts include cached tokens, answers include reasoning.
+
+    Not all servers count so: xAI's answers are without their reasoning, which only the total
+    includes. So an answer has as many tokens as the largest reading says that the counts allow, and
+    a prompt with fewer tokens than were read from a cache has these in addition.
 
     ``prefix`` names prompt and answer: ("prompt", "completion") or ("input", "output").
     """
     asked, answered = (count(usage.get(f"{name}_tokens")) for name in prefix)
-    if asked is None or answered is None:
-        return None
+    total = count(usage.get("total_tokens"))
+    if asked is None or (answered is None and total is None):
+        return Counts()
     details = mapping(usage.get(f"{prefix[0]}_tokens_details"))
     hits = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))  # DeepSeek's name
-    cached = part(hits, asked)
-    reasoning = mapping(usage.get(f"{prefix[1]}_tokens_details")).get("reasoning_tokens")
-    return Usage(
-        input=asked,
-        cached=cached,
-        cache_write=part(details.get("cache_write_tokens"), asked - cached),
-        output=answered,
-        reasoning=part(reasoning, answered),
+    cached, written = count(hits) or 0, count(details.get("cache_write_tokens")) or 0
+    thought = mapping(usage.get(f"{prefix[1]}_tokens_details")).get("reasoning_tokens")
+    reasoning, said = count(thought) or 0, answered or 0
+    prompt = asked if cached + written <= asked else asked + cached + written
+    rest = prompt + said if total is None else total
+    output = max(said, rest - prompt, said + reasoning if reasoning > said else 0)
+    is_sum = answered is not None and rest == asked + answered
+    return Counts(
+        Usage(prompt, cached, written, output, min(reasoning, output)),
+        contradict=not is_sum or prompt != asked or reasoning > said,
     )
 
 
@@ -233,7 +264,7 @@ def charged_usage(request: Request, answer: ApiAnswer, bound: Usage, facts: Mode
     valid counts, an answer has as many tokens as it may have, or as its text shows, whichever are
     more.
     """
-    said = answer.usage
+    said = answer.counts.usage
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
     most = max(bound.input, facts.context or _MAX_OUTPUT) if attachments(request) else bound.input
     told = answer.text + calls_text(answer.tool_calls)
@@ -251,10 +282,12 @@ def notices(
 
     ``also`` is the first name under which the model that answered was asked.
     """
-    if answer.usage is None:
+    if answer.counts.usage is None:
         yield "does not say how many tokens it used; the upper bound is charged"
-    elif answer.usage != charged:
+    elif answer.counts.usage != charged:
         yield "names token counts that cannot be; the upper bound is charged"
+    elif answer.counts.contradict:
+        yield "names token counts that contradict each other; the largest reading is charged"
     if charged.output > bound.output:
         yield "generated more than max_tokens"
     if charged.input > bound.input:
@@ -268,12 +301,42 @@ def notices(
         yield "gave no log probabilities although they were asked for"
     if (
         (response_format(request) or {"type": "text"})["type"] != "text"
-        and answer.finish is Finish.STOP
+        and answer.end.finish is Finish.STOP
         and not (answer.tool_calls or _is_json(answer.text))
     ):
         yield "answered without regard to the JSON schema"
-    if answer.finish is Finish.LENGTH and not any(name in request.params for name in MAX_TOKENS):
+    names = [str(tool.get("name")) for tool in request.tools if not answer.tool_calls]
+    if _CALL_MARK.search(answer.text) and any(name in answer.text for name in names):
+        yield (
+            "wrote a call of a tool as text, which is no call; start its server with a parser of "
+            "tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser)"
+        )
+    if answer.end.finish is Finish.LENGTH and not any(
+        name in request.params for name in MAX_TOKENS
+    ):
         yield "was cut off at default_max_tokens; raise it, or set max_tokens"
+
+
+class PromptCounts:
+    """Tells by one model's counts whether its server cuts long prompts off without a word."""
+
+    def __init__(self) -> None:
+        self._most = 0  # tokens of a prompt
+        self._lengths: list[int] = []  # of the prompts that had as many, in bytes
+
+    def shows_cut(self, request: Request, tokens: int) -> bool:
+        """Note the tokens of a prompt; return whether it was probably cut off."""
+        n_bytes = sum(len(" ".join(one.split()).encode(errors="replace")) for one in request.texts)
+        if n_bytes < _LONG_PROMPT or n_bytes > _MOST_BYTES * tokens:
+            return n_bytes >= _LONG_PROMPT
+        lengths = self._lengths
+        # the count is no limit if a prompt has more tokens, or fewer although it is longer
+        if tokens > self._most or (tokens < self._most and n_bytes >= min(lengths, default=0)):
+            lengths.clear()
+        self._most = max(self._most, tokens)
+        if tokens == self._most:
+            lengths.append(n_bytes)
+        return len(lengths) >= _SAME_COUNTS and max(lengths) >= _SPREAD * min(lengths)
 
 
 def is_same_model(asked: str, answered: str) -> bool:
@@ -308,8 +371,8 @@ class Wire:
     lacks: frozenset[str]  # names of usual sampling parameters that it has no field for
     # writes the body of a request, given the longest answer in tokens; without "model"
     encode: Callable[[Request, ModelFacts, int], dict[str, Json]]
-    # reads the body of a response; raises MalformedError
-    decode: Callable[[Mapping[str, Json]], ApiAnswer]
+    # reads the body of a response, given further reasons to stop
+    decode: Callable[[Mapping[str, Json], Mapping[str, Finish]], ApiAnswer]
     headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
     renames_limit: bool = False  # the longest answer goes by either name of ``MAX_TOKENS``
 

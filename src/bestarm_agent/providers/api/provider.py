@@ -25,7 +25,7 @@ from bestarm_agent.providers.api.endpoints import (
     find_endpoints,
     prompt_prefix,
 )
-from bestarm_agent.providers.api.errors import body_failure, call_failure
+from bestarm_agent.providers.api.errors import body_failure, call_failure, no_answer
 from bestarm_agent.providers.api.headers import allowances, header_cost, shutdown_notice
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
@@ -34,9 +34,11 @@ from bestarm_agent.providers.api.protocol import (
     USUAL,
     ApiAnswer,
     MalformedError,
+    PromptCounts,
     Wire,
     charged_usage,
     items,
+    mapping,
     max_output_tokens,
     max_prompt_tokens,
     notices,
@@ -46,6 +48,7 @@ from bestarm_agent.providers.api.protocol import (
 from bestarm_agent.providers.api.refusals import named_in, names_of
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ModelFacts
+from bestarm_agent.providers.failures import BilledError
 from bestarm_agent.providers.prices import Price, PriceOverride, find_price, proxy_prices
 
 if TYPE_CHECKING:
@@ -65,9 +68,13 @@ _REPLY_FACTS = {
 }
 # What vLLM, transformers and TGI say where a model has no chat template (a base model).
 _NO_TEMPLATE = re.compile(r"chat[ _]template|template not found", re.IGNORECASE)
-_PROTOCOL_VERSION = 1  # raise it when replies change: old ones must not come from the cache
+_PROTOCOL_VERSION = 2  # raise it when replies change: old ones must not come from the cache
 _IN_FLIGHT = 64
 _FIELD = "field "  # begins the name of a field of the wire that has another one in its place
+_CUT_PROMPT = (
+    "counts fewer tokens than its long prompts have: it probably cuts them off without a word; "
+    "raise its context (Ollama: OLLAMA_CONTEXT_LENGTH, llama.cpp: --ctx-size)"
+)
 # A request is sent once, without a time-out; SDKs copy deeply what is not stated.
 _ONCE: Mapping[str, Any] = {"max_retries": 0, "timeout": None, "params": {}}
 
@@ -106,6 +113,7 @@ class ApiProvider(Provider[ApiOptions]):
         self._excess: Counter[str] = Counter()  # tokens by which an image exceeded what is stated
         self._untemplated: set[str] = set()  # models whose server has no chat template for them
         self._asked_as: dict[str, str] = {}  # first name asked for, by the name that answered
+        self._prompt_counts: dict[str, PromptCounts] = {}
         self._pool: EndpointPool | None = None
 
     @staticmethod
@@ -216,22 +224,24 @@ class ApiProvider(Provider[ApiOptions]):
                 options={"headers": dict(wire.headers), **_ONCE},
             )
             refused = partial(self._refused, known, request, body)
+            words = known.facts.finish or {}
             answer, headers, seconds = await self._ask(
-                request.model, server, sent, wire.decode, refused
+                request.model, server, sent, lambda body: wire.decode(body, words), refused
             )
+            finish = answer.end.finish
+            if finish is None:
+                raise self._no_answer(known, request, answer, headers, server.endpoint)
         answer = _without_keys(answer, server.endpoint.secrets)
         request_id = headers.get("x-request-id") or headers.get("request-id")
         bound = self._max_usage(known, request)
-        usage = charged_usage(request, answer, bound, known.facts)
-        if usage.input > bound.input:
-            self._excess[request.model] += usage.input - bound.input
+        usage = self._charged(known, request, answer, bound)
         also = self._asked_as.setdefault(answer.model[:100], request.model)
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
-        if usage.output > bound.output:  # raise the model's later bounds, with some room
-            self._learned[request.model] = 1 << (usage.output - 1).bit_length()
+        counts = self._prompt_counts.setdefault(request.model, PromptCounts())
+        is_cut = usage == answer.counts.usage and counts.shows_cut(request, usage.input)
         return Reply(
             text=answer.text,
-            finish=answer.finish,
+            finish=finish,
             usage=usage,
             usd_nanos=self._cost(known, request, answer, usage, headers),
             seconds=seconds,
@@ -240,12 +250,42 @@ class ApiProvider(Provider[ApiOptions]):
             logprobs=answer.logprobs or () if request.top_logprobs is not None else (),
             sent=wire.sent(body),
             tool_calls=answer.tool_calls,
+            reasoning=answer.reasoning,
             service_tier=answer.tier,
             notices=(
                 *notices(request, answer, allowed, usage, also),
                 *shutdown_notice(headers),
+                *([_CUT_PROMPT] if is_cut else []),
             ),
         )
+
+    def _charged(self, known: _Model, request: Request, answer: ApiAnswer, bound: Usage) -> Usage:
+        """Return the usage to charge; what exceeds the bound raises those of later calls."""
+        usage = charged_usage(request, answer, bound, known.facts)
+        if usage.input > bound.input:
+            self._excess[request.model] += usage.input - bound.input
+        if usage.output > bound.output:  # with some room
+            self._learned[request.model] = 1 << (usage.output - 1).bit_length()
+        return usage
+
+    def _no_answer(
+        self,
+        known: _Model,
+        request: Request,
+        answer: ApiAnswer,
+        headers: Mapping[str, str],
+        endpoint: Endpoint,
+    ) -> BilledError:
+        """Return the failure of a response that is no answer, charged as its usage says.
+
+        That may be nothing; without any usage it is charged at its bound.
+        """
+        usage = Usage()
+        if answer.counts.usage != usage:
+            usage = self._charged(known, request, answer, self._max_usage(known, request))
+        cost = self._cost(known, request, answer, usage, headers) or 0
+        failed = no_answer(answer.end, f"{self.name}/{request.model}", endpoint)
+        return BilledError(failed, Spend(calls=1, tokens=usage.total, usd_nanos=cost))
 
     async def list_models(self) -> tuple[str, ...]:
         """Ask the server for the names of its models; raises ConfigError and ProviderError."""
@@ -394,7 +434,7 @@ class ApiProvider(Provider[ApiOptions]):
             try:
                 body = read_body(response.content)
                 failed = body_failure(body, name, server.endpoint)
-                if failed is None:
+                if failed is None or mapping(body.get("usage")):  # what failed was counted
                     return read(body), headers, seconds
                 if failed.kind is FailureKind.BAD_REQUEST:
                     failed.refused = refused(body)
@@ -419,7 +459,9 @@ class ApiProvider(Provider[ApiOptions]):
             return billed
         if known.price is None:
             return None
-        if usage != answer.usage:  # the kinds of tokens are unknown: charge the most expensive
+        if (
+            usage != answer.counts.usage
+        ):  # the kinds of tokens are unknown: charge the most expensive
             return self._max_cost(known, request, usage)
         return known.price.cost(usage, tier=answer.tier)
 
@@ -453,10 +495,11 @@ def _raw() -> type[Response]:
 
 def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:
     """Remove our own key from an answer that repeats it."""
-    shown, model, tier = (
-        without_traces(text, keys) for text in (answer.text, answer.model, answer.tier or "")
+    shown, model, tier, thoughts = (
+        without_traces(text, keys)
+        for text in (answer.text, answer.model, answer.tier or "", answer.reasoning)
     )
     logprobs = answer.logprobs if shown == answer.text else None  # their tokens would tell
     calls = tuple(json.loads(without_traces(json.dumps(one), keys)) for one in answer.tool_calls)
     shown_answer = replace(answer, text=shown, model=model, tier=tier or None, logprobs=logprobs)
-    return replace(shown_answer, tool_calls=calls)
+    return replace(shown_answer, tool_calls=calls, reasoning=thoughts)
