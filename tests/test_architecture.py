@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "bestarm_agent"
@@ -209,4 +213,35 @@ def test_docstrings_begin_with_what_is_done_or_described() -> None:
         for path in PATHS
         for node in nodes_of(path)
         if isinstance(node, documented) and (ast.get_docstring(node) or "").split(" ")[0] in riddles
+    )
+
+
+# distributions by the name of their module, where the two differ
+DISTRIBUTIONS = {
+    "yaml": "pyyaml",
+    "dotenv": "python-dotenv",
+    "pydantic_core": "pydantic",
+    "inspect_ai": "inspect-ai",
+    "backports": "backports.zstd",
+    "sklearn": "scikit-learn",
+}
+GIVEN = {
+    "IPython",
+    "mpmath",
+    "sympy",
+    "pytest",
+}  # by the notebook, math-verify, or the user's tests
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    project = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["project"]
+    listed = chain(project["dependencies"], *project["optional-dependencies"].values())
+    declared = {re.split(r"[\[<>=;~! ]", one)[0].lower().replace("_", "-") for one in listed}
+    assert_none(
+        f"{path.relative_to(PACKAGE)}:{line}: {used} is not in pyproject.toml"
+        for path in PATHS
+        for line, used in imported(nodes_of(path), path)
+        for module in [used.split(".")[0]]
+        if module not in {*sys.stdlib_module_names, "bestarm_agent", *GIVEN}
+        and DISTRIBUTIONS.get(module, module.lower().replace("_", "-")) not in declared
     )

@@ -59,6 +59,8 @@ MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
 ROW = "row"  # all fields of an example, in a template; a field of that name wins
 _PRINTED = re.compile(r"\{\{-?\s*(\w+)")
+# filters that make texts of their values, and would write lists and truth values as Python does
+_OF_TEXTS = ("upper", "lower", "capitalize", "title", "trim", "center", "replace", "truncate")
 _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _BYTES_PER_TOKEN = 4  # of most texts, in most languages
 _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
@@ -430,10 +432,14 @@ def _data_first(tree: nodes.Template) -> nodes.Template:
     """Let `a.b` be the field `b` of an object before it is a method, unless it is called.
 
     Jinja looks for Python's attributes first, so that `a.items` of {"items": ...} is a method. It
-    looks for fields first where `a["b"]` is written. And what `~` joins is written as if printed.
+    looks for fields first where `a["b"]` is written. What `~` joins, and what filters of texts are
+    given, is written as if printed.
     """
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
+
+    def as_text(node: nodes.Expr) -> nodes.Filter:
+        return nodes.Filter(node, "string", [], [], None, None, lineno=node.lineno)
 
     class Rewriting(NodeTransformer):
         def visit_Call(self, node: nodes.Call) -> nodes.Node:
@@ -450,10 +456,13 @@ def _data_first(tree: nodes.Template) -> nodes.Template:
 
         def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
             self.generic_visit(node)
-            node.nodes = [
-                nodes.Filter(one, "string", [], [], None, None, lineno=node.lineno)
-                for one in node.nodes
-            ]
+            node.nodes = [as_text(one) for one in node.nodes]
+            return node
+
+        def visit_Filter(self, node: nodes.Filter) -> nodes.Node:
+            self.generic_visit(node)
+            if node.name in _OF_TEXTS and node.node is not None:
+                node.node = as_text(node.node)
             return node
 
     found: nodes.Template = Rewriting().visit(tree)

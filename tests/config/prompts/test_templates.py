@@ -66,6 +66,12 @@ NESTED: dict[str, Json] = {"b": [True, None, 1.0], "items": [1], "ä": "<'&日"}
         ("{{ xs | join(', ') }}", {"xs": [True, ["x"], {"a": 1}]}, 'true, ["x"], {"a": 1}'),
         ("{{ os | join(' ', attribute='items') }}", {"os": [{"items": 1}, {"items": 2}]}, "1 2"),
         ("{{ xs | map('string') | join }}", {"xs": [False, "x"]}, "falsex"),
+        (
+            "{{ yes | upper }} {{ xs | replace('x', 'y') | trim }}",
+            {"yes": True, "xs": ["x"]},
+            'TRUE ["y"]',
+        ),
+        ("{% filter upper %}{{ xs }}{% endfilter %}", {"xs": ["x"]}, '["X"]'),
         ("{{ o | dictsort }}", {"o": {"b": 1, "a": 2}}, '[["a", 2], ["b", 1]]'),
         # a field of an object comes before a method of the same name, unless it is called
         ("{{ o.items }}{{ o['items'] }}", {"o": NESTED}, "[1][1]"),
