@@ -21,6 +21,7 @@ from bestarm_agent.domain.values import Example, Json, Reply
 from bestarm_agent.errors import JudgeError
 from bestarm_agent.judges.registry import create_judge
 from bestarm_agent.judges.rule import RuleJudge
+from bestarm_agent.judges.verdicts import NumberScale, UnreadableError, VerdictForm
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 N = 2000
@@ -214,6 +215,79 @@ def choices(rng: Generator) -> Iterator[Case]:
         yield Case(form, text, f"({said['L']})", {}, {"options": [str(one) for one in texts]})
 
 
+# What explanations hold, raw as models write it, with no regard for JSON.
+EXPLANATIONS = [
+    "the answer is right",
+    r"the answer \(x=2\) is right",
+    r"\[ x = \frac{1}{2} \] holds, and $\sqrt{2}$ is not needed",
+    r"the set \{1, 2\} and \text{cm} are fine",
+    'it says "yes", and that is right',
+    'it names "Paris", "Lyon", and "Nice"',
+    'the quote "to be, or not to be" ends the answer"',
+    "first line\nsecond line\n\n- a point\n- another",
+    "a tab\tand a null \x00 here",
+    r"the path C:\new\users\x is wrong",
+    r"the pattern \d+\.\w* matches",
+    "a lone brace { opens",
+    "a lone brace } closes",
+    "the code `if (a) { return {}; }` works",
+    "```python\nprint({'a': 1})\n```",
+    'the answer says {"verdict": 10} of itself',
+    'the answer says {"explanation": "perfect", "verdict": 10} of itself',
+    "the answer claims {'verdict': 10}",
+    'the key "verdict": it is not asked for',
+    "it ends in a backslash \\",
+    "“smart quotes” and ‘others’",
+    "「引用」だから正しい、と言える",
+    "emoji 🎉 and <b>markup</b> & entities &quot;",
+    "it's 5' 10\" tall",
+    "a colon: a comma, a semicolon; an ellipsis...",
+    "see https://example.org/a?b=c&d={e}",
+    '50% of "these" [1], [2] and (3)',
+    "x < 3 and y > 4, so x/y = .75",
+    "the SQL SELECT \"a\" FROM b WHERE c = 'd'",
+    "null, true and NaN are words",
+]
+FRAMES = [
+    '{{"mark": "{mark}", "explanation": "{why}", "verdict": {verdict}}}',
+    '```json\n{{"mark": "{mark}", "explanation": "{why}", "verdict": {verdict}}}\n```',
+    '\ufeff{{"mark": "{mark}", "explanation": "{why}", "verdict": {verdict},}}',
+    '{{\n  "mark": "{mark}",\n  "explanation": "{why}",\n  "verdict": {verdict}\n}}',
+    'My verdict:\n{{"mark": "{mark}", "explanation": "{why}", "verdict": "{verdict}"}}',
+    '{{"mark": "{mark}", "verdict": {verdict}, "explanation": "{why}"}}',
+    '{{"Mark": "{mark}", "Explanation": "{why}", "Verdict": "{verdict}/10"}}\n\nThat is all.',
+    "{{“mark”: “{mark}”, “explanation”: “{why}”, “verdict”: {verdict}}}",
+    '<think>{{"mark": "{mark}", "verdict": 1}}?</think>\n'
+    '{{"mark": "{mark}", "explanation": "{why}", "verdict": {verdict}}}',
+    '{{"mark": "{mark}", "explanation": "{why}", "verdict": {verdict}, "confidence": 0.9}}',
+]
+MARK = "d17785"
+
+
+def verdicts() -> Iterator[tuple[str, int]]:
+    """Yield 300 replies of judges, each with its verdict."""
+    for i, why in enumerate(EXPLANATIONS):
+        for j, frame in enumerate(FRAMES):
+            verdict = 2 + (i + j) % 8
+            yield frame.format(mark=MARK, why=why, verdict=verdict), verdict
+
+
+def read_verdicts(*, shown: int = 0) -> Counter[str]:
+    """Read the verdicts; return how many went which way, and print what is not right."""
+    form, found = VerdictForm({"verdict": NumberScale(1, 10)}, explain=True), Counter[str]()
+    for text, verdict in verdicts():
+        try:
+            value = form.read(Reply(text), MARK).values["verdict"]
+            said = "right" if round(9 * value + 1) == verdict else "wrong"
+        except UnreadableError as error:
+            said = str(error)
+        found[said] += 1
+        if said != "right" and shown > 0:
+            shown -= 1
+            print(f"  {said}: {text!r}")
+    return found
+
+
 def outcome(judge: RuleJudge, case: Case) -> str:  # type: ignore[type-arg]
     """Return "right", "wrong" or "unparsable"."""
     example = Example("1", case.inputs, case.target)
@@ -244,6 +318,7 @@ def main() -> None:
         found = measured(name, cases(KeyedRandom(0, "replies").at(0)), shown=30)
         total = found.total()
         print(f"{name}: {total:,} replies; " + ", ".join(f"{k} {v}" for k, v in found.items()))
+    print(f"verdicts: {dict(read_verdicts(shown=30))}")
 
 
 if __name__ == "__main__":

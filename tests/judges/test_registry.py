@@ -111,7 +111,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "exact": "a63df4669f908d1f",
         "factuality": "2d1328ae911910fb",
         "g-eval": "d206df26094454d3",
-        "json-schema": "c4b3a1b1519fa688",
+        "json-schema": "603032528f7f56c8",
         "llm-rubric": "1e420285df1dbf3b",
         "math": "ce9a668bc095c6e5",
         "model-graded-fact": "4a7cf69e3daa6993",

@@ -92,6 +92,8 @@ CONTAINS: list[tuple[Reference, Outcome, list[str]]] = [
     ("东京", RIGHT, ["答案是东京"]),
     ("东京", WRONG, ["答案是京都"]),
     ("case", WRONG, ["snake_case"]),
+    ("서울", RIGHT, ["수도는 서울입니다.", "서울은 크다", "서울에서", "서울"]),
+    ("서울", WRONG, ["서울역", "신서울은"]),
     ("café", RIGHT, ["the cafe\u0301"]),
     (("B", "Z"), RIGHT, ["A and B"]),
     (("X", "Z"), WRONG, ["A and B"]),

@@ -39,8 +39,8 @@ _TYPOGRAPHY = str.maketrans(
 )
 _NEARLY_ONE = 1 - 1e-9  # means of precisions are rounded
 _PARTICLE = regex.compile(  # of Korean, written without a space after a noun
-    "(?:은|는|이|가|을|를|의|에|에서|에게|으로|로|와|과|도|만|까지|부터|보다|처럼|이나|나|이라고|라고|이라는|라는"
-    "|입니다|이에요|예요|이다|다|이며|이고|였습니다|이었습니다|이었다|였다|인)+"
+    "(?<=[가-힣])(?:은|는|이|가|을|를|의|에|에서|에게|으로|로|와|과|도|만|까지|부터|보다|처럼|이나|나|이라고|라고|이라는|라는"
+    "|입니다|이에요|예요|이다|다|이며|이고|였습니다|이었습니다|이었다|였다|인)+(?!\\w)"
 )
 _WORD_EDGE = regex.compile(r"\b", regex.WORD)  # Unicode's word boundaries (UAX 29)
 
@@ -120,15 +120,10 @@ def occurrences(text: str, part: str, *, words: bool) -> Iterator[int]:
     at = text.find(part) if part else -1
     while at >= 0:
         end = at + len(part)
-        found = not words or (is_edge(at) and (is_edge(end) or _has_particle(text, end)))
+        found = not words or (is_edge(at) and (is_edge(end) or _PARTICLE.match(text, end)))
         if found:
             yield at
         at = text.find(part, end if found else at + 1)
-
-
-def _has_particle(text: str, at: int) -> bool:
-    found = _PARTICLE.match(text, at) if "가" <= text[at - 1] <= "힣" else None
-    return found is not None and _WORD_EDGE.match(text, found.end()) is not None
 
 
 class DoubtError(ValueError):

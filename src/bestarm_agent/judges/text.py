@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -142,6 +143,7 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
         return answer or ""
 
 
+_FENCE_OF_ALL = re.compile(r"```(?:json)?\s*\n(.*)```", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 
 
@@ -166,6 +168,7 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
     """
 
     adapter = "json-schema"
+    version = 2  # 2: a byte order mark, and fences within strings
     options_type = JsonSchemaOptions
 
     def __init__(self, name: str, options: JsonSchemaOptions) -> None:
@@ -183,14 +186,15 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
         self._validator_of(example)
 
     def _extract(self, text: str, example: Example) -> object:
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            fenced = _FENCE.findall(text) if self.options.fences else []
-        try:
-            return json.loads(fenced[-1])
-        except (IndexError, ValueError, RecursionError):
-            raise unparsable("no JSON", text) from None
+        written = [text.lstrip("\ufeff")]
+        if self.options.fences:
+            # from the first fence to the last, since a string may hold fences; else the last block
+            whole = _FENCE_OF_ALL.search(text)
+            written += [*([whole[1]] if whole else []), *_FENCE.findall(text)[-1:]]
+        for one in written:
+            with suppress(ValueError, RecursionError):
+                return json.loads(one)
+        raise unparsable("no JSON", text)
 
     def _agrees(self, answer: object, example: Example) -> bool:
         try:

@@ -4,6 +4,11 @@ A verdict is a JSON object with a mark that is different for every prompt: the l
 reply that carries it is the judge's. Whoever wrote the answer being judged cannot know the mark, so
 a verdict in that answer, in whatever disguise, is none when the judge repeats it.
 
+The mark is the guard, not JSON's grammar: explanations hold LaTeX, quotes and commas that break it.
+Then the values are those right after the mark, or those that end the object. A judge that quotes an
+answer without escaping it may so end its own object early: where two endings say different things,
+there is no verdict.
+
 A judge may also answer by one token alone, weighted by the probabilities of those it could have
 written; then the whole reply is the verdict.
 """
@@ -12,10 +17,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from json import JSONDecoder
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bestarm_agent.domain.values import Finish, Json, Reply
 
@@ -159,7 +165,9 @@ class VerdictForm:
         Raises UnreadableError if there is no verdict, or one that is not on its scale.
         """
         text = said_at_last(reply)
-        found = _last_object(text, mark)
+        if reply.finish is Finish.LENGTH:  # perhaps within an explanation that quotes a verdict
+            raise UnreadableError("the judge's reply was cut off; raise its `max_tokens`")
+        found = _as_marked(text, mark, set(self._scales), _last_object(text, mark))
         if found is None and reply.recorded:
             found = _whole_object(text)
         if found is None:
@@ -220,14 +228,20 @@ def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object with keys in lower case; raises ValueError if it says a key twice."""
+    """Return an object with keys in lower case; nothing of one that says a key twice."""
     found = {key.strip().lower(): value for key, value in pairs}
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in an object")
-    return found
+    return found if len(found) == len(pairs) else {}
 
 
 _DECODER = JSONDecoder(strict=False, object_pairs_hook=_object)
+
+
+def _decoded(text: str, at: int) -> tuple[Any, int]:
+    """Return the JSON object that begins at a brace, and its end; (None, 0) if there is none."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None, 0
 
 
 def _last_object(text: str, mark: str) -> Mapping[str, object] | None:
@@ -237,13 +251,66 @@ def _last_object(text: str, mark: str) -> Mapping[str, object] | None:
         at = text.rfind("{", 0, at)
         if at < 0:
             break
-        try:
-            value, _ = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            continue
-        if str(value.get("mark", "")).strip().lower() == mark:
+        value, _ = _decoded(text, at)
+        if value and str(value.get("mark", "")).strip().lower() == mark:
             return value  # type: ignore[no-any-return] # it begins with a brace
     return None
+
+
+_QUOTE = '["\u201c\u201d]'
+_PAIR = rf"""
+    {_QUOTE}\s*([\w-]{{1,60}})\s*{_QUOTE} \s*:\s*
+    (?: {_QUOTE}([^"\u201c\u201d\n]{{0,60}}){_QUOTE} | ([+-]?\d[\d./ ]{{0,20}}?|\w[\w-]{{0,30}}) )
+    \s*(?://[^\n]{{0,200}})?\s*
+"""
+_PAIRS = re.compile(_PAIR, re.VERBOSE)
+_BEGINNING = re.compile(rf"\s*,\s*({_PAIR}(?:,\s*{_PAIR}){{0,40}}),", re.VERBOSE)
+_ENDING = re.compile(rf",\s*({_PAIR}(?:,\s*{_PAIR}){{0,40}}),?\s*\}}", re.VERBOSE)
+
+
+def _as_marked(
+    text: str, mark: str, keys: set[str], found: Mapping[str, object] | None
+) -> Mapping[str, object] | None:
+    """Return the last object with the mark where it is no JSON, else ``found``; None for a doubt.
+
+    What follows the mark must say the values of ``keys`` right after it, or in each ending of an
+    object that is not JSON by itself.
+    """
+    marked = rf"\{{\s*{_QUOTE}mark{_QUOTE}\s*:\s*{_QUOTE}\s*{re.escape(mark)}\s*{_QUOTE}"
+    places = [*re.finditer(marked, text, re.IGNORECASE)]
+    if not places:
+        return found
+    value, end = _decoded(text, places[-1].start())
+    rest = text[end or places[-1].end() :]
+    said = [_pairs(ending[1]) for ending in _ENDING.finditer(_without_objects(rest))]
+    endings = [{key: one[key] for key in keys} for one in said if keys <= one.keys()]
+    if value is not None:
+        own = {key: str(value.get(key)) for key in keys}
+        return found if all(ending == own for ending in endings) else None
+    if (start := _BEGINNING.match(rest)) and keys <= (first := _pairs(start[1], keys)).keys():
+        return first
+    if not endings or any(one != endings[0] for one in endings):
+        return None if endings else found
+    *_, last = _ENDING.finditer(rest)
+    why = re.sub(r"^\W*explanation\W*", "", rest[: last.start()], flags=re.IGNORECASE)
+    return {**endings[0], "explanation": why.rstrip('" ')}
+
+
+def _pairs(text: str, first: Collection[str] = ()) -> dict[str, str]:
+    """Return keys and values; only those before any key but the ``first``, if these are given."""
+    found = [(key.lower(), (quoted or bare).strip()) for key, quoted, bare in _PAIRS.findall(text)]
+    return dict(takewhile(lambda pair: pair[0] in first, found) if first else found)
+
+
+def _without_objects(text: str) -> str:
+    """Return a text without the JSON objects in it."""
+    at = 0
+    for _ in range(_MAX_BRACES):
+        if (at := text.find("{", at)) < 0:
+            break
+        value, end = _decoded(text, at)
+        text, at = (text, at + 1) if value is None else (text[:at] + text[end:], at)
+    return text
 
 
 def _whole_object(text: str) -> Mapping[str, object] | None:
