@@ -29,7 +29,7 @@ API: Mapping[str, Json] = {
     "base_url": "http://localhost:8000/v1",
     "max_tokens_field": "max_tokens",
     "default_max_tokens": 16,
-    "params": ["temperature", "max_tokens"],
+    "without": ["top_k"],
 }
 
 
