@@ -530,7 +530,7 @@ class ReplyCache:
         """Return notes for the user from this session's replies, the most frequent first."""
         refused = (
             f"{model} does not take {' and '.join(f'`{name}`' for name in sorted(names))}"
-            f"{_at(efforts)}: left out, as the server refused it{self._equal.get(model, '')}"
+            f"{_at(efforts)}: not sent, since the server refuses it{self._equal.get(model, '')}"
             for (model, names), efforts in self._left_out.items()
         )
         counted = (
@@ -652,6 +652,7 @@ class ReplyCache:
         for notice in notices:
             self._remarks[str(call.model), notice] += 1
         if gone := call.request.names - call.fitted.names:
+            gone = frozenset(name.replace("_schema", "_format") for name in gone)  # as users say
             effort = canonical(call.request.params.get(EFFORT))
             self._left_out.setdefault((str(call.model), gone), set()).add(effort)
 

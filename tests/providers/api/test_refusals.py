@@ -109,6 +109,27 @@ def test_a_judge_that_refuses_its_temperature_is_asked_without(
     assert "openai/judge does not take `temperature`" in done.err
 
 
+def test_a_judge_does_without_a_form_of_answers_and_log_probabilities(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with in_thread(server(judge=FakeModel(refuses=frozenset({"response_format"})))) as api:
+        scorer = {"name": "rubric", "model": "openai/judge"}
+        path = write(tmp_path, api, n=6, scorer=scorer, params={"max_tokens": 64})
+        done = invoke(capsys, "select", path)
+        assert done.code == 0, done.err
+        assert "openai/judge does not take `response_format`" in done.err
+        api.received.clear()
+        api.models = {**dict.fromkeys(MODELS, FakeModel()), "judge": THINKS}
+        api.answer = lambda call: "4" if call.model == "judge" else answer(call)
+        scorer = {"name": "g-eval", "model": "openai/judge", "rubric": "Is it right?"}
+        path = write(tmp_path / "b", api, n=6, scorer=scorer, params={"max_tokens": 64})
+        done = invoke(capsys, "select", path)
+    judged = [one for one in api.received if one.body["model"] == "judge"]
+    assert done.code in (0, 3), done.err
+    assert [one.status for one in judged].count(400) == 2
+    assert not {"logprobs", "temperature"} & judged[-1].body.keys()
+
+
 def test_what_is_refused_depends_on_the_effort(tmp_path: Path) -> None:
     params = {"temperature": [0, 0.7], "effort": ["none", "low"], "max_tokens": 64}
     with in_thread(server()) as api:
