@@ -1,8 +1,8 @@
 """Write what the README and the docs show of the demo, from one real run of it.
 
-Run: ``python -m benchmarks.cli.draw_demo``. ``demo.svg`` is the terminal at the end, ``idea.svg``
-all possible answers, the asked ones in colour, with the ranking beside them; the README's first
-block of text is what the run said.
+Run: ``python -m benchmarks.cli.draw_demo`` (needs playwright and Chromium). ``demo.svg`` is the terminal at the end, ``idea.svg``
+all possible answers, the asked ones in colour, with the ranking beside them; ``report-first.png``
+and ``report-race.png`` are parts of its report; the README's first block of text is what it said.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from textwrap import wrap
@@ -41,14 +42,16 @@ STYLE = """
 }
 text { font: 13px system-ui, sans-serif; } .small { font-size: 11px; }
 """
+REPORT = "report.html"
 LEFT, TOP, ROW, COLUMN = 8, 44, 6, 1.1  # pixels
 BARS, LABELS = 180, 12  # width of the intervals; candidates with their names
 
 
 async def run(study: Path) -> tuple[Standing, RunState]:
-    """Run the demo to its end."""
+    """Run the demo to its end, and write its report beside the study."""
     async with Study.open(study) as opened:
         standing = await opened.run()
+        await opened.write_report(study.parent / REPORT)
     async with open_store(opened.store, create=False) as store:
         return standing, await folded(store, opened.run_id)
 
@@ -109,10 +112,31 @@ def draw_idea(standing: Standing, state: RunState) -> str:
     return "\n".join(parts) + "\n"
 
 
+def draw_report(report: Path) -> None:
+    """Write the first screen of a report, and in dark colours the race and the matrix."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for name, scheme, first in (("first", "light", None), ("race", "dark", "#race")):
+            page = browser.new_page(
+                viewport={"width": 1100, "height": 900},
+                color_scheme="dark" if scheme == "dark" else "light",
+            )
+            page.goto(report.as_uri())
+            place = None if first is None else page.locator(f"section:has({first})").bounding_box()
+            clip = {"x": 0, "y": place["y"] if place else 0, "width": 1100, "height": 1300}
+            page.screenshot(path=IMAGES / f"report-{name}.png", clip=clip, full_page=True)  # type: ignore[arg-type]
+        browser.close()
+
+
 def main() -> None:
-    """Write docs/images/demo.svg and idea.svg, and the block of the README."""
+    """Write the pictures, and the block of the README."""
     with tempfile.TemporaryDirectory() as folder:
         standing, state = asyncio.run(run(write_demo(Path(folder))))
+        draw_report(Path(folder) / REPORT)
     with open(os.devnull, "w") as nowhere:
         console = Console(record=True, width=84, height=20, file=nowhere, force_terminal=True)
         console.print("$ bestarm-agent demo", highlight=False)

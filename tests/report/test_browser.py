@@ -135,7 +135,7 @@ def test_a_cell_of_the_matrix_opens_its_pair(page: Page) -> None:
 def test_the_page_fits_a_narrow_window_and_draws_its_charts(page: Page) -> None:
     page.set_viewport_size({"width": 380, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
-    for name in ("race", "pareto", "rates"):
+    for name in ("race", "pareto"):
         assert page.locator(f"#{name} .uplot canvas").count() == 1
     page.emulate_media(color_scheme="dark")
     assert page.locator("#race .uplot canvas").count() == 1

@@ -34,6 +34,7 @@ from bestarm_agent.report.words import (
     budget_line,
     ending,
     estimate,
+    headline,
     interval,
     is_clear,
     latest_verdicts,
@@ -249,7 +250,6 @@ class Details:
     state: RunState
     matrix: Matrix
     sample: PairSample
-    rates: tuple[list[float], list[float]]  # seconds, and outcomes per second there
     verdicts: Sequence[VerdictLine]  # the latest of a judge, the newest first
 
 
@@ -268,7 +268,6 @@ def page_data(standing: Standing, details: Details) -> str:
             "cells": matrix.cells,
         },
         "race": _race(standing, details.state),
-        "rates": {"seconds": _rounded(details.rates[0]), "rates": _rounded(details.rates[1])},
         **_pairs(details),
     }
     text = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -339,10 +338,6 @@ def _places(state: RunState) -> IntArray:
 
 def _number(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(f"{value:.4g}")
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
 
 
 def _pairs(details: Details) -> dict[str, object]:
@@ -608,6 +603,7 @@ def _page() -> Template:
         number_lines=number_lines,
         missing_line=missing_line,
         budget_line=budget_line,
+        headline=headline,
         bar=_bar,
         effect_bar=_effect_bar,
         effect_title=_effect_title,
@@ -690,24 +686,10 @@ async def report_of(
         judge=check,
         result=result,
         remarks=_remarks(state),
-        details=Details(state, matrix, sample, outcomes_over_time(state), verdicts),
+        details=Details(state, matrix, sample, verdicts),
     )
 
 
 def _remarks(state: RunState) -> list[str]:
     stops = [session.stopped for session in state.sessions if session.stopped is not None]
     return list(dict.fromkeys(remark for stop in stops for remark in stop.remarks))
-
-
-_JUDGE_BINS = 60
-
-
-def outcomes_over_time(state: RunState) -> tuple[list[float], list[float]]:
-    """Return the middles of equal stretches of working time, in s, and outcomes per s in each."""
-    at = state.told["at"][state.order]
-    end = float(at.max(initial=0.0))
-    if end <= 0:
-        return [], []
-    counts, edges = np.histogram(at, bins=_JUDGE_BINS, range=(0.0, end))
-    width = edges[1] - edges[0]
-    return (edges[:-1] + width / 2).tolist(), (counts / width).tolist()

@@ -19,6 +19,7 @@ from bestarm_agent.report.words import (
     ending,
     estimate,
     failures_line,
+    headline,
     hidden_line,
     interval,
     missing_line,
@@ -56,6 +57,7 @@ def standing_page(
         most_rows: candidates shown at most, the best.
     """
     shown, winner = standing.rows[:most_rows], standing.winner
+    verdict, *said = headline(standing.decision)
     return {
         "winner": None if winner is None else names[winner.index],
         "score": "" if winner is None else f"{estimate(winner)} {interval(winner)}",
@@ -63,10 +65,10 @@ def standing_page(
         "name": standing.name,
         "running": standing.end is None,
         "ending": ending(standing.end),
-        "verdict": (standing.decision.said or ("",))[0],
+        "verdict": verdict,
         "lines": [
             *(() if result is None else result.lines),
-            *standing.decision.said[1:],
+            *said,
             *(f"{title}: {text}." for title, text in number_lines(standing)),
             *(f"Missing: {text}." for text in [missing_line(standing)] if text),
         ],

@@ -100,11 +100,14 @@ const LINES = ["line-1", "line-2", "line-3", "line-4", "line-5"];
 
 function drawRace(place, { race }, candidates) {
   const labels = race.rows.map((row) => candidates.get(row).label);
-  const data = [race.told, ...race.mean, ...race.upper, ...race.lower];
   // the first few scores say little, and would fill the chart
   const late = race.mean.flatMap((means) => means.slice(Math.floor(means.length / 4)));
   const n = race.rows.length, means = late.filter((value) => value !== null);
   const lowest = Math.min(...means), highest = Math.max(...means);
+  // an interval that is wider than the chart is high would only tint it
+  const narrow = (ends) => ends.map((line, k) => line.map((end, at) =>
+    race.upper[k][at] - race.lower[k][at] > highest - lowest + 0.2 ? null : end));
+  const data = [race.told, ...race.mean, ...narrow(race.upper), ...narrow(race.lower)];
   const faint = (name) => `color-mix(in srgb, ${colour(name)} 10%, transparent)`;
   chart(place, {
     data,
@@ -115,7 +118,7 @@ function drawRace(place, { race }, candidates) {
     ],
     bands: race.rows.slice(0, 3).map((_, k) => ({ series: [1 + n + k, 1 + 2 * n + k], fill: faint(LINES[k]) })),
     scales: { x: { time: false }, y: { range: [Math.max(0, lowest - 0.1), Math.min(1, highest + 0.1)] } },
-    x: axis("pairs done", (u, at) => at.map(count)),
+    x: axis("answers", (u, at) => at.map(count)),
     y: axis("", (u, at) => at.map(share)),
     legend: labels.map((label, k) => [LINES[k], label]),
     hooks: { draw: [(u) => {
@@ -129,7 +132,7 @@ function drawRace(place, { race }, candidates) {
       if (at === null || at === undefined) return null;
       const gone = race.left.filter((left) => left <= race.told[at]).length;
       const now = labels.map((label, k) => `${label} ${share(race.mean[k][at])}`);
-      return `after ${count(race.told[at])} pairs: ${now.join(", ")}; ${gone} asked no more`;
+      return `after ${count(race.told[at])} answers: ${now.join(", ")}; ${gone} asked no more`;
     },
   });
 }
@@ -232,18 +235,6 @@ function drawPareto(place, data) {
   });
 }
 
-function drawRates(place, { rates }) {
-  if (rates.seconds.length < 2) return;
-  chart(place, {
-    data: [rates.seconds, rates.rates], height: 200,
-    series: [{ stroke: colour("open"), width: 1.5, points: { show: false },
-      paths: uPlot.paths.stepped({ align: 1 }) }],
-    scales: { x: { time: false }, y: { range: (u, low, high) => [0, high * 1.05 || 1] } },
-    x: axis("seconds", (u, at) => at.map((v) => Number(v.toPrecision(4)))),
-    y: axis("pairs per second", (u, at) => at.map(count), { size: 64 }),
-  });
-}
-
 // --- the matrix ---------------------------------------------------------------------------------
 
 const CELLS = { ".": ["soft", "not asked"], p: ["pending", "pending"], v: ["void", "could not be measured"],
@@ -262,7 +253,7 @@ function drawMatrix(place, { matrix, graded }, candidates, open) {
   const step = Math.ceil(14 / height);  // rows from one label to the next
   const width = (place.clientWidth - left) / m, ratio = devicePixelRatio || 1;
   const canvas = h("canvas", { class: "matrix", tabindex: "0", role: "application",
-    "aria-label": "Candidates by examples; arrow keys move, Enter opens a pair",
+    "aria-label": "Candidates by examples; arrow keys move, Enter opens an answer",
     width: Math.round(place.clientWidth * ratio), height: Math.round(n * height * ratio) });
   canvas.style.width = `${place.clientWidth}px`;
   const status = h("p", { class: "status", "aria-live": "polite" });
@@ -355,7 +346,7 @@ function start() {
     return pair !== undefined;
   }
   function draw() {
-    const charts = { race: drawRace, matrix: drawMatrix, pareto: drawPareto, rates: drawRates };
+    const charts = { race: drawRace, matrix: drawMatrix, pareto: drawPareto };
     for (const [id, drawn] of Object.entries(charts)) {
       const place = document.getElementById(id);
       if (!place) continue;

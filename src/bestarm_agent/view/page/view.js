@@ -215,7 +215,7 @@ function runParts(at, page, more) {
   parts.body = h("tbody");
   show(
     text("verdict", "h1", "verdict"), parts.lines,
-    h("dl", { class: "figures" }, figure("pairs", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
+    h("dl", { class: "figures" }, figure("answers", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
     parts.bar, text("ending", "p", "dim"), text("problems", "p", "broken"),
     h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
       h("a", { href: pairsHash(at, { wrong: "" }) }, "the wrong ones"), ", ",
@@ -230,9 +230,10 @@ function runParts(at, page, more) {
 
 function fill(at, parts, page) {
   setText(parts.verdict, page.verdict);
-  parts.lines.replaceChildren(...page.lines.map((line) => h("p", {}, line)));
+  const coded = (line) => line.split("`").map((part, i) => i % 2 ? h("code", {}, part) : part);
+  parts.lines.replaceChildren(...page.lines.map((line) => h("p", {}, coded(line))));
   for (const name of ["pairs", "dollars", "time", "failures", "hidden"]) setText(parts[name], page[name]);
-  setText(parts.share, page.share + " of the full grid");
+  setText(parts.share, page.share + " of all answers");
   setText(parts.left, page.left);
   setText(parts.ending, capital(page.ending) + (page.running ? `; ${page.used_line} used.` : "."));
   parts.bar.value = page.used;
