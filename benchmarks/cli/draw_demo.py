@@ -1,8 +1,9 @@
 """Write what the README and the docs show of the demo, from one real run of it.
 
-Run: ``python -m benchmarks.cli.draw_demo`` (needs playwright and Chromium). ``demo.svg`` is the terminal at the end, ``idea.svg``
-all possible answers, the asked ones in colour, with the ranking beside them; ``report-first.png``
-and ``report-race.png`` are parts of its report; the README's first block of text is what it said.
+Run: ``python -m benchmarks.cli.draw_demo`` (needs playwright and Chromium). ``demo.svg`` is the
+terminal at the end, ``idea.svg`` all possible answers, the asked ones in colour, with the ranking
+beside them; ``report-first.png`` and ``report-race.png`` are parts of its report; the README's
+first block of text is what it said.
 """
 
 from __future__ import annotations
