@@ -157,7 +157,7 @@ def test_slices_show_what_was_seen_of_the_leaders(page: Page) -> None:
     assert [row[1] for row in cells] == ["15", "15"]
     ranked = page.locator("#ranking tbody tr").first.inner_text().split("\t")[2]
     seen = [row[2].split(" of ") for row in cells]
-    assert f"{sum(int(one) for one, _ in seen)}/{sum(int(n) for _, n in seen)}" == ranked
+    assert f"{sum(int(one) for one, _ in seen)} of {sum(int(n) for _, n in seen)}" == ranked
 
 
 def test_any_two_quantities_are_drawn_against_each_other(page: Page) -> None:
