@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CHROMIUM = Path("/usr/bin/chromium")
 PAGES = {  # and a text of each
     "#/": "capitals",
-    "#/run/0/latest": "c0 leads",
+    "#/run/0/latest": "Take c0",
     "#/run/0/latest/pairs": "Answers of all candidates",
     "#/run/0/latest/pair/0": "1 of 4",
     "#/run/0/latest/compare?a=c0&b=c1": "They differ on 1 examples",
@@ -72,7 +72,7 @@ async def answers(page: Page, link: str) -> None:
 def test_from_the_runs_to_an_answer_and_its_rival(store: Path) -> None:
     async def scene(page: Page) -> None:
         await page.get_by_role("link", name="capitals").click()
-        await heading(page, "c0 leads")
+        await heading(page, "Take c0")
         rows = page.locator("tbody tr")
         assert [(await row.inner_text()).split()[0] for row in await rows.all()] == ["c0", "c1"]
         await page.get_by_role("link", name="the wrong ones").click()

@@ -47,7 +47,7 @@ async def watch(store: Path | str) -> list[Json]:
 def check(shown: list[Json]) -> None:
     first, last = shown[0], shown[-1]
     assert first["pairs"] == "30 of 240"
-    assert first["ending"].startswith("ended: the budget")
+    assert first["ending"].startswith("stopped: the budget")
     assert last["pairs"] == "90 of 240"
     counts = [int(page["pairs"].split()[0]) for page in shown]
     assert counts == sorted(counts)
