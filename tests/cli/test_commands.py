@@ -199,7 +199,7 @@ def test_plan_makes_no_call(tmp_path: Path, capsys: Capsys) -> None:
     assert planned["worst"]["calls"] == 24 * 5
     assert planned["expected"]["usd_nanos"] == 24 * 1_000_000
     shown = invoke(capsys, "plan", "-c", path).out
-    assert "6 candidates x 40 examples = 240 pairs" in shown
+    assert "6 candidates x 40 examples = 240 answers" in shown
     assert "scorer recorded" in shown
     assert not (tmp_path / "runs").exists()
 

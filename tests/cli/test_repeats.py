@@ -49,9 +49,9 @@ def test_the_plan_counts_all_draws(tmp_path: Path, capsys: Capsys) -> None:
     assert plan["pulls"] == plan["expected"]["calls"] == 4 * N * 3
     assert (plan["n_examples"], plan["repeats"]) == (N, 3)
     said = invoke(capsys, "plan", "study.json", "--detect", "0.05", folder=tmp_path).out
-    assert "4 candidates x 30 examples x 3 draws = 360 pairs" in said
+    assert "4 candidates x 30 examples x 3 draws = 360 answers" in said
     assert "30 examples can reveal a difference of about 25 points" in said
-    assert "there are 30 examples:" in said
+    assert "(you have 30):" in said
     once = json.loads(
         invoke(capsys, "plan", drawn_study(tmp_path, repeats=1), "--json", folder=tmp_path).out
     )
@@ -113,9 +113,9 @@ def test_clusters_are_counted_for_new_ones_and_examples_for_those_of_the_study(
 ) -> None:
     clustered_study(tmp_path)
     plan = invoke(capsys, "plan", "study.json", "--detect", "0.3", folder=tmp_path).out
-    assert "3 candidates x 90 examples = 270 pairs" in plan
+    assert "3 candidates x 90 examples = 270 answers" in plan
     assert "40 clusters can reveal a difference of about" in plan
-    assert "there are 40 clusters:" in plan
+    assert "(you have 40):" in plan
     asked = ("study.json", "-q", "--for", "new", "--budget-pulls", "30")
     begun = invoke(capsys, "select", *asked, folder=tmp_path)
     assert "Take c2: " in begun.out, begun.err

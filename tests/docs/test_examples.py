@@ -155,7 +155,7 @@ def test_a_study_of_images_can_be_planned(
     rows = [{"photo": f"photos/photos/{i}.png", "total": "1"} for i in range(3)]
     write_lines(tmp_path / "receipts.jsonl", rows)
     done = invoke(capsys, "plan", "study.yaml", folder=tmp_path)
-    assert "1 candidate x 3 examples = 3 pairs" in done.out, done.err
+    assert "1 candidate x 3 examples = 3 answers" in done.out, done.err
 
 
 def test_certification_in_python(capsys: Capture) -> None:

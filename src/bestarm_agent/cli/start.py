@@ -26,7 +26,7 @@ from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.run import EXIT_FAILURES, EXIT_OK, print_notices, run_study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.text import cost_text, money, safe
+from bestarm_agent.domain.text import cost_text, money, points, safe
 from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.engine.scorer_signs import ScorerSigns, SignCount, fault_of
 from bestarm_agent.engine.setup.history import learn_from_history
@@ -125,8 +125,8 @@ def _parts(given: Given) -> StudyParts:
 
 def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) -> None:
     say(
-        f"To show a difference of {difference:g} between two candidates for new examples, 80% of "
-        f"the time, takes about so many; there are {counted(plan.n_independent, plan.unit)}:"
+        f"{plan.unit.capitalize()}s needed to detect a difference of {points(difference)} in "
+        f"80 % of studies (you have {plan.n_independent:,}):"
     )
     print_table(
         [*numbers("answers that differ", f"{plan.unit}s"), Column("", "end")],
@@ -137,8 +137,8 @@ def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) ->
     )
     if min(needed.values()) > plan.n_independent:
         say(
-            f"The dataset is too small for a difference of {difference:g}: add {plan.unit}s, or do "
-            "not pay for telling such candidates apart."
+            f"The dataset is too small for a difference of {points(difference)}: add "
+            f"{plan.unit}s, or accept that such candidates cannot be told apart."
         )
 
 
@@ -148,12 +148,12 @@ def _print_plan(plan: Plan, judge: str) -> None:
     share = f"; the budget allows {plan.pulls:,} ({plan.pulls / grid:.1%})"
     say(
         f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')}{draws} "
-        f"= {counted(grid, 'pair')}{share if plan.pulls < grid else ''}; scorer {judge}"
+        f"= {counted(grid, 'answer')}{share if plan.pulls < grid else ''}; scorer {judge}"
     )
     say(resolution_line(plan.n_independent, plan.resolution, plan.unit))
-    rows = {"expected, at most": plan.expected, "worst case": plan.worst}
+    rows = {"without retries": plan.expected, "never more than": plan.worst}
     if plan.expected == plan.worst:
-        rows = {"at most": plan.worst}
+        rows = {"never more than": plan.worst}
     print_table(
         ["", *numbers("calls", "tokens", "dollars")],
         [[name, *_cells(spend, plan)] for name, spend in rows.items()],
@@ -164,7 +164,10 @@ def _print_plan(plan: Plan, judge: str) -> None:
             "their lower price"
         )
     if plan.sure_pulls < plan.pulls:
-        say(f"The caps pay for {plan.sure_pulls:,} pairs even at the most that each costs")
+        say(
+            f"At worst, the budget buys {counted(plan.sure_pulls, 'answer')}, if each costs the "
+            "most that it can; usually far more"
+        )
     print_table(
         [Column("model", "middle"), Column("price from", "end"), *numbers("one call, at most")],
         [
