@@ -279,8 +279,11 @@ class FirstPairs:
         model, failure = pair.call.model, None if outcome is None else outcome.failure
         self._in_flight.discard(pair)
         if outcome is None:
-            # a refused form of answers is the candidate's alone: its model answers others
-            is_own = getattr(pair.obstacle, "kind", None) is FailureKind.BAD_REQUEST
+            # refused tools, or a refused form of answers, are the candidate's alone
+            request = pair.call.request
+            asks_more = request.uses_tools or "response_format" in request.params
+            kind = getattr(pair.obstacle, "kind", None)
+            is_own = asks_more and kind is FailureKind.BAD_REQUEST
             self.failed |= pair.obstacle is not None and model.is_untried and not is_own
         elif failure is None or pair.call.resent or not self._is_fatal(model, failure):
             self._note(model, failure)
