@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bestarm_agent.domain.concurrent import together
+from bestarm_agent.domain.concurrent import most_connections, together
 from tests.support.virtual_time import run_virtual
 
 
@@ -46,3 +46,18 @@ def test_the_first_error_is_raised_after_the_others_have_ended() -> None:
     with pytest.raises(KeyError, match="first"):
         run_virtual(together([long(), fails()]))
     assert ended == ["long"]
+
+
+def test_the_soft_limit_of_open_files_is_raised_and_connections_stay_below_it() -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 512:
+        pytest.skip("needs a limit that can be raised")
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        most = most_connections()
+        now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert now > 256
+        assert 1 <= 2 * most + 64 <= now
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from stat import S_ISCHR
 from typing import TypeAlias
@@ -143,6 +144,8 @@ def run_study(
     ``more`` is the most to spend from now on; None: what is left of the configured budget.
     ``drive`` runs it, and ``write`` is given the answer of its mode and its name.
     """
+    # where files or memory run out during a run, what it found can still be reported
+    import_module("bestarm_agent.report.html_page")
     try:
         return asyncio.run(_run_and_report(opening, given, more, write, drive))
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -12,6 +12,7 @@ from typing import cast
 
 from bestarm_agent._version import __version__
 from bestarm_agent.config.candidates import explicit_candidate
+from bestarm_agent.domain.concurrent import most_connections
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Json
@@ -74,7 +75,7 @@ class Run:
     def loop(self) -> RunLoop:
         """The run loop; made when the run goes on, not when it is opened."""
         limits, judge_client = self.parts.config.limits, self.candidates.judge_client
-        pool = CandidatePool(limits.in_flight)
+        pool = CandidatePool(min(limits.in_flight, most_connections()))
         pool.add(self.candidates.ready)
         return RunLoop(
             record=self.record,

@@ -41,6 +41,7 @@ class Capabilities:
     seed: bool = False  # a seed makes one call reproducible
     # origin of its price, such as "the option price" or "genai-prices 0.2.3 ..."; None: no price
     price_source: str | None = None
+    unpriced: str = ""  # why no price is known, where that is not for lack of one
     in_flight: int = 64  # calls that the provider can usefully hold at once
     rate_limited: bool = False  # the provider rejects calls beyond its own limits (429)
     queued: bool = False  # calls may wait in a local queue, so that no time-out applies to them

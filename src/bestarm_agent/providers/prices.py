@@ -259,7 +259,7 @@ class _Deployment(BaseModel):
 
 
 def proxy_prices(url: str, headers: Mapping[str, str]) -> dict[str, PriceOverride]:
-    """Ask a LiteLLM proxy for the prices of its models; there are none where it does not answer.
+    """Ask a LiteLLM proxy for the prices of its models; raises ConnectionError if it is down.
 
     Several deployments may answer for a model, and some prices hold for long prompts or some tiers:
     the highest counts. What a call cost in fact is in a header of its response.
@@ -269,6 +269,8 @@ def proxy_prices(url: str, headers: Mapping[str, str]) -> dict[str, PriceOverrid
     try:
         listed = httpx2.get(url, headers=dict(headers), timeout=_LIST_SECONDS).raise_for_status()
         rows = TypeAdapter(list[_Deployment]).validate_python(listed.json()["data"])
+    except httpx2.TransportError as error:
+        raise ConnectionError(str(error) or type(error).__name__) from error
     except (httpx2.HTTPError, ValueError, KeyError, TypeError):
         return {}
     prices: dict[str, PriceOverride] = {}

@@ -371,3 +371,19 @@ def test_the_deny_list_agrees_with_the_table_of_litellm(name: str) -> None:
             if bool(in_tokens) == bool(facts.get("supports_output_config")):
                 wrong.append(f"{model}: effort in {'words' if in_tokens else 'tokens'}")
     assert not wrong
+
+
+def test_a_proxy_that_is_down_is_told_as_down(tmp_path: Path) -> None:
+    study = {
+        "models": ["litellm/m", "litellm/n"],
+        "prompts": [{"p": "{{ q }}"}],
+        "dataset": {"path": "rows.jsonl", "target": "answer"},
+        "scorer": "exact",
+        "budget": {"usd": 0.01},
+        "providers": {"litellm": {"base_url": "http://127.0.0.1:9/v1", "key": "none"}},
+    }
+    path = study_file(tmp_path, {"rows": [{"q": "1", "answer": "1"}]}, **study)
+    with pytest.raises(
+        ConfigError, match=r"http://127\.0\.0\.1:9/v1 does not answer .* start the proxy"
+    ):
+        run_all(path)

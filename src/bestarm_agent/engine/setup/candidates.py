@@ -166,12 +166,13 @@ class ReadyCandidates:
         """Raise ConfigError if a model, by default one in use, does not tell what a budget caps."""
         if models is None:
             models = [(one.client.provider, one.name) for one in self._models.values()]
-        unpriced = []
+        unpriced, why = list[str](), ""
         counts = budget.tokens is not None or budget.gpu_seconds is not None
         for provider, model in models:
             able, name = provider.capabilities(model), f"{provider.name}/{model}"
             if budget.usd_nanos is not None and not able.priced:
                 unpriced.append(name)
+                why = able.unpriced or why
             if counts and not able.counted:
                 raise ConfigError(
                     f"budget.tokens or budget.gpu_minutes is set, but nothing bounds what a call "
@@ -181,8 +182,8 @@ class ReadyCandidates:
         if unpriced:
             with self._parts.study.places.locating("budget", "usd"):
                 raise ConfigError(
-                    f"budget.usd is set, but {price_unknown_message(unpriced)}; or cap calls or "
-                    f"tokens instead"
+                    f"budget.usd is set, but {price_unknown_message(unpriced, why)}; or cap calls "
+                    f"or tokens instead"
                 )
 
     def _check_prices(self, entries: Sequence[ReadyCandidate]) -> None:
@@ -267,11 +268,13 @@ def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> No
         known[candidate.id] = candidate.label
 
 
-def price_unknown_message(models: Sequence[str]) -> str:
+def price_unknown_message(models: Sequence[str], why: str = "") -> str:
     """Say that prices of some ``provider/model`` are missing, and how to give them."""
     more = len(models) - _MOST_MODELS
     *others, last = [*models[:_MOST_MODELS], *([f"{more} more"] if more > 0 else [])]
     subject = f"prices of {', '.join(others)} and {last} are" if others else f"price of {last} is"
+    if why:
+        return f"the {subject} not known: {why}"
     return (
         f"the {subject} not known, and an unknown price is not $0; give one where the model is "
         f"listed: `options: {{price: {{input: 0.10, output: 0.50}}}}`, in dollars per million "

@@ -113,6 +113,7 @@ class ApiProvider(Provider[ApiOptions]):
         self._excess: Counter[str] = Counter()  # tokens by which an image exceeded what is stated
         self._untemplated: set[str] = set()  # models whose server has no chat template for them
         self._asked_as: dict[str, str] = {}  # first name asked for, by the name that answered
+        self._unpriced = ""  # why the proxy's prices are not known
         self._prompt_counts: dict[str, PromptCounts] = {}
         self._pool: EndpointPool | None = None
 
@@ -327,6 +328,7 @@ class ApiProvider(Provider[ApiOptions]):
                 params=USUAL - without,
                 without=without,
                 price_source=None if price is None else price.source,
+                unpriced=self._unpriced if price is None else "",
                 in_flight=_IN_FLIGHT,
                 rate_limited=True,
                 response_schema="response_format" not in without,
@@ -363,7 +365,16 @@ class ApiProvider(Provider[ApiOptions]):
             return {}
         asked = self._endpoints[0]
         url = f"{asked.url}/{self.options.price_list}"
-        return proxy_prices(url, {**self.options.headers, "authorization": f"Bearer {asked.key}"})
+        headers = {**self.options.headers, "authorization": f"Bearer {asked.key}"}
+        try:
+            return proxy_prices(url, headers)
+        except ConnectionError as error:
+            said = without_traces(str(error), asked.secrets)
+            self._unpriced = (
+                f"{asked.shown} does not answer ({said}), and lists them: start the proxy, or "
+                "correct base_url"
+            )
+            return {}
 
     def _encode(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
         wire, facts = known.wires[request.text is None], known.facts
