@@ -2,7 +2,8 @@
 
 A field holds a path from the folder of the dataset, a data URL, or the http(s) URL of an image,
 which is sent as it is. The first bytes say what a file is, whatever it is called. A path does not
-leave the folder: a dataset of somebody else could send, and show, what lies on this machine.
+leave the folder, by its words or by a symbolic link, unless whoever wrote the study allows links: a
+dataset of somebody else could send, and show, what lies on this machine.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Attachment:
     value: str  # what the prompt names: a path, a data URL or an http(s) URL
     folder: Path  # from which paths start: the dataset's
     origin: str = ""  # the prompt's part, for messages
+    links: bool = False  # whether symbolic links may lead out of the folder
 
     @property
     def is_image(self) -> bool:
@@ -129,10 +131,16 @@ class Attachment:
     def _path(self) -> Path:
         path = os.path.normpath(self.value or "nothing")
         if os.path.isabs(path) or path.split(os.sep)[0] == "..":
+            self._refuse("leaves the folder of the dataset; name a path inside it")
+        found = self.folder / path
+        if not self.links and not found.resolve().is_relative_to(self.folder.resolve()):
             self._refuse(
-                "leaves the folder of the dataset; name a path inside it, or link it there"
+                "leaves the folder of the dataset by a symbolic link; copy it there, or trust the "
+                "links: `dataset: {links: true}`"
             )
-        return self.folder / path
+        if found.is_fifo() or found.is_char_device():  # it may never end
+            self._refuse("is a pipe or a device; name a file")
+        return found
 
 
 def _type_of(head: bytes) -> str | None:

@@ -80,7 +80,14 @@ class CompiledPrompt:
         (['a', 'b'], '12+34=')
     """
 
-    def __init__(self, template: PromptTemplate, origin: str = "", folder: Path = Path()) -> None:
+    def __init__(
+        self,
+        template: PromptTemplate,
+        origin: str = "",
+        folder: Path = Path(),
+        *,
+        links: bool = False,
+    ) -> None:
         self.name = template.name
         self.called = f"prompt `{template.name}`" + (f" ({origin})" if origin else "")
         fields: set[str] = set()
@@ -91,7 +98,7 @@ class CompiledPrompt:
         )
         parts = [part for message in template.messages for part in message.parts]
         self.attaches = any(part["type"] != "text" for part in parts)
-        self._folder = folder
+        self._folder, self._links = folder, links
         self._template = template
         tools = [self._compiled(one, fields) for one in template.tools if isinstance(one, str)]
         self.reads_tools = bool(tools)
@@ -256,7 +263,9 @@ class CompiledPrompt:
             value = self._rendered(template, inputs)
         found: Any = part_of(type, value)
         if type != "text":  # ``render`` reads it last of all
-            found = Attachment(type, value.strip(), self._folder, f"{self.called}, {source}")
+            found = Attachment(
+                type, value.strip(), self._folder, f"{self.called}, {source}", self._links
+            )
         return found  # type: ignore[no-any-return]
 
     def _compiled(self, source: str, fields: set[str]) -> Template:

@@ -534,6 +534,11 @@ class DatasetSpec(StudyModel):
         "alike, whatever their size. Left out: no example depends on another.",
     )
     limit: Count | None = Field(None, description="Read only this many rows, from the top.")
+    links: bool = Field(
+        False,
+        description="Whether images and files may be symbolic links that leave the dataset's "
+        "folder: a dataset of somebody else could send what lies on this machine.",
+    )
     fields: tuple[Text, ...] | None = Field(
         None,
         description="Fields that templates may use; default: all but the target.",

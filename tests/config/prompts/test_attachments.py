@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
@@ -209,3 +210,27 @@ def test_worked_examples_show_their_images(tmp_path: Path) -> None:
     urls = [content_of(found[at].content[1]) for at in (0, 2)]  # type: ignore[arg-type]
     assert urls == [data_url(png("red")), data_url(png("blue"))]
     assert len(prompt.attachments({"photo": "blue.png"})) == 2, "both are checked and counted"
+
+
+def test_a_symbolic_link_leaves_the_folder_only_where_the_study_allows_it(tmp_path: Path) -> None:
+    (tmp_path / "secret.png").write_bytes(png("red"))
+    folder = tmp_path / "data"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "real.png").write_bytes(png("green"))
+    (folder / "out.png").symlink_to(tmp_path / "secret.png")
+    (folder / "sub" / "up").symlink_to(tmp_path)
+    (folder / "inside.png").symlink_to(folder / "real.png")
+    template = prompt_of(LOOK)._template
+    strict = CompiledPrompt(template, folder=folder)
+    for name in ("real.png", "inside.png"):
+        message_of(strict, photo=name).as_json()
+    for name in ("out.png", "sub/up/secret.png"):
+        with pytest.raises(ConfigError, match="by a symbolic link; copy it there, or trust"):
+            message_of(strict, photo=name).as_json()
+        message_of(CompiledPrompt(template, folder=folder, links=True), photo=name).as_json()
+
+
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(ConfigError, match="is a pipe or a device"):
+        message_of(prompt_of(LOOK, tmp_path), photo="a.png").as_json()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -189,7 +189,9 @@ class RunTexts:
     def _compiled(self, row: int) -> CompiledPrompt:
         template = self.state.candidates[row].prompt
         if template not in self._prompts:
-            self._prompts[template] = CompiledPrompt(template, folder=self.folder)
+            dataset = self.state.started.config.get("dataset")
+            links = isinstance(dataset, Mapping) and dataset.get("links") is True
+            self._prompts[template] = CompiledPrompt(template, folder=self.folder, links=links)
         return self._prompts[template]
 
     def _prompt(self, row: int, example: Example | None) -> str | None:

@@ -203,7 +203,7 @@ class ReadyCandidates:
     def _compiled(self, template: PromptTemplate) -> CompiledPrompt:
         if template not in self._prompts:
             parts = self._parts
-            prompt = CompiledPrompt(template, folder=parts.folder)
+            prompt = CompiledPrompt(template, folder=parts.folder, links=parts.config.dataset.links)
             with parts.study.places.locating("prompts"):
                 rows = [one for one in parts.examples if not one.draw]
                 self._largest[template] = check_prompt(prompt, [*rows, *parts.kept_back])

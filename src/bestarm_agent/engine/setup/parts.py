@@ -427,7 +427,10 @@ def _equal_requests(
             reads_inputs |= providers.of(provider, model).capabilities(model).by_inputs
     known = {field for row in rows for field in row.inputs}
     folder = dataset.folder(study.base_dir)
-    compiled = [CompiledPrompt(template, folder=folder) for template in prompts.values()]
+    compiled = [
+        CompiledPrompt(template, folder=folder, links=dataset.links)
+        for template in prompts.values()
+    ]
     sent = [prompt for prompt in compiled if prompt.uses(known)]
     keys = [
         partial(one.request, read=read)
