@@ -139,3 +139,10 @@ def test_a_judge_that_cannot_be_imported_is_named_once_with_its_line(
     done = invoke(capsys, "plan", path, folder=tmp_path)
     assert re.match(rf"error: study.json, line \d+: {re.escape(said)}", " ".join(done.err.split()))
     assert "uninstall" not in done.err
+
+
+def test_a_value_that_is_set_beats_the_named_option(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    named = {"budget.pulls": 5, "selector.seed": 1}
+    config = Given(study=path, replaced=named, changes=("budget.pulls=7",)).load().config
+    assert (config.budget.pulls, config.selector.seed) == (7, 1)

@@ -96,3 +96,10 @@ def test_a_slice_is_a_test_of_its_own_in_junit() -> None:
 def test_verdicts_in_words(margin: float, improve: bool, words: tuple[str, str]) -> None:
     question = Question(margin, improve, 0.05, 1, 10)
     assert (word(question, Decision.PASSED), word(question, Decision.FAILED)) == words
+
+
+def test_a_comment_on_a_pull_request_mentions_nobody(found: ModeResult) -> None:
+    """GitHub notifies whoever is named after an @, also one behind a backslash."""
+    text = markdown(found, "for @octocat")
+    assert text.count("@") >= 2
+    assert not re.search(r"@\w", text)

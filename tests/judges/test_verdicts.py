@@ -338,3 +338,16 @@ def test_anything_but_a_score_is_asked_again_and_then_void(said: str) -> None:
 def test_the_scale_of_g_eval_has_two_digits(scale: list[int]) -> None:
     with pytest.raises(ConfigError, match="two digits that differ"):
         make("g-eval", scale=scale)
+
+
+def test_of_a_token_that_is_written_twice_the_last_position_counts() -> None:
+    """A judge may name a token while it thinks aloud; the verdict is what it ends with."""
+
+    def at(chance: float) -> Position:
+        both = Token("m", math.log(chance)), Token("M", math.log(1 - chance))
+        return Position(both[0], both)
+
+    thought = Position(Token("not", -0.1))
+    twice = Reply("<think>m</think>m", logprobs=(at(0.9), thought, at(0.25)))
+    value, said = weighted_worth(twice, {"m": 1.0, "M": 0.0})
+    assert (round(value, 6), said) == (0.25, "m")

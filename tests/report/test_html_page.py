@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +14,9 @@ from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.results.from_log import FailureLine
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.report.html_page import SessionLine, render_report
+from bestarm_agent.study import Archive
 from tests.support.standings import standing_with
+from tests.support.studies import run_all, store_of, write_study
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&\x1b[31m"
 
@@ -88,3 +94,17 @@ def test_a_run_without_scores_says_so() -> None:
     page = render_report(standing, config=None, failures=[], sessions=[])
     assert "No score yet" in page
     assert "None." in page
+
+
+def test_the_data_of_the_page_cannot_end_the_element_that_holds_it(tmp_path: Path) -> None:
+    """JSON escapes no "<": an id such as "</script>" would end the data, and begin markup."""
+    hostile = "</script><script>alert(1)</script>&\u2028"
+    study = write_study(tmp_path, n_candidates=2, n_examples=4)
+    for name in ("questions.jsonl", "scores.jsonl"):
+        file = tmp_path / name
+        file.write_text(file.read_text().replace('"e0"', json.dumps(hostile)))
+    run_all(study)
+    report = asyncio.run(Archive(store_of(study)).write_report())
+    [data] = re.findall(r'<script[^>]*id="data">(.*?)</script>', report.read_text(), re.DOTALL)
+    assert not set("<>&\u2028\u2029") & set(data)
+    assert hostile in json.loads(data)["matrix"]["examples"], "it was there to be escaped"

@@ -94,7 +94,10 @@ def plan(given: Given, detect: float | None) -> None:
     ``detect``: print also how many examples a difference of accuracy of that size needs.
     """
     if detect is not None and not _LEAST_DETECTED <= detect < 1:
-        raise ConfigError(f"--detect must be between {_LEAST_DETECTED:f} and 1, got {detect}")
+        raise ConfigError(
+            f"--detect must be between 0 and 1, got {detect}, and no number of examples shows less "
+            f"than {_LEAST_DETECTED:f}"
+        )
     parts = _parts(given)
     found = make_plan(parts)
     where = given.options().store_of(parts.study)
