@@ -553,9 +553,10 @@ def one_of_each(groups: Sequence[int], seed: int) -> tuple[int, ...]:
     in a random order of their groups: the first example that is *met* of each would be one of a
     large group sooner.
     """
+    if len(set(groups)) == len(groups):
+        return ()
     order = KeyedRandom(seed, "one-of-each").at(0).permutation(len(groups)).tolist()
-    drawn = sorted({groups[row]: row for row in order}.values())
-    return tuple(drawn) if len(drawn) < len(groups) else ()
+    return tuple(sorted({groups[row]: row for row in order}.values()))
 
 
 def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ...]:
