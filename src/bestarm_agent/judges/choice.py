@@ -72,7 +72,7 @@ _ANSWER = (
 )
 _CHOOSE = (
     _any(
-        "choos* chose pick picked select* go_with going_with went_with vote_for opt_for settle_on "
+        "choos* chose pick picked select* go_with going_with went_with vote_for opt_for settle*_on "
         "stick_with say guess prefer conclude believe think nehme wähle choisis elijo scelgo "
         "escolho выбираю"
     )
@@ -95,6 +95,9 @@ _REJECTIONS = [
     rf"(?: (?!{_WHY}|only\b)[^\W\d]+(?:'\w+)?:?){{0,4}}? ?{_THE}{_TL}",
     # rather than A; unlike A; over A or B
     rf"{_any('than instead_of unlike over against')}\s{_THE}{_T}(?:\s(?:and|or)\s{_T})*",
+    # people might think A
+    rf"(?:(?<!\bi )(?:might|may|could)|{_any('people some many others person someone')})\s"
+    rf"(?:\w+\s){{0,2}}(?:{_CHOOSE}){_NEAR}{{0,25}}?{_TL}",
     # if it were so, A would be right; A would be right if ...; not: if I had to choose, ...
     rf"\bif\s(?!(?:i|we|you|one|forced|pressed)\b){_NEAR}{{0,60}}{_TL}(?=\swould)",
     rf"{_TL}(?=\s(?:would|could|might)\s{_NEAR}{{0,40}}\bif\b)",
@@ -111,6 +114,7 @@ _STATEMENTS = [
     ],
     [
         rf"\b(?:it|that|this)(?:'s|\sis|\smust\sbe|\shas\sto\sbe)\s{_THE}(?P<tl>{_TL})",  # it's B
+        rf"\b(?:is|are|ist|est|es)\s{_THE}(?P<tl>{_TL}){_ENDS}",  # the hottest is B.
         # a line with B alone, or 1. B
         rf"^{_MARK}*(?:\d[.)] )?(?:(?:option|choice|letter)\s)?(?P<tl>{_TL}){_MARK}*$",
     ],
