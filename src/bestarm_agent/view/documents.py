@@ -60,7 +60,7 @@ def standing_page(
     verdict, *said = headline(standing.decision)
     return {
         "winner": None if winner is None else names[winner.index],
-        "score": "" if winner is None else f"{estimate(winner)} {interval(winner)}",
+        "score": "" if winner is None else f"{estimate(winner)}, {interval(winner)}",
         "run": standing.run_id,
         "name": standing.name,
         "running": standing.end is None,

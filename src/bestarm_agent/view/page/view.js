@@ -125,7 +125,7 @@ async function runsPage() {
 function runsTable(runs) {
   if (!runs.length) return h("p", {}, "No run yet. ", h("code", {}, "bestarm-agent select"), " begins one.");
   const several = new Set(runs.map((run) => run.store)).size > 1;
-  const columns = [["study"], ["winner"], ["score", "n extra"], ["cost", "n"], ["answers", "n"], ["began, UTC", "extra"], ["run", "extra"]];
+  const columns = [["study"], ["winner"], ["score", "n extra"], ["cost", "n"], ["answers", "n"], ["run", "extra"]];
   if (several) columns.push(["store", "extra"]);
   const rows = runs.map((run, i) => runRow(run, several, i < TOLD_RUNS));
   tellWinners(runs.slice(0, TOLD_RUNS), rows);
@@ -169,8 +169,7 @@ function runRow(run, several, isTold) {
       h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
     h("td", { class: "label" }, waits || run.state), h("td", { class: "n extra" }, waits), h("td", { class: "n" }, waits),
     h("td", { class: "n" }, count(run.n_told)),
-    h("td", { class: "extra tight" }, run.at.slice(0, 16).replace("T", " ")),
-    h("td", { class: "extra tight" }, run.id),
+    h("td", { class: "extra tight", title: `began ${run.at.slice(0, 16).replace("T", " ")} UTC` }, run.id),
     several ? h("td", { class: "extra tight", title: run.place }, ending(run.place, 22)) : null);
 }
 
