@@ -31,6 +31,14 @@ from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.from_log import FailureLine, build_standing, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, texts_of
+from bestarm_agent.engine.results.people import (
+    MOST_CONTENDERS,
+    Labelling,
+    Plan,
+    contenders_of,
+    read_plan,
+    write_plan,
+)
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
 from bestarm_agent.engine.setup.history import recorded_history
@@ -522,6 +530,44 @@ class Archive:
         async with open_store(self._where, create=False) as store:
             run_id = (await store.find(run)).id
             yield await texts_of(store, run_id, await folded(store, run_id), folder_of(self._where))
+
+    @asynccontextmanager
+    async def labelling(
+        self,
+        run: str = "latest",
+        contenders: Sequence[str] = (),
+        *,
+        top: int = MOST_CONTENDERS,
+        raters: int = 1,
+    ) -> AsyncIterator[Labelling]:
+        """Open the labelling of a run; the first time fixes who takes part.
+
+        Args:
+            run: id of the run, its start, or "latest".
+            contenders: labels of candidates to take part in any case.
+            top: candidates that take part at most.
+            raters: people who score each example.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            ConfigError: fewer than two can take part, or others were fixed before.
+        """
+        async with open_store(self._where, create=False) as store:
+            run_id = (await store.find(run)).id
+            plan = read_plan(self._where, run_id)
+            if plan is None:
+                record, state = await self._stored(store, run_id)
+                chosen = contenders_of(record.standing, contenders, top)
+                plan = Plan(chosen, state.n_events, raters)
+                write_plan(self._where, run_id, plan)
+            elif missing := set(contenders) - set(plan.contenders):
+                raise ConfigError(
+                    f"labelling began with {', '.join(plan.contenders)}, and who takes part is "
+                    f"fixed then; leave {', '.join(sorted(missing))} out"
+                )
+            state = await folded(store, run_id)
+            texts = await texts_of(store, run_id, state, folder_of(self._where))
+            yield Labelling(texts, self._where, plan)
 
 
 async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple[Mode, RunRecord]:

@@ -124,6 +124,14 @@ app = _group(
             "stored:view", "stores port", "Look at runs and answers in the browser, and label them."
         ),
         _command(
+            "label:label",
+            "run contenders top raters count out filled port store as_json",
+            """Let people score the answers of the best candidates: they decide, the judge helps.
+
+            Opens a page in the browser: one example at a time, answers without names, until it is
+            proved who is best. Or, with --next 20 --out todo.csv and --in todo.csv, by a table.""",
+        ),
+        _command(
             "answers:answers",
             "run candidate example wrong failed everything store as_json",
             """Show questions, answers and how they were scored.

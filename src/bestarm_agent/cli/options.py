@@ -169,6 +169,16 @@ OPTIONS: Mapping[str, Option] = {
         metavar="A B",
     ),
     "detect": Option("Say how many examples a difference of accuracy needs, such as 0.03.", float),
+    # labels
+    "contenders": Option(
+        "Candidate that takes part in any case, by label; repeatable.",
+        many=True,
+        forms="--candidate",
+    ),
+    "top": Option("Candidates that take part at most.", click.IntRange(min=2), default=6),
+    "raters": Option("People who score each example.", _AT_LEAST_1, default=1),
+    "count": Option("Examples of a table.", _AT_LEAST_1, forms="--next"),
+    "filled": Option("The table, filled in: .csv or .jsonl.", _PATH, forms="--in"),
     # files to read and to write
     "folder": Option("Folder to write to.", _PATH, argument=True, default="bestarm-demo"),
     "out": Option("File or folder to write.", _PATH, forms="--out -o"),

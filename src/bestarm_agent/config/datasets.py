@@ -621,6 +621,9 @@ class Label(BaseModel):
     candidate: str | None = None
     answer: str | None = None
     answer_digest: str | None = None
+    rater: str | None = None  # who gave it
+    place: int | None = None  # in the order of labelling; None: of an answer chosen by hand
+    tie: bool = False  # "no difference" among the answers shown: no score of this one by itself
 
     @model_validator(mode="after")
     def _check_whose(self) -> Self:
@@ -641,25 +644,30 @@ def answer_digest(text: str) -> str:
 
 def load_labels(path: Path) -> tuple[Label, ...]:
     """Read gold scores; raise ConfigError with file and row if one breaks a rule."""
-    labels: dict[tuple[str, str | None, str | None], Label] = {}
+    labels: dict[tuple[str | None, ...], Label] = {}
     for row in load_rows(path, "labels file"):
         where = f"{shown_path(path)}, {row.place}"
         values: Any = {key: value for key, value in row.values.items() if value not in (None, "")}
         label = parse_row(Label, values, where)
         if label.answer is not None:
             label = label.model_copy(update={"answer_digest": answer_digest(label.answer)})
-        key = (label.example, label.candidate, label.answer_digest)
+        key = (label.example, label.candidate, label.answer_digest, label.rater)
         if labels.setdefault(key, label).score != label.score:
             raise ConfigError(f"{where}: this answer has another score already; keep one of them")
     return tuple(labels.values())
 
 
 def by_answer(labels: Sequence[Label]) -> dict[tuple[str, str], Label]:
-    """Return the labels by (example, candidate) and by (example, answer digest)."""
-    found: dict[tuple[str, str], Label] = {}
+    """Return the labels by (example, candidate) and by (example, answer digest).
+
+    Several people's of one answer become one of their mean; ties are no scores.
+    """
+    given: dict[tuple[str, str], list[Label]] = {}
     for label in labels:
-        if label.candidate is not None:
-            found[label.example, label.candidate] = label
-        if label.answer_digest is not None:
-            found[label.example, label.answer_digest] = label
-    return found
+        for whose in (label.candidate, label.answer_digest):
+            if whose is not None and not label.tie:
+                given.setdefault((label.example, whose), []).append(label)
+    return {
+        key: some[0].model_copy(update={"score": sum(one.score for one in some) / len(some)})
+        for key, some in given.items()
+    }

@@ -256,7 +256,8 @@ def race(
         judged: (K, N) the judge's scores; NaN where there is none.
         order: the examples, as people are asked about them.
         scores: returns the (K,) least and highest that people's scores can be at a place, given the
-            rows that are still in the race; None ends it. Of other rows, nothing is looked at.
+            rows that are still in the race; None ends it. Of other rows, nothing is looked at. NaN
+            where nobody scored the same answer that all rows gave: their difference is 0.
         alpha: error probability, of the proof and of the intervals, each.
         leaders: rows that were committed for the first places, when people were asked.
         first: (K,) see ``LabelledRows``.
@@ -274,9 +275,9 @@ def race(
             break
         leader = [leaders[place]] if place < len(leaders) else rows.leader.tolist()
         committed += leader
-        rows.add([example], found[0][None], found[1][None], leader)
-        lows.append(found[0])
-        highs.append(found[1])
+        rows.add([example], *(np.nan_to_num(one, nan=0.5)[None] for one in found), leader)
+        lows.append(np.nan_to_num(found[0], nan=0.0))
+        highs.append(np.nan_to_num(found[1], nan=1.0))
         for row in np.flatnonzero(~rows.alive[0]).tolist():
             out[row] = out[row] or place + 1
     committed += rows.leader.tolist()

@@ -12,7 +12,9 @@ from bestarm_agent.domain.text import cost_text, duration, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.compare import PairedComparison
+from bestarm_agent.engine.results.people import ByPeople, Question
 from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.errors import counted
 from bestarm_agent.report.words import (
     budget_line,
     comparison_line,
@@ -110,6 +112,36 @@ def pair_document(outcome: PairOutcome, labels: Labels) -> Object:
     reply = outcome.reply
     found = None if reply is None else labels.get((outcome.example, answer_digest(reply)))
     return {**asdict(outcome), "label": None if found is None else found.score}
+
+
+def question_document(outcome: PairOutcome, question: Question, images: Sequence[str]) -> Object:
+    """Describe an example to label, without a word about whose answers these are."""
+    return {
+        "place": question.place,
+        "example": outcome.example,
+        "inputs": dict(outcome.inputs),
+        "target": outcome.target,
+        "pictures": list(images),
+        "answers": list(question.answers),
+    }
+
+
+def labelling_page(stand: ByPeople, question: Object | None) -> Object:
+    """Describe how far labelling has come; who is ahead is said at its end alone."""
+    raced, left = stand.raced, stand.of - stand.raced.n
+    more = f"about {raced.more} more" if raced.more and raced.more < left else ""
+    parts = [
+        counted(stand.n, "example"),
+        f"{len(raced.alive)} contenders left",
+        more or f"at most {left} more",
+        f"{stand.later} left for later" if stand.later else "",
+    ]
+    return {
+        "progress": "; ".join(filter(None, parts)) + ".",
+        "proved": stand.proved,
+        "said": [] if question else list(stand.said),
+        "question": question,
+    }
 
 
 def neighbours(seqs: Sequence[int], seq: int) -> Object:

@@ -7,14 +7,16 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
-from typing import Final
+from typing import Annotated, Final
 
 from aiohttp import web
+from pydantic import BaseModel, Field
 
 from bestarm_agent.config.datasets import by_answer
 from bestarm_agent.engine.results.compare import compare_candidates
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
 from bestarm_agent.engine.results.pairs import PAGE, PairFilter, RunTexts
+from bestarm_agent.engine.results.people import Labelling, Question, read_plan
 from bestarm_agent.errors import ConfigError, RunNotFoundError
 from bestarm_agent.report.html_page import report_of
 from bestarm_agent.store.export import PairOutcome
@@ -24,8 +26,10 @@ from bestarm_agent.store.store import Store, StorePlace
 from bestarm_agent.view.documents import (
     Labels,
     comparison_page,
+    labelling_page,
     neighbours,
     pair_document,
+    question_document,
     run_line,
 )
 from bestarm_agent.view.followed_run import FollowedRun
@@ -43,6 +47,7 @@ class Endpoints:
         self._stores = stores
         self._places = places
         self._open: dict[tuple[int, str], FollowedRun] = {}
+        self._labellings: dict[FollowedRun, Labelling] = {}
         self._live: dict[FollowedRun, LiveRun] = {}  # of runs that pages are open of
 
     async def close(self, _app: web.Application) -> None:
@@ -119,6 +124,47 @@ class Endpoints:
             # in a thread: another process may be changing the file, and is waited for
             await asyncio.to_thread(put_label, run.place, run.run_id, *label)
         return web.json_response({"score": score})
+
+    async def labelling(self, request: web.Request) -> web.StreamResponse:
+        """Send the next example to label, or a chosen one, and what the labels say so far."""
+        run, query = await self._run(request), request.query
+        async with run.refreshed():
+            labelling = await self._labelling(run)
+            stand = await labelling.stand()
+            later = [int(one) for one in query.get("later", "").split(",") if one.isdecimal()]
+            found: Question | None
+            if "place" in query:
+                found = await labelling.question(_number(request, "place", 0), stand)
+            else:
+                found = await labelling.next(query.get("rater"), later)
+            question = None
+            if found is not None:
+                texts = await run.texts()
+                outcome = await _outcome(texts, found.seq)
+                question = question_document(outcome, found, texts.pictures(found.seq))
+        return web.json_response(labelling_page(stand, question))
+
+    async def scores(self, request: web.Request) -> web.StreamResponse:
+        """Store a person's scores of all answers to the example of a place."""
+        run, place = await self._run(request), int(request.match_info["place"])
+        given = _scores(await request.text())
+        async with run.refreshed():
+            labelling = await self._labelling(run)
+            known = await labelling.question(place, await labelling.stand())
+            if set(given.scores) - set(known.answers):
+                raise ConfigError("these are not the answers of this example; load the page again")
+            await labelling.put(place, given.scores, given.rater, tie=given.tie)
+        return web.json_response({})
+
+    async def _labelling(self, run: FollowedRun) -> Labelling:
+        """Return the labelling of a run; its answers are read once while the run stays as it is."""
+        texts = await run.texts()
+        if run not in self._labellings or self._labellings[run].texts is not texts:
+            plan = read_plan(run.place, run.run_id)
+            if plan is None:
+                raise ConfigError(f"begin with `bestarm-agent label {run.run_id}`: it fixes whom")
+            self._labellings[run] = Labelling(texts, run.place, plan)
+        return self._labellings[run]
 
     async def compare(self, request: web.Request) -> web.StreamResponse:
         """Compare two candidates on the same examples, of a run or of two of a store."""
@@ -210,6 +256,21 @@ def _score(text: str) -> float | None:
     if score is None or (type(score) in (int, float) and 0 <= score <= 1):
         return None if score is None else float(score)
     raise ConfigError(f"a label is a score between 0 and 1, or null, got {score!r:.60}")
+
+
+class _Given(BaseModel):
+    """What the page sends of an example: a person's scores of its answers, by their texts."""
+
+    rater: str | None = None
+    scores: dict[str, Annotated[float, Field(ge=0, le=1)] | None]
+    tie: bool = False
+
+
+def _scores(text: str) -> _Given:
+    try:
+        return _Given.model_validate_json(text)
+    except ValueError as error:
+        raise ConfigError(f"these are no scores of answers: {error}") from error
 
 
 def _shown(place: StorePlace) -> str:

@@ -121,6 +121,8 @@ def _app(token: str, endpoints: Endpoints) -> web.Application:
     app.router.add_get(f"{run}/pairs", endpoints.pairs)
     app.router.add_get(f"{run}/pairs/{{seq:[0-9]+}}", endpoints.pair)
     app.router.add_put(f"{run}/pairs/{{seq:[0-9]+}}/label", endpoints.label)
+    app.router.add_get(f"{run}/labelling", endpoints.labelling)
+    app.router.add_put(f"{run}/labelling/{{place:[0-9]+}}", endpoints.scores)
     app.router.add_get(f"{run}/compare", endpoints.compare)
     app.router.add_get(f"{run}/report", endpoints.report)
     return app

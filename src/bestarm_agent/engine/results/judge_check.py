@@ -8,7 +8,7 @@ candidate.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,30 +37,50 @@ def human_labels(where: StorePlace, run_id: str) -> tuple[Label, ...]:
 def put_label(
     where: StorePlace, run_id: str, example: str, answer: str, score: float | None
 ) -> None:
-    """Store the score in [0, 1] of an answer in place of an earlier one; None takes it back.
+    """Store the score in [0, 1] of an answer in place of an earlier one; None takes it back."""
+    digest = answer_digest(answer)
+    label = Label(example=example, score=score or 0.0, answer=answer, answer_digest=digest)
+    put_labels(where, run_id, [label], {digest} if score is None else ())
 
-    Several people may label one run at once, each by a page of a process of its own: the file is
-    read and replaced under a lock, so that nobody's label is lost.
+
+def put_labels(
+    where: StorePlace, run_id: str, new: Sequence[Label], taken: Collection[str | None] = ()
+) -> None:
+    """Store labels in place of the same person's earlier ones of these answers.
+
+    Those of an answer in ``taken`` are taken back. Several people may label one run at once, each
+    by a page of a process of its own: the file is read and replaced under a lock, so that nobody's
+    label is lost.
 
     Raises:
         StoreError: the file cannot be written.
     """
-    path, digest = labels_path(where, run_id), answer_digest(answer)
+    path = labels_path(where, run_id)
     with sole_writer(path, "labels"):
-        known = human_labels(where, run_id)
-        labels = [one for one in known if (one.example, one.answer_digest) != (example, digest)]
-        if score is not None:
-            labels.append(Label(example=example, score=score, answer=answer, answer_digest=digest))
+        labels = {_whose(one): one for one in human_labels(where, run_id)}
+        for one in new:
+            if one.answer_digest in taken:
+                labels.pop(_whose(one), None)
+            else:
+                labels[_whose(one)] = one
         with whole_file(path, "labels") as stream:
-            stream.writelines(map(_line, labels))
+            stream.writelines(map(_line, labels.values()))
         if not labels:
             path.unlink()
+
+
+def _whose(label: Label) -> tuple[str, str | None, str | None]:
+    return label.example, label.answer_digest, label.rater
 
 
 def _line(label: Label) -> bytes:
     # a reader takes empty text for none, so an empty answer goes by its digest
     of = {"answer": label.answer} if label.answer else {"answer_digest": label.answer_digest}
-    return (json.dumps({"example": label.example, "score": label.score, **of}) + "\n").encode()
+    more = {name: value for name in ("rater", "place", "tie") if (value := getattr(label, name))}
+    if label.place is not None:
+        more["place"] = label.place
+    found = {"example": label.example, "score": label.score, **of, **more}
+    return (json.dumps(found) + "\n").encode()
 
 
 MEANINGS = {

@@ -84,7 +84,7 @@ function complain(error) {
   problem(gone ? "No connection to bestarm-agent view; is it still running?" : error.message);
 }
 
-// --- addresses: #/run/STORE/ID[/pairs|/pair/SEQ|/compare][?conditions] ----------------------------
+// --- addresses: #/run/STORE/ID[/pairs|/pair/SEQ|/compare|/label][?conditions] ----------------------------
 
 function read(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
@@ -447,6 +447,89 @@ async function label(at, pair, score, then) {
   then();
 }
 
+// --- labelling: one example, the answers of those who are left, without names ---------------------
+
+let rater = null; // asked for once; "" is nobody's name
+let later = []; // places left for later, the first one first
+let done = []; // places labelled here, for going back
+
+function askName(at) {
+  const begin = (event) => {
+    event.preventDefault();
+    rater = new FormData(event.target).get("name").trim();
+    route();
+  };
+  const field = h("input", { type: "text", name: "name", autocomplete: "off", "aria-describedby": "why" });
+  show(h("h1", {}, "Label answers"),
+    h("p", { id: "why" }, "You see one example at a time, and the answers to it in random order, without the names of those who gave them. Your labels decide who is best."),
+    h("form", { onsubmit: begin }, h("label", {}, "Your name, if several people label", field), h("button", {}, "Begin")));
+  field.focus();
+}
+
+async function labellingPage(at, query) {
+  trail(["Runs", "#/"], [at.run, runHash(at)], ["Label"]);
+  if (rater === null) return askName(at);
+  const chosen = query.get("place");
+  const asked = new URLSearchParams(chosen === null ? { rater, later: later.join() } : { place: chosen });
+  const found = await ask(runApi(at, "labelling", asked));
+  if (!found.question) return labelled(at, found);
+  const { place, answers, ...example } = found.question;
+  const scores = answers.map(() => null);
+  let now = 0;
+  const next = () => (chosen === null ? route() : void (location.hash = runHash(at, "/label")));
+  const send = async (given, tie) => {
+    keys = {};
+    const body = JSON.stringify({ rater, tie, scores: Object.fromEntries(answers.map((text, i) => [text, given[i]])) });
+    await ask(runApi(at, "labelling/" + place), { method: "PUT", body });
+    done = [...done.filter((one) => one !== place), place];
+    later = later.filter((one) => one !== place);
+    say(tie ? "Labelled: no difference." : `Labelled: ${given.map(scoreText).join(", ")}.`);
+    next();
+  };
+  const grade = (score, answer = now) => {
+    scores[answer] = score;
+    const open = scores.indexOf(null);
+    if (open < 0) return send(scores, false);
+    now = open;
+    draw();
+  };
+  const actions = {
+    n: () => send(answers.map(() => 0.5), true),
+    l: () => { later = [...later.filter((one) => one !== place), place]; say("Left for later."); next(); },
+    b: () => {
+      if (scores.some((one) => one !== null)) { scores.fill(null); now = 0; return draw(); }
+      const before = done.lastIndexOf(place) < 0 ? done.at(-1) : done[done.indexOf(place) - 1];
+      if (before === undefined) return say("This is the first one.");
+      location.hash = runHash(at, "/label", new URLSearchParams({ place: before }));
+    },
+  };
+  keys = { ...actions, Backspace: actions.b, ...Object.fromEntries(Object.entries(GRADES).map(([key, score]) => [key, () => grade(score)])) };
+  const button = (key, name, action) => h("button", { type: "button", onclick: () => Promise.resolve(action()).catch(complain) }, h("kbd", {}, key), " " + name);
+  const card = (text, i) => h("section", { class: i === now ? "now" : null, "aria-current": i === now ? "true" : null, "aria-label": `Answer ${i + 1}` },
+    h("h2", {}, `Answer ${i + 1}`, scores[i] === null ? "" : `: ${scoreText(scores[i])}`), h("pre", { tabindex: "0" }, text || "(empty)"),
+    h("div", { class: "tools" }, button("r", "right", () => grade(1, i)), button("w", "wrong", () => grade(0, i)),
+      ...[2, 3, 4].map((key) => button(key, scoreText(GRADES[key]), () => grade(GRADES[key], i)))));
+  function draw() {
+    main.querySelector(".answers").replaceChildren(...answers.map(card));
+    const at = main.querySelector(".answers .now");
+    if (at && now) at.scrollIntoView({ block: "nearest" });
+  }
+  const fields = Object.entries(example.inputs).filter(([, value]) => value !== example.target);
+  const inputs = fields.flatMap(([name, value]) => text(fields.length > 1 ? name : "Question", typeof value === "string" ? value : JSON.stringify(value)) || []);
+  show(h("h1", {}, "Which answers are right?"), h("p", { class: "dim" }, found.progress),
+    ...inputs, ...pictures(example.pictures), text("Target", example.target), h("div", { class: "answers" }),
+    h("div", { class: "tools", role: "group", "aria-label": "This example" }, button("n", "no difference", actions.n), button("l", "later", actions.l), button("b", "back", actions.b)),
+    h("p", { class: "dim" }, h("kbd", {}, "r"), " ", h("kbd", {}, "w"), " or ", h("kbd", {}, "1"), " to ", h("kbd", {}, "5"),
+      " (0, .25, .5, .75, 1) score the marked answer; after the last comes the next example. “No difference” is a verdict. “Later” counts at its worst until you answer it: if one in twenty is left, two in five proofs are lost."));
+  draw();
+}
+
+function labelled(at, found) {
+  show(h("h1", {}, found.proved ? "Proved" : "Nothing is left to label"), h("p", { class: "dim" }, found.progress),
+    found.said.map((sentence) => h("p", {}, sentence)), h("p", {}, h("a", { href: runHash(at) }, "The run")));
+  say("");
+}
+
 // --- two candidates ------------------------------------------------------------------------------
 
 function compareHash(at, a, b) {
@@ -518,11 +601,12 @@ async function route() {
   leave = () => {};
   keys = {};
   problem("");
-  if (at.what !== "pair") say("");
+  if (!["pair", "label"].includes(at.what)) say("");
   try {
     if (!at.run) await runsPage();
     else if (at.what === "pairs") await pairsPage(at, at.query);
     else if (at.what === "pair") await pairPage(at, at.seq, at.query);
+    else if (at.what === "label") await labellingPage(at, at.query);
     else if (at.what === "compare") await comparePage(at, at.query);
     else runPage(at);
   } catch (error) {

@@ -1,0 +1,96 @@
+"""``label``: people score the answers of the best candidates, and so decide who is best."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.output import print_json
+from bestarm_agent.cli.stores import find_run
+from bestarm_agent.config.datasets import load_rows
+from bestarm_agent.engine.results.people import ByPeople
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.report.words import plain
+from bestarm_agent.store.export import harmless, whole_file
+from bestarm_agent.store.store import StorePlace
+from bestarm_agent.study import Archive
+
+_MOST_ROWS = 20  # examples of a table, where --next does not say how many
+
+
+def label(
+    given: Given,
+    contenders: Sequence[str],
+    top: int,
+    raters: int,
+    count: int | None,
+    out: Path | None,
+    filled: Path | None,
+    port: int,
+) -> None:
+    """Open the page, write a table to fill in, or read one; say what the labels say."""
+    where, run = find_run(given.run, given.store)
+    run_id, stand = asyncio.run(_begun(where, run, contenders, top, raters))
+    if filled is not None:
+        rows = [row.values for row in load_rows(filled, "table of labels")]
+        stand = asyncio.run(_take(where, run_id, rows))
+    elif out is not None or count is not None:
+        if out is None:
+            raise ConfigError("--next is for a table; name it: --out todo.csv")
+        n = asyncio.run(_write(where, run_id, count or _MOST_ROWS, out))
+        click.echo(f"written: {out}, {n} answers; fill in `score`, then: label --in {out}")
+        return
+    elif not given.as_json:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(_serve(where, run_id, port))
+        stand = asyncio.run(_begun(where, run_id, (), top, raters))[1]
+    if given.as_json:
+        print_json({"decision_by_people": plain(stand.decision), **stand.as_json})
+        return
+    for sentence in stand.said:
+        click.echo(sentence)
+
+
+async def _begun(
+    where: StorePlace, run: str, contenders: Sequence[str], top: int, raters: int
+) -> tuple[str, ByPeople]:
+    async with Archive(where).labelling(run, contenders, top=top, raters=raters) as labelling:
+        return labelling.texts.run_id, await labelling.stand()
+
+
+async def _take(where: StorePlace, run: str, rows: Sequence[Mapping[str, object]]) -> ByPeople:
+    async with Archive(where).labelling(run) as labelling:
+        await labelling.put_rows(rows)
+        return await labelling.stand()
+
+
+async def _write(where: StorePlace, run: str, count: int, out: Path) -> int:
+    async with Archive(where).labelling(run) as labelling:
+        rows = await labelling.rows(count)
+    with whole_file(out, "table") as stream:
+        lines = [list(rows[0]) if rows else [], *(map(harmless, row.values()) for row in rows)]
+        text = _Lines()
+        csv.writer(text).writerows(lines)
+        stream.write("".join(text).encode("utf-8-sig"))
+    return len(rows)
+
+
+class _Lines(list[str]):
+    """Lines that a writer of CSV appends."""
+
+    write = list[str].append
+
+
+async def _serve(where: StorePlace, run_id: str, port: int) -> None:
+    from bestarm_agent.view.server import serve
+
+    async with serve([where], port) as address:
+        page = f"{address}#/run/0/{run_id}/label"
+        click.echo(f"{page}\nOpen this address in a browser on this machine; Ctrl-C ends.")
+        await asyncio.Event().wait()

@@ -1,0 +1,489 @@
+"""A statement by people's labels: a function of a stored run and the file of its labels.
+
+Labelling begins once: its plan (a file beside the labels) fixes the contenders, and the event of
+the log up to which the judge's scores are used, so that nothing that is learned from labels changes
+what was bet before. The order of the examples follows from the run's id alone.
+
+    labels of the order (they have a place)  ->  the race of the contenders, ``stats.people``
+    labels of answers chosen by hand         ->  ``judge check`` alone
+
+A label is about a text: equal answers of several contenders are shown, and scored, once. Where all
+who are left gave the same answer, nothing is asked, and their difference is 0.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from bestarm_agent.config.datasets import Label, answer_digest
+from bestarm_agent.domain.text import percent, points, safe
+from bestarm_agent.domain.values import Json
+from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_labels
+from bestarm_agent.engine.results.pairs import RunTexts, row_of
+from bestarm_agent.engine.results.standing import Decision, Next, Standing, Status
+from bestarm_agent.errors import ConfigError, counted
+from bestarm_agent.selectors.types import State
+from bestarm_agent.stats.agreement import Measure, kappa
+from bestarm_agent.stats.arrays import BoolArray, FloatArray
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.people import Raced, race
+from bestarm_agent.store.export import sole_writer, whole_file
+from bestarm_agent.store.store import StorePlace
+
+MOST_CONTENDERS = 6
+_FEWEST = 3  # candidates, where the judge rules all others out
+_LIKELY = 0.5  # chance from which a candidate is said to be probably the best
+_Given: TypeAlias = dict[int, dict[str, dict[str, float]]]  # score by place, answer and rater
+_WORDS = {"right": 1.0, "r": 1.0, "wrong": 0.0, "w": 0.0, "same": 0.5}
+_AHEAD = 20  # places whose answers are read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was fixed when labelling began, and the rows that were committed since."""
+
+    contenders: tuple[str, ...]  # labels, the judge's choice first
+    events: int  # of the log, whose scores by the judge are used
+    raters: int = 1  # people who score each example; more labels count for agreement only
+    leaders: tuple[int, ...] = ()  # for each place that people were asked about
+
+
+class Question(NamedTuple):
+    """An example for a person: the answers of those who are left, each text once."""
+
+    place: int  # in the order
+    seq: int  # an ask of the example, for its question, target and pictures
+    answers: tuple[str, ...]  # in random order
+    is_free: bool  # whether all who are left gave the same one
+
+
+@dataclass(frozen=True, slots=True)
+class ByPeople:
+    """The statement by people's labels."""
+
+    contenders: tuple[str, ...]
+    raced: Raced
+    n: int  # examples that people scored, those with equal answers among them
+    later: int  # examples that were passed over, and count at their worst
+    of: int  # examples that all contenders have answered
+    confidence: float
+    kappa: Measure | None  # agreement of the first two raters beyond chance, where two scored
+
+    @property
+    def take(self) -> str:
+        """The best by people's scores, as far as is known."""
+        return self.contenders[self.raced.leader]
+
+    @property
+    def proved(self) -> bool:
+        """Whether all others are ruled out."""
+        return len(self.raced.alive) == 1
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Its sentences."""
+        of_these = f"of these {len(self.contenders)}"
+        first, mine = self.contenders[0], self.raced.means
+        name, labelled = safe(self.take), f"{counted(self.n, 'example')} labelled"
+        if not self.n:
+            return (f"By the judge: {safe(first)}. Nobody has labelled an answer yet.",)
+        if self.proved:
+            sure = percent(self.confidence)
+            found = f"{name} is the best {of_these} (proved at {sure}, {labelled})"
+        else:
+            tenths = int(10 * self.raced.chance)
+            likely = f"probably {name} ({tenths} in 10)" if tenths >= 10 * _LIKELY else ""
+            found = f"{likely or f'undecided, {name} leads'} {of_these}; {labelled}"
+        gap = mine[self.raced.leader][0] - mine[0][0]
+        if self.take != first and gap > 0:
+            found += f"; {safe(first)} is {points(gap)} worse"
+        said = [f"By the judge: {safe(first)}. By your labels: {found}."]
+        if not self.proved and self.raced.more is not None:
+            left = self.of - self.raced.n
+            most = "all that are left" if self.raced.more >= left else f"about {self.raced.more}"
+            rest = "" if self.raced.more >= left else f", perhaps all {left}"
+            said.append(f"To a proof: {most}{rest} more examples to label.")
+        if self.later and not self.proved:
+            said.append(
+                f"{counted(self.later, 'example')} left for later: each counts as if the answers "
+                f"were the worst for the one that leads, until it is scored."
+            )
+        means = zip(self.contenders, mine, strict=True)
+        listed = (
+            f"{safe(name)} {percent(mean)} ({percent(lower)} to {percent(upper)})"
+            for name, (mean, lower, upper) in means
+        )
+        said.append(f"Mean by your labels: {', '.join(listed)}.")
+        if self.kappa is not None:
+            said.append(f"Two people agree beyond chance by {self.kappa.value:.2f} (kappa).")
+        said.append(
+            f"That is about the {self.of:,} examples that all of them answered, not about new "
+            f"ones: the choice of these candidates has seen them."
+        )
+        return tuple(said)
+
+    @property
+    def decision(self) -> Decision:
+        """The statement as a decision, of the contenders alone."""
+        raced, names = self.raced, self.contenders
+        return Decision(
+            take=self.take if self.n else None,
+            as_good=(),
+            cheaper=None,
+            undecided=tuple(names[row] for row in raced.alive if row != raced.leader),
+            worse=tuple(names[row] for row in range(len(names)) if row not in raced.alive),
+            unmeasured=(),
+            chance=raced.chance,
+            proved=self.proved,
+            proved_for="seen",
+            confidence=self.confidence,
+            scored_by="people",
+            problem=None,
+            next=None if self.proved else Next("label more answers", "bestarm-agent label"),
+            said=self.said,
+        )
+
+    @property
+    def as_json(self) -> dict[str, Json]:
+        """What is known beside the decision: means, agreement, what a proof may still take."""
+        means = zip(self.contenders, self.raced.means, strict=True)
+        return {
+            "labelled": self.n,
+            "later": self.later,
+            "examples": self.of,
+            "more": self.raced.more,
+            "means": {
+                name: {"estimate": mean, "lower": lower, "upper": upper}
+                for name, (mean, lower, upper) in means
+            },
+            "kappa": None if self.kappa is None else self.kappa.value,
+        }
+
+
+def plan_path(where: StorePlace, run_id: str) -> Path:
+    """Return the path of a run's plan of labelling, beside its labels."""
+    return labels_path(where, run_id).with_suffix(".plan.json")
+
+
+def read_plan(where: StorePlace, run_id: str) -> Plan | None:
+    """Read what was fixed when labelling began; None where it has not.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    path = plan_path(where, run_id)
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+        return Plan(
+            tuple(found["contenders"]), found["events"], found["raters"], tuple(found["leaders"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is damaged ({error!r}); restore it from a copy: without it the labels "
+            f"measure the judge, and say nothing about who is best"
+        ) from error
+
+
+def write_plan(where: StorePlace, run_id: str, plan: Plan) -> None:
+    """Write what is fixed; raise StoreError if that cannot be done."""
+    with whole_file(plan_path(where, run_id), "plan of labelling") as stream:
+        stream.write(json.dumps(asdict(plan)).encode() + b"\n")
+
+
+def contenders_of(
+    standing: Standing, named: Sequence[str] = (), most: int = MOST_CONTENDERS
+) -> tuple[str, ...]:
+    """Return the candidates that people compare: what the judge says to take comes first.
+
+    Then come those about as good, then the undecided, by the judge's order; of others so many that
+    there are three. ``named`` ones come in any case.
+
+    Raises:
+        ConfigError: fewer than two have an answer.
+    """
+    near = {Status.TAKE: 0, Status.LEADING: 0, Status.EQUAL: 1, Status.UNDECIDED: 2}
+    rows = [row for row in standing.rows if row.n]
+    ranked = sorted(rows, key=lambda row: near.get(row.status, 3))  # the sort keeps their order
+    close = sum(row.status in near for row in ranked)
+    labels = [row.candidate.label for row in ranked[: max(close, _FEWEST)]]
+    kept = [one for one in labels if one not in named][: max(0, most - len(named))]
+    first = labels[:1] if labels and labels[0] not in kept else []
+    found = tuple(dict.fromkeys((*first, *kept, *named)))
+    if len(found) < 2:
+        raise ConfigError(
+            "people compare two candidates at least, and fewer have a score; let the run go on"
+        )
+    return found
+
+
+class Labelling:
+    """The labelling of a run: whom to ask what next, and what the labels say so far."""
+
+    def __init__(
+        self, texts: RunTexts, where: StorePlace, plan: Plan, confidence: float = 0.95
+    ) -> None:
+        self.texts, self._where = texts, where
+        self._confidence = confidence
+        state = texts.state
+        self._rows = [row_of(state, name) for name in plan.contenders]
+        self._names = plan.contenders
+        self._raters = plan.raters
+        # (contender, column): ask number of its answer, -1 where there is none
+        self._seqs = np.full((len(self._rows), len(state.example_ids)), -1)
+        judged = np.full(self._seqs.shape, np.nan)
+        of_row = {row: k for k, row in enumerate(self._rows)}
+        has_score = np.isin(state.told["state"], (State.DONE, State.FAILED))
+        told = has_score & (state.told["event"] < plan.events)
+        for seq in np.flatnonzero(told & np.isin(state.asks["candidate"], self._rows)).tolist():
+            row, column, *_ = state.asks[seq].tolist()
+            self._seqs[of_row[row], column] = seq
+            judged[of_row[row], column] = state.told["score"][seq]
+        columns = np.flatnonzero((self._seqs >= 0).all(axis=0))
+        if not len(columns):
+            raise ConfigError(
+                f"no example was answered by all of {', '.join(map(safe, plan.contenders))}; "
+                f"name fewer with --candidate, or let the run go on"
+            )
+        seed = zlib.crc32(texts.run_id.encode())
+        # of its own seed: an order that the run has used may have chosen the contenders
+        self.order = KeyedRandom(seed, "labels").at(0).permutation(columns).tolist()
+        self._judged, self._at = judged[:, columns], np.searchsorted(columns, self.order).tolist()
+        self._answers: list[list[str | None]] = []  # by place: of each contender; None: it failed
+
+    @property
+    def _run_id(self) -> str:
+        return self.texts.run_id
+
+    async def _read(self) -> None:
+        """Read the answers of the next places."""
+        start = len(self._answers)
+        columns = self.order[start : start + _AHEAD]
+        seqs = self._seqs[:, columns].T.ravel().tolist()
+        found = [pair.reply async for page in self.texts.pages(seqs) for pair in page]
+        k = len(self._rows)
+        self._answers += [found[i : i + k] for i in range(0, len(found), k)]
+
+    async def stand(self) -> ByPeople:
+        """Return what the labels say now."""
+        return (await self._raced())[0]
+
+    async def _raced(self) -> tuple[ByPeople, Plan, _Given]:
+        plan = read_plan(self._where, self._run_id) or Plan(self._names, 0, self._raters)
+        given = _by_place(human_labels(self._where, self._run_id), self.order, self.texts)
+        n_asked = max([len(plan.leaders), *(place + 1 for place in given)])
+        while True:
+            wanted = 0
+            later = 0
+
+            def scores(place: int, alive: BoolArray) -> tuple[FloatArray, FloatArray] | None:
+                nonlocal wanted, later
+                wanted = place
+                if place >= len(self._answers):
+                    return None
+                texts = self._answers[place]
+                left = {texts[row] for row in np.flatnonzero(alive).tolist()}
+                if place >= n_asked and (len(left) > 1 or alive.sum() == 1):
+                    return None
+                found = [self._score(given.get(place, {}), text) for text in texts]
+                if len(left) == 1 and found[int(alive.argmax())] is None:
+                    return np.full(len(alive), np.nan), np.full(len(alive), np.nan)
+                later += any(one is None and alive[k] for k, one in enumerate(found))
+                low = [0.0 if one is None else one for one in found]
+                high = [1.0 if one is None else one for one in found]
+                return np.array(low), np.array(high)
+
+            raced = race(
+                self._judged, self._at, scores, 1.0 - self._confidence, leaders=plan.leaders
+            )
+            if wanted < len(self._answers) or len(self._answers) == len(self.order):
+                break
+            await self._read()
+        stand = ByPeople(
+            self._names,
+            raced,
+            raced.n - later,
+            later,
+            len(self.order),
+            self._confidence,
+            _agreement(given),
+        )
+        return stand, plan, given
+
+    def _score(self, given: Mapping[str, Mapping[str, float]], text: str | None) -> float | None:
+        """Return the mean score of the raters who count; None before all of them scored it."""
+        if text is None:
+            return 0.0  # the candidate itself failed
+        of_text = list(given.get(answer_digest(text), {}).values())[: self._raters]
+        return float(np.mean(of_text)) if len(of_text) == self._raters else None
+
+    async def next(self, rater: str | None, later: Sequence[int] = ()) -> Question | None:
+        """Return the next example for a person; None once it is proved, or nothing is left.
+
+        Args:
+            rater: who asks; answers are not asked twice of one person.
+            later: places that this person has left for later, asked again after all others.
+        """
+        stand, _, given = await self._raced()
+        if stand.proved:
+            return None
+        missing = []
+        for place in range(len(self.order)):
+            found = await self.question(place, stand)
+            digests = [answer_digest(text) for text in found.answers]
+            raters = [given.get(place, {}).get(digest, {}) for digest in digests]
+            own = all((rater or "") in one for one in raters)
+            if not found.is_free and not own and any(len(one) < self._raters for one in raters):
+                if place not in later:
+                    return found
+                missing.append(place)
+        by_turn = sorted(missing, key=list(later).index)
+        return await self.question(by_turn[0], stand) if by_turn else None
+
+    async def question(self, place: int, stand: ByPeople) -> Question:
+        """Return the question of a place, with the answers of those who were left then."""
+        while place >= len(self._answers):
+            await self._read()
+        texts = self._answers[place]
+        alive = [k for k, at in enumerate(stand.raced.ruled_out) if at is None or at > place]
+        own = [texts[k] for k in alive]
+        shown = [text for text in dict.fromkeys(own) if text is not None]
+        mixed = KeyedRandom(zlib.crc32(self._run_id.encode()), "shown").at(place)
+        answers = tuple(shown[k] for k in mixed.permutation(len(shown)))
+        seq = int(self._seqs[alive[0], self.order[place]])
+        return Question(place, seq, answers, is_free=len(set(own)) == 1)
+
+    async def put(
+        self, place: int, scores: Mapping[str, float | None], rater: str | None, *, tie: bool
+    ) -> None:
+        """Store a person's scores of the answers to an example; None takes one back.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        example = self.texts.state.example_ids[self.order[place]]
+        new = [
+            Label(
+                example=example,
+                score=0.0 if score is None else score,
+                answer=text,
+                answer_digest=answer_digest(text),
+                rater=rater or None,
+                place=place,
+                tie=tie,
+            )
+            for text, score in scores.items()
+        ]
+        taken = {
+            one.answer_digest for one, s in zip(new, scores.values(), strict=True) if s is None
+        }
+        stand, _, _ = await self._raced()
+        with sole_writer(plan_path(self._where, self._run_id), "plan of labelling"):
+            plan = read_plan(self._where, self._run_id)
+            assert plan is not None
+            leaders = (*plan.leaders, *stand.raced.leaders[len(plan.leaders) :])[: place + 1]
+            if len(leaders) > len(plan.leaders):  # before the label: it must not choose them
+                fixed = Plan(plan.contenders, plan.events, plan.raters, leaders)
+                write_plan(self._where, self._run_id, fixed)
+        put_labels(self._where, self._run_id, new, taken)
+
+    async def rows(self, count: int) -> list[dict[str, Json]]:
+        """Return the answers to the next examples, a row for each text, for a table to fill in.
+
+        ``score`` is empty: 0 to 1, "right", "wrong", or "same" on each answer of an example among
+        which there is no difference.
+        """
+        stand, _, given = await self._raced()
+        found: list[dict[str, Json]] = []
+        wanted = range(stand.raced.n, len(self.order)) if not stand.proved else range(0)
+        places = [*(p for p in range(stand.raced.n) if self._is_missing(p, given)), *wanted]
+        for place in places[:count]:
+            one = await self.question(place, stand)
+            if one.is_free:
+                continue
+            [[pair]] = [page async for page in self.texts.pages([one.seq])]
+            about: dict[str, Json] = {"place": place, "example": pair.example}
+            about |= {"question": pair.prompt, "target": pair.target}
+            found += [
+                {**about, "answer": text, "answer_digest": answer_digest(text), "score": ""}
+                for text in one.answers
+            ]
+        return found
+
+    def _is_missing(self, place: int, given: _Given) -> bool:
+        texts = {text for text in self._answers[place] if text is not None}
+        return any(self._score(given.get(place, {}), one) is None for one in texts)
+
+    async def put_rows(self, rows: Sequence[Mapping[str, object]]) -> int:
+        """Store the scores of ``rows`` that somebody filled in; return the number of examples.
+
+        Rows without a score are left for later; a column ``rater`` says who filled one in.
+
+        Raises:
+            ConfigError: a row is about no answer of this run, or its score is none.
+        """
+        filled: dict[tuple[int, str], dict[str, tuple[float, bool]]] = defaultdict(dict)
+        for number, row in enumerate(rows, start=1):
+            if (said := str(row.get("score") or "").strip().lower()) in ("", "nan"):
+                if row.get("score") not in (0, 0.0):
+                    continue
+                said = "0"
+            try:
+                score = _WORDS[said] if said in _WORDS else float(said)
+                place, digest = int(float(str(row["place"]))), str(row["answer_digest"])
+            except (KeyError, ValueError):
+                score, place, digest = -1.0, -1, ""
+            if not 0.0 <= score <= 1.0 or not 0 <= place < len(self.order) or not digest:
+                raise ConfigError(
+                    f"row {number}: a score is 0 to 1, right, wrong or same, got {said!r}; keep "
+                    f"the columns place and answer_digest as they came"
+                )
+            filled[place, str(row.get("rater") or "")][digest] = score, said == "same"
+        stand = await self.stand()
+        for (place, rater), scores in sorted(filled.items()):
+            texts = {
+                answer_digest(text): text for text in (await self.question(place, stand)).answers
+            }
+            if unknown := set(scores) - set(texts):
+                raise ConfigError(
+                    f"place {place} has no answer {min(unknown)}; is it another run's?"
+                )
+            chosen: dict[str, float | None] = {texts[one]: scores[one][0] for one in scores}
+            is_tie = all(tie for _, tie in scores.values())
+            await self.put(place, chosen, rater, tie=is_tie)
+        return len(filled)
+
+
+def _by_place(labels: Sequence[Label], order: Sequence[int], texts: RunTexts) -> _Given:
+    """Return the scores of labels that were asked for: by place, answer and rater."""
+    found: _Given = defaultdict(lambda: defaultdict(dict))
+    ids = texts.state.example_ids
+    for label in labels:
+        place = label.place
+        is_asked = place is not None and place < len(order) and ids[order[place]] == label.example
+        if place is not None and is_asked and label.answer_digest:
+            found[place][label.answer_digest][label.rater or ""] = label.score
+    return found
+
+
+def _agreement(given: _Given) -> Measure | None:
+    """Return kappa of the first two raters of every answer that two have scored."""
+    both = [
+        list(scores.values())[:2]
+        for answers in given.values()
+        for scores in answers.values()
+        if len(scores) > 1
+    ]
+    if len(both) < 2:
+        return None
+    one, two = np.array(both).T
+    return kappa(np.rint(4 * one).astype(int), np.rint(4 * two).astype(int), 0.05)

@@ -1,0 +1,200 @@
+"""A statement by people's labels: from a stored run, its plan and the file of labels."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.config.datasets import load_labels
+from bestarm_agent.engine.results.people import Labelling, read_plan
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.study import Archive
+from tests.support.commands import invoke
+from tests.support.studies import run_all, store_of, study_file
+
+N = 60
+PEOPLE = {"a": 0.4, "b": 0.9, "c": 0.3}  # share of right answers
+SAME = range(0, N, 10)  # examples to which all give the same answer
+
+
+def text(candidate: str, example: int) -> str:
+    """Return an answer that people find right or wrong by its beginning."""
+    if example in SAME:
+        return "right: the same"
+    is_right = (7 * example + ord(candidate)) % 10 < 10 * PEOPLE[candidate]
+    return f"{'right' if is_right else 'wrong'}: {candidate}{example}"
+
+
+def judged(candidate: str, example: int) -> float:
+    """Return the score of a judge that likes ``a`` too well."""
+    score = float(text(candidate, example).startswith("right"))
+    return 1.0 if candidate == "a" and example % 5 else score
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    calls = [
+        {"candidate": c, "example": f"e{e}", "text": text(c, e), "score": judged(c, e)}
+        for c in PEOPLE
+        for e in range(N)
+    ]
+    rows = [{"id": f"e{e}", "q": f"question {e}", "answer": "right"} for e in range(N)]
+    path = study_file(
+        tmp_path,
+        {"rows": rows, "calls": calls},
+        models=[{"model": f"replay/{c}", "label": c} for c in PEOPLE],
+        providers={"replay": {"path": "calls.jsonl"}},
+        scorer="recorded",
+        dataset={"path": "rows.jsonl", "target": "answer"},
+    )
+    run_all(path)
+    return store_of(path)
+
+
+def score(answer: str) -> float:
+    return float(answer.startswith("right"))
+
+
+async def label_all(labelling: Labelling, most: int = N, rater: str = "") -> int:
+    """Label as people do until nothing is asked any more; return the number of examples."""
+    for n in range(most):
+        question = await labelling.next(rater)
+        if question is None:
+            return n
+        scores = {answer: score(answer) for answer in question.answers}
+        await labelling.put(question.place, scores, rater, tie=False)
+    return most
+
+
+def test_people_set_right_what_the_judge_says(store: Path) -> None:
+    async def play() -> None:
+        async with Archive(store).labelling() as labelling:
+            before = await labelling.stand()
+            assert before.said == ("By the judge: a. Nobody has labelled an answer yet.",)
+            n = await label_all(labelling)
+            stand = await labelling.stand()
+            assert stand.proved
+            assert stand.take == "b"
+            assert stand.decision.scored_by == "people"
+            assert n < stand.raced.n < N  # equal answers count, and cost no label
+            assert "b is the best of these 3 (proved at 95 %" in stand.said[0]
+            for name, (mean, lower, upper) in zip(stand.contenders, stand.raced.means, strict=True):
+                truth = sum(score(text(name, e)) for e in range(N)) / N
+                assert lower <= truth <= upper
+                assert lower <= mean <= upper
+
+    asyncio.run(play())
+
+
+def test_labels_that_were_not_asked_for_measure_the_judge_alone(store: Path) -> None:
+    async def play() -> tuple[int, float]:
+        async with Archive(store).labelling() as labelling:
+            run = labelling.texts.run_id
+            path = store.parent / f"{run}.labels.jsonl"
+            path.write_text(
+                "".join(
+                    json.dumps({"example": f"e{e}", "answer": text("c", e), "score": 1.0}) + "\n"
+                    for e in range(N)
+                )
+            )
+            stand = await labelling.stand()
+            return stand.raced.n - stand.later, stand.raced.chance
+
+    n, _ = asyncio.run(play())
+    assert n <= 1  # the first example may be one of equal answers
+
+
+def test_what_is_left_for_later_counts_at_its_worst_until_it_is_scored(store: Path) -> None:
+    async def play() -> None:
+        async with Archive(store).labelling() as labelling:
+            later: list[int] = []
+            for _ in range(6):
+                first = await labelling.next(None, later)
+                assert first is not None
+                later.append(first.place)
+                second = await labelling.next(None, later)
+                assert second is not None
+                given = {answer: score(answer) for answer in second.answers}
+                await labelling.put(second.place, given, None, tie=False)
+            waiting = await labelling.stand()
+            assert waiting.later == 6
+            assert any("left for later" in said for said in waiting.said)
+            for place in later:
+                question = await labelling.question(place, waiting)
+                given = {answer: score(answer) for answer in question.answers}
+                await labelling.put(place, given, None, tie=False)
+            found = await labelling.stand()
+            assert found.later == 0
+            assert (
+                found.raced.leaders[: len(waiting.raced.leaders) - 1]
+                == (waiting.raced.leaders[:-1])
+            )  # what was fixed when people were asked stays
+
+    asyncio.run(play())
+
+
+def test_two_raters_count_with_their_mean_once_both_have_scored(store: Path) -> None:
+    async def play() -> None:
+        async with Archive(store).labelling(raters=2) as labelling:
+            await label_all(labelling, 5, "ann")
+            assert (await labelling.stand()).n <= 2
+            question = await labelling.next("bob")
+            assert question is not None
+            await label_all(labelling, 5, "bob")
+            stand = await labelling.stand()
+            assert stand.n >= 5
+            assert stand.kappa is not None
+            assert stand.kappa.value == 1.0
+
+    asyncio.run(play())
+
+
+def test_who_takes_part_is_fixed_when_labelling_begins(store: Path) -> None:
+    async def begin(names: Sequence[str]) -> tuple[str, ...]:
+        async with Archive(store).labelling("latest", names, top=2) as labelling:
+            plan = read_plan(store, labelling.texts.run_id)
+            assert plan is not None
+            return plan.contenders
+
+    assert asyncio.run(begin(["c"])) == ("a", "c")
+    with pytest.raises(ConfigError, match="who takes part is fixed"):
+        asyncio.run(begin(["b"]))
+
+
+def test_a_table_is_written_filled_in_and_read(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "todo.csv"
+    done = invoke(capsys, "label", "--store", store, "--next", "40", "--out", table)
+    assert done.code == 0
+    lines = table.read_text(encoding="utf-8-sig").splitlines()
+    filled = [lines[0]]
+    for line in lines[1:]:
+        assert line.endswith(",")
+        filled.append(line + ("right" if ",right: " in line else "wrong"))
+    table.write_text("\n".join(filled))
+
+    done = invoke(capsys, "label", "--store", store, "--in", table)
+
+    assert "b is the best of these 3 (proved at 95 %" in done.out
+
+    [file] = store.parent.glob("*.labels.jsonl")
+    labels = load_labels(file)
+    assert {label.score for label in labels} == {0.0, 1.0}
+    assert all(label.place is not None for label in labels)
+
+
+def test_a_score_that_is_none_names_its_row(store: Path, tmp_path: Path) -> None:
+    table = tmp_path / "done.csv"
+    table.write_text("place,answer_digest,score\n0,abc,maybe\n")
+
+    async def play() -> None:
+        async with Archive(store).labelling() as labelling:
+            await labelling.put_rows([{"place": 0, "answer_digest": "abc", "score": "maybe"}])
+
+    with pytest.raises(ConfigError, match="row 1: a score is 0 to 1, right, wrong or same"):
+        asyncio.run(play())
