@@ -477,6 +477,10 @@ class Archive:
         labels = run_labels(state, self._where, run_id)
         check = await check_run(store, run_id, state, labels, standing.confidence)
         result = mode.result(pairs, standing)
+        if plan := read_plan(self._where, run_id):
+            texts = await texts_of(store, run_id, state, folder_of(self._where))
+            stand = await Labelling(texts, self._where, plan).stand()
+            standing = replace(standing, decision_by_people=stand.decision if stand.n else None)
         return StoredRun(standing, tuple(failures_of(state)), check, result), state
 
     async def compared(
@@ -558,7 +562,7 @@ class Archive:
             if plan is None:
                 record, state = await self._stored(store, run_id)
                 chosen = contenders_of(record.standing, contenders, top)
-                plan = Plan(chosen, state.n_events, raters)
+                plan = Plan(contenders=chosen, events=state.n_events, raters=raters)
                 write_plan(self._where, run_id, plan)
             elif missing := set(contenders) - set(plan.contenders):
                 raise ConfigError(

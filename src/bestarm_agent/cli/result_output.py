@@ -57,7 +57,8 @@ def print_result(
         print_json(standing_json(standing, report))
         return
     console = stdout_console()
-    for sentence in standing.decision.said:
+    by_people = standing.decision_by_people
+    for sentence in (*standing.decision.said, *(by_people.said if by_people else ())):
         print_line(console, sentence, indent=_INDENT)
     console.print()
     shown = len(standing.rows) if everything else _SHOWN_ROWS

@@ -275,7 +275,8 @@ def race(
             break
         leader = [leaders[place]] if place < len(leaders) else rows.leader.tolist()
         committed += leader
-        rows.add([example], *(np.nan_to_num(one, nan=0.5)[None] for one in found), leader)
+        low, high = (np.nan_to_num(one, nan=0.5)[None] for one in found)
+        rows.add([example], low, high, leader)
         lows.append(np.nan_to_num(found[0], nan=0.0))
         highs.append(np.nan_to_num(found[1], nan=1.0))
         for row in np.flatnonzero(~rows.alive[0]).tolist():

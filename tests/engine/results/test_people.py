@@ -80,7 +80,10 @@ def test_people_set_right_what_the_judge_says(store: Path) -> None:
             assert stand.proved
             assert stand.take == "b"
             assert stand.decision.scored_by == "people"
-            assert n < stand.raced.n < N  # equal answers count, and cost no label
+            assert n <= stand.raced.n < N
+            [file] = store.parent.glob("*.labels.jsonl")
+            asked = {label.example for label in load_labels(file)}
+            assert not asked & {f"e{e}" for e in SAME}  # they count, and cost no label
             assert "b is the best of these 3 (proved at 95 %" in stand.said[0]
             for name, (mean, lower, upper) in zip(stand.contenders, stand.raced.means, strict=True):
                 truth = sum(score(text(name, e)) for e in range(N)) / N
@@ -88,6 +91,22 @@ def test_people_set_right_what_the_judge_says(store: Path) -> None:
                 assert lower <= mean <= upper
 
     asyncio.run(play())
+
+
+def test_a_stored_run_shows_both_decisions(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def play() -> None:
+        async with Archive(store).labelling() as labelling:
+            await label_all(labelling)
+
+    before = invoke(capsys, "show", "--store", store, "--json").json
+    assert before["decision_by_people"] is None
+    asyncio.run(play())
+
+    found = invoke(capsys, "show", "--store", store, "--json").json
+    assert found["decision"]["take"] == "a"
+    assert found["decision_by_people"]["take"] == "b"
+    assert found["decision_by_people"]["scored_by"] == "people"
+    assert "By your labels: b is the best" in invoke(capsys, "show", "--store", store).out
 
 
 def test_labels_that_were_not_asked_for_measure_the_judge_alone(store: Path) -> None:

@@ -421,6 +421,8 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Problem | No
         return Next("loosen a limit, or add candidates")
     if draft.undecided and s.end == "budget":
         return Next("spend more to decide between them", f"{resume} --budget-...")
+    if s.scored_by.startswith("judge ") and s.objective is None:
+        return Next("label 20 examples: do people order them as it does", "bestarm-agent label")
     name = safe(named.candidate.label)
     if s.new_examples is None or s.new_examples.shown or s.objective is not None:
         return Next(f"use {name}")

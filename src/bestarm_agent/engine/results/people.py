@@ -13,15 +13,15 @@ who are left gave the same answer, nothing is asked, and their difference is 0.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from bestarm_agent.config.datasets import Label, answer_digest
 from bestarm_agent.domain.text import percent, points, safe
@@ -46,9 +46,10 @@ _WORDS = {"right": 1.0, "r": 1.0, "wrong": 0.0, "w": 0.0, "same": 0.5}
 _AHEAD = 20  # places whose answers are read at a time
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(BaseModel):
     """What was fixed when labelling began, and the rows that were committed since."""
+
+    model_config = ConfigDict(frozen=True)
 
     contenders: tuple[str, ...]  # labels, the judge's choice first
     events: int  # of the log, whose scores by the judge are used
@@ -183,21 +184,18 @@ def read_plan(where: StorePlace, run_id: str) -> Plan | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_bytes())
-        return Plan(
-            tuple(found["contenders"]), found["events"], found["raters"], tuple(found["leaders"])
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        return Plan.model_validate_json(path.read_bytes())
+    except ValueError as error:
         raise ConfigError(
-            f"{path} is damaged ({error!r}); restore it from a copy: without it the labels "
-            f"measure the judge, and say nothing about who is best"
+            f"{path} is damaged ({error}); restore it from a copy: without it the labels measure "
+            f"the judge, and say nothing about who is best"
         ) from error
 
 
 def write_plan(where: StorePlace, run_id: str, plan: Plan) -> None:
     """Write what is fixed; raise StoreError if that cannot be done."""
     with whole_file(plan_path(where, run_id), "plan of labelling") as stream:
-        stream.write(json.dumps(asdict(plan)).encode() + b"\n")
+        stream.write(plan.model_dump_json().encode() + b"\n")
 
 
 def contenders_of(
@@ -236,7 +234,7 @@ class Labelling:
         self._confidence = confidence
         state = texts.state
         self._rows = [row_of(state, name) for name in plan.contenders]
-        self._names = plan.contenders
+        self._plan, self._names = plan, plan.contenders
         self._raters = plan.raters
         # (contender, column): ask number of its answer, -1 where there is none
         self._seqs = np.full((len(self._rows), len(state.example_ids)), -1)
@@ -278,7 +276,7 @@ class Labelling:
         return (await self._raced())[0]
 
     async def _raced(self) -> tuple[ByPeople, Plan, _Given]:
-        plan = read_plan(self._where, self._run_id) or Plan(self._names, 0, self._raters)
+        plan = read_plan(self._where, self._run_id) or self._plan
         given = _by_place(human_labels(self._where, self._run_id), self.order, self.texts)
         n_asked = max([len(plan.leaders), *(place + 1 for place in given)])
         while True:
@@ -392,8 +390,8 @@ class Labelling:
             assert plan is not None
             leaders = (*plan.leaders, *stand.raced.leaders[len(plan.leaders) :])[: place + 1]
             if len(leaders) > len(plan.leaders):  # before the label: it must not choose them
-                fixed = Plan(plan.contenders, plan.events, plan.raters, leaders)
-                write_plan(self._where, self._run_id, fixed)
+                changed = plan.model_copy(update={"leaders": leaders})
+                write_plan(self._where, self._run_id, changed)
         put_labels(self._where, self._run_id, new, taken)
 
     async def rows(self, count: int) -> list[dict[str, Json]]:

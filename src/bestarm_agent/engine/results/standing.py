@@ -270,6 +270,7 @@ class Standing:
     objects: tuple[object, ...] = field(default=(), repr=False)  # the caller's own, by row number
     # those scored, with their texts, of a run whose store is gone with it: of ``find_best``
     answers: tuple[PairOutcome, ...] = field(default=(), repr=False)
+    decision_by_people: Decision | None = None  # once people have labelled answers
     # None while it is being made, by ``decision.decided``
     _decision: Decision | None = field(default=None, repr=False)
 

@@ -514,7 +514,7 @@ async function labellingPage(at, query) {
     const at = main.querySelector(".answers .now");
     if (at && now) at.scrollIntoView({ block: "nearest" });
   }
-  const fields = Object.entries(example.inputs).filter(([, value]) => value !== example.target);
+  const fields = Object.entries(example.inputs).filter(([, value]) => value !== example.target && value !== example.example);
   const inputs = fields.flatMap(([name, value]) => text(fields.length > 1 ? name : "Question", typeof value === "string" ? value : JSON.stringify(value)) || []);
   show(h("h1", {}, "Which answers are right?"), h("p", { class: "dim" }, found.progress),
     ...inputs, ...pictures(example.pictures), text("Target", example.target), h("div", { class: "answers" }),
