@@ -402,12 +402,14 @@ class Labelling:
         """
         stand, _, given = await self._raced()
         found: list[dict[str, Json]] = []
-        wanted = range(stand.raced.n, len(self.order)) if not stand.proved else range(0)
-        places = [*(p for p in range(stand.raced.n) if self._is_missing(p, given)), *wanted]
-        for place in places[:count]:
+        for place in range(0 if stand.proved else len(self.order)):
             one = await self.question(place, stand)
-            if one.is_free:
+            digests = map(answer_digest, one.answers)
+            scores = [given.get(place, {}).get(digest, {}) for digest in digests]
+            if one.is_free or all(len(of_text) >= self._raters for of_text in scores):
                 continue
+            if (count := count - 1) < 0:
+                break
             [[pair]] = [page async for page in self.texts.pages([one.seq])]
             about: dict[str, Json] = {"place": place, "example": pair.example}
             about |= {"question": pair.prompt, "target": pair.target}
@@ -416,10 +418,6 @@ class Labelling:
                 for text in one.answers
             ]
         return found
-
-    def _is_missing(self, place: int, given: _Given) -> bool:
-        texts = {text for text in self._answers[place] if text is not None}
-        return any(self._score(given.get(place, {}), one) is None for one in texts)
 
     async def put_rows(self, rows: Sequence[Mapping[str, object]]) -> int:
         """Store the scores of ``rows`` that somebody filled in; return the number of examples.
