@@ -414,3 +414,14 @@ def test_the_study_of_the_skill_is_valid(
     (tmp_path / "questions.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
     done = invoke(capsys, "plan", folder=tmp_path)
     assert done.code == 0, done.err
+
+
+def test_people_set_a_biased_judge_right(tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "examples" / "people", tmp_path / "people")
+
+    done = subprocess.run(
+        [sys.executable, "decide.py"], cwd=folder, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.startswith("Take polite")
+    assert "By your labels: short is the best of these 3 (proved at 95 %" in done.stdout

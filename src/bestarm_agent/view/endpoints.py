@@ -7,10 +7,9 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
-from typing import Annotated, Final
+from typing import Final
 
 from aiohttp import web
-from pydantic import BaseModel, Field
 
 from bestarm_agent.config.datasets import by_answer
 from bestarm_agent.engine.results.compare import compare_candidates
@@ -147,13 +146,13 @@ class Endpoints:
     async def scores(self, request: web.Request) -> web.StreamResponse:
         """Store a person's scores of all answers to the example of a place."""
         run, place = await self._run(request), int(request.match_info["place"])
-        given = _scores(await request.text())
+        scores, rater, tie = _scores(await request.text())
         async with run.refreshed():
             labelling = await self._labelling(run)
             known = await labelling.question(place, await labelling.stand())
-            if set(given.scores) - set(known.answers):
+            if set(scores) - set(known.answers):
                 raise ConfigError("these are not the answers of this example; load the page again")
-            await labelling.put(place, given.scores, given.rater, tie=given.tie)
+            await labelling.put(place, scores, rater, tie=tie)
         return web.json_response({})
 
     async def _labelling(self, run: FollowedRun) -> Labelling:
@@ -258,19 +257,14 @@ def _score(text: str) -> float | None:
     raise ConfigError(f"a label is a score between 0 and 1, or null, got {score!r:.60}")
 
 
-class _Given(BaseModel):
-    """What the page sends of an example: a person's scores of its answers, by their texts."""
-
-    rater: str | None = None
-    scores: dict[str, Annotated[float, Field(ge=0, le=1)] | None]
-    tie: bool = False
-
-
-def _scores(text: str) -> _Given:
+def _scores(text: str) -> tuple[dict[str, float | None], str, bool]:
+    """Read what the page sends of an example: scores by answer, whose they are, if it is a tie."""
     try:
-        return _Given.model_validate_json(text)
-    except ValueError as error:
-        raise ConfigError(f"these are no scores of answers: {error}") from error
+        given = json.loads(text)
+        scores = {str(one): _score(json.dumps(score)) for one, score in given["scores"].items()}
+        return scores, str(given.get("rater") or ""), given.get("tie") is True
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ConfigError(f"these are no scores of answers: {error!r}") from error
 
 
 def _shown(place: StorePlace) -> str:

@@ -13,15 +13,15 @@ who are left gave the same answer, nothing is asked, and their difference is 0.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from bestarm_agent.config.datasets import Label, answer_digest
 from bestarm_agent.domain.text import percent, points, safe
@@ -46,10 +46,9 @@ _WORDS = {"right": 1.0, "r": 1.0, "wrong": 0.0, "w": 0.0, "same": 0.5}
 _AHEAD = 20  # places whose answers are read at a time
 
 
-class Plan(BaseModel):
-    """What was fixed when labelling began, and the rows that were committed since."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of labelling: what was fixed when it began, and the leaders since."""
 
     contenders: tuple[str, ...]  # labels, the judge's choice first
     events: int  # of the log, whose scores by the judge are used
@@ -85,12 +84,12 @@ class ByPeople:
 
     @property
     def proved(self) -> bool:
-        """Whether all others are ruled out."""
+        """Tell whether all others are ruled out."""
         return len(self.raced.alive) == 1
 
     @property
     def said(self) -> tuple[str, ...]:
-        """Its sentences."""
+        """The sentences that say it."""
         of_these = f"of these {len(self.contenders)}"
         first, mine = self.contenders[0], self.raced.means
         name, labelled = safe(self.take), f"{counted(self.n, 'example')} labelled"
@@ -154,7 +153,7 @@ class ByPeople:
 
     @property
     def as_json(self) -> dict[str, Json]:
-        """What is known beside the decision: means, agreement, what a proof may still take."""
+        """The facts beside the decision: means, agreement, what a proof may still take."""
         means = zip(self.contenders, self.raced.means, strict=True)
         return {
             "labelled": self.n,
@@ -184,10 +183,12 @@ def read_plan(where: StorePlace, run_id: str) -> Plan | None:
     if not path.is_file():
         return None
     try:
-        return Plan.model_validate_json(path.read_bytes())
-    except ValueError as error:
+        found = json.loads(path.read_bytes())
+        both = {name: tuple(found[name]) for name in ("contenders", "leaders")}
+        return Plan(events=found["events"], raters=found["raters"], **both)
+    except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{path} is damaged ({error}); restore it from a copy: without it the labels measure "
+            f"{path} is damaged ({error!r}); restore it from a copy: without it the labels measure "
             f"the judge, and say nothing about who is best"
         ) from error
 
@@ -195,7 +196,7 @@ def read_plan(where: StorePlace, run_id: str) -> Plan | None:
 def write_plan(where: StorePlace, run_id: str, plan: Plan) -> None:
     """Write what is fixed; raise StoreError if that cannot be done."""
     with whole_file(plan_path(where, run_id), "plan of labelling") as stream:
-        stream.write(plan.model_dump_json().encode() + b"\n")
+        stream.write(json.dumps(asdict(plan)).encode() + b"\n")
 
 
 def contenders_of(
@@ -390,7 +391,7 @@ class Labelling:
             assert plan is not None
             leaders = (*plan.leaders, *stand.raced.leaders[len(plan.leaders) :])[: place + 1]
             if len(leaders) > len(plan.leaders):  # before the label: it must not choose them
-                changed = plan.model_copy(update={"leaders": leaders})
+                changed = replace(plan, leaders=leaders)
                 write_plan(self._where, self._run_id, changed)
         put_labels(self._where, self._run_id, new, taken)
 
