@@ -4,9 +4,9 @@
 
 The 20 tasks of ``rautoeval_prompting.npz`` with 500 examples: ``true`` scores are people's, and
 ``fake`` ones of three qualities are judges'. A world is 12 of the 100 prompts on 500 examples.
-Contenders are the six best by the judge. A label is one score of one answer; labels are counted to the proof
-in worlds whose best is .02 ahead of the second. Regret is that of the prompt named after 24
-labelled examples, over all worlds. Fills the table of docs/reproduction/README.md.
+Contenders are the six best by the judge. A label is one score of one answer; labels are counted to
+the proof in worlds whose best is .02 ahead of the second. Regret is that of the prompt named after
+24 labelled examples, over all worlds. Fills the table of docs/reproduction/README.md.
 """
 
 from __future__ import annotations
