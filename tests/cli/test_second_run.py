@@ -28,7 +28,7 @@ def write_study(path: Path, temperatures: list[float], selector: dict[str, Any])
         "params": {"temperature": temperatures, "max_tokens": 6},
         "dataset": {"path": str(EXAMPLE / "dataset.jsonl"), "target": "answer", "limit": N},
         "scorer": "numeric",
-        "providers": {"hf": {"threads": 1}},
+        "providers": {"hf": {"threads": 1, "completion": True}},
         "selector": {"stop_when_separated": False, **selector},
         "output_dir": str(path.parent / "runs"),
     }
