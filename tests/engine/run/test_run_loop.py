@@ -277,7 +277,7 @@ def test_an_unexpected_error_of_ours_is_not_swallowed(monkeypatch: pytest.Monkey
         raise AssertionError
 
     scene = Scene({"a": Actor("p", always(1.0))})
-    monkeypatch.setattr(Evaluator, "_look_at", broken)
+    monkeypatch.setattr(Evaluator, "_sign", broken)
     with pytest.raises(AssertionError):
         scene.run()
     assert scene.loop.record.state.end == "error"
