@@ -97,6 +97,7 @@ class ProviderError(BestarmError):
         fatal: bool = False,  # every further call to this provider will fail too
         retry_after: float | None = None,  # seconds that the provider asked to wait, or None
         refused: frozenset[str] = frozenset(),  # names of parameters that the model does not take
+        of_account: bool = False,  # a rate limit: the account is above it, and no call is let in
     ) -> None:
         super().__init__(message)
         self.refused = frozenset(refused)
@@ -108,6 +109,7 @@ class ProviderError(BestarmError):
             raise ValueError(f"retry_after must be seconds, at least 0, got {retry_after!r:.40}")
         self.retry_after = retry_after
         self.notice = ""  # what users should know about the model even if it answers later
+        self.of_account = of_account
 
 
 class CandidateError(BestarmError):

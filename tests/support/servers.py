@@ -139,6 +139,7 @@ async def load(
     seconds: float,
     workers: int = 400,
     tokens: int = 60,
+    in_flight: int | None = None,
     watch: Callable[[ProviderClient], Coroutine[None, None, None]] | None = None,
 ) -> None:
     """Send calls as fast as the limiter lets them go.
@@ -147,11 +148,12 @@ async def load(
         provider: answers.
         rules: what is known of its limits.
         seconds: for how long.
-        workers: the most calls in flight.
+        workers: the most calls, with those that wait to be repeated.
+        in_flight: the most of them that are under way; None: all.
         tokens: prompt tokens of a call, on average.
         watch: runs beside it.
     """
-    gate = Gate(workers)
+    gate = Gate(in_flight or workers)
     client = ProviderClient(
         provider,
         Ledger(Budget()),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -25,13 +26,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tenacity import AsyncRetrying, RetryCallState
-from tenacity.wait import wait_exponential_jitter
 
 from bestarm_agent.domain.redaction import masked, raised
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.engine.ledger import Ledger, Reservation
-from bestarm_agent.engine.limits.model_limits import ModelLimits, Permit, RateLimits
+from bestarm_agent.engine.limits.model_limits import LONGEST_PAUSE, ModelLimits, Permit, RateLimits
 from bestarm_agent.engine.limits.waiting import Clock, Gate, PromptCaches, Slot, WaitBoard
 from bestarm_agent.errors import BestarmError, FailureKind, ProviderError, StoreError
 from bestarm_agent.providers.base import EFFORT, Capabilities, Provider
@@ -93,6 +93,7 @@ class Tries:
     n: int = 0  # attempts
     began: float = math.inf  # time of the first one, in the clock's seconds
     n_failures: int = 0  # without those that a rate limit refused
+    n_refusals: int = 0  # by a rate limit
     failed_at: float = math.inf  # when the first of these was
     failure: ProviderError | None = None  # the last one's; None: it was answered, or is awaited
     notices: list[str] = field(default_factory=list)  # of those that failed, for users
@@ -274,11 +275,6 @@ class ProviderClient:
         # before that; forgotten when it answers
         self._doubted: dict[str, tuple[Call, int]] = {}
         self._policy = policy
-        self._backoff = wait_exponential_jitter(
-            multiplier=policy.first_wait_seconds,
-            max=policy.max_wait_seconds,
-            jitter=policy.first_wait_seconds,
-        )
 
     def limits(self, model: str) -> ModelLimits:
         """Return the limits of a model, made on first use."""
@@ -321,7 +317,7 @@ class ProviderClient:
         """
         retrying = AsyncRetrying(
             retry=partial(self._is_repeated, call),
-            wait=self._backoff,
+            wait=partial(self._backoff, call),
             sleep=partial(self._pause, call),
         )
         return await retrying(self._attempt, call)
@@ -357,7 +353,9 @@ class ProviderClient:
         tries.failure = result = self._weighed(call, result, number)
         self.provider.learn(sent.model, canonical(sent.params.get(EFFORT)), result.refused)
         tries.notices += filter(None, [result.notice])
-        if result.kind is not FailureKind.RATE_LIMITED:
+        if result.kind is FailureKind.RATE_LIMITED:
+            tries.n_refusals += 1
+        else:
             tries.n_failures += 1
             tries.failed_at = min(tries.failed_at, self.clock.now())
         if result.fatal:
@@ -430,14 +428,24 @@ class ProviderClient:
             and (call.model.able.queued or elapsed < policy.max_elapsed_seconds)
         )
 
+    def _backoff(self, call: Call, _state: RetryCallState) -> float:
+        """Return the seconds until the next attempt: doubled by each earlier one of its kind."""
+        tries, policy = call.tries, self._policy
+        is_refused = tries.failure is not None and tries.failure.kind is FailureKind.RATE_LIMITED
+        n = tries.n_refusals if is_refused else tries.n_failures
+        first, most = policy.first_wait_seconds, policy.max_wait_seconds
+        # not together with the others that failed with it
+        wait = first * 2.0 ** min(n - 1, 30) + random.uniform(0.0, first)
+        asked = tries.failure.retry_after if tries.failure is not None else None
+        if is_refused:
+            return min(wait, LONGEST_PAUSE, most) if asked is None else asked
+        return max(asked or 0.0, min(wait, most))
+
     async def _pause(self, call: Call, seconds: float) -> None:
         error = call.tries.failure
         call.slot.leave()
-        if error is None or error.kind is FailureKind.RATE_LIMITED:
-            return  # it waits in the limiter's queue
-        seconds = max(error.retry_after or 0.0, seconds)
-        until, reason = self.clock.now() + seconds, f"backing off after: {error.kind}"
-        with self.board.waiting(self.provider.name, reason, until):
+        reason = "" if error is None else f"backing off after: {error.kind}"
+        with self.board.waiting(self.provider.name, reason, self.clock.now() + seconds):
             await call.model.limits.sleep(seconds)
             await call.slot.reenter()
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from bestarm_agent.domain.spend import Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.limits.rates import Hold, SearchedRate, TokenBucket
+from bestarm_agent.engine.limits.refusals import Hold
+from bestarm_agent.engine.limits.rates import SearchedRate, TokenBucket
 from bestarm_agent.engine.limits.waiting import Clock, Slot, Wait, sleep_unless
 from bestarm_agent.errors import Blame, FailureKind, ProviderError, counted
 from bestarm_agent.providers.base import Provider
@@ -80,7 +81,7 @@ def _amounts(prompt: float, output: float) -> dict[str, float]:
 
 
 _FIRST_PAUSE = 0.5  # seconds; doubles
-_LONGEST_PAUSE = 16.0  # after refusals that do not say how long
+LONGEST_PAUSE = 16.0  # after refusals that do not say how long
 _PROBE_SECONDS = 2.0  # a refusal comes at once; a call that takes longer was accepted
 _FAILURES_TO_PAUSE = 10  # in a row
 _LONGEST_OUTAGE_PAUSE = 60.0
@@ -104,7 +105,7 @@ class Pause:
     Attributes:
         until: when the probe may go, in the clock's seconds.
         probe: the one in flight.
-        n_refusals: without those of calls that were under way at an earlier one.
+        n_pauses: that began, also by a refused probe.
         outage: when the outage began that goes on; None: there is none.
         answered_at: when the model answered last, were it with a refusal; -inf: never.
     """
@@ -112,7 +113,7 @@ class Pause:
     def __init__(self, longest: float) -> None:
         self.until = self.answered_at = -math.inf
         self.probe: Permit | None = None
-        self.n_refusals = 0
+        self.n_pauses = 0
         self.outage: float | None = None
         self._longest = longest  # seconds that are waited because a provider asks for it
         self._is_on = False  # until the probe has shown that it is over
@@ -146,30 +147,39 @@ class Pause:
         if permit is self.probe:
             self.probe = None
 
-    def refused(self, permit: Permit, now: float, retry_after: float | None) -> bool:
-        """Record a refusal; return whether the call was sent after all that are known.
+    def refused(
+        self, permit: Permit, now: float, retry_after: float | None, *, shut: bool, told: bool
+    ) -> None:
+        """Record a refusal.
 
-        Otherwise it belongs to the same burst as an earlier one.
+        Args:
+            permit: the call's.
+            now: the time.
+            retry_after: the seconds that the provider asks to wait, or None.
+            shut: whether nobody is let in any more.
+            told: whether the provider says so, and not only its refusals.
         """
         self._answers(now)
+        is_probe = permit is self.probe
         self.withdrawn(permit)
-        if news := permit.n_refusals == self.n_refusals:
-            self.n_refusals += 1
+        is_new = permit.n_pauses == self.n_pauses
+        if is_new and (shut or is_probe):
+            self.n_pauses += 1
             self._n += 1
             self._is_on, self.probe = True, None
-        if news or retry_after is not None:
-            seconds = retry_after or 0.0
-            if retry_after is None or self._n > 1:
-                seconds = max(seconds, min(_FIRST_PAUSE * 2.0 ** (self._n - 1), _LONGEST_PAUSE))
-            self.until = max(self.until, now + min(seconds, self._longest))
-        return news
+        elif not told or retry_after is None:
+            return  # it left before the pause, or concerns that call alone
+        # what was not said of all calls holds them up once the probe has met with it too
+        asked = retry_after if told or is_probe else None
+        seconds = asked or 0.0
+        if asked is None or self._n > 1:
+            seconds = max(seconds, min(_FIRST_PAUSE * 2.0 ** (self._n - 1), LONGEST_PAUSE))
+        self.until = max(self.until, now + min(seconds, self._longest))
 
     def ended(self, permit: Permit, now: float) -> None:
         """Record that a call was not refused."""
-        is_new = permit.n_refusals == self.n_refusals
-        if self.outage is None and (is_new or now >= self.until):
-            self._is_on = False
-            self._n = 0 if is_new else self._n
+        if self.outage is None and permit.n_pauses == self.n_pauses:
+            self._is_on, self._n = False, 0  # one that left before the pause says nothing
         self.withdrawn(permit)
 
     def answered(self, permit: Permit, now: float) -> None:
@@ -225,7 +235,7 @@ class Permit:
     request: Request
     holds: dict[str, Hold]  # what is reserved for it
     since: float  # when its call failed first, other than by a refusal
-    n_refusals: int = 0  # number of refusals before it was sent
+    n_pauses: int = 0  # pauses that began before it was sent
     closed: bool = False  # true once it is ended or refunded
 
 
@@ -250,8 +260,10 @@ class ModelLimits:
         self.name = f"{provider.name}/{model}" if model else provider.name
         self.halted: ProviderError | None = None  # fails all calls
         now, stated = clock.now(), {**known.assumed, **known.per_minute}
-        self._search = SearchedRate(now, searching=known.searches)
-        self.buckets: dict[str, TokenBucket] = {_SEARCHED: self._search}
+        self._search = SearchedRate(now) if known.searches else None
+        self.buckets: dict[str, TokenBucket] = {}
+        if self._search is not None:
+            self.buckets[_SEARCHED] = self._search
         self.buckets.update((name, TokenBucket(most, now)) for name, most in stated.items())
         self._pause = Pause(longest_pause)
         self._estimate = TokenEstimate()
@@ -343,7 +355,7 @@ class ModelLimits:
     def send(self, permit: Permit) -> None:
         """Record that an attempt is sent now."""
         now = self._clock.now()
-        permit.n_refusals = self._pause.n_refusals
+        permit.n_pauses = self._pause.n_pauses
         for name, hold in permit.holds.items():
             self.buckets[name].send(hold, now)
         self._silent_since = min(self._silent_since, now)
@@ -377,13 +389,17 @@ class ModelLimits:
 
     def _learn(self, permit: Permit, result: Reply | ProviderError | None, now: float) -> None:
         """Let the end of an attempt begin or end a pause, and change the rate."""
-        pause, error = self._pause, result if isinstance(result, ProviderError) else None
+        pause, search = self._pause, self._search
+        error = result if isinstance(result, ProviderError) else None
         if error is not None and error.kind is FailureKind.RATE_LIMITED:
-            is_probe = permit is pause.probe
-            cuts = pause.refused(permit, now, error.retry_after) and not is_probe
-            self._search.refused(permit.holds[_SEARCHED], now, self.paused, cuts=cuts)
+            told = error.of_account
+            shut = told if search is None else self._is_shut(permit, now, told)
+            pause.refused(permit, now, error.retry_after, shut=shut, told=told)
+            if search is not None and self.paused > 0:
+                search.held(pause.until)
             return
-        self._search.accepted(now)
+        if search is not None:
+            search.accepted(permit.holds[_SEARCHED], now)
         if result is None or (error is not None and error.blame is Blame.HARNESS):
             pause.ended(permit, now)
         elif error is None or not error.transient:
@@ -400,6 +416,15 @@ class ModelLimits:
                         fatal=True,
                     )
                 )
+
+    def _is_shut(self, permit: Permit, now: float, told: bool) -> bool:
+        """Return what the search makes of a refusal; that of a probe says nothing of the rate."""
+        search, hold = self._search, permit.holds[_SEARCHED]
+        assert search is not None
+        if permit is not self._pause.probe:
+            return search.refused(hold, now, sure=told)
+        search.settle(hold, 0.0, now)
+        return False
 
     def halt(self, error: ProviderError) -> None:
         """Fail all calls with ``error`` from now on, those that wait too."""

@@ -11,14 +11,17 @@ bucket of the same size accepts everything that rule 1 does. A server that also 
 allowance by the second sees at most the burst too much, after a lull.
 
 A search for one that nobody states: the controller is CUBIC (Ha, Rhee and Xu 2008; RFC 9438), with
-calls per second in place of a window of packets, as in the adaptive retry mode of AWS's SDKs.
+calls per second in place of a window of packets, as in the adaptive retry mode of AWS's SDKs. Its
+evidence is not the single refusal, as a lost packet is CUBIC's, but the share of calls that are
+refused, compared at two rates (``refusals.py``).
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+
+from bestarm_agent.engine.limits.refusals import Hold, Refusals, Verdict
 
 MINUTE = 60.0
 # A call is counted when it arrives, not when it is sent; arrivals of one minute may have been sent
@@ -26,16 +29,6 @@ MINUTE = 60.0
 SLACK = 0.6
 BURST = 0.01
 _TINY = 1e-6
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """An amount reserved in one bucket for one call."""
-
-    amount: float  # reserved; later the amount used
-    reserved: float  # in the bucket once this was, so what exceeds it is later calls'
-    sent_at: float = math.inf  # seconds; infinite before it is sent
-    in_window: bool = False  # sent within the last minute
 
 
 class TokenBucket:
@@ -161,6 +154,7 @@ _GAIN = 2.0
 _TALLY_SECONDS = 1.0
 _CUT = 0.1
 _RETURN_SECONDS, _RETURN_CALLS = 20.0, 100.0
+_LOWERED = 0.6  # of the time of return: until then the rate is 0.6 % or more below the plateau
 _EXIT_SECONDS = 0.5  # slow start at most doubles in a second: the rate it ends with is its newest
 _BURST_SECONDS = 0.05  # of calls may leave at once
 _CUTS_TO_FIND = 8  # fewer do not find small rates; more mistake chance for a limit
@@ -170,12 +164,11 @@ _SHORT = 1e-3
 
 
 class SearchedRate(TokenBucket):
-    """The rate at which calls may leave; without ``searching`` it is unlimited until a refusal.
+    """The rate at which calls may leave where nobody states it.
 
     Slow start begins with 50 calls a second, then allows twice the highest rate of answers so far.
 
-    A refusal of a call that was sent after all known ones cuts the rate to 90 % of what was
-    accepted. From there it follows RFC 9438, equation (1),
+    A cut lowers the rate to 90 % of what was accepted. From there it follows RFC 9438, equation (1),
 
         W(t) = C (t - K)^3 + W_max,
 
@@ -183,16 +176,16 @@ class SearchedRate(TokenBucket):
     and faster. K is 20 s or 100 calls, whichever is longer, so that a probe costs less than 1 % of
     the calls.
 
-    The accepted rate is the larger of two averages: since the previous cut (how fast a server's
-    bucket refills; over the last K seconds once the rate has left the plateau), and over the last
-    minute (what a server that counts minutes accepts again).
+    The accepted rate is the average since the previous cut (how fast a server's bucket refills; over
+    the last K seconds once the rate has left the plateau), or, if that is larger and nobody is let
+    in, over the last minute (what a server that counts minutes accepts again). After the first
+    eight cuts the plateau falls by 10 % at most.
 
-    After the first eight cuts the plateau falls by 10 % at most, and not at all by one on the way
-    back to it: otherwise a server that refuses calls at random, whatever the rate, would soon stop
-    them.
+    ``Refusals`` decides what a refusal means. After a cut the share refused is compared with the
+    share before it: where it is the same, the search goes back to where it was.
 
     Example:
-        >>> search = SearchedRate(0.0, searching=True)
+        >>> search = SearchedRate(0.0)
         >>> search.room(1.0, 0.0)               # 50 a second; 0.05 s of them may leave at once
         2.0
         >>> holds = [search.reserve(1.0) for _ in range(3)]
@@ -200,17 +193,19 @@ class SearchedRate(TokenBucket):
         0.03
     """
 
-    def __init__(self, now: float, *, searching: bool) -> None:
-        self._ceiling = _FIRST if searching else math.inf
+    def __init__(self, now: float) -> None:
+        self._ceiling = _FIRST
         self._plateau = math.inf  # W_max
         self._since = now  # where t = 0
         self._tally, self._tally_since = 0, now
         self._cut_at = now  # when the call left whose refusal cut the rate last
         self._n_cuts = 0
+        self._refusals = Refusals()
+        self._left = self._plateau, self._since  # before the cuts that may yet be taken back
         super().__init__(math.inf, now)
 
     def rate(self, now: float) -> float:
-        """Return the calls per second, > 0; may be infinite."""
+        """Return the calls per second, > 0."""
         if self._plateau == math.inf:
             return self._ceiling
         t = max(0.0, now - self._since)
@@ -221,37 +216,59 @@ class SearchedRate(TokenBucket):
         """Return how many calls may leave at once, at least one."""
         return max(1.0, _BURST_SECONDS * self.rate(now))
 
-    def accepted(self, now: float) -> None:
+    def send(self, hold: Hold, now: float) -> None:
+        """Count a call that is sent now, and number it."""
+        super().send(hold, now)
+        hold.number = self._refusals.sent(is_lowered=self._is_lowered(now))
+
+    def accepted(self, hold: Hold, now: float) -> None:
         """Record that a call ended without a refusal."""
+        hold.has_ended = True
         self._tally += 1
         seconds = now - self._tally_since
         if seconds >= _TALLY_SECONDS:
             self._ceiling = max(self._ceiling, _GAIN * self._tally / seconds)
             self._tally, self._tally_since = 0, now
 
-    def refused(self, hold: Hold, now: float, pause: float, *, cuts: bool) -> None:
-        """Record a refusal; no call leaves for ``pause`` seconds, and the curve begins after it.
+    def refused(self, hold: Hold, now: float, *, sure: bool = False) -> bool:
+        """Record a refusal; return whether the server lets nobody in any more.
 
-        ``cuts`` says that it tells something new of the rate: the call was sent after the known
-        refusals, and not alone, to test for the end of a pause.
+        ``sure``: the server says itself that the account is above its rate.
         """
         self.settle(hold, 0.0, now)
-        if cuts:
-            self._cut(hold.sent_at, now)
-        self._since = now + pause
+        verdict = self._refusals.refused(hold, reversed(self._window), now, sure=sure)
+        if verdict is Verdict.AS_BEFORE:
+            self._plateau, self._since = self._left
+        elif verdict in (Verdict.MORE, Verdict.SHUT):
+            if not self._refusals.is_compared:
+                self._left = self._plateau, self._since
+            self._cut(hold.sent_at, now, verdict)
+            self._refusals.lowered(verdict)
+            if self._refusals.share_before == 1.0:  # a limit that is met: nothing to go back to
+                self._left = self._plateau, self._since
+        return verdict is Verdict.SHUT
 
-    def _cut(self, at: float, now: float) -> None:
+    def held(self, until: float) -> None:
+        """Let the curve begin at ``until``: no call leaves before."""
+        self._since = max(self._since, until)
+
+    def _cut(self, at: float, now: float, verdict: Verdict) -> None:
         """Set the plateau to the accepted rate; counts one call more, since one more was tried."""
         k, rate, lowest = self._seconds_to_return(), self.rate(now), _SLOWEST
         since = max(self._cut_at, at - (_EXIT_SECONDS if self._plateau == math.inf else k))
         n = 1 + sum(one.amount for one in self._window if since <= one.sent_at <= at)
-        accepted = max(n / max(at - since, _SHORT), self.used(now) / MINUTE)
+        accepted = n / max(at - since, _SHORT)
+        if verdict is Verdict.SHUT:
+            accepted = max(accepted, self.used(now) / MINUTE)
         self._cut_at, self._n_cuts = at, self._n_cuts + 1
-        if self._n_cuts > 1:
-            is_back = now - self._since > k
-            kept = _LEAST_KEPT if self._n_cuts <= _CUTS_TO_FIND else 1 - _CUT if is_back else 1
+        if self._plateau < math.inf:
+            kept = _LEAST_KEPT if self._n_cuts <= _CUTS_TO_FIND else 1 - _CUT
             lowest = max(lowest, kept * self._plateau)
-        self._plateau = max(lowest, min(rate, accepted))
+        self._plateau, self._since = max(lowest, min(rate, accepted)), now
+
+    def _is_lowered(self, now: float) -> bool:
+        """Return whether the rate is clearly lower than before the last cut."""
+        return now - self._since < _LOWERED * self._seconds_to_return()
 
     def _seconds_to_return(self) -> float:
         """Return K of equation (1)."""

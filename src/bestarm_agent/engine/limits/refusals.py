@@ -1,0 +1,179 @@
+"""What a refusal says: about our rate, or nothing.
+
+Many servers refuse calls that they could not let in at any rate of ours: flex tiers, free models of
+routers, balancers with one full replica, accounts that others share. A refusal is evidence about
+our rate only if fewer come at a lower one. So the share of calls refused is compared.
+
+Calls are numbered as they leave. A refusal comes at once, an answer takes longer; so of the calls
+that left before a refused one, those that were not refused count as let in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+_FIRST_SHARE, _FIRST_CALLS = 0.01, 30.0  # what is assumed of a server, and what it weighs
+_SIGMAS, _HALF = 3.0, 0.5  # more refusals than chance brings: standard deviations of a Poisson number
+_EXPECTED = 20.0  # refusals end a stretch, so that a change of the share is seen
+_LONGEST = 1000  # calls of a stretch
+_MEMORY = 4000.0  # calls
+_LOWER, _HIGHER = 0.5, 3.0  # times the share before: less, and the lower rate has made them fewer
+_MOST = 0.5  # a server that refuses more is one to be called less, whatever its reason
+_ENOUGH, _MANY = 3, 30  # refusals, and calls, to compare
+# A server that is shut refuses nearly all. Three refusals in a row tell, and
+# more where more are refused by chance; two, where it was shut before the rate was lowered.
+_SHUT_SHARE, _SURE, _SURE_AGAIN = 0.95, math.log(1e4), math.log(1e2)
+_LEAST_CHANCE, _OFTEN = 0.01, 0.05
+_LATE, _FORGET = 2.0, 0.95  # times the time that a refusal takes: who waits longer is let in
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """An amount reserved in one bucket for one call."""
+
+    amount: float  # reserved; later the amount used
+    reserved: float  # in the bucket once this was, so what exceeds it is later calls'
+    sent_at: float = math.inf  # seconds; infinite before it is sent
+    in_window: bool = False  # sent within the last minute
+    number: int = 0  # of the call among those of a search, in the order of sending
+    has_ended: bool = False
+    is_refused: bool = False
+
+
+class Verdict(Enum):
+    """What a refusal means."""
+
+    CHANCE = auto()  # one of those that come at any rate, or too early to say
+    MORE = auto()  # more are refused than at a lower rate
+    AS_BEFORE = auto()  # a lower rate did not make them fewer
+    SHUT = auto()  # nobody is let in any more
+
+
+class Refusals:
+    """Compares the share of calls refused at a lower rate and at a higher one.
+
+    A stretch is a number of calls at about one rate. It ends with a cut of the rate, and when the
+    rate has come back.
+
+    Attributes:
+        is_compared: whether the rate was lowered, and the share is being compared with that before.
+        share_before: of calls that were refused before it was lowered; 1: none but in one row.
+
+    Example:
+        >>> refusals, verdicts = Refusals(), []
+        >>> for number in range(1, 101):       # each tenth call is refused
+        ...     number = refusals.sent(is_lowered=False)
+        ...     if number % 10 == 0:
+        ...         verdicts.append(refusals.refused(number).name)
+        >>> verdicts[:5]
+        ['CHANCE', 'CHANCE', 'CHANCE', 'MORE', 'MORE']
+    """
+
+    def __init__(self) -> None:
+        self.is_compared = False
+        self._n_sent = self._before = 0  # calls; those before this stretch
+        self._n_refused = 0  # in this stretch
+        self.share_before = 0.0  # refused, before the rate was lowered
+        self._low_sent, self._low_refused = _FIRST_CALLS, _FIRST_SHARE * _FIRST_CALLS
+        self._in_row = 0  # refusals that told that the server is shut
+        self._shut_before = 0  # calls until it was found shut last
+        self._latency = 0.0  # seconds that a refusal takes at most, of late
+
+    @property
+    def chance(self) -> float:
+        """The share of calls that are refused whatever the rate, in (0, 1)."""
+        return self._low_refused / self._low_sent
+
+    def sent(self, *, is_lowered: bool) -> int:
+        """Return the number of a call that is sent now."""
+        n = self._n_sent - self._before
+        if self.is_compared:
+            if not is_lowered:  # the rate is back, and few were refused meanwhile
+                self._learn(n)
+        elif n >= _LONGEST or n * self.chance >= _EXPECTED:
+            if self._n_refused <= n * self.chance:
+                self._learn(n)
+            else:  # at a higher rate more may be refused: this is not learned
+                self._begin()
+        self._n_sent += 1
+        return self._n_sent
+
+    def refused(
+        self, call: Hold, latest: Iterable[Hold], now: float, *, sure: bool = False
+    ) -> Verdict:
+        """Return what the refusal of a call means.
+
+        Args:
+            call: the refused one.
+            latest: all calls of late, the newest first.
+            now: the time.
+            sure: whether the server says that it is our rate.
+        """
+        call.is_refused = True
+        self._latency = max(now - call.sent_at, _FORGET * self._latency)
+        n = call.number - self._before
+        if n <= 0:
+            return Verdict.CHANCE  # it left before the rate was cut, or judged
+        self._n_refused += 1
+        if self._is_shut(latest, now) or sure:
+            return Verdict.SHUT
+        if self.is_compared:
+            share = self._n_refused / n
+            if self._n_refused < _ENOUGH or n < _MANY:
+                return Verdict.CHANCE
+            if _LOWER <= share / self.share_before <= _HIGHER and share <= _MOST:
+                # it was thought smaller until now; rather too large at first than cut again at once
+                more = self._n_refused + math.sqrt(self._n_refused)
+                self._low_sent, self._low_refused = float(n), more
+                self._begin()
+                return Verdict.AS_BEFORE
+        expected = self.chance * n
+        if self._n_refused > expected + _SIGMAS * math.sqrt(expected) - _HALF:
+            return Verdict.MORE
+        return Verdict.CHANCE
+
+    def lowered(self, verdict: Verdict) -> None:
+        """Begin to compare: the rate was cut for ``verdict``, MORE or SHUT."""
+        n, refused = self._n_sent - self._before, self._n_refused
+        if verdict is Verdict.SHUT:  # what came before it counts, if anything was refused then
+            n, refused = n - self._in_row, refused - self._in_row
+            self._shut_before = self._n_sent
+        self._begin()
+        self.is_compared = True
+        self.share_before = refused / n if refused > 0 and n > 0 else 1.0
+
+    def _learn(self, n: int) -> None:
+        """Add a stretch of ``n`` calls to what is known of lower rates; begin another one."""
+        kept = min(1.0, _MEMORY / self._low_sent)
+        self._low_sent = kept * self._low_sent + n
+        self._low_refused = kept * self._low_refused + self._n_refused
+        self._begin()
+
+    def _begin(self) -> None:
+        self._before, self._n_refused, self.is_compared = self._n_sent, 0, False
+
+    def _is_shut(self, calls: Iterable[Hold], now: float) -> bool:
+        """Return whether so many were refused in a row that chance does not explain it.
+
+        The largest sum of log likelihood ratios of the latest calls (Page 1954, CUSUM): refused by
+        a server that is shut, or by chance. ``calls``: the newest first.
+        """
+        # chance may be higher than it was seen, and nothing is sure after so few calls
+        chance = min(max((self._low_refused + 1.0) / self._low_sent, _LEAST_CHANCE), 0.9)
+        sure = _SURE_AGAIN if self.is_compared and self.share_before == 1.0 else _SURE
+        refused, let_in = math.log(_SHUT_SHARE / chance), math.log((1 - _SHUT_SHARE) / (1 - chance))
+        odds, self._in_row, n = 0.0, 0, 0
+        for call in calls:
+            if call.number <= self._shut_before or odds < -sure:
+                return False
+            if call.is_refused:
+                odds, n = odds + refused, n + 1
+            elif call.has_ended or chance > _OFTEN or call.sent_at < now - _LATE * self._latency:
+                odds += let_in
+            if odds >= sure:
+                self._in_row = n
+                return True
+        return False
