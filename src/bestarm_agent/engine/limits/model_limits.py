@@ -82,7 +82,8 @@ def _amounts(prompt: float, output: float) -> dict[str, float]:
 
 _FIRST_PAUSE = 0.5  # seconds; doubles
 LONGEST_PAUSE = 16.0  # after refusals that do not say how long
-_PROBE_SECONDS = 2.0  # a refusal comes at once; a call that takes longer was accepted
+# A refusal comes at once: a call that takes longer, or ten times as long as another's, was accepted.
+_PROBE_SECONDS, _AS_LONG = 2.0, 10.0
 _FAILURES_TO_PAUSE = 10  # in a row
 _LONGEST_OUTAGE_PAUSE = 60.0
 _PROBES_OF_NEWCOMERS = 5  # of a model that never answered
@@ -95,7 +96,7 @@ class Pause:
 
     It begins with a refusal (429), for as long as the provider asks for, or with ten failures in a
     row: an outage. It doubles with every probe that ends in the same way. After a refusal all calls
-    follow once the probe was accepted, or was not refused for 2 s; after an outage once the model
+    follow once the probe was accepted, or was not refused for up to 2 s; after an outage once the model
     answered. A model that never answered is given up after five probes, any other after an outage
     of 15 minutes.
 
@@ -119,6 +120,7 @@ class Pause:
         self._is_on = False  # until the probe has shown that it is over
         self._n = 0  # in a row
         self._probed_at = -math.inf
+        self._probe_seconds = _PROBE_SECONDS
         self._n_failures = 0  # in a row
 
     def room(self, now: float) -> float:
@@ -131,7 +133,7 @@ class Pause:
         """Return the seconds until a call may go, which may be infinite."""
         at = self.until
         if self._is_on and self.probe is not None:
-            accepted_at = self._probed_at + _PROBE_SECONDS
+            accepted_at = self._probed_at + self._probe_seconds
             at = max(at, accepted_at) if self.outage is None else math.inf
         return max(0.0, at - now)
 
@@ -160,6 +162,8 @@ class Pause:
             told: whether the provider says so, and not only its refusals.
         """
         self._answers(now)
+        if now > permit.sent_at:
+            self._probe_seconds = min(_PROBE_SECONDS, _AS_LONG * (now - permit.sent_at))
         is_probe = permit is self.probe
         self.withdrawn(permit)
         is_new = permit.n_pauses == self.n_pauses
@@ -235,6 +239,7 @@ class Permit:
     request: Request
     holds: dict[str, Hold]  # what is reserved for it
     since: float  # when its call failed first, other than by a refusal
+    sent_at: float = math.inf
     n_pauses: int = 0  # pauses that began before it was sent
     closed: bool = False  # true once it is ended or refunded
 
@@ -355,7 +360,7 @@ class ModelLimits:
     def send(self, permit: Permit) -> None:
         """Record that an attempt is sent now."""
         now = self._clock.now()
-        permit.n_pauses = self._pause.n_pauses
+        permit.sent_at, permit.n_pauses = now, self._pause.n_pauses
         for name, hold in permit.holds.items():
             self.buckets[name].send(hold, now)
         self._silent_since = min(self._silent_since, now)
@@ -479,7 +484,7 @@ class ModelLimits:
         """Return the seconds until a call of this need could be sent; infinite if unknown."""
         now = self._clock.now()
         waits = [bucket.wait(need.get(name, 0.0), now) for name, bucket in self.buckets.items()]
-        return max(self._pause.wait(now), *waits)
+        return max([self._pause.wait(now), *waits])
 
     def _grant(self, request: Request, need: Mapping[str, float], since: float) -> Permit:
         holds = {name: bucket.reserve(need[name]) for name, bucket in self.buckets.items()}

@@ -25,8 +25,8 @@ _MOST = 0.5  # a server that refuses more is one to be called less, whatever its
 _ENOUGH, _MANY = 3, 30  # refusals, and calls, to compare
 # A server that is shut refuses nearly all. Three refusals in a row tell, and
 # more where more are refused by chance; two, where it was shut before the rate was lowered.
-_SHUT_SHARE, _SURE, _SURE_AGAIN = 0.95, math.log(1e4), math.log(1e2)
-_LEAST_CHANCE, _OFTEN = 0.01, 0.05
+_SHUT_SHARE, _SURE, _SURE_AGAIN = 0.95, math.log(5e3), math.log(10)
+_LEAST_CHANCE = 0.01
 _LATE, _FORGET = 2.0, 0.95  # times the time that a refusal takes: who waits longer is let in
 
 
@@ -163,7 +163,9 @@ class Refusals:
         """
         # chance may be higher than it was seen, and nothing is sure after so few calls
         chance = min(max((self._low_refused + 1.0) / self._low_sent, _LEAST_CHANCE), 0.9)
-        sure = _SURE_AGAIN if self.is_compared and self.share_before == 1.0 else _SURE
+        by_chance = self._low_refused >= _ENOUGH  # some come at any rate
+        again = self.is_compared and self.share_before == 1.0 and not by_chance
+        sure = _SURE_AGAIN if again else _SURE
         refused, let_in = math.log(_SHUT_SHARE / chance), math.log((1 - _SHUT_SHARE) / (1 - chance))
         odds, self._in_row, n = 0.0, 0, 0
         for call in calls:
@@ -171,7 +173,7 @@ class Refusals:
                 return False
             if call.is_refused:
                 odds, n = odds + refused, n + 1
-            elif call.has_ended or chance > _OFTEN or call.sent_at < now - _LATE * self._latency:
+            elif call.has_ended or by_chance or call.sent_at < now - _LATE * self._latency:
                 odds += let_in
             if odds >= sure:
                 self._in_row = n
