@@ -21,6 +21,7 @@ ALLOWED = {
     "what comes in: replies, usage, parameters, scores": 450,
     "what goes out: the decision as one value": 300,
     "people decide: labels, their statement and page": 600,
+    "calls, stops and stores: refusals, attempts, doors": 250,
 }
 
 

@@ -71,6 +71,23 @@ def fixed_minute(rpm: float, itpm: float) -> SlidingMinute:
     return SlidingMinute(rpm, itpm, start=lambda at: (at - 17.0) // 60.0 * 60.0 + 17.0)
 
 
+@dataclass
+class Chance:
+    """Turns away a share of the requests, whatever their rate."""
+
+    share: float
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng(self.seed)
+
+    def enter(self, prompt_tokens: int) -> tuple[str, float] | None:
+        return ("chance", 1.0) if self._rng.random() < self.share else None
+
+    def leave(self, output_tokens: int) -> None:
+        return None
+
+
 class Counted(Actor):
     """A provider behind a counter: requests arrive late, prompts and replies differ in length.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import random
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -26,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tenacity import AsyncRetrying, RetryCallState
+from tenacity.wait import wait_exponential_jitter
 
 from bestarm_agent.domain.redaction import masked, raised
 from bestarm_agent.domain.spend import Budget, Spend
@@ -275,6 +275,11 @@ class ProviderClient:
         # before that; forgotten when it answers
         self._doubted: dict[str, tuple[Call, int]] = {}
         self._policy = policy
+        self._jittered = wait_exponential_jitter(
+            multiplier=policy.first_wait_seconds,
+            max=policy.max_wait_seconds,
+            jitter=policy.first_wait_seconds,
+        )
 
     def limits(self, model: str) -> ModelLimits:
         """Return the limits of a model, made on first use."""
@@ -428,24 +433,25 @@ class ProviderClient:
             and (call.model.able.queued or elapsed < policy.max_elapsed_seconds)
         )
 
-    def _backoff(self, call: Call, _state: RetryCallState) -> float:
+    def _backoff(self, call: Call, state: RetryCallState) -> float:
         """Return the seconds until the next attempt: doubled by each earlier one of its kind."""
-        tries, policy = call.tries, self._policy
-        is_refused = tries.failure is not None and tries.failure.kind is FailureKind.RATE_LIMITED
-        n = tries.n_refusals if is_refused else tries.n_failures
-        first, most = policy.first_wait_seconds, policy.max_wait_seconds
-        # not together with the others that failed with it
-        wait = first * 2.0 ** min(n - 1, 30) + random.uniform(0.0, first)
-        asked = tries.failure.retry_after if tries.failure is not None else None
+        error, tries = call.tries.failure, call.tries
+        is_refused = error is not None and error.kind is FailureKind.RATE_LIMITED
+        counted = copy(state)
+        counted.attempt_number = tries.n_refusals if is_refused else tries.n_failures
+        seconds = self._jittered(counted)
+        asked = None if error is None else error.retry_after
         if is_refused:
-            return min(wait, LONGEST_PAUSE, most) if asked is None else asked
-        return max(asked or 0.0, min(wait, most))
+            return min(seconds, LONGEST_PAUSE) if asked is None else asked
+        return max(asked or 0.0, seconds)
 
     async def _pause(self, call: Call, seconds: float) -> None:
         error = call.tries.failure
         call.slot.leave()
-        reason = "" if error is None else f"backing off after: {error.kind}"
-        with self.board.waiting(self.provider.name, reason, self.clock.now() + seconds):
+        if error is None or error.of_account:
+            return  # it waits in the limiter's queue, with all others
+        reason, until = f"backing off after: {error.kind}", self.clock.now() + seconds
+        with self.board.waiting(self.provider.name, reason, until):
             await call.model.limits.sleep(seconds)
             await call.slot.reenter()
 

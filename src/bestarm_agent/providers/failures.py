@@ -53,6 +53,7 @@ class BilledError(ProviderError):
             fatal=error.fatal,
             retry_after=error.retry_after,
             refused=error.refused,
+            of_account=error.of_account,
         )
         self.spend, self.notice = spend, error.notice
 

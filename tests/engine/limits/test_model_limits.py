@@ -60,7 +60,9 @@ def sent(limits: ModelLimits, most: float = 1) -> Permit:
 
 
 def refusal(seconds: float | None = None) -> ProviderError:
-    return ProviderError("429", kind=FailureKind.RATE_LIMITED, retry_after=seconds)
+    """One that says so of the account."""
+    kind = FailureKind.RATE_LIMITED
+    return ProviderError("429", kind=kind, retry_after=seconds, of_account=True)
 
 
 def answer(used: float = 1.0) -> Reply:

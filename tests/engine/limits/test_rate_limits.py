@@ -12,7 +12,7 @@ from bestarm_agent.domain.spend import Allowance, Resource
 from bestarm_agent.engine.call import ProviderClient
 from bestarm_agent.engine.limits.model_limits import RateLimits
 from tests.support.fake_api.limits import Limiter, Rates
-from tests.support.servers import Counted, Counter, SlidingMinute, fixed_minute, load, now
+from tests.support.servers import Chance, Counted, Counter, SlidingMinute, fixed_minute, load, now
 from tests.support.virtual_time import run_virtual
 
 
@@ -153,4 +153,31 @@ def test_a_hidden_capacity_is_found(seconds: float, retry_after: bool) -> None:
     run_virtual(load(provider, rules, seconds=180.0, workers=200, watch=watch))
     refused = len(provider.refused)
     assert 0.75 * 40 < np.mean(inside) <= 40
-    assert refused < 0.0125 * (len(provider.admitted) + refused)
+    assert refused < 0.013 * (len(provider.admitted) + refused)
+
+
+def answered(share: float, seed: int, *, rules: RateLimits, retry_after: bool) -> int:
+    """Calls let in within 25 s, 20 of them under way at a time, of a server that has no limit."""
+    chance = Counted(lambda: Chance(share, seed), seconds=0.05, delay=0.05, retry_after=retry_after)
+    run_virtual(load(chance, rules, seconds=25.0, workers=300, in_flight=20))
+    return chance.between(0.0, 25.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("retry_after", [True, False])
+@pytest.mark.parametrize(("share", "kept"), [(0.01, 0.9), (0.05, 0.8), (0.2, 0.6)])
+def test_refusals_that_come_at_any_rate_do_not_slow_calls_down(
+    share: float, kept: float, retry_after: bool
+) -> None:
+    rules = RateLimits(searches=True)
+    without = answered(0.0, 1, rules=rules, retry_after=retry_after)
+    for seed in range(1, 4):
+        assert answered(share, seed, rules=rules, retry_after=retry_after) >= kept * without
+
+
+@pytest.mark.slow
+def test_where_a_limit_is_stated_bare_refusals_hold_nobody_else_up() -> None:
+    """A fifth is refused: of the calls under way at most that share is lost."""
+    stated = RateLimits({Resource.REQUESTS: 1e6})
+    without = answered(0.0, 1, rules=stated, retry_after=False)
+    assert answered(0.2, 1, rules=stated, retry_after=False) >= 0.75 * without

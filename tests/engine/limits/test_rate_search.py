@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.engine.limits.rates import Hold, SearchedRate
+from bestarm_agent.engine.limits.rates import SearchedRate
+from bestarm_agent.engine.limits.refusals import Hold
 
 
 def searching() -> SearchedRate:
-    return SearchedRate(0.0, searching=True)
+    return SearchedRate(0.0)
+
+
+def unbounded() -> SearchedRate:
+    """One whose slow start has gone far: no curve reaches what it allows."""
+    search = searching()
+    search._ceiling = math.inf
+    return search
 
 
 def sent(search: SearchedRate, at: float) -> Hold:
@@ -33,17 +41,18 @@ def answered(search: SearchedRate, per_second: float, begin: float, end: float) 
     """Answers that come evenly, the last at ``end``."""
     n = round((end - begin) * per_second)
     for i in range(n):
-        search.accepted(begin + (i + 1) / per_second)
+        search.accepted(Hold(1.0, 1.0), begin + (i + 1) / per_second)
 
 
 def refused(search: SearchedRate, at: float, *, pause: float = 0.0) -> None:
     """One more call leaves, and is turned away at once."""
-    search.refused(sent(search, at), at, pause, cuts=True)
+    search.refused(sent(search, at), at, sure=True)
+    search.held(at + pause)
 
 
 def cut_at_20() -> SearchedRate:
     """Cut to 90 % of what was let in in the half second before: 12 a second."""
-    search = SearchedRate(0.0, searching=False)
+    search = unbounded()
     steady(search, 10, 19.5, 20.0)
     refused(search, 20.0)
     return search
@@ -58,7 +67,7 @@ def cut_to_nine() -> SearchedRate:
 
 
 def closed_at_12() -> SearchedRate:
-    search = SearchedRate(0.0, searching=False)
+    search = unbounded()
     steady(search, 100, 0.0, 12.0)
     refused(search, 12.0, pause=48.0)
     return search
@@ -95,19 +104,6 @@ def test_slow_start_is_twice_as_fast_as_the_fastest_answers() -> None:
         answered(search, answers, second, second + 1)
         rates.append(search.rate(second + 1))
     assert rates == [50.0, 80.0, 160.0, 160.0]
-
-
-def test_without_a_search_nothing_is_held_back_until_a_refusal() -> None:
-    search = SearchedRate(0.0, searching=False)
-    assert (search.rate(0.0), search.room(1.0, 0.0)) == (math.inf, math.inf)
-    for _ in range(1000):
-        search.reserve(1.0)
-    assert search.wait(1.0, 0.0) == 0.0
-    steady(search, 100, 0.0, 1.0)
-    refused(search, 1.0)
-    # 50 in the last half second, and the one that was tried: 102 a second
-    assert search.rate(1.0) == pytest.approx(0.9 * 102)
-    assert search.room(1.0, 1.0) < math.inf
 
 
 def test_after_a_cut_the_rate_follows_the_curve() -> None:
@@ -160,37 +156,14 @@ def test_a_cut_keeps_nine_tenths_of_what_was_let_in(
 
 
 def test_once_the_rate_is_found_a_refusal_cuts_a_tenth_at_most() -> None:
-    """Once found: on the way back to the plateau there is no cut, later a small one."""
     search = cut_to_nine()
     for i in range(8):
         refused(search, 40.1 + 0.1 * i)
     found = search.rate(41.0)
     refused(search, 41.0)
-    assert search.rate(41.0) == pytest.approx(found, rel=0.02)
+    assert search.rate(41.0) == pytest.approx(0.9 * found, rel=0.02)
     refused(search, 500.0)
-    assert search.rate(500.0) == pytest.approx(0.9 * found, rel=0.02)
-
-
-def test_single_refusals_whatever_the_rate_do_not_bring_calls_to_a_standstill() -> None:
-    """One in 500 is refused. Below 50 a second its pause takes less than 5 % of the time."""
-    search, now, rates = searching(), 0.0, list[float]()
-    for i in range(1, 20_000):
-        now += search.wait(1.0, now)
-        departure = sent(search, now)
-        if i % 500:
-            search.accepted(now)
-        else:
-            search.refused(departure, now, 0.5, cuts=True)
-            rates.append(search.rate(now))
-            now += 0.5
-    assert len(rates) == 39
-    assert min(rates) > 30
-
-
-def test_a_refused_probe_starts_the_curve_anew_and_cuts_nothing() -> None:
-    search = cut_to_nine()
-    search.refused(sent(search, 75.0), 75.0, 8.0, cuts=False)
-    assert [search.rate(at) for at in (75.0, 83.0, 103.0)] == pytest.approx([9.0, 9.0, 10.0])
+    assert search.rate(500.0) == pytest.approx(0.81 * found, rel=0.02)
 
 
 @pytest.mark.slow
@@ -210,8 +183,9 @@ def test_whatever_happens_there_is_a_rate_and_nobody_waits_forever(
         call = sent(search, now)
         now += 0.1
         if fate == "let in":
-            search.accepted(now)
+            search.accepted(call, now)
         else:
-            search.refused(call, now, 0.5, cuts=fate == "refused")
+            search.refused(call, now, sure=fate == "refused")
+            search.held(now + 0.5)
         assert 1 / 60 * 0.9 <= search.rate(now) < math.inf
         assert search.wait(1.0, now) <= 60 / 0.9

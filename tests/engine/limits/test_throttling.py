@@ -23,7 +23,10 @@ FOUND = RateLimits(searches=True)
 
 
 def refusal(seconds: float | None) -> Exception:
-    return failing(FailureKind.RATE_LIMITED, retry_after=seconds)
+    """One that says so of the account."""
+    error = failing(FailureKind.RATE_LIMITED, retry_after=seconds)
+    error.of_account = True
+    return error
 
 
 def per_minute(requests: float) -> RateLimits:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.engine.limits.rates import BURST, MINUTE, SLACK, Hold, TokenBucket
+from bestarm_agent.engine.limits.rates import BURST, MINUTE, SLACK, TokenBucket
+from bestarm_agent.engine.limits.refusals import Hold
 
 # 6,060 a minute: 100 come back in a second, and the bucket holds 60.6.
 HUNDRED_A_SECOND = 6060.0

@@ -1,8 +1,25 @@
 """All limits of the calls to one model: rates, pauses after refusals, outages.
 
 Every attempt takes a permit before it is sent, first come, first served: its expected use is
-reserved in each token bucket, and replaced by its real use when it ends. A refusal (429), or ten
-failures in a row, pause all calls.
+reserved in each token bucket, and replaced by its real use when it ends.
+
+A refused call (429) waits alone and is repeated. What it means for the others:
+
+                 refusals that come at any rate
+                    +------+
+                    |      v      a refusal that says so of the account, or more in
+      +----------> OPEN <--+      a row than chance explains          +------------+
+      |             |  ^      ------------------------------------->  |   PAUSED   |
+      |  more are   |  |                                              +------------+
+      |  refused    v  | as many as before: back up,    time is over    |       ^
+      |          LOWERED | these come at any rate                       v       | refused
+      |             |                                                 PROBE ----+
+      |  fewer, or the rate is back                                     |
+      +-----------------------------------------------------------------+ accepted
+
+Ten failures in a row are an outage: PAUSED, too, until a probe is answered. Only a rate that nobody
+states is searched; where the user states a limit, there is no LOWERED, and only what the server
+says of the account pauses.
 """
 
 from __future__ import annotations
@@ -15,8 +32,8 @@ from dataclasses import dataclass, field
 
 from bestarm_agent.domain.spend import Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.limits.refusals import Hold
 from bestarm_agent.engine.limits.rates import SearchedRate, TokenBucket
+from bestarm_agent.engine.limits.refusals import Hold
 from bestarm_agent.engine.limits.waiting import Clock, Slot, Wait, sleep_unless
 from bestarm_agent.errors import Blame, FailureKind, ProviderError, counted
 from bestarm_agent.providers.base import Provider
@@ -82,7 +99,7 @@ def _amounts(prompt: float, output: float) -> dict[str, float]:
 
 _FIRST_PAUSE = 0.5  # seconds; doubles
 LONGEST_PAUSE = 16.0  # after refusals that do not say how long
-# A refusal comes at once: a call that takes longer, or ten times as long as another's, was accepted.
+# A refusal comes at once: a call that takes longer, or ten times as long as one, was accepted.
 _PROBE_SECONDS, _AS_LONG = 2.0, 10.0
 _FAILURES_TO_PAUSE = 10  # in a row
 _LONGEST_OUTAGE_PAUSE = 60.0
@@ -94,11 +111,12 @@ _SHORTEST_WAIT = 1e-3  # a shorter one may not move a clock of floats
 class Pause:
     """The time in which no call goes, and the probe: the one call that goes first after it.
 
-    It begins with a refusal (429), for as long as the provider asks for, or with ten failures in a
-    row: an outage. It doubles with every probe that ends in the same way. After a refusal all calls
-    follow once the probe was accepted, or was not refused for up to 2 s; after an outage once the model
-    answered. A model that never answered is given up after five probes, any other after an outage
-    of 15 minutes.
+    It begins with refusals (429) of all calls, or with ten failures in a row: an outage. A refusal
+    that is said to be of the account holds for as long as the provider asks for, any other once the
+    probe has met with it. It doubles with every probe that ends in the same way. After a refusal
+    all calls follow once the probe was accepted, or was not refused for up to 2 s; after an outage
+    once the model answered. A model that never answered is given up after five probes, any other
+    after an outage of 15 minutes.
 
     Some examples fail whenever they are sent, though the model answers all others. So the failures
     of a call count only while nothing was answered since its first one.
@@ -229,7 +247,8 @@ class RateLimits:
 
     per_minute: Mapping[Resource, float] = field(default_factory=dict)  # as the user says
     assumed: Mapping[Resource, float] = field(default_factory=dict)  # until the provider says
-    searches: bool = False  # look for the rate that the provider accepts, from a slow start
+    # look for the rate that the provider accepts, from a slow start: where nobody states a limit
+    searches: bool = False
 
 
 @dataclass(slots=True, eq=False)

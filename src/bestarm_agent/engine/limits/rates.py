@@ -168,7 +168,7 @@ class SearchedRate(TokenBucket):
 
     Slow start begins with 50 calls a second, then allows twice the highest rate of answers so far.
 
-    A cut lowers the rate to 90 % of what was accepted. From there it follows RFC 9438, equation (1),
+    A cut lowers the rate to 90 % of what was accepted. From there follows RFC 9438, equation (1),
 
         W(t) = C (t - K)^3 + W_max,
 
@@ -176,9 +176,9 @@ class SearchedRate(TokenBucket):
     and faster. K is 20 s or 100 calls, whichever is longer, so that a probe costs less than 1 % of
     the calls.
 
-    The accepted rate is the average since the previous cut (how fast a server's bucket refills; over
-    the last K seconds once the rate has left the plateau), or, if that is larger and nobody is let
-    in, over the last minute (what a server that counts minutes accepts again). After the first
+    The accepted rate is the average since the previous cut (how fast a server's bucket refills;
+    over the last K seconds once the rate has left the plateau), or, if that is larger and nobody is
+    let in, over the last minute (what a server that counts minutes accepts again). After the first
     eight cuts the plateau falls by 10 % at most.
 
     ``Refusals`` decides what a refusal means. After a cut the share refused is compared with the

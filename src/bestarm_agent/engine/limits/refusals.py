@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 _FIRST_SHARE, _FIRST_CALLS = 0.01, 30.0  # what is assumed of a server, and what it weighs
-_SIGMAS, _HALF = 3.0, 0.5  # more refusals than chance brings: standard deviations of a Poisson number
+_SIGMAS, _HALF = (
+    3.0,
+    0.5,
+)  # more refusals than chance brings: standard deviations of a Poisson number
 _EXPECTED = 20.0  # refusals end a stretch, so that a change of the share is seen
 _LONGEST = 1000  # calls of a stretch
 _MEMORY = 4000.0  # calls
@@ -61,15 +64,6 @@ class Refusals:
     Attributes:
         is_compared: whether the rate was lowered, and the share is being compared with that before.
         share_before: of calls that were refused before it was lowered; 1: none but in one row.
-
-    Example:
-        >>> refusals, verdicts = Refusals(), []
-        >>> for number in range(1, 101):       # each tenth call is refused
-        ...     number = refusals.sent(is_lowered=False)
-        ...     if number % 10 == 0:
-        ...         verdicts.append(refusals.refused(number).name)
-        >>> verdicts[:5]
-        ['CHANCE', 'CHANCE', 'CHANCE', 'MORE', 'MORE']
     """
 
     def __init__(self) -> None:

@@ -247,7 +247,8 @@ class ProviderSet:
         limits, name = self._config.limits, provider.name
         own = limits.providers.get(name), limits.models.get(f"{name}/{model}")  # which comes first
         given = {k: v for spec in own if spec is not None for k, v in spec.per_minute().items()}
-        searches = provider.capabilities(model).rate_limited and not self._given_in_flight(name)
+        is_stated = bool(given) or self._given_in_flight(name) is not None
+        searches = provider.capabilities(model).rate_limited and not is_stated
         return RateLimits(given, self._entry(name).limits.per_minute(), searches)
 
     def shared(self, provider: Provider) -> bool:

@@ -91,6 +91,15 @@ _MESSAGES: Mapping[FailureKind, str] = {
 }
 
 
+# A rate limit that the account has met, as OpenAI, Anthropic and Google say it. A server that is
+# merely full says nothing of the kind.
+_OF_ACCOUNT = re.compile(
+    r"\b(organi[sz]ation|(your|this) (account|project|team|workspace)|quota exceeded for|"
+    r"(requests|tokens) per (second|min(ute)?|hour|day))\b",
+    re.IGNORECASE,
+)
+
+
 def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderError:
     """Classify what a request of an SDK raised, or reading its response.
 
@@ -140,6 +149,7 @@ def status_failure(
     asked = retry_after(headers)
     shown = _message(status, kind, message, endpoint)
     error = failure(kind, f"{name}: {shown}", retry_after=named if asked is None else asked)
+    error.of_account = kind is FailureKind.RATE_LIMITED and bool(_OF_ACCOUNT.search(message))
     transient = should_retry(headers)
     if transient is not None and not error.fatal:
         error.transient = transient
