@@ -268,3 +268,16 @@ def test_calls_whose_rate_is_searched_start_slowly_and_leave_evenly() -> None:
     in_second = [sum(int(at) == second for at in times(actor)) for second in range(4)]
     assert in_second == [52, 50, 100, 98]
     assert max(times(actor).count(at) for at in times(actor)) <= 5, "no herds: 0.05 s of them"
+
+
+def test_a_refusal_that_does_not_speak_of_the_account_holds_back_that_call_alone() -> None:
+    def answer(request: Request, before: int) -> Reply | Exception:
+        bare = failing(FailureKind.RATE_LIMITED, retry_after=30.0)
+        return bare if request.example == "e2" and before == 0 else scored(0.5)
+
+    actor = Actor("p", answer)
+    scene = Scene({"a": actor}, in_flight=2, n_examples=10)
+    assert scene.run() is End.EXHAUSTED
+    again = [at for at, request in actor.sent if request.example == "e2"]
+    assert again[1] - again[0] >= 30.0
+    assert sum(at < again[0] + 10.0 for at in times(actor)) == 10, "the others went on"

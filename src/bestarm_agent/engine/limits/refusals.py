@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-_FIRST_SHARE, _FIRST_CALLS = 0.01, 30.0  # what is assumed of a server, and what it weighs
+_FIRST_SHARE, _FIRST_CALLS = 0.01, 20.0  # what is assumed of a server, and what it weighs
 _SIGMAS, _HALF = (
     3.0,
     0.5,
@@ -25,8 +25,8 @@ _LONGEST = 1000  # calls of a stretch
 _MEMORY = 4000.0  # calls
 _LOWER, _HIGHER = 0.5, 3.0  # times the share before: less, and the lower rate has made them fewer
 _MOST = 0.5  # a server that refuses more is one to be called less, whatever its reason
-_ENOUGH, _MANY = 3, 30  # refusals, and calls, to compare
-# A server that is shut refuses nearly all. Three refusals in a row tell, and
+_ENOUGH, _MANY, _SEVERAL = 3, 30, 5  # refusals, and calls, to compare; refusals learned
+# A server that is shut refuses nearly all. Four, later three refusals in a row tell, and
 # more where more are refused by chance; two, where it was shut before the rate was lowered.
 _SHUT_SHARE, _SURE, _SURE_AGAIN = 0.95, math.log(5e3), math.log(10)
 _LEAST_CHANCE = 0.01
@@ -73,6 +73,7 @@ class Refusals:
         self.share_before = 0.0  # refused, before the rate was lowered
         self._low_sent, self._low_refused = _FIRST_CALLS, _FIRST_SHARE * _FIRST_CALLS
         self._in_row = 0  # refusals that told that the server is shut
+        self._was_as_before = False  # once, when the rate was lowered
         self._shut_before = 0  # calls until it was found shut last
         self._latency = 0.0  # seconds that a refusal takes at most, of late
 
@@ -122,6 +123,7 @@ class Refusals:
                 # it was thought smaller until now; rather too large at first than cut again at once
                 more = self._n_refused + math.sqrt(self._n_refused)
                 self._low_sent, self._low_refused = float(n), more
+                self._was_as_before = True
                 self._begin()
                 return Verdict.AS_BEFORE
         expected = self.chance * n
@@ -133,8 +135,9 @@ class Refusals:
         """Begin to compare: the rate was cut for ``verdict``, MORE or SHUT."""
         n, refused = self._n_sent - self._before, self._n_refused
         if verdict is Verdict.SHUT:  # what came before it counts, if anything was refused then
-            n, refused = n - self._in_row, refused - self._in_row
+            n, refused = max(0, n - self._in_row), max(0, refused - self._in_row)
             self._shut_before = self._n_sent
+            self._low_sent, self._low_refused = self._low_sent + n, self._low_refused + refused
         self._begin()
         self.is_compared = True
         self.share_before = refused / n if refused > 0 and n > 0 else 1.0
@@ -157,7 +160,7 @@ class Refusals:
         """
         # chance may be higher than it was seen, and nothing is sure after so few calls
         chance = min(max((self._low_refused + 1.0) / self._low_sent, _LEAST_CHANCE), 0.9)
-        by_chance = self._low_refused >= _ENOUGH  # some come at any rate
+        by_chance = self._was_as_before or self._low_refused >= _SEVERAL  # some come at any rate
         again = self.is_compared and self.share_before == 1.0 and not by_chance
         sure = _SURE_AGAIN if again else _SURE
         refused, let_in = math.log(_SHUT_SHARE / chance), math.log((1 - _SHUT_SHARE) / (1 - chance))
