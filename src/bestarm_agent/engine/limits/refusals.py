@@ -1,4 +1,4 @@
-"""What a refusal says: about our rate, or nothing.
+"""The meaning of a refusal: it says something about our rate, or nothing.
 
 Many servers refuse calls that they could not let in at any rate of ours: flex tiers, free models of
 routers, balancers with one full replica, accounts that others share. A refusal is evidence about
@@ -47,7 +47,7 @@ class Hold:
 
 
 class Verdict(Enum):
-    """What a refusal means."""
+    """The meaning of a refusal."""
 
     CHANCE = auto()  # one of those that come at any rate, or too early to say
     MORE = auto()  # more are refused than at a lower rate
