@@ -34,7 +34,7 @@ from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, texts_of
 from bestarm_agent.engine.results.people import (
     MOST_CONTENDERS,
     Labelling,
-    Plan,
+    LabelPlan,
     contenders_of,
     read_plan,
     write_plan,
@@ -562,7 +562,7 @@ class Archive:
             if plan is None:
                 record, state = await self._stored(store, run_id)
                 chosen = contenders_of(record.standing, contenders, top)
-                plan = Plan(contenders=chosen, events=state.n_events, raters=raters)
+                plan = LabelPlan(contenders=chosen, events=state.n_events, raters=raters)
                 write_plan(self._where, run_id, plan)
             elif missing := set(contenders) - set(plan.contenders):
                 raise ConfigError(

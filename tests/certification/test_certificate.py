@@ -16,7 +16,7 @@ from bestarm_agent.certification.certificate import (
     single_goal,
 )
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 from tests.support.rates import RateCheck
 
 GOAL, TABLED = Goal(0.1, 0.1), Goal(0.2, 0.1)
@@ -32,7 +32,7 @@ def made_up(
     def screening(candidate: int) -> Screened:
         asked.append(candidate)
         log_e = math.log(e_values[candidate])
-        verdict = Decision.PASSED if log_e >= single.enough else Decision.UNDECIDED
+        verdict = Conclusion.PASSED if log_e >= single.enough else Conclusion.UNDECIDED
         examples = tuple(range(candidate + 1))
         return Screened(candidate, verdict, examples, log_e, (log_e,), (), 0.05)
 
@@ -117,7 +117,7 @@ def test_the_last_good_candidate_is_chosen() -> None:
     losses, guesses = tables()
     found = certify_losses(losses, guesses, TABLED)
     assert found.chosen == 2
-    assert [one.verdict for one in found.screened][-1] is Decision.FAILED
+    assert [one.verdict for one in found.screened][-1] is Conclusion.FAILED
     assert found.n_labels < 150
     assert found.screened[0].mean_loss < 0.1
     used = [example for one in found.screened for example in one.examples]
@@ -147,7 +147,7 @@ def test_so_many_labels_are_used(
     found = certify_losses(
         *tables(n, n_labelled), Goal(0.05, 1e-30), max_labels=max_labels, ratio=ratio
     )
-    assert found.screened[0].verdict is Decision.UNDECIDED
+    assert found.screened[0].verdict is Conclusion.UNDECIDED
     assert (found.chosen, found.n_labels) == (None, used)
 
 

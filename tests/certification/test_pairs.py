@@ -16,7 +16,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 from tests.support.rates import RateCheck
 
 N = 200
@@ -88,7 +88,7 @@ def test_candidates_are_tried_in_order_until_one_fails() -> None:
     assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [2, 0, 1]
     found = found_by(selector)
     assert (found.chosen, found.certified) == (0, (2, 0))
-    assert [one.verdict for one in found.screened][-1] is Decision.FAILED
+    assert [one.verdict for one in found.screened][-1] is Conclusion.FAILED
     assert selector.stopped() is Stop.VERDICT
     assert selector.ranking()[:2] == [0, 2]
     assert selector.ask(5) == []
@@ -110,7 +110,7 @@ def test_nobody_is_shown_to_be_good_enough() -> None:
     play(selector, answers([1.0, 1.0, 1.0]))
     found = found_by(selector)
     assert (found.chosen, found.n_labels) == (None, 3)
-    assert [one.verdict for one in found.screened] == [Decision.UNDECIDED]
+    assert [one.verdict for one in found.screened] == [Conclusion.UNDECIDED]
     assert selector.stopped() is Stop.VERDICT
 
 
@@ -128,7 +128,7 @@ def test_the_order_of_answers_does_not_matter() -> None:
 
 
 def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
-    def wealth(answer: Answer) -> tuple[float, Decision]:
+    def wealth(answer: Answer) -> tuple[float, Conclusion]:
         selector = driver([0], n=10)
         play(selector, answer)
         one = found_by(selector).screened[0]
@@ -138,13 +138,13 @@ def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
     no_gold, verdict = wealth(lambda ask: Tell(ask.seq, State.DONE, 1.0))
     void, void_verdict = wealth(lambda ask: Tell(ask.seq, State.VOID))
     assert void <= no_gold < 0 < good
-    assert verdict is void_verdict is Decision.UNDECIDED
+    assert verdict is void_verdict is Conclusion.UNDECIDED
 
 
 def test_a_candidates_own_failure_is_a_loss() -> None:
     selector = driver([0])
     play(selector, lambda ask: Tell(ask.seq, State.FAILED, 0.0))
-    assert found_by(selector).screened[0].verdict is Decision.FAILED
+    assert found_by(selector).screened[0].verdict is Conclusion.FAILED
     assert found_by(selector).screened[0].mean_loss == 1.0
 
 
@@ -230,7 +230,7 @@ def test_rounds_as_the_algorithm_alone_has_them() -> None:
     selector = driver([0])
     play(selector, answer, in_flight=5)
     plan, screen = plan_of(selector).plan, Screen(Goal(0.3, 0.1))
-    while screen.verdict is Decision.UNDECIDED:
+    while screen.verdict is Conclusion.UNDECIDED:
         j, others = plan.labelled[screen.n], plan.others[screen.n]
         screen.push(float(losses[j]), float(guesses[j]), float(guesses[others].mean()))
     one = found_by(selector).screened[0]

@@ -16,7 +16,7 @@ from bestarm_agent.certification.betting import (
 )
 from bestarm_agent.certification.certificate import Screen
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 from tests.support.portfolio_grids import GridMethod, exact_prior, published_prior
 from tests.support.rates import RateCheck
 
@@ -229,9 +229,9 @@ def test_the_interval_covers(check_rate: RateCheck) -> None:
 
 
 def test_a_good_and_a_bad_candidate_get_their_verdicts() -> None:
-    for loss, verdict in ((0.0, Decision.PASSED), (1.0, Decision.FAILED)):
+    for loss, verdict in ((0.0, Conclusion.PASSED), (1.0, Conclusion.FAILED)):
         screen = Screen(Goal(0.3, 0.05))
-        while screen.verdict is Decision.UNDECIDED:
+        while screen.verdict is Conclusion.UNDECIDED:
             screen.push(loss, loss, loss)
         assert screen.verdict is verdict
         assert screen.n < 20
@@ -253,7 +253,7 @@ def test_a_missing_label_speaks_for_nobody() -> None:
     screen = Screen(Goal(0.5, 0.1), Method("r-eval"))
     for _ in range(100):
         screen.push(None)
-    assert screen.verdict is Decision.UNDECIDED
+    assert screen.verdict is Conclusion.UNDECIDED
     assert screen.log_wealths[-1] < -2  # money on the smallest bets is left
 
 
@@ -271,9 +271,9 @@ def test_a_range_counts_at_its_worst_end_in_both_directions() -> None:
 @pytest.mark.coverage
 def test_both_directions_keep_their_promise(check_rate: RateCheck) -> None:
     # Level 1e-6 each, against delta = .1, at risks just on the wrong side of the target.
-    wrong = {Decision.PASSED: 0, Decision.FAILED: 0}
+    wrong = {Conclusion.PASSED: 0, Conclusion.FAILED: 0}
     for seed in range(100):
-        for verdict, risk in ((Decision.PASSED, 0.2001), (Decision.FAILED, 0.1999)):
+        for verdict, risk in ((Conclusion.PASSED, 0.2001), (Conclusion.FAILED, 0.1999)):
             losses = (np.random.default_rng(seed).random(100) < risk).astype(float)
             screen = Screen(Goal(0.2, 0.1), Method(n_factors=2))
             for loss in losses.tolist():

@@ -22,7 +22,7 @@ from bestarm_agent.cli.run import (
 )
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 from tests.support.commands import Done, invoke
 from tests.support.standings import selector_with, standing_of
 from tests.support.studies import write_study
@@ -243,15 +243,15 @@ def test_a_cap_that_was_passed_is_no_success(spent: Spend, code: int) -> None:
 @pytest.mark.parametrize(
     ("verdict", "end", "code"),
     [
-        (Decision.PASSED, "verdict", EXIT_OK),
-        (Decision.PASSED, "failures", EXIT_FAILURES),
-        (Decision.UNDECIDED, "budget", EXIT_NO_GUARANTEE),
-        (Decision.UNDECIDED, "failures", EXIT_FAILURES),
-        (Decision.FAILED, "failures", EXIT_WORSE),
+        (Conclusion.PASSED, "verdict", EXIT_OK),
+        (Conclusion.PASSED, "failures", EXIT_FAILURES),
+        (Conclusion.UNDECIDED, "budget", EXIT_NO_GUARANTEE),
+        (Conclusion.UNDECIDED, "failures", EXIT_FAILURES),
+        (Conclusion.FAILED, "failures", EXIT_WORSE),
     ],
 )
 def test_a_verdict_of_a_run_that_failures_ended_is_no_success(
-    verdict: Decision, end: str, code: int
+    verdict: Conclusion, end: str, code: int
 ) -> None:
     standing = replace(standing_of(["a", "b"], selector_with([[1.0], [0.0]], 9), 9), end=end)
     found = ModeResult("", "", "", (), (), (), verdict, {}, {})

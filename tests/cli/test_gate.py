@@ -64,7 +64,7 @@ def test_not_worse_for_new_examples(tmp_path: Path, gate: Command, command: Comm
     assert "95% sure that the verdict is right for new examples like your 120" in done.out
     done = gate(*new, "--challenger", "c2")
     assert done.code == 3
-    assert "NOT SHOWN: c2 is undecided: difference -0.017 [" in done.out
+    assert "c2 is undecided: difference -0.017 [" in done.out
     assert "after 120 of 120 examples" in done.out
     assert "should decide it" not in done.out, "so small a lead may be luck"
     assert command("show", "--json").json["for"] == "new"

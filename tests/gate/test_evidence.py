@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question, shown
+from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question, shown
 from tests.support.gate_worlds import World, question_of, simulate, wrong
 from tests.support.rates import RateCheck
 
@@ -138,13 +138,13 @@ def fed(question: Question, differences: list[float]) -> Comparison:
 @pytest.mark.parametrize(
     ("differences", "improve", "verdict"),
     [
-        ([-1.0] + [0.0] * 19, False, Decision.PASSED),  # lower by the margin, not by more
-        ([-1.0] * 2 + [0.0] * 18, False, Decision.FAILED),
-        ([1.0] + [0.0] * 19, True, Decision.FAILED),  # higher by the margin, not by more
-        ([1.0] * 2 + [0.0] * 18, True, Decision.PASSED),
+        ([-1.0] + [0.0] * 19, False, Conclusion.PASSED),  # lower by the margin, not by more
+        ([-1.0] * 2 + [0.0] * 18, False, Conclusion.FAILED),
+        ([1.0] + [0.0] * 19, True, Conclusion.FAILED),  # higher by the margin, not by more
+        ([1.0] * 2 + [0.0] * 18, True, Conclusion.PASSED),
     ],
 )
-def test_all_examples_decide(differences: list[float], improve: bool, verdict: Decision) -> None:
+def test_all_examples_decide(differences: list[float], improve: bool, verdict: Conclusion) -> None:
     assert fed(Question(MARGIN, improve, 0.05, 1, 20), differences).verdict is verdict
 
 
@@ -162,9 +162,9 @@ def test_all_examples_say_all_of_themselves_and_not_of_new_ones() -> None:
         fed(Question(MARGIN, False, 0.05, 1, 60, on_new=on_new), differences)
         for on_new in (False, True)
     )
-    assert seen.verdict is Decision.PASSED
+    assert seen.verdict is Conclusion.PASSED
     assert seen.interval() == (0.0, 0.0)
-    assert new.verdict is Decision.UNDECIDED
+    assert new.verdict is Conclusion.UNDECIDED
     lower, upper = new.interval()
     assert -0.5 < lower < -MARGIN < MARGIN < upper < 0.5
 
@@ -174,7 +174,7 @@ def test_missing_scores_leave_it_open_to_the_end() -> None:
     comparison.push((0.0, 1.0), (1.0, 1.0))
     comparison.push((0.0, 1.0), (1.0, 1.0))
     comparison.push((1.0, 1.0), (0.0, 1.0))
-    assert comparison.verdict is Decision.UNDECIDED
+    assert comparison.verdict is Conclusion.UNDECIDED
     assert comparison.interval() == pytest.approx((-0.1, 0.05))
 
 

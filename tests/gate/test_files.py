@@ -9,7 +9,7 @@ import pytest
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.gate.pairs import Challenger, Part
 from bestarm_agent.gate.summary import gate_result, junit, markdown, word
-from bestarm_agent.stats.non_inferiority import Decision, Question
+from bestarm_agent.stats.non_inferiority import Conclusion, Question
 
 HOSTILE = "a|b <img src=x> [x](http://e.vil) @all #1 `c`\n\x1b[31m*_"
 QUESTION = Question(0.05, False, 0.05, 3, 2_000)
@@ -60,15 +60,15 @@ def test_junit_is_well_formed_and_complete(found: ModeResult) -> None:
 @pytest.mark.parametrize(
     ("compared", "verdict"),
     [
-        ((PASSED, FAILED, OPEN), Decision.FAILED),
-        ((PASSED, OPEN), Decision.UNDECIDED),
-        ((PASSED,), Decision.PASSED),
-        ((challenger(400, 0.5, ("l=de", 0.0)),), Decision.FAILED),
-        ((challenger(40, 0.5, ("l=de", 0.5)),), Decision.UNDECIDED),
+        ((PASSED, FAILED, OPEN), Conclusion.FAILED),
+        ((PASSED, OPEN), Conclusion.UNDECIDED),
+        ((PASSED,), Conclusion.PASSED),
+        ((challenger(400, 0.5, ("l=de", 0.0)),), Conclusion.FAILED),
+        ((challenger(40, 0.5, ("l=de", 0.5)),), Conclusion.UNDECIDED),
     ],
 )
 def test_the_worst_verdict_is_that_of_the_gate(
-    compared: tuple[Challenger, ...], verdict: Decision
+    compared: tuple[Challenger, ...], verdict: Conclusion
 ) -> None:
     found = gate_result("b", {f"c{k}": one for k, one in enumerate(compared)})
     assert found.verdict is verdict
@@ -95,7 +95,7 @@ def test_a_slice_is_a_test_of_its_own_in_junit() -> None:
 )
 def test_verdicts_in_words(margin: float, improve: bool, words: tuple[str, str]) -> None:
     question = Question(margin, improve, 0.05, 1, 10)
-    assert (word(question, Decision.PASSED), word(question, Decision.FAILED)) == words
+    assert (word(question, Conclusion.PASSED), word(question, Conclusion.FAILED)) == words
 
 
 def test_a_comment_on_a_pull_request_mentions_nobody(found: ModeResult) -> None:

@@ -10,7 +10,7 @@ from bestarm_agent.domain.values import Slice
 from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
-from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
+from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 from tests.support.rates import RateCheck
 from tests.support.selector_suite import flown
 
@@ -100,7 +100,7 @@ def test_a_decided_challenger_is_asked_no_more() -> None:
     pairs = gate(2, 400)
     drive(pairs, scores)
     verdicts = [one.verdict for one in plan_of(pairs).challengers.values()]
-    assert verdicts == [Decision.PASSED, Decision.FAILED]
+    assert verdicts == [Conclusion.PASSED, Conclusion.FAILED]
     assert pairs.stopped() is Stop.VERDICT
     asked = np.bincount(pairs.table.candidate, minlength=3)
     assert asked[2] < asked[1] == asked[0] < 200
@@ -133,7 +133,7 @@ def test_wrong_passes_with_calls_in_flight_that_take_longer_when_wrong(
         true = float((scores[1] - scores[0]).mean())
         pairs = gate(1, 80, margin=min(0.99, -true - 0.01), seed=seed)
         drive(pairs, scores, 64, lambda score: 1.0 if score else 30.0)
-        wrong += over_all(pairs, 1).verdict is Decision.PASSED
+        wrong += over_all(pairs, 1).verdict is Conclusion.PASSED
         first = [plan_of(pairs).parts[0].examples[place] for place in range(40)]
         quick = [j for j in first if scores[:, j].all()]
         by_completion += float((scores[1] - scores[0])[quick].mean()) > true + 0.01
@@ -146,7 +146,7 @@ def test_one_that_cannot_be_called_holds_no_other_up() -> None:
     pairs, able = gate(2, 200), np.array([True, False, True])
     while asks := pairs.ask(4, allowed=able):
         pairs.tell([scored(ask, scores) for ask in asks])
-    assert over_all(pairs, 2).verdict is Decision.PASSED
+    assert over_all(pairs, 2).verdict is Conclusion.PASSED
     assert over_all(pairs, 1).n == 0
     assert pairs.stopped() is None  # the run loop says why it ends
 
@@ -163,7 +163,7 @@ def test_all_examples_with_too_many_missing_scores_leave_it_open() -> None:
     pairs = gate(1, 100)
     drive(pairs, scores)
     assert pairs.stopped() is Stop.EXHAUSTED
-    assert over_all(pairs, 1).verdict is Decision.UNDECIDED
+    assert over_all(pairs, 1).verdict is Conclusion.UNDECIDED
 
 
 def test_a_log_that_is_replayed_leads_to_the_same() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, Stop
-from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
+from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 from tests.gate.test_pairs import MARGIN, drive, gate, plan_of, replayed
 from tests.support.commands import Command
 from tests.support.gate_worlds import World, simulate_sliced, wrong_verdicts, wrongly_worse
@@ -33,7 +33,7 @@ def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None
     assert counts.min() >= 15, "60 examples, by their share 54, 4 and 2"
     scores = np.ones((2, 1000))
     asked = drive(pairs := in_line(sizes), scores)
-    assert plan_of(pairs).challengers[1].verdict is Decision.PASSED
+    assert plan_of(pairs).challengers[1].verdict is Conclusion.PASSED
     rows = [np.unique(pairs.table.example[pairs.table.candidate == row]) for row in (0, 1)]
     assert np.array_equal(rows[0], rows[1]), "both answered the same examples"
     assert asked < 2 * 400, "large slices are left once they are decided"
@@ -71,7 +71,7 @@ def test_a_challenger_that_saw_easier_examples_is_still_seen_to_be_worse() -> No
     drive(pairs, scores)
     means = pairs.table.total / pairs.table.n_scored
     assert means[1] > means[0], "the baseline went on with the hard examples for the other one"
-    assert plan_of(pairs).challengers[1].verdict is Decision.FAILED
+    assert plan_of(pairs).challengers[1].verdict is Conclusion.FAILED
     for part, comparison in zip(
         plan_of(pairs).parts, plan_of(pairs).challengers[1].comparisons, strict=True
     ):
@@ -87,10 +87,10 @@ def test_one_bad_slice_fails_the_challenger_though_the_mean_is_better() -> None:
     pairs = in_line((450, 50))
     drive(pairs, scores)
     over_all, large, small = plan_of(pairs).challengers[1].comparisons
-    assert plan_of(pairs).challengers[1].verdict is Decision.FAILED
-    assert small.verdict is Decision.FAILED
-    assert over_all.verdict is not Decision.FAILED
-    assert large.verdict is not Decision.FAILED
+    assert plan_of(pairs).challengers[1].verdict is Conclusion.FAILED
+    assert small.verdict is Conclusion.FAILED
+    assert over_all.verdict is not Conclusion.FAILED
+    assert large.verdict is not Conclusion.FAILED
     assert pairs.stopped() is Stop.VERDICT
 
 

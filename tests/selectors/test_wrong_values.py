@@ -17,7 +17,7 @@ from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.new_examples import examples_needed
-from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
+from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 from tests.support.selector_suite import opened
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -38,7 +38,7 @@ def full() -> Comparison:
 
 
 def passing(candidate: int) -> Screened:
-    return Screened(candidate, Decision.PASSED, (0,), 3.0, (), (), 0.0)
+    return Screened(candidate, Conclusion.PASSED, (0,), 3.0, (), (), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from bestarm_agent.certification.certificate import (
     certify,
     certify_losses,
 )
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 
 __all__ = [
     "Certificate",
-    "Decision",
+    "Conclusion",
     "Goal",
     "Method",
     "RiskTest",

@@ -18,7 +18,7 @@ from bestarm_agent.certification.betting import Goal, Method, RiskTest
 from bestarm_agent.errors import nearest
 from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 
 _STRICTER = 1.0 - 1e-6
 _DEFAULT_RATIO = 3  # unlabelled examples per label, where nothing says how many
@@ -57,11 +57,11 @@ class Screen:
         return self._forward.log_peak
 
     @property
-    def verdict(self) -> Decision:
+    def verdict(self) -> Conclusion:
         """Passed: the risk is at most the target; failed: it is above; once decided it stays."""
         if self._forward.certified:
-            return Decision.PASSED
-        return Decision.FAILED if self._backward.certified else Decision.UNDECIDED
+            return Conclusion.PASSED
+        return Conclusion.FAILED if self._backward.certified else Conclusion.UNDECIDED
 
     def push(self, loss: float | None, guess: float = 0.0, others: float = 0.0) -> None:
         """Take the next labelled example; see ``RiskTest.push``.
@@ -103,7 +103,7 @@ class Screened:
     """The result of screening one candidate."""
 
     candidate: int
-    verdict: Decision
+    verdict: Conclusion
     examples: tuple[int, ...]  # indices of the labels used, in the order of use
     log_e_value: float  # logarithm of the highest wealth against "the risk is above the target"
     log_wealths: tuple[float, ...]  # logarithm of that wealth after each label
@@ -151,7 +151,7 @@ def certify(
 
     Example:
         >>> def screening(candidate):  # the first two of four are good
-        ...     verdict = Decision.PASSED if candidate < 2 else Decision.FAILED
+        ...     verdict = Conclusion.PASSED if candidate < 2 else Conclusion.FAILED
         ...     return Screened(candidate, verdict, (0, 1), 3.0, (), (), 0.0)
         >>> found = certify([0, 1, 2, 3], screening)
         >>> found.chosen, len(found.screened), found.n_labels
@@ -163,7 +163,7 @@ def certify(
     certified: list[int] = []
     for candidate in in_order_of_trying(order, correction):
         screened.append(screening(candidate))
-        passed = screened[-1].verdict is Decision.PASSED
+        passed = screened[-1].verdict is Conclusion.PASSED
         if passed:
             certified.append(candidate)
         if not gives_way(screened[-1].verdict, correction):
@@ -185,9 +185,9 @@ def in_order_of_trying(order: Sequence[int], correction: str) -> Sequence[int]:
     return order[::-1] if correction == "bonferroni" else order
 
 
-def gives_way(verdict: Decision, correction: str) -> bool:
+def gives_way(verdict: Conclusion, correction: str) -> bool:
     """Return whether the next candidate is looked at after this verdict on one."""
-    return (verdict is Decision.PASSED) != (correction == "bonferroni")
+    return (verdict is Conclusion.PASSED) != (correction == "bonferroni")
 
 
 def single_goal(goal: Goal, n_candidates: int, correction: str) -> Goal:
@@ -305,7 +305,7 @@ def certify_losses(
     def screening(candidate: int) -> Screened:
         screen, row = Screen(single, method), guessed[candidate]
         for example, others in zip(plan.labelled, plan.others, strict=True):
-            if screen.verdict is not Decision.UNDECIDED:
+            if screen.verdict is not Conclusion.UNDECIDED:
                 break
             mean = float(row[others].mean()) if len(others) else 0.0
             screen.push(float(true[candidate, example]), float(row[example]), mean)

@@ -34,7 +34,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.history import HistoryModel
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 
 _MOST_LABELS = 10_000  # how far to look for a number that suffices
 
@@ -142,14 +142,14 @@ def _too_few_labels(spec: CertifySpec, plan: Rounds, n_candidates: int) -> str |
     goal = single_goal(goal_of(spec), n_candidates, spec.correction)
     n, best = len(plan.labelled), 0.0
     screen = Screen(goal, method_of(spec))
-    while screen.verdict is Decision.UNDECIDED and screen.n < max(n, _MOST_LABELS):
+    while screen.verdict is Conclusion.UNDECIDED and screen.n < max(n, _MOST_LABELS):
         screen.push(0.0)
         if screen.n == n:
             best = screen.log_e_value
-    if screen.verdict is Decision.PASSED and screen.n <= n:
+    if screen.verdict is Conclusion.PASSED and screen.n <= n:
         return None
     needed = (
-        f"; at least {screen.n:,} labels are needed" if screen.verdict is Decision.PASSED else ""
+        f"; at least {screen.n:,} labels are needed" if screen.verdict is Conclusion.PASSED else ""
     )
     return (
         f"certify: {n} labels cannot suffice: a candidate without a single error reaches an "

@@ -43,7 +43,7 @@ from bestarm_agent.selectors.types import (
     Stop,
     Tell,
 )
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 
 LABEL, GUESS = "label", "guess"  # reasons of asks: for its label, or for its guess only
 
@@ -87,14 +87,14 @@ class Trial:
         self._rounds = 0  # that are complete, each after all before it
 
     @property
-    def verdict(self) -> Decision:
+    def verdict(self) -> Conclusion:
         """The verdict so far."""
         return self._screen.verdict
 
     @property
     def is_closed(self) -> bool:
         """Return whether nothing more can come of it."""
-        return self.verdict is not Decision.UNDECIDED or self._rounds == len(self._plan.labelled)
+        return self.verdict is not Conclusion.UNDECIDED or self._rounds == len(self._plan.labelled)
 
     def tell(self, place: int, told: PairLosses) -> None:
         """Take what is known of the pair at a place of the plan."""
@@ -120,7 +120,7 @@ class Trial:
         return all(place in self._told for place in self._places(number))
 
     def _push(self, screen: Screen, number: int) -> None:
-        if screen.verdict is Decision.UNDECIDED:
+        if screen.verdict is Conclusion.UNDECIDED:
             labelled, *others = (self._told[place] for place in self._places(number))
             means = fmean(one.lowest for one in others), fmean(one.highest for one in others)
             screen.push_ranges(labelled.loss, (labelled.lowest, labelled.highest), means)

@@ -17,19 +17,19 @@ from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.words import proved, run_json, run_lines
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 
 _WIDTH = len("Labels used: ")
 _COLUMNS = ("Candidate", "Good enough", "Labels", "e-value", "Needed", "Mean loss")
 _MARKS = {
-    Decision.PASSED: "proved",
-    Decision.FAILED: "proved not to be",
-    Decision.UNDECIDED: "not proved",
+    Conclusion.PASSED: "proved",
+    Conclusion.FAILED: "proved not to be",
+    Conclusion.UNDECIDED: "not proved",
 }
 _WORDS = {  # in JSON
-    Decision.PASSED: "certified",
-    Decision.FAILED: "refuted",
-    Decision.UNDECIDED: "undecided",
+    Conclusion.PASSED: "certified",
+    Conclusion.FAILED: "refuted",
+    Conclusion.UNDECIDED: "undecided",
 }
 
 
@@ -44,7 +44,7 @@ def certificate_result(plan: CertificationPlan, standing: Standing) -> ModeResul
         columns=_COLUMNS,
         rows=_rows(plan, found, names),
         lines=tuple(_lines(plan, found, others, names, standing)),
-        verdict=Decision.UNDECIDED if found.chosen is None else Decision.PASSED,
+        verdict=Conclusion.UNDECIDED if found.chosen is None else Conclusion.PASSED,
         marks=_MARKS,
         as_json={**_json(plan, found, others, names), **run_json(standing)},
     )

@@ -33,7 +33,7 @@ from bestarm_agent.engine.results.decision import NO_WINNER, passed_caps
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.optimization.rounds import load_proposer, run_as_configured
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 from bestarm_agent.study import Study
 
 _FRAME_SECONDS = 0.25
@@ -237,11 +237,11 @@ def mode_exit_code(found: ModeResult, standing: Standing) -> int:
     """Return the exit code of a run whose mode has an answer of its own."""
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
-    if found.verdict is Decision.FAILED:
+    if found.verdict is Conclusion.FAILED:
         return EXIT_WORSE
     if standing.end == End.FAILURES or passed_caps(standing):
         return EXIT_FAILURES
-    return EXIT_OK if found.verdict is Decision.PASSED else EXIT_NO_GUARANTEE
+    return EXIT_OK if found.verdict is Conclusion.PASSED else EXIT_NO_GUARANTEE
 
 
 @asynccontextmanager

@@ -14,14 +14,14 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.history import HistoryModel
-from bestarm_agent.stats.non_inferiority import Decision
+from bestarm_agent.stats.non_inferiority import Conclusion
 
 
 class ModeRow(NamedTuple):
     """The finding about one candidate, or about one on a part of the examples."""
 
     cells: tuple[str, ...]  # texts under the columns: the name first, then the verdict in words
-    verdict: Decision
+    verdict: Conclusion
     said: str = ""  # a sentence with the numbers; empty where only the table has them
 
 
@@ -38,8 +38,8 @@ class ModeResult:
     columns: tuple[str, ...]  # heads of the table: two texts, then numbers
     rows: tuple[ModeRow, ...]  # of the candidates that were looked at
     lines: tuple[str, ...]  # the answer in a few lines, each with a title of the same width
-    verdict: Decision  # passed: what was to be shown is shown; failed: the contrary is
-    marks: Mapping[Decision, str]  # verdicts in a word, for narrow tables
+    verdict: Conclusion  # passed: what was to be shown is shown; failed: the contrary is
+    marks: Mapping[Conclusion, str]  # verdicts in a word, for narrow tables
     as_json: Mapping[str, Any]
 
 

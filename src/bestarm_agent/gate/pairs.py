@@ -25,7 +25,7 @@ from bestarm_agent.domain.values import Slice
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
+from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 
 _LEAD = 32  # examples by which one side may be ahead, while the other cannot be called
 
@@ -54,7 +54,7 @@ class Challenger:
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
         self.comparisons = [Comparison(part.question) for part in parts]
-        self.verdict = Decision.UNDECIDED
+        self.verdict = Conclusion.UNDECIDED
         self.open_parts = list(range(len(parts)))
 
     def take(self, own: Ranges, baseline: Ranges) -> bool:
@@ -72,7 +72,7 @@ class Challenger:
                 comparison.push(own[example], baseline[example])
             if comparison.is_decided:
                 self.open_parts.remove(number)
-            if comparison.verdict is Decision.FAILED:
+            if comparison.verdict is Conclusion.FAILED:
                 self.open_parts.clear()
                 break
         if len(self.open_parts) == before:
@@ -214,10 +214,10 @@ def agenda(parts: Sequence[Sequence[int]], asked: Iterable[int] = ()) -> list[in
     return list(listed)
 
 
-def worst(verdicts: Iterable[Decision]) -> Decision:
+def worst(verdicts: Iterable[Conclusion]) -> Conclusion:
     """Return failed if any verdict is, else undecided if any is, else passed."""
     found = set(verdicts)
-    for verdict in (Decision.FAILED, Decision.UNDECIDED):
+    for verdict in (Conclusion.FAILED, Conclusion.UNDECIDED):
         if verdict in found:
             return verdict
-    return Decision.PASSED
+    return Conclusion.PASSED

@@ -14,13 +14,17 @@ from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
 from bestarm_agent.report.markdown import escaped
 from bestarm_agent.stats.new_examples import Lead, examples_to_prove
-from bestarm_agent.stats.non_inferiority import Comparison, Decision, Question
+from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 
 TITLE_WIDTH = len("Baseline:  ")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAMED = 3  # slices that a sentence names
-_SIGNS = {Decision.PASSED: "✅", Decision.FAILED: "❌", Decision.UNDECIDED: "⚠️"}  # in Markdown
-_MARKS = {Decision.PASSED: "PASS", Decision.FAILED: "FAIL", Decision.UNDECIDED: "NOT SHOWN"}
+_SIGNS = {
+    Conclusion.PASSED: "✅",
+    Conclusion.FAILED: "❌",
+    Conclusion.UNDECIDED: "⚠️",
+}  # in Markdown
+_MARKS = {Conclusion.PASSED: "PASS", Conclusion.FAILED: "FAIL", Conclusion.UNDECIDED: "UNDECIDED"}
 _NOTE = (
     "Differences are challenger minus baseline, on common examples; each end of an interval "
     "holds at the confidence."
@@ -84,9 +88,11 @@ def statement(label: str, challenger: Challenger) -> str:
     names = [safe(part.name) for part in challenger.parts[1:]]
     by_name = list(zip(names, slices, strict=True))
     text = _found(over_all, " over all examples" if slices else "")
-    failed = [_found(one, f" on {name}") for name, one in by_name if one.verdict is Decision.FAILED]
+    failed = [
+        _found(one, f" on {name}") for name, one in by_name if one.verdict is Conclusion.FAILED
+    ]
     open_ = [name for name, one in by_name if not one.is_decided]
-    texts = [text, *failed] if over_all.verdict is Decision.FAILED else [*failed, text]
+    texts = [text, *failed] if over_all.verdict is Conclusion.FAILED else [*failed, text]
     if open_:
         more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
         texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
@@ -96,7 +102,7 @@ def statement(label: str, challenger: Challenger) -> str:
         )
     if (needed := _needed(over_all)) is not None:
         texts.append(f"about {about(needed)} examples should decide it")
-    undecided = challenger.verdict is over_all.verdict is Decision.UNDECIDED
+    undecided = challenger.verdict is over_all.verdict is Conclusion.UNDECIDED
     if undecided and over_all.worse_after < math.inf:
         texts.append("it is worse than the baseline, perhaps by less than the margin")
     return f"{safe(label)} is {'; '.join(texts)}"
@@ -111,16 +117,16 @@ def _needed(one: Comparison) -> int | None:
     return examples_to_prove([lead], 1.0 / max(question.enough_to_pass, question.enough_to_fail))
 
 
-def word(question: Question, verdict: Decision) -> str:
+def word(question: Question, verdict: Conclusion) -> str:
     """Say a verdict in words."""
     margin = question.margin
-    if verdict is Decision.UNDECIDED:
+    if verdict is Conclusion.UNDECIDED:
         return "undecided"
     if question.improve:
         better = f"better by more than {margin:g}" if margin else "better"
-        return better if verdict is Decision.PASSED else f"not {better}"
+        return better if verdict is Conclusion.PASSED else f"not {better}"
     worse = f"worse by more than {margin:g}" if margin else "worse"
-    return worse if verdict is Decision.FAILED else f"not {worse}"
+    return worse if verdict is Conclusion.FAILED else f"not {worse}"
 
 
 def _sure(question: Question, n_challengers: int) -> str:
@@ -230,18 +236,18 @@ def junit(found: ModeResult, name: str) -> str:
         "testsuite",
         name=_xml(f"gate {name}"),
         tests=str(len(verdicts)),
-        failures=str(verdicts.count(Decision.FAILED)),
-        errors=str(verdicts.count(Decision.UNDECIDED)),
+        failures=str(verdicts.count(Conclusion.FAILED)),
+        errors=str(verdicts.count(Conclusion.UNDECIDED)),
     )
     for row in found.rows:
         label, verdict, *_ = row.cells
         case = ElementTree.SubElement(
             suite, "testcase", classname=_xml(f"gate.{name}"), name=_xml(label)
         )
-        if row.verdict is Decision.PASSED:
+        if row.verdict is Conclusion.PASSED:
             ElementTree.SubElement(case, "system-out").text = _xml(row.said)
         else:
-            kind = "failure" if row.verdict is Decision.FAILED else "error"
+            kind = "failure" if row.verdict is Conclusion.FAILED else "error"
             ElementTree.SubElement(case, kind, message=_xml(row.said), type=verdict)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

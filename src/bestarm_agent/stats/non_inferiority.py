@@ -89,7 +89,7 @@ _MOST = 0.98  # below 1, so that no draw takes all wealth
 _TINY = 1e-9
 
 
-class Decision(StrEnum):
+class Conclusion(StrEnum):
     """The outcome for one challenger."""
 
     PASSED = "passed"
@@ -320,16 +320,16 @@ class Comparison:
         return math.inf if self.question.improve else self._shown_after()[2]
 
     @property
-    def verdict(self) -> Decision:
+    def verdict(self) -> Conclusion:
         """The answer that was shown first."""
         if self.passed_after == self.failed_after:  # both infinite
-            return Decision.UNDECIDED
-        return Decision.PASSED if self.passed_after < self.failed_after else Decision.FAILED
+            return Conclusion.UNDECIDED
+        return Conclusion.PASSED if self.passed_after < self.failed_after else Conclusion.FAILED
 
     @property
     def is_decided(self) -> bool:
         """Return whether there is an answer."""
-        return self.verdict is not Decision.UNDECIDED
+        return self.verdict is not Conclusion.UNDECIDED
 
     def push(self, challenger: tuple[float, float], baseline: tuple[float, float]) -> None:
         """Take the next example: the range [low, high] of either score; a void one is (0, 1).

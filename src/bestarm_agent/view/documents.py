@@ -12,7 +12,7 @@ from bestarm_agent.domain.text import cost_text, duration, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.compare import PairedComparison
-from bestarm_agent.engine.results.people import ByPeople, Question
+from bestarm_agent.engine.results.people import ByPeople, LabelQuestion
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import counted
 from bestarm_agent.report.words import (
@@ -114,7 +114,9 @@ def pair_document(outcome: PairOutcome, labels: Labels) -> Object:
     return {**asdict(outcome), "label": None if found is None else found.score}
 
 
-def question_document(outcome: PairOutcome, question: Question, images: Sequence[str]) -> Object:
+def question_document(
+    outcome: PairOutcome, question: LabelQuestion, images: Sequence[str]
+) -> Object:
     """Describe an example to label, without a word about whose answers these are."""
     return {
         "place": question.place,

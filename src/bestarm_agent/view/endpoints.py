@@ -15,7 +15,7 @@ from bestarm_agent.config.datasets import by_answer
 from bestarm_agent.engine.results.compare import compare_candidates
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
 from bestarm_agent.engine.results.pairs import PAGE, PairFilter, RunTexts
-from bestarm_agent.engine.results.people import Labelling, Question, read_plan
+from bestarm_agent.engine.results.people import Labelling, LabelQuestion, read_plan
 from bestarm_agent.errors import ConfigError, RunNotFoundError
 from bestarm_agent.report.html_page import report_of
 from bestarm_agent.store.export import PairOutcome
@@ -131,7 +131,7 @@ class Endpoints:
             labelling = await self._labelling(run)
             stand = await labelling.stand()
             later = [int(one) for one in query.get("later", "").split(",") if one.isdecimal()]
-            found: Question | None
+            found: LabelQuestion | None
             if "place" in query:
                 found = await labelling.question(_number(request, "place", 0), stand)
             else:

@@ -30,7 +30,7 @@ from bestarm_agent.engine.results.standing import (
     Cheaper,
     Decision,
     Next,
-    Problem,
+    Obstacle,
     ProblemKind,
     Row,
     Standing,
@@ -103,29 +103,29 @@ def decided(standing: Standing) -> Standing:
 NO_WINNER = (ProblemKind.NO_SCORES, ProblemKind.SCORER, ProblemKind.NOTHING_RIGHT)
 
 
-def _problems(s: Standing) -> list[Problem]:
+def _problems(s: Standing) -> list[Obstacle]:
     """Return what stands in the way, the worst first."""
-    found: list[Problem] = []
+    found: list[Obstacle] = []
     why = next((row.problem for row in s.rows if row.problem), "") or s.latest_failure
     if not any(row.n for row in s.rows):
         said = "no answer has a score"
-        found.append(Problem(ProblemKind.NO_SCORES, f"{said}: {why}" if why else said))
+        found.append(Obstacle(ProblemKind.NO_SCORES, f"{said}: {why}" if why else said))
     elif s.suspect is not None and s.suspect.rejects and not s.scorer_trusted:
-        found.append(Problem(ProblemKind.SCORER, s.suspect.text))
+        found.append(Obstacle(ProblemKind.SCORER, s.suspect.text))
     elif s.suspect is not None and not s.suspect.rejects:
-        found.append(Problem(ProblemKind.NOTHING_RIGHT, s.suspect.text))
+        found.append(Obstacle(ProblemKind.NOTHING_RIGHT, s.suspect.text))
     elif s.seeks_best and not any(row.total for row in s.rows):
         n = sum(row.n for row in s.rows)
         said = f"none of the {n:,} answers is right" if n > 1 else "the only answer is wrong"
-        found.append(Problem(ProblemKind.NOTHING_RIGHT, said))
+        found.append(Obstacle(ProblemKind.NOTHING_RIGHT, said))
     if s.end == "failures" and not (found and found[0].kind is ProblemKind.NO_SCORES):
         said = f"too many answers could not be had{f': {why}' if why else ''}"
-        found.append(Problem(ProblemKind.CALLS, said))
-    found += [Problem(ProblemKind.CAP_PASSED, said) for said in passed_caps(s)[:1]]
+        found.append(Obstacle(ProblemKind.CALLS, said))
+    found += [Obstacle(ProblemKind.CAP_PASSED, said) for said in passed_caps(s)[:1]]
     if s.seeks_best and len(s.rows) > 1 and s.n_independent < FEWEST_EXAMPLES:
         few = counted(s.n_independent, s.unit)
         said = f"{few} are too few to choose by; use at least {FEWEST_EXAMPLES}"
-        found.append(Problem(ProblemKind.TOO_FEW, said.replace("1 example are", "1 example is")))
+        found.append(Obstacle(ProblemKind.TOO_FEW, said.replace("1 example are", "1 example is")))
     return found
 
 
@@ -253,7 +253,7 @@ def _with_words(
     draft: Decision,
     named: Row | None,
     next_one: Next | None,
-    problems: Sequence[Problem],
+    problems: Sequence[Obstacle],
 ) -> Decision:
     """Add the sentences: what to take, what is as good, how sure, and what to do next."""
     caps = [f"Cap passed: {one.text}." for one in problems if one.kind is ProblemKind.CAP_PASSED]
@@ -278,7 +278,7 @@ def _with_words(
     return replace(draft, next=next_one, said=tuple(said))
 
 
-def _no_winner(s: Standing, problems: Sequence[Problem]) -> list[str]:
+def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
     """Say that there is nobody to take, and why."""
     blocked = next((one for one in problems if one.kind in NO_WINNER), None)
     if blocked is None:
@@ -401,7 +401,7 @@ def _on_new(s: Standing, draft: Decision) -> list[str]:
     return [f"{said}; the chance that no other is better there is {chances} in 100."]
 
 
-def _next(s: Standing, draft: Decision, named: Row | None, blocked: Problem | None) -> Next | None:
+def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | None) -> Next | None:
     """Return the one thing to do next; None while the run goes on."""
     if s.suspect is not None and blocked is not None and blocked.kind in NO_WINNER[1:]:
         return Next(s.suspect.way_out, s.suspect.command)

@@ -47,7 +47,7 @@ _AHEAD = 20  # places whose answers are read at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LabelPlan:
     """The plan of labelling: what was fixed when it began, and the leaders since."""
 
     contenders: tuple[str, ...]  # labels, the judge's choice first
@@ -56,7 +56,7 @@ class Plan:
     leaders: tuple[int, ...] = ()  # for each place that people were asked about
 
 
-class Question(NamedTuple):
+class LabelQuestion(NamedTuple):
     """An example for a person: the answers of those who are left, each text once."""
 
     place: int  # in the order
@@ -173,7 +173,7 @@ def plan_path(where: StorePlace, run_id: str) -> Path:
     return labels_path(where, run_id).with_suffix(".plan.json")
 
 
-def read_plan(where: StorePlace, run_id: str) -> Plan | None:
+def read_plan(where: StorePlace, run_id: str) -> LabelPlan | None:
     """Read what was fixed when labelling began; None where it has not.
 
     Raises:
@@ -185,7 +185,7 @@ def read_plan(where: StorePlace, run_id: str) -> Plan | None:
     try:
         found = json.loads(path.read_bytes())
         both = {name: tuple(found[name]) for name in ("contenders", "leaders")}
-        return Plan(events=found["events"], raters=found["raters"], **both)
+        return LabelPlan(events=found["events"], raters=found["raters"], **both)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{path} is damaged ({error!r}); restore it from a copy: without it the labels measure "
@@ -193,7 +193,7 @@ def read_plan(where: StorePlace, run_id: str) -> Plan | None:
         ) from error
 
 
-def write_plan(where: StorePlace, run_id: str, plan: Plan) -> None:
+def write_plan(where: StorePlace, run_id: str, plan: LabelPlan) -> None:
     """Write what is fixed; raise StoreError if that cannot be done."""
     with whole_file(plan_path(where, run_id), "plan of labelling") as stream:
         stream.write(json.dumps(asdict(plan)).encode() + b"\n")
@@ -229,7 +229,7 @@ class Labelling:
     """The labelling of a run: whom to ask what next, and what the labels say so far."""
 
     def __init__(
-        self, texts: RunTexts, where: StorePlace, plan: Plan, confidence: float = 0.95
+        self, texts: RunTexts, where: StorePlace, plan: LabelPlan, confidence: float = 0.95
     ) -> None:
         self.texts, self._where = texts, where
         self._confidence = confidence
@@ -276,7 +276,7 @@ class Labelling:
         """Return what the labels say now."""
         return (await self._raced())[0]
 
-    async def _raced(self) -> tuple[ByPeople, Plan, _Given]:
+    async def _raced(self) -> tuple[ByPeople, LabelPlan, _Given]:
         plan = read_plan(self._where, self._run_id) or self._plan
         given = _by_place(human_labels(self._where, self._run_id), self.order, self.texts)
         n_asked = max([len(plan.leaders), *(place + 1 for place in given)])
@@ -325,7 +325,7 @@ class Labelling:
         of_text = list(given.get(answer_digest(text), {}).values())[: self._raters]
         return float(np.mean(of_text)) if len(of_text) == self._raters else None
 
-    async def next(self, rater: str | None, later: Sequence[int] = ()) -> Question | None:
+    async def next(self, rater: str | None, later: Sequence[int] = ()) -> LabelQuestion | None:
         """Return the next example for a person; None once it is proved, or nothing is left.
 
         Args:
@@ -348,7 +348,7 @@ class Labelling:
         by_turn = sorted(missing, key=list(later).index)
         return await self.question(by_turn[0], stand) if by_turn else None
 
-    async def question(self, place: int, stand: ByPeople) -> Question:
+    async def question(self, place: int, stand: ByPeople) -> LabelQuestion:
         """Return the question of a place, with the answers of those who were left then."""
         while place >= len(self._answers):
             await self._read()
@@ -359,7 +359,7 @@ class Labelling:
         mixed = KeyedRandom(zlib.crc32(self._run_id.encode()), "shown").at(place)
         answers = tuple(shown[k] for k in mixed.permutation(len(shown)))
         seq = int(self._seqs[alive[0], self.order[place]])
-        return Question(place, seq, answers, is_free=len(set(own)) == 1)
+        return LabelQuestion(place, seq, answers, is_free=len(set(own)) == 1)
 
     async def put(
         self, place: int, scores: Mapping[str, float | None], rater: str | None, *, tie: bool

@@ -53,7 +53,7 @@ class ProblemKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Obstacle:
     """Something that stands in the way of a decision."""
 
     kind: ProblemKind
@@ -106,7 +106,7 @@ class Decision:
     proved_for: str  # what was asked for: "seen" (the examples of the study) or "new" (ones)
     confidence: float  # in (0, 1)
     scored_by: str  # "rule", "judge NAME" or "people"
-    problem: Problem | None  # the worst one
+    problem: Obstacle | None  # the worst one
     next: Next | None  # what to do; None while the run goes on
     said: tuple[str, ...]  # its sentences, the one on what to take first
 
