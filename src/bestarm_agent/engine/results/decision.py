@@ -92,6 +92,8 @@ def decided(standing: Standing) -> Standing:
         said=(),
     )
     next_one = _next(s, draft, named_row, blocked)
+    if next_one is not None and s.objects:  # a script has no study for the commands
+        next_one = replace(next_one, command=None)
     decision = _with_words(s, draft, named_row, next_one, problems)
     rows = tuple(
         row if row.status is found[row.index] else replace(row, status=found[row.index])
