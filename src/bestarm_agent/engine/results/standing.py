@@ -403,12 +403,12 @@ class Standing:
 
     @property
     def grid(self) -> int:
-        """Number of pairs in the full K x N grid."""
+        """Number of all K x N answers."""
         return len(self.rows) * self.n_examples
 
     @property
     def share(self) -> float:
-        """Share of the full grid that was asked, in [0, 1]."""
+        """Share of all answers that was asked for, in [0, 1]."""
         return self.asked / self.grid if self.grid else 0.0
 
     @property
