@@ -278,8 +278,14 @@ class Study:
         """The configured caps, as they were raised since."""
         return self._run.loop.own_budget
 
+    @budget.setter
+    def budget(self, caps: Budget) -> None:
+        self._run.loop.set_budget(caps.covering(self._run.ledger.spent))
+
     def raise_budget(self, more: Budget) -> None:
         """Raise the configured caps, so that ``more`` can be spent beyond what is spent now.
+
+        A cap that allows as much already stays as it is, and none is added.
 
         Raises:
             TypeError: ``more`` is no budget.

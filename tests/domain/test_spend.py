@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import pytest
 
@@ -10,10 +11,24 @@ from bestarm_agent.domain.spend import Budget, Spend, Usage
 
 
 @pytest.mark.parametrize("cap", ["usd_nanos", "pulls", "calls", "tokens", "gpu_seconds", "seconds"])
-@pytest.mark.parametrize("amount", [-1, math.nan])
-def test_a_budget_below_nothing_is_refused(cap: str, amount: float) -> None:
-    with pytest.raises(ValueError, match=f"{cap} of a budget must be at least 0"):
+@pytest.mark.parametrize("amount", [-1, -0.5, math.nan, math.inf, -math.inf, "5", True])
+def test_what_is_no_amount_is_refused(cap: str, amount: object) -> None:
+    with pytest.raises(ValueError, match=f"{cap} of a budget must be at least 0.*{amount!r}"):
         Budget(**{cap: amount})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("amount", [-1, math.nan, math.inf, Decimal("inf"), "5"])
+def test_dollars_that_are_no_amount_are_refused(amount: object) -> None:
+    with pytest.raises(ValueError, match="usd of a budget must be at least 0"):
+        Budget(usd=amount)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cap", ["usd_nanos", "pulls", "calls", "tokens"])
+def test_what_is_counted_comes_in_whole_numbers(cap: str) -> None:
+    with pytest.raises(ValueError, match=f"{cap} of a budget must be at least 0, .*whole, got 2.5"):
+        Budget(**{cap: 2.5})  # type: ignore[arg-type]
+    assert isinstance(getattr(Budget(**{cap: 2.0}), cap), int)  # type: ignore[arg-type]
+    assert Budget(seconds=2.5, gpu_seconds=0.5, usd=0.25).seconds == 2.5
 
 
 @pytest.mark.parametrize("cached", [-1, 11])

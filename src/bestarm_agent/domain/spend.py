@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import InitVar, dataclass, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from itertools import repeat
+from numbers import Real
 from operator import add, attrgetter, mul, sub
 
 NANOS_PER_USD = 1_000_000_000
@@ -124,11 +126,14 @@ class Budget:
 
     def __post_init__(self, usd: float | Decimal | None) -> None:
         if usd is not None:
+            _check_cap("usd", usd)
             object.__setattr__(self, "usd_nanos", nanos(usd))
         for cap in fields(self):
             amount = getattr(self, cap.name)
-            if amount is not None and not amount >= 0:
-                raise ValueError(f"{cap.name} of a budget must be at least 0, got {amount}")
+            if amount is not None:
+                whole = str(cap.type).startswith("int")
+                _check_cap(cap.name, amount, whole=whole)
+                object.__setattr__(self, cap.name, int(amount) if whole else amount)
 
     def within(self, other: Budget) -> Budget:
         """Return the tighter of two caps for each amount."""
@@ -137,6 +142,19 @@ class Budget:
             *(min((one for one in pair if one is not None), default=None) for pair in pairs)
         )
 
+    def raised(self, to: Budget) -> Budget:
+        """Return the looser of two caps for each amount; no cap is the loosest."""
+        pairs = ((getattr(self, cap.name), getattr(to, cap.name)) for cap in fields(self))
+        return Budget(*(None if None in pair else max(pair) for pair in pairs))
+
+    def covering(self, taken: Spend) -> Budget:
+        """Return the caps, but none below what is taken."""
+        caps = {one.name: getattr(self, one.name) for one in fields(taken)}
+        least = {
+            name: max(cap, getattr(taken, name)) for name, cap in caps.items() if cap is not None
+        }
+        return replace(self, **least)
+
     def with_room(self, spent: Spend, seconds: float, more: Budget) -> Budget:
         """Return caps that allow ``more`` beyond ``spent``; caps open in ``more`` stay."""
         used = {**{f.name: getattr(spent, f.name) for f in fields(spent)}, "seconds": seconds}
@@ -144,6 +162,14 @@ class Budget:
             name: used[name] + extra for name in used if (extra := getattr(more, name)) is not None
         }
         return replace(self, **moved)
+
+
+def _check_cap(name: str, amount: float | Decimal, *, whole: bool = False) -> None:
+    """Raise ValueError for what is no amount; ``whole``: of what comes in whole numbers only."""
+    is_number = isinstance(amount, Real | Decimal) and not isinstance(amount, bool)
+    if not is_number or not math.isfinite(amount) or amount < 0 or (whole and amount % 1):
+        rule = "at least 0, finite and whole" if whole else "at least 0 and finite"
+        raise ValueError(f"{name} of a budget must be {rule}, got {amount!r:.40}")
 
 
 class Resource(StrEnum):

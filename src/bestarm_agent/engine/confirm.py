@@ -110,7 +110,8 @@ class Confirming:
             run.stop = of.stop  # one study, one flag: also if it was set while this one opened
             if winner.id not in {one.id for one in run.record.state.candidates}:
                 run.add([winner])
-            run.loop.raise_budget(left)
+            taken, seconds = run.ledger.spent, run.loop.seconds  # by confirming earlier
+            run.loop.set_budget(run.loop.own_budget.with_room(taken, seconds, left))
             self.state = run.record.state
             await run.loop.run()
 

@@ -150,19 +150,22 @@ class RunLoop:
     def raise_budget(self, more: Budget, elsewhere: Spend | None = None) -> None:
         """Let the run spend ``more`` beyond what is spent and reserved for calls under way.
 
-        ``elsewhere`` was spent under the same caps by another run.
+        A cap that allows as much already stays, and none is added. ``elsewhere`` was spent under
+        the same caps by another run.
         """
-        taken = self.ledger.spent + self.ledger.outstanding + (elsewhere or Spend())
-        self.set_budget(self.own_budget.with_room(taken, self.seconds, more))
+        own, taken = self.own_budget, self.ledger.spent + self.ledger.outstanding
+        room = own.with_room(taken + (elsewhere or Spend()), self.seconds, more)
+        self.set_budget(own.raised(room))
 
     def set_budget(self, budget: Budget, own: Budget | None = None) -> None:
         """Replace the caps, also while running.
 
         Args:
-            budget: the caps from here on.
+            budget: the caps from here on; those below what is spent and held are set to that.
             own: the run's own caps, if ``budget`` holds for one call of ``run`` only.
         """
         own = own or budget
+        budget = budget.covering(self.ledger.spent + self.ledger.outstanding)
         if (budget, own) != (self.ledger.budget, self.own_budget):
             self.record.record(BudgetSet(budget, own))
             self.ledger.budget = budget

@@ -27,7 +27,6 @@ from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.domain.redaction import masked, redacted
 from bestarm_agent.domain.spend import Budget, Spend, Usage, nanos, usd
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
-from bestarm_agent.engine.confirm import less
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
@@ -207,9 +206,8 @@ class Race:
             opening = Study.resume(self._resume, examples=examples, options=options)
         async with opening as run:
             self._study, provider.folder = run, provider.folder / run.run_id
-            now = run.standing()
             if self._caps != Budget():
-                run.raise_budget(less(less(self._caps, now.spent), Budget(seconds=now.seconds)))
+                run.budget = self._caps
             yield run
             self.report = await run.write_report()
             for remark in run.remarks():

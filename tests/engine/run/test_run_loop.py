@@ -179,7 +179,7 @@ def test_what_caps_for_one_call_leave_is_spent_by_the_next() -> None:
 
 
 async def test_what_is_under_way_counts_where_a_cap_is_set_during_a_run() -> None:
-    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4, budget=Budget(calls=20))
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4, budget=Budget(calls=5))
     loop = await scene.open()
     running = asyncio.create_task(loop.run())
     while loop.in_flight < 4:  # noqa: ASYNC110 - no event to await
@@ -187,6 +187,29 @@ async def test_what_is_under_way_counts_where_a_cap_is_set_during_a_run() -> Non
     loop.raise_budget(Budget(calls=3))
     await running
     assert (loop.ledger.spent.calls, loop.ledger.budget.calls) == (7, 7)
+
+
+async def test_more_budget_never_makes_a_run_stricter() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, budget=Budget(calls=1000, seconds=60.0))
+    loop = await scene.open()
+    loop.raise_budget(Budget(calls=5, usd=1, tokens=10, seconds=1.0))
+    assert loop.own_budget == loop.ledger.budget == Budget(calls=1000, seconds=60.0)
+    loop.raise_budget(Budget(calls=1001))
+    assert loop.own_budget == loop.ledger.budget == Budget(calls=1001, seconds=60.0)
+
+
+async def test_no_cap_of_a_stage_falls_below_what_is_spent_and_held() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
+    loop = await scene.open()
+    own = loop.own_budget
+    loop.set_budget(Budget(calls=6), own)
+    await loop.run()
+    held = loop.ledger.reserve(Spend(calls=0, tokens=5))
+    assert held is not None
+    loop.set_budget(Budget(calls=4, tokens=3), own)
+    recorded = loop.record.state
+    assert recorded.budget == Budget(calls=6, tokens=loop.ledger.spent.tokens + 5)
+    assert recorded.configured == own == Budget(calls=10)
 
 
 async def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
