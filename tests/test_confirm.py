@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.domain.values import Json
+from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.parts import Options
 from bestarm_agent.errors import ConfigError, RunNotFoundError
@@ -174,6 +176,20 @@ def test_more_budget_goes_on_with_the_selection_and_keeps_what_was_confirmed(
     state = second_run(path, second.run_id)
     assert state is not None
     assert state.spend.pulls == HELD
+
+
+def test_a_cap_of_a_stage_is_not_the_users(tmp_path: Path) -> None:
+    path = confirming(tmp_path, budget={"pulls": 300, "calls": 300})
+    run_all(path)
+    for _ in range(2):  # more is kept for confirming than was, as far as the cap of a stage says
+        again = asyncio.run(resumed(path))
+        assert passed_caps(again) == []
+        assert again.end != "interrupted"
+    stored = asyncio.run(Archive(store_of(path)).record("latest")).standing
+    assert passed_caps(stored) == []
+    assert stored.configured == Budget(pulls=300, calls=300)
+    over = replace(stored, spent=replace(stored.spent, calls=301))
+    assert ["301 calls of 300" in said for said in passed_caps(over)] == [True]
 
 
 def test_a_grown_dataset_leaves_what_was_kept_back_as_it_was(tmp_path: Path) -> None:

@@ -234,18 +234,18 @@ def _cheaper(s: Standing, named: Row | None, groups: Mapping[int, Status]) -> Ch
 
 
 def passed_caps(s: Standing) -> list[str]:
-    """Say of each cap that was passed by how much, and why."""
-    found = []
+    """Say of each configured cap that was passed by how much, and why."""
+    found, budget = [], s.configured or s.budget
     for name, unit in (("usd_nanos", ""), ("tokens", " tokens"), ("calls", " calls")):
-        used, cap = getattr(s.spent, name), getattr(s.budget, name)
+        used, cap = getattr(s.spent, name), getattr(budget, name)
         if cap is None or used <= cap:
             continue
         text = money if name == "usd_nanos" else "{:,}".format
         over = f"{text(used - cap)} too much"
         why = "calls cost more than their providers said they could"
         found.append(f"{text(used)}{unit} of {text(cap)}, {over}: {why}")
-    if s.budget.seconds is not None and s.seconds > _TIME_SLACK * s.budget.seconds:
-        took = f"{duration(s.seconds)} of {duration(s.budget.seconds)}"
+    if budget.seconds is not None and s.seconds > _TIME_SLACK * budget.seconds:
+        took = f"{duration(s.seconds)} of {duration(budget.seconds)}"
         found.append(f"{took}: calls in flight were waited for")
     return found
 

@@ -122,6 +122,7 @@ def build_standing(
         waits=waits,
         spent=spent,
         budget=state.budget if budget is None else budget,
+        configured=state.configured,
         seconds=state.seconds + state.elapsed if seconds is None else seconds,
         graded=graded,
         end=state.end,

@@ -247,6 +247,7 @@ class Standing:
     budget: Budget  # the caps
     seconds: float  # wall-clock seconds of all sessions
     end: str | None  # why the last session ended; None while it runs
+    configured: Budget | None = None  # the study's own caps, where ``budget`` is a stage's
     latest_failure: str = ""  # the message of the latest failed or void pair
     graded: bool = False  # whether some scores lie between 0 and 1
     # whether the run may end as those that are open are nearer to the leading one than the examples
