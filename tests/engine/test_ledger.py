@@ -50,6 +50,8 @@ def test_more_budget_counts_from_what_was_spent() -> None:
         (Budget(calls=1), Spend(calls=1), Spend(tokens=10**9), 64),  # what costs nothing fits
         (Budget(calls=1), Spend(calls=1), Spend(calls=1), 0),
         (Budget(calls=1), Spend(calls=5), Spend(calls=1), 0),
+        (Budget(gpu_seconds=0.3), Spend(), Spend(gpu_seconds=0.1), 3),  # .1 + .1 + .1 > .3
+        (Budget(gpu_seconds=0.6), Spend(gpu_seconds=0.3), Spend(gpu_seconds=0.1), 3),
     ],
 )
 def test_room_is_how_often_an_amount_fits(

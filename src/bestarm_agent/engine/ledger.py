@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from bestarm_agent.domain.spend import Budget, Spend
 
+_SLACK = 1e-6  # of GPU-seconds, whose sums are not exact: .1 + .2 > .3; the others are whole
+
 
 @dataclass(slots=True, eq=False)
 class Reservation:
@@ -49,7 +51,7 @@ class Ledger:
         """
         held = self.spent if later else self.spent + self.outstanding
         return all(
-            cap is None or taken + more <= cap
+            cap is None or taken + more - cap <= _SLACK
             for cap, taken, more in zip(self._caps, held.amounts, upper.amounts, strict=True)
         )
 
@@ -58,7 +60,7 @@ class Ledger:
         room, held = at_most, self.spent + self.outstanding
         for cap, taken, each in zip(self._caps, held.amounts, upper.amounts, strict=True):
             if cap is not None and each > 0:
-                room = min(room, int((cap - taken) // each))
+                room = min(room, int((cap - taken + _SLACK) // each))
         return max(0, room)
 
     @property
