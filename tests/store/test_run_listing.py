@@ -50,6 +50,7 @@ RUNS = [("2026-a", "x"), ("2026-ab", "2026"), ("2027", "2026-a")]
         ("latest", [("1", "latest"), ("2", "study")], "2"),
         ("latest", [("1", "study"), ("2", f"1{CONFIRMS}")], "1"),
         ("latest", [("2", f"1{CONFIRMS}")], "2"),
+        ("latest", [("1", "study"), ("2", f"x{CONFIRMS}")], "2"),  # that confirms no run
     ],
 )
 def test_which_run_is_meant(

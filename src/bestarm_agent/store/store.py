@@ -37,7 +37,7 @@ _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs "
 _NEWEST = f" ORDER BY ordinal DESC LIMIT {_NAMED + 1}"
 # without reading all; a confirmation is the latest run only if there is no other
 _BY_NAME = ("WHERE id = :run", "WHERE name = :run")
-_LATEST = ("WHERE name NOT LIKE :confirms", "")
+_LATEST = ("WHERE name NOT IN (SELECT id || :confirms FROM runs)", "")
 _BY_PREFIX = "WHERE :run <> '' AND substr(id, 1, :length) = :run"
 _OUTLINE = (
     "SELECT kind, payload FROM events "
@@ -187,7 +187,7 @@ class Store(_Closing):
     async def find(self, run: str) -> RunInfo:
         """Find a run, to read it; raises RunNotFoundError as ``open`` does."""
         for condition in _LATEST if run == "latest" else _BY_NAME:
-            if found := await self._infos(condition + _NEWEST, run=run, confirms=f"%{CONFIRMS}"):
+            if found := await self._infos(condition + _NEWEST, run=run, confirms=CONFIRMS):
                 return found[0]
         if len(fits := await self._infos(_BY_PREFIX + _NEWEST, run=run, length=len(run))) == 1:
             return fits[0]
