@@ -44,7 +44,7 @@ from bestarm_agent.selectors.types import BoolArray, State, Stop, both
 _SETTLED = (Stop.SEPARATED, Stop.WITHIN, Stop.LEVEL)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 _FEWEST_TOLD = 20  # before void pairs since the run began, or went on, end it
-# While pairs are spared, at most so many are in flight, or one for each candidate, or this share of
+# While pairs are spared, at most so many hold a place, or one for each candidate, or this share of
 # those that were told, whichever is most.
 _FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
 
@@ -282,7 +282,11 @@ class RunLoop:
         return ~(usual > left)
 
     def _leeway(self) -> float:
-        """Limit the pairs in flight where they are spared: what is asked early is asked blindly."""
+        """Limit the places taken where pairs are spared: what is asked early is asked blindly.
+
+        A pair that waits to be repeated holds none: were it counted, an outage of one provider
+        would keep the rule from asking the others.
+        """
         if not self._spares_pairs():
             return math.inf
         told, each_once = self.record.state.n_told, len(self.pool.candidates)
