@@ -366,3 +366,13 @@ def test_a_choice_among_one_is_refused(tmp_path: Path) -> None:
     path = write_study(tmp_path, n_candidates=1, changes={"selector": {"name": "auto"}})
     with pytest.raises(ConfigError, match="only one candidate, so there is nothing to choose"):
         run_all(path)
+
+
+async def test_caps_may_be_set_anew_but_not_below_what_is_spent(tmp_path: Path) -> None:
+    path = write_study(tmp_path, changes={"budget": {"pulls": 30}})
+    async with Study.open(path) as study:
+        await study.run(Budget(pulls=10))
+        study.budget = Budget(pulls=4, calls=500)
+        assert study.budget == Budget(pulls=10, calls=500)
+        study.budget = Budget(pulls=12)
+        assert (await study.run()).asked == 12
