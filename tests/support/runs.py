@@ -260,7 +260,8 @@ class Scene:
             pool=pool,
             examples=self.examples,
             evaluator=Evaluator(
-                ReplyCache(self.store, ledger, use_cache=self.use_cache), judge_client
+                ReplyCache(self.store, ledger, own="" if self.use_cache else log.run_id),
+                judge_client,
             ),
             ledger=ledger,
             clock=LoopClock(),

@@ -185,7 +185,8 @@ class Call:
         """Key of its reply in the reply cache; another one once more is known of the model."""
         fitted, model = self.fitted, self.model
         if self._keyed is None or self._keyed[0] != fitted:
-            key = reply_key(model.client.provider, model.fingerprint, fitted)
+            own = model.client.ledger.own
+            key = reply_key(model.client.provider, model.fingerprint, fitted, own)
             self._keyed = fitted, key
         return self._keyed[1]
 
@@ -514,26 +515,33 @@ def replied_spend(reply: Reply, *, pulls: int) -> Spend:
     )
 
 
-def reply_key(provider: Provider, fingerprint: str, request: Request) -> str:
-    """Return the cache key of a reply: equal for equal requests to the same model."""
+def reply_key(provider: Provider, fingerprint: str, request: Request, own: str = "") -> str:
+    """Return the cache key of a reply: equal for equal requests to the same model.
+
+    Where a run shares no replies, ``own`` is its id, and the key is that of one pair of the run: an
+    outcome names the reply that it was scored by, whatever others were answered.
+    """
     able = provider.capabilities(request.model)
     asked_for: list[Json] = [request.example] if able.by_example else []
     if able.by_inputs:
         asked_for.append(dict(request.inputs))
-    return digest([provider.name, fingerprint, request.as_json(), asked_for], length=32)
+    whose: list[Json] = [[own, request.candidate, request.example]] if own else []
+    return digest([provider.name, fingerprint, request.as_json(), asked_for, *whose], length=32)
 
 
 class ReplyCache:
     """Gets replies from the cache or from their provider.
 
     Args:
-        use_cache: whether replies bought by other pairs or runs may be used.
+        own: who neither uses replies bought by other pairs or runs nor leaves them any, such as a
+            run's id; "" where they are shared. A call that may have been sent before is looked up
+            in either case.
     """
 
-    def __init__(self, store: Store, ledger: Ledger, *, use_cache: bool) -> None:
+    def __init__(self, store: Store, ledger: Ledger, *, own: str = "") -> None:
         self._store = store
         self._ledger = ledger
-        self._use_cache = use_cache
+        ledger.own = own
         self._remarks: Counter[tuple[str, str]] = Counter()
         self._recalled: set[str] = set()  # fingerprints of models
         self._left_out: dict[tuple[str, frozenset[str]], set[str]] = {}  # efforts, as JSON
@@ -603,7 +611,7 @@ class ReplyCache:
             call.tries = Tries()
 
     async def _obtained(self, call: Call) -> Reply:
-        if not self._use_cache and not call.resent:
+        if self._ledger.own and not call.resent:
             return await self._buy(call)
         await self._claim(call)
         key = call.key  # another one after a refusal

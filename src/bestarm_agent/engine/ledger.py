@@ -28,6 +28,7 @@ class Ledger:
         budget: the caps.
         spent: spend of the whole run, earlier sessions included.
         outstanding: reserved for attempts in flight.
+        own: who shares no replies with others, such as a run's id; "": its calls share theirs.
 
     Example:
         >>> ledger = Ledger(Budget(calls=1))
@@ -43,6 +44,7 @@ class Ledger:
         self.budget = budget
         self.spent = spent or Spend()
         self.outstanding = Spend()
+        self.own = ""
 
     def affords(self, upper: Spend, *, later: bool = False) -> bool:
         """Return whether ``upper`` fits under every cap on top of what is spent and held.

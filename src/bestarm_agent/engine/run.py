@@ -69,7 +69,8 @@ class Run:
     @cached_property
     def replies(self) -> ReplyCache:
         """The reply cache, and the way to the providers."""
-        return ReplyCache(self.store, self.ledger, use_cache=self.options.use_cache)
+        own = "" if self.options.use_cache else self.id
+        return ReplyCache(self.store, self.ledger, own=own)
 
     @cached_property
     def loop(self) -> RunLoop:

@@ -7,6 +7,7 @@ belong to a run, and to its log.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -164,7 +165,8 @@ async def _opened(
         store = await stack.enter_async_context(open_store(options.store_of(parts.study)))
         for provider in providers:
             await stack.enter_async_context(provider)
-        replies = ReplyCache(store, candidates.ledger, use_cache=options.use_cache)
+        own = "" if options.use_cache else secrets.token_hex(16)
+        replies = ReplyCache(store, candidates.ledger, own=own)
         await replies.recall(candidates.models)
         yield store, replies
 

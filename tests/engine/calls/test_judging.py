@@ -244,7 +244,7 @@ def calls_of(asker: Actor) -> tuple[JudgeCalls, JudgeModel]:
     """The calls of a judge that asks one model, and that model."""
     scene, ledger = Scene({}, judge=asker), Ledger(Budget())
     client = scene.judge_client(scene.clients(ledger))
-    replies = ReplyCache(scene.store, ledger, use_cache=True)
+    replies = ReplyCache(scene.store, ledger)
     return JudgeCalls(client, replies, "a"), client.judge.models[0]
 
 

@@ -92,7 +92,7 @@ def evaluated(
     scene = Scene({"a": Actor("p", answer)}, n_examples=1, store=store)
     ledger = Ledger(Budget())
     clients = scene.clients(ledger)
-    replies = ReplyCache(scene.store, ledger, use_cache=True)
+    replies = ReplyCache(scene.store, ledger)
     evaluator = Evaluator(replies, scene.judge_client(clients))
     (candidate,) = scene.candidates(clients, Spend())
     (example,) = scene.examples

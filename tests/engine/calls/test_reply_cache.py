@@ -84,7 +84,7 @@ class Scene:
         self.provider = actor()
         self.ledger = Ledger(Budget())
         self.store = Store.in_memory()
-        self.replies = ReplyCache(self.store, self.ledger, use_cache=use_cache)
+        self.replies = ReplyCache(self.store, self.ledger, own="" if use_cache else "a run")
         self.client = runs.Scene({}).client(self.provider, self.ledger)
 
     def call(self, *, resent: bool = False, fingerprint: str = "v1") -> Call:

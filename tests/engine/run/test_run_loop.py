@@ -433,13 +433,16 @@ async def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget() -> No
     scene = Scene({"a": actor}, n_examples=1, budget=Budget(calls=0), use_cache=False)
     loop = await scene.open()
     candidate, example = loop.pool.candidates[0], scene.examples[0]
-    key = reply_key(actor, candidate.model.fingerprint, candidate.request(example))
-    await scene.store.put_reply(key, scored(1.0))
+    others = reply_key(actor, candidate.model.fingerprint, candidate.request(example))
+    await scene.store.put_reply(others, scored(0.0))
+    await scene.store.put_reply(candidate.call(example).key, scored(1.0))
     asked_before(loop, 1)
     first = await loop.run()
     loop.set_budget(Budget(calls=5))
     assert (first, await loop.run()) == (End.BUDGET, End.EXHAUSTED)
     assert actor.sent == []
+    (told,) = [event.outcome for event in await scene.events() if isinstance(event, Told)]
+    assert told.score == Score(1.0)
     assert loop.ledger.spent == Spend(pulls=1, calls=1, tokens=5, usd_nanos=60)
     assert loop.record.state.spend == loop.ledger.spent
 
