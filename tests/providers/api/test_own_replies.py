@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.parts import Options, assemble
+from bestarm_agent.engine.single_calls import make_first_calls
 from bestarm_agent.study import Archive
 from tests.support.api_studies import KEYS, study_of
 from tests.support.fake_api import FakeApi
@@ -84,3 +85,17 @@ async def test_a_run_without_the_cache_that_was_cut_off_finds_its_own_replies_an
     scores = await shown(path, run_id)
     assert scores == [0.0] * n_told, "none is the first run's"
     assert n_told <= n_bought <= n_told + 4, "at most what was in flight is sent again"
+
+
+async def test_first_calls_without_the_cache_show_what_they_got(tmp_path: Path) -> None:
+    async with FakeApi(answer=right, key=None) as server:
+        options = [Options(), Options(use_cache=False)]
+        loaded = options[0].load(study_of(tmp_path, server, server, n_examples=4), {})
+        found = []
+        for answer, option in zip((right, wrong), options, strict=True):
+            server.answer = answer
+            parts = assemble(loaded, option.catalog(loaded))
+            found.append(await make_first_calls(parts, option))
+    for calls, text, score in zip(found, ("22", "221"), (1.0, 0.0), strict=True):
+        assert [call.reply and call.reply.text for call in calls] == [text] * 6
+        assert [call.score and call.score.value for call in calls] == [score] * 6
