@@ -151,8 +151,9 @@ def test_a_leader_leads_so_far_until_the_run_has_ended() -> None:
     assert first == "a leads so far: 30 of 40 right."
     assert second == "1 other (b) could still win."
     settled = standing_with(["a", "b"], [[1.0] * 90, [0.0] * 90], n_examples=100)
-    first, *_, last, _ = changed(settled, end="separated").decision.said
-    assert first == "Take a: 90 of 90 right; more calls on these examples would not change that."
+    first, second, *_, last, _ = changed(settled, end="separated").decision.said
+    assert first == "Take a: 90 of 90 right."
+    assert second == "More calls on these examples would not change that."
     assert last.endswith("proved to be the best there too, at 95 %.")
 
 

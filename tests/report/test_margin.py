@@ -42,7 +42,7 @@ def test_good_enough_is_said_where_it_was_asked_for_and_is_proved() -> None:
     standing = standing_with(["a", "b", "c"], HALF_KNOWN, n_examples=50)
     standing = changed(standing, margin=0.0301, within=0.05, end="within")
     assert standing.decision.proved
-    assert "proved to be at most 5 points below the best of these" in standing.decision.said[0]
+    assert "proved to be at most 5 points below the best of these" in standing.decision.said[1]
     assert standing_json(standing)["within"] == 0.05
     assert not changed(standing, margin=0.06).decision.proved
 

@@ -23,7 +23,6 @@ from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.decision import passed_caps, price_of_use
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.standing import (
-    Decision,
     LimitState,
     Row,
     RowLimit,
@@ -104,15 +103,6 @@ def seen(row: Row, *, graded: bool) -> str:
 def seen_title(*, graded: bool) -> str:
     """Name the column that ``seen`` fills."""
     return "mean score" if graded else "right"
-
-
-def headline(decision: Decision) -> list[str]:
-    """Return a decision's sentences, with a first one that is short enough for a headline."""
-    first, *others = decision.said or ("",)
-    head, _, rest = first.rpartition("; ")
-    if not rest.startswith(("more calls", "proved")):
-        return [first, *others]
-    return [f"{head}.", f"{rest[:1].upper()}{rest[1:]}", *others]
 
 
 def estimate(row: Row) -> str:

@@ -21,7 +21,6 @@ from bestarm_agent.report.words import (
     ending,
     estimate,
     failures_line,
-    headline,
     hidden_line,
     interval,
     missing_line,
@@ -59,7 +58,7 @@ def standing_page(
         most_rows: candidates shown at most, the best.
     """
     shown, winner = standing.rows[:most_rows], standing.winner
-    verdict, *said = headline(standing.decision)
+    verdict, *said = standing.decision.said or ("",)
     return {
         "winner": None if winner is None else names[winner.index],
         "score": "" if winner is None else f"{estimate(winner)}, {interval(winner)}",

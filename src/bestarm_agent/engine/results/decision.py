@@ -268,7 +268,7 @@ def _with_words(
         name = safe(named.candidate.label)
         said.append(f"{name} is the only candidate, so nothing was compared: {_score(s, named)}.")
     else:
-        said += [_head(s, draft, named), *_others(s, draft)]
+        said += [*_head(s, draft, named), *_others(s, draft)]
         calls = [one for one in problems if one.kind is ProblemKind.CALLS]
         said += [f"Stopped: {safe(one.text)}." for one in calls]
         few = [one for one in problems if one.kind is ProblemKind.TOO_FEW]
@@ -293,7 +293,7 @@ def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
     return [f"No winner yet: {safe(blocked.text)}."]
 
 
-def _head(s: Standing, draft: Decision, named: Row) -> str:
+def _head(s: Standing, draft: Decision, named: Row) -> list[str]:
     """Say what to take, or what leads so far."""
     name = safe(named.candidate.label)
     what = f", {objective_text(s.objective.spec, proved=draft.proved)}" if s.objective else ""
@@ -301,13 +301,14 @@ def _head(s: Standing, draft: Decision, named: Row) -> str:
     if (price := price_text(named)) is not None:
         facts.append(price)
     start = f"{name} leads so far" if s.end is None else f"Take {name}{what}"
-    tail = ""
+    said = [f"{start}: {', '.join(facts)}."]
     if s.objective is None and draft.proved and not s.for_new:
-        near = s.margin != 0 and not s.separated
-        tail = "; more calls on these examples would not change that"
-        if near:
-            tail = f"; proved to be at most {points(s.within)} below the best of these examples"
-    return f"{start}: {', '.join(facts)}{tail}."
+        if s.separated or s.margin == 0:
+            said.append("More calls on these examples would not change that.")
+        else:
+            within = points(s.within)
+            said.append(f"It is proved to be at most {within} below the best of these examples.")
+    return said
 
 
 def _score(s: Standing, row: Row) -> str:
