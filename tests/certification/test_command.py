@@ -68,7 +68,7 @@ def test_the_last_good_one(tmp_path: Path, command: Command, correction: str, be
     assert "<h2>Certificate</h2>" in page
     text = reported(command, tmp_path, "md")
     assert f"- Chosen: {found['chosen']}; for new examples" in text
-    assert "| c5 | shown |" in text
+    assert "| c5 | proved |" in text
     assert "leads" not in text
     # the log alone tells the same
     for name in ("study.json", "questions.jsonl", "scores.jsonl"):

@@ -18,7 +18,7 @@ CHANGES = {"selector": {"name": "auto"}, "budget": {"pulls": 300}}
 def test_what_was_kept_back_confirms_the_winner(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, n_examples=100, changes=CHANGES)
     done = invoke(capsys, "select", path, "--quiet", "--confirm", "20%", folder=tmp_path)
-    assert "Confirmed: c5: ." in done.out
+    assert "Confirmed: c5: " in done.out
     assert "on 20 examples kept back; 95% sure for examples like these" in done.out
     found = json.loads(invoke(capsys, "show", "latest", "--json", folder=tmp_path).out)
     confirmed = found["confirmation"]

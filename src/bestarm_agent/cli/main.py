@@ -254,8 +254,9 @@ app.params.append(
 def main() -> None:
     """Run a command; every error becomes one paragraph and an exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # what a terminal cannot show becomes `?`
-            stream.reconfigure(errors="replace")
+        if isinstance(stream, TextIOWrapper):
+            with suppress(OSError):  # of a stream that was put in another's place
+                stream.reconfigure(errors="replace")  # what a terminal cannot show becomes `?`
     try:
         try:
             app()

@@ -272,8 +272,8 @@ class ProviderClient:
         self._halted: list[ProviderError] = []  # why no model can be called any more
         self._n_sent = 0  # attempts
         self._answered: set[str] = set()  # models that did, and "" if any did
-        # by model, or "" for all: the call whose fatal refusal is not confirmed, and the attempts
-        # before that; forgotten when it answers
+        # by model: the call whose fatal refusal is not confirmed, and the attempts before that;
+        # forgotten when it answers
         self._doubted: dict[str, tuple[Call, int]] = {}
         self._policy = policy
         self._jittered = wait_exponential_jitter(
@@ -354,7 +354,7 @@ class ProviderClient:
             tries.failure = None
             for scope in ("", call.model.name):
                 self._answered.add(scope)
-                self._doubted.pop(scope, None)
+            self._doubted.pop(call.model.name, None)
             return result
         tries.failure = result = self._weighed(call, result, number)
         self.provider.learn(sent.model, canonical(sent.params.get(EFFORT)), result.refused)
@@ -380,7 +380,8 @@ class ProviderClient:
         scope = call.model.name if error.kind is FailureKind.MODEL_NOT_FOUND else ""
         if not error.fatal or error.kind not in _CONFIRMED or scope not in self._answered:
             return error
-        first, n_before = self._doubted.setdefault(scope, (call, self._n_sent))
+        # that another model answers meanwhile says nothing of this one
+        first, n_before = self._doubted.setdefault(call.model.name, (call, self._n_sent))
         is_later = number > n_before
         if is_later and first is not call:
             return error

@@ -210,7 +210,7 @@ def test_numbers_agree_with_their_nouns(folder: Path, capsys: pytest.CaptureFixt
         STUDY.replace(", replay/b", "").replace("target: answer", "target: answer, limit: 1")
     )
     said = invoke(capsys, "plan", "--candidates", "study.yaml").out
-    assert "1 candidate x 1 example = 1 pair; scorer exact\n" in said
+    assert "1 candidate x 1 example = 1 answer; scorer exact\n" in said
     assert [counted(n, "pair") for n in (0, 1, 1000)] == ["0 pairs", "1 pair", "1,000 pairs"]
 
 

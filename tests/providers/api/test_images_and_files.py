@@ -232,4 +232,4 @@ def test_a_function_is_given_parts_in_the_form_of_openai(
     )
     done = invoke(capsys, "select", path)
     assert done.code == 0, done.err
-    assert "3/3" in done.out
+    assert "3 of 3" in done.out

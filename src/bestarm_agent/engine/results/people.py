@@ -76,6 +76,7 @@ class ByPeople:
     of: int  # examples that all contenders have answered
     confidence: float
     kappa: Measure | None  # agreement of the first two raters beyond chance, where two scored
+    has_begun: bool = True  # whether somebody scored an answer; equal answers count by themselves
 
     @property
     def take(self) -> str:
@@ -93,7 +94,7 @@ class ByPeople:
         of_these = f"of these {len(self.contenders)}"
         first, mine = self.contenders[0], self.raced.means
         name, labelled = safe(self.take), f"{counted(self.n, 'example')} labelled"
-        if not self.n:
+        if not (self.n and self.has_begun):
             return (f"By the judge: {safe(first)}. Nobody has labelled an answer yet.",)
         if self.proved:
             sure = percent(self.confidence)
@@ -135,7 +136,7 @@ class ByPeople:
         """The statement as a decision, of the contenders alone."""
         raced, names = self.raced, self.contenders
         return Decision(
-            take=self.take if self.n else None,
+            take=self.take if self.n and self.has_begun else None,
             as_good=(),
             cheaper=None,
             undecided=tuple(names[row] for row in raced.alive if row != raced.leader),
@@ -315,6 +316,7 @@ class Labelling:
             len(self.order),
             self._confidence,
             _agreement(given),
+            bool(given),
         )
         return stand, plan, given
 
