@@ -19,7 +19,7 @@ def test_what_was_kept_back_confirms_the_winner(tmp_path: Path, capsys: Capsys) 
     path = write_study(tmp_path, n_examples=100, changes=CHANGES)
     done = invoke(capsys, "select", path, "--quiet", "--confirm", "20%", folder=tmp_path)
     assert "Confirmed: c5: " in done.out
-    assert "on 20 examples kept back; 95% sure for examples like these" in done.out
+    assert "on 20 examples kept back; 95 % sure for new ones" in done.out
     found = json.loads(invoke(capsys, "show", "latest", "--json", folder=tmp_path).out)
     confirmed = found["confirmation"]
     assert (confirmed["label"], confirmed["n"]) == ("c5", 20)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from bestarm_agent.engine.limits.refusals import Hold, Refusals, Verdict
+from bestarm_agent.engine.limits.refusals import Hold, Meaning, Refusals
 
 MINUTE = 60.0
 # A call is counted when it arrives, not when it is sent; arrivals of one minute may have been sent
@@ -237,28 +237,28 @@ class SearchedRate(TokenBucket):
         """
         self.settle(hold, 0.0, now)
         verdict = self._refusals.refused(hold, reversed(self._window), now, sure=sure)
-        if verdict is Verdict.AS_BEFORE:
+        if verdict is Meaning.AS_BEFORE:
             self._plateau, self._since = self._left
-        elif verdict in (Verdict.MORE, Verdict.SHUT):
+        elif verdict in (Meaning.MORE, Meaning.SHUT):
             if not self._refusals.is_compared:
                 self._left = self._plateau, self._since
             self._cut(hold.sent_at, now, verdict)
             self._refusals.lowered(verdict)
             if self._refusals.share_before == 1.0:  # a limit that is met: nothing to go back to
                 self._left = self._plateau, self._since
-        return verdict is Verdict.SHUT
+        return verdict is Meaning.SHUT
 
     def held(self, until: float) -> None:
         """Let the curve begin at ``until``: no call leaves before."""
         self._since = max(self._since, until)
 
-    def _cut(self, at: float, now: float, verdict: Verdict) -> None:
+    def _cut(self, at: float, now: float, verdict: Meaning) -> None:
         """Set the plateau to the accepted rate; counts one call more, since one more was tried."""
         k, rate, lowest = self._seconds_to_return(), self.rate(now), _SLOWEST
         since = max(self._cut_at, at - (_EXIT_SECONDS if self._plateau == math.inf else k))
         n = 1 + sum(one.amount for one in self._window if since <= one.sent_at <= at)
         accepted = n / max(at - since, _SHORT)
-        if verdict is Verdict.SHUT:
+        if verdict is Meaning.SHUT:
             accepted = max(accepted, self.used(now) / MINUTE)
         self._cut_at, self._n_cuts = at, self._n_cuts + 1
         if self._plateau < math.inf:

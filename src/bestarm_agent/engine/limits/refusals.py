@@ -46,7 +46,7 @@ class Hold:
     is_refused: bool = False
 
 
-class Verdict(Enum):
+class Meaning(Enum):
     """The meaning of a refusal."""
 
     CHANCE = auto()  # one of those that come at any rate, or too early to say
@@ -98,7 +98,7 @@ class Refusals:
 
     def refused(
         self, call: Hold, latest: Iterable[Hold], now: float, *, sure: bool = False
-    ) -> Verdict:
+    ) -> Meaning:
         """Return what the refusal of a call means.
 
         Args:
@@ -111,30 +111,30 @@ class Refusals:
         self._latency = max(now - call.sent_at, _FORGET * self._latency)
         n = call.number - self._before
         if n <= 0:
-            return Verdict.CHANCE  # it left before the rate was cut, or judged
+            return Meaning.CHANCE  # it left before the rate was cut, or judged
         self._n_refused += 1
         if self._is_shut(latest, now) or sure:
-            return Verdict.SHUT
+            return Meaning.SHUT
         if self.is_compared:
             share = self._n_refused / n
             if self._n_refused < _ENOUGH or n < _MANY:
-                return Verdict.CHANCE
+                return Meaning.CHANCE
             if _LOWER <= share / self.share_before <= _HIGHER and share <= _MOST:
                 # it was thought smaller until now; rather too large at first than cut again at once
                 more = self._n_refused + math.sqrt(self._n_refused)
                 self._low_sent, self._low_refused = float(n), more
                 self._was_as_before = True
                 self._begin()
-                return Verdict.AS_BEFORE
+                return Meaning.AS_BEFORE
         expected = self.chance * n
         if self._n_refused > expected + _SIGMAS * math.sqrt(expected) - _HALF:
-            return Verdict.MORE
-        return Verdict.CHANCE
+            return Meaning.MORE
+        return Meaning.CHANCE
 
-    def lowered(self, verdict: Verdict) -> None:
+    def lowered(self, verdict: Meaning) -> None:
         """Begin to compare: the rate was cut for ``verdict``, MORE or SHUT."""
         n, refused = self._n_sent - self._before, self._n_refused
-        if verdict is Verdict.SHUT:  # what came before it counts, if anything was refused then
+        if verdict is Meaning.SHUT:  # what came before it counts, if anything was refused then
             n, refused = max(0, n - self._in_row), max(0, refused - self._in_row)
             self._shut_before = self._n_sent
             self._low_sent, self._low_refused = self._low_sent + n, self._low_refused + refused
