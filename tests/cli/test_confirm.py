@@ -28,4 +28,4 @@ def test_what_was_kept_back_confirms_the_winner(tmp_path: Path, capsys: Capsys) 
     [report] = (tmp_path / "runs").glob("*.html")
     page = report.read_text()
     assert "<strong>Confirmed</strong>: c5" in page
-    assert "over all 80 examples that were not kept back" in page
+    assert "on all 80 examples that were not kept back" in page

@@ -173,7 +173,7 @@ OPTIONS: Mapping[str, Option] = {
     "contenders": Option(
         "Candidate that takes part in any case, by label; repeatable.",
         many=True,
-        forms="--candidate",
+        forms="--contender",
     ),
     "top": Option("Candidates that take part at most.", click.IntRange(min=2), default=6),
     "raters": Option("People who score each example.", _AT_LEAST_1, default=1),

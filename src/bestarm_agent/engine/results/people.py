@@ -252,7 +252,7 @@ class Labelling:
         if not len(columns):
             raise ConfigError(
                 f"no example was answered by all of {', '.join(map(safe, plan.contenders))}; "
-                f"name fewer with --candidate, or let the run go on"
+                f"name fewer with --contender, or let the run go on"
             )
         seed = zlib.crc32(texts.run_id.encode())
         # of its own seed: an order that the run has used may have chosen the contenders
