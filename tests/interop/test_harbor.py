@@ -86,7 +86,7 @@ def test_the_best_is_found_with_a_part_of_the_trials(in_flight: int) -> None:
 
     assert standing.best is not None
     assert standing.best.candidate.label == "good"
-    assert race.verdict().startswith("good")
+    assert race.verdict().startswith("Take good")
     assert race.standing().told == standing.told == len(trials()) <= 70
     n = asked(standing)
     assert n["nop"] < n["good"]
@@ -360,7 +360,7 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
         code = code.replace(text, other)
     execute(code)
     verdict, report = capsys.readouterr().out.splitlines()
-    assert verdict.startswith("oracle")
+    assert verdict.startswith("Take oracle")
     assert Path(report).exists()
 
 
