@@ -34,6 +34,19 @@ __all__ = ["command"]
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
+@pytest.fixture(autouse=True)
+def _heeds_ctrl_c() -> Iterator[None]:
+    """Heed Ctrl-C: a job in the background of a script begins with the signal ignored.
+
+    Programs that a test starts would inherit that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def interrupt() -> None:
     """Press Ctrl-C, for the main thread."""
     ident = threading.main_thread().ident
