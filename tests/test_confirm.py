@@ -33,7 +33,7 @@ def confirming(folder: Path, **changes: Json) -> Path:
         changes={
             "confirm": {"share": "20%"},
             "selector": {"name": "auto", "stop_when_separated": False},
-            "budget": {"pulls": 150},
+            "budget": {"answers": 150},
             **changes,
         },
     )
@@ -60,8 +60,8 @@ def test_the_winner_alone_answers_what_was_kept_back_and_the_cap_holds(tmp_path:
     assert standing.winner is not None
     assert standing.confirmation is not None
     assert [one.label for one in state.candidates] == [standing.winner.candidate.label]
-    assert standing.spent.pulls + state.spend.pulls == 150
-    assert state.spend.pulls == len(state.example_ids) == HELD
+    assert standing.spent.answers + state.spend.answers == 150
+    assert state.spend.answers == len(state.example_ids) == HELD
     assert standing.confirmation.n == HELD
     assert (standing.n_examples, standing.grid) == (80, 320)
     own = asyncio.run(Archive(store_of(path)).state(standing.run_id))
@@ -88,11 +88,11 @@ def test_dollars_are_kept_back_for_the_winner_s_price(tmp_path: Path) -> None:
 
 
 def test_a_budget_too_small_leaves_half_to_choose_by(tmp_path: Path) -> None:
-    path = confirming(tmp_path, budget={"pulls": 30})
+    path = confirming(tmp_path, budget={"answers": 30})
     standing = run_all(path)
     state = second_run(path, standing.run_id)
     assert state is not None
-    assert (standing.spent.pulls, state.spend.pulls) == (15, 15)
+    assert (standing.spent.answers, state.spend.answers) == (15, 15)
     assert standing.confirmation is not None
     assert standing.confirmation.n < standing.confirmation.held_back
 
@@ -144,7 +144,7 @@ def test_a_confirmation_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None
     assert standing.asked == whole.asked
     state = second_run(path, standing.run_id)
     assert state is not None
-    assert state.spend.pulls == HELD
+    assert state.spend.answers == HELD
     stored = asyncio.run(Archive(store_of(path)).record("latest")).standing
     assert stored.confirmation == whole.confirmation
 
@@ -170,16 +170,16 @@ def test_more_budget_goes_on_with_the_selection_and_keeps_what_was_confirmed(
 ) -> None:
     path = confirming(tmp_path)
     first = run_all(path)
-    second = asyncio.run(resumed(path, Budget(pulls=60)))
+    second = asyncio.run(resumed(path, Budget(answers=60)))
     assert second.asked > first.asked
     assert second.confirmation == first.confirmation
     state = second_run(path, second.run_id)
     assert state is not None
-    assert state.spend.pulls == HELD
+    assert state.spend.answers == HELD
 
 
 def test_a_cap_of_a_stage_is_not_the_users(tmp_path: Path) -> None:
-    path = confirming(tmp_path, budget={"pulls": 300, "calls": 300})
+    path = confirming(tmp_path, budget={"answers": 300, "calls": 300})
     run_all(path)
     for _ in range(2):  # more is kept for confirming than was, as far as the cap of a stage says
         again = asyncio.run(resumed(path))
@@ -187,18 +187,18 @@ def test_a_cap_of_a_stage_is_not_the_users(tmp_path: Path) -> None:
         assert again.end != "interrupted"
     stored = asyncio.run(Archive(store_of(path)).record("latest")).standing
     assert passed_caps(stored) == []
-    assert stored.configured == Budget(pulls=300, calls=300)
+    assert stored.configured == Budget(answers=300, calls=300)
     over = replace(stored, spent=replace(stored.spent, calls=301))
     assert ["301 calls of 300" in said for said in passed_caps(over)] == [True]
 
 
 def test_a_grown_dataset_leaves_what_was_kept_back_as_it_was(tmp_path: Path) -> None:
-    path = confirming(tmp_path, budget={"pulls": 60})
+    path = confirming(tmp_path, budget={"answers": 60})
     first = run_all(path)
     before = second_run(path, first.run_id)
     dataset = tmp_path / "questions.jsonl"
     dataset.write_text(dataset.read_text() + '{"id": "new", "question": "new"}\n')
-    asyncio.run(resumed(path, Budget(pulls=40)))
+    asyncio.run(resumed(path, Budget(answers=40)))
     after = second_run(path, first.run_id)
     assert before is not None
     assert after is not None

@@ -215,7 +215,7 @@ def test_texts_are_scored_as_in_a_study() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "asked"),
-    [(Budget(pulls=20), 20), (Budget(usd=0.5), 50), (Budget(usd_nanos=300_000_000), 30)],
+    [(Budget(answers=20), 20), (Budget(usd=0.5), 50), (Budget(usd_nanos=300_000_000), 30)],
 )
 def test_a_budget_is_kept(budget: Budget, asked: int) -> None:
     level = (np.random.default_rng(3).random((3, 300)) < 0.5).astype(float)
@@ -334,7 +334,7 @@ def test_what_is_wrong_is_said(
 
 def test_a_study_file(tmp_path: Path) -> None:
     path = write_study(tmp_path)
-    standing = select(path, budget=Budget(pulls=30), overrides={"selector.seed": 4}, show=False)
+    standing = select(path, budget=Budget(answers=30), overrides={"selector.seed": 4}, show=False)
     assert standing.asked == 30
     assert standing.winner is not None
     assert list(tmp_path.rglob("runs.sqlite"))

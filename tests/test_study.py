@@ -73,22 +73,25 @@ def test_dollars_are_never_overspent(tmp_path: Path, in_flight: int) -> None:
 
 async def test_more_budget_runs_on(tmp_path: Path) -> None:
     async with Study.open(write_study(tmp_path)) as study:
-        first, second = await study.run(Budget(pulls=20)), await study.run(Budget(pulls=30))
+        first, second = await study.run(Budget(answers=20)), await study.run(Budget(answers=30))
     assert (first.asked, second.asked) == (20, 50)
 
 
 async def test_what_one_run_may_spend_and_the_configured_caps_both_hold(tmp_path: Path) -> None:
-    path = write_study(tmp_path, changes={"budget": {"pulls": 30}})
+    path = write_study(tmp_path, changes={"budget": {"answers": 30}})
     async with Study.open(path) as study:
-        budgets = (Budget(pulls=5), None, Budget(pulls=50))
+        budgets = (Budget(answers=5), None, Budget(answers=50))
         assert [(await study.run(budget)).asked for budget in budgets] == [5, 30, 30]
 
 
-@pytest.mark.parametrize(("pulls", "said"), [(100, True), (192, False)])
+@pytest.mark.parametrize(("answers", "said"), [(100, True), (192, False)])
 async def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
-    tmp_path: Path, pulls: int, said: bool
+    tmp_path: Path, answers: int, said: bool
 ) -> None:
-    changes = {"selector": {"name": "pulse", "params": {"batch": 32}}, "budget": {"pulls": pulls}}
+    changes = {
+        "selector": {"name": "pulse", "params": {"batch": 32}},
+        "budget": {"answers": answers},
+    }
     path = write_study(tmp_path, changes=changes)
     async with Study.open(path) as study:
         notices, standing = study.notices, await study.run()
@@ -99,22 +102,22 @@ async def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
 
 def test_more_wanted_than_there_are_is_refused(tmp_path: Path) -> None:
     selector = {"name": "opt-mai", "params": {"top_k": 6}}
-    path = write_study(tmp_path, changes={"selector": selector, "budget": {"pulls": 20}})
+    path = write_study(tmp_path, changes={"selector": selector, "budget": {"answers": 20}})
     with pytest.raises(ConfigError, match="top_k is 6, and there are 6 candidates"):
         run_all(path)
 
 
 def test_a_number_is_no_budget(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"such as Budget\(pulls=60\), got 60"):
+    with pytest.raises(TypeError, match=r"such as Budget\(answers=60\), got 60"):
         run_all(write_study(tmp_path), 60)  # type: ignore[arg-type]
 
 
 async def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     async with Study.open(path) as study:
-        first = await study.run(Budget(pulls=10))
+        first = await study.run(Budget(answers=10))
     async with Study.resume(study.run_id, options=Options(store=study.store)) as again:
-        assert (first.told, (await again.run(Budget(pulls=5))).told) == (10, 15)
+        assert (first.told, (await again.run(Budget(answers=5))).told) == (10, 15)
 
 
 def test_one_candidate_alone_is_not_established_without_a_score(tmp_path: Path) -> None:
@@ -144,11 +147,11 @@ async def test_a_prompt_that_joins_is_checked_as_those_of_the_file(
 async def test_candidates_join_between_and_while_running(tmp_path: Path) -> None:
     path = write_study(tmp_path, changes={"models": ["replay/c0", "replay/c1"]})
     async with Study.open(path) as study:
-        await study.run(Budget(pulls=10))
+        await study.run(Budget(answers=10))
         study.add_candidates([{"model": "replay/c5", "prompt": "q", "label": "late"}])
         with pytest.raises(TypeError, match="specs must be a list of candidates"):
             study.add_candidates({"model": "replay/c5", "prompt": "q"})  # type: ignore[arg-type]
-        running = asyncio.create_task(study.run(Budget(pulls=60)))
+        running = asyncio.create_task(study.run(Budget(answers=60)))
         await reached(20, study, running)
         study.add_candidates([{"model": "replay/c4", "prompt": "q"}])
         standing = await running
@@ -190,7 +193,7 @@ def test_the_same_seed_asks_the_same_with_one_call_in_flight(tmp_path: Path) -> 
     for name in ("one", "two", "other"):
         seed = 5 if name == "other" else 4
         overrides = {"limits.in_flight": 1, "selector.seed": seed}
-        run_all(write_study(tmp_path / name), Budget(pulls=60), overrides=overrides)
+        run_all(write_study(tmp_path / name), Budget(answers=60), overrides=overrides)
     one, two, other = (asks_of(tmp_path / name / "study.json") for name in ("one", "two", "other"))
     assert one == two
     assert one != other
@@ -198,7 +201,7 @@ def test_the_same_seed_asks_the_same_with_one_call_in_flight(tmp_path: Path) -> 
 
 def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
     path = write_study(tmp_path, latency_seconds=0.001, changes={"limits": {"in_flight": 16}})
-    run_all(path, Budget(pulls=150))
+    run_all(path, Budget(answers=150))
     events = events_of(path)
     selection = Selection(SelectorSpec(name="ucb-e", stop_when_separated=False))
     assert unexplained_asks(events, selection.pairs(first_size(events))) == []
@@ -210,7 +213,7 @@ def test_replies_are_shared_between_runs(tmp_path: Path) -> None:
     run_all(path)
     second = run_all(path)
     assert second.spent.calls == 0
-    assert second.spent.pulls == 240
+    assert second.spent.answers == 240
     assert run_all(path, options=Options(use_cache=False)).spent.calls == 240
 
 
@@ -225,10 +228,10 @@ def test_examples_with_one_prompt_keep_their_own_recorded_replies(tmp_path: Path
 def test_an_interrupted_run_is_resumed_where_it_was(tmp_path: Path) -> None:
     path = write_study(tmp_path, changes={"limits": {"in_flight": 1}})
     whole = write_study(tmp_path / "whole", changes={"limits": {"in_flight": 1}})
-    run_all(whole, Budget(pulls=100))
+    run_all(whole, Budget(answers=100))
 
     async def first() -> Standing:
-        async with Study.open(path, overrides={"budget.pulls": 100}) as study:
+        async with Study.open(path, overrides={"budget.answers": 100}) as study:
             running = asyncio.create_task(study.run())
             await reached(37, study, running)
             study.stop()
@@ -244,7 +247,7 @@ def test_an_interrupted_run_is_resumed_where_it_was(tmp_path: Path) -> None:
 
 def test_a_changed_dataset_is_not_resumed(tmp_path: Path) -> None:
     path = write_study(tmp_path)
-    run_all(path, Budget(pulls=5))
+    run_all(path, Budget(answers=5))
     questions = tmp_path / "questions.jsonl"
     questions.write_text(questions.read_text().replace("q7", "another question"))
 
@@ -256,14 +259,14 @@ def test_a_dataset_that_has_grown_is_resumed_with_the_examples_of_the_beginning(
     tmp_path: Path,
 ) -> None:
     path = write_study(tmp_path)
-    n_examples = run_all(path, Budget(pulls=5)).n_examples
+    n_examples = run_all(path, Budget(answers=5)).n_examples
     questions = tmp_path / "questions.jsonl"
     row = json.dumps({"id": "new", "question": "q99"})
     questions.write_text(f"{questions.read_text().rstrip()}\n{row}\n")
 
     async def resumed() -> tuple[Standing, tuple[str, ...]]:
         async with Study.resume(options=Options(store=store_of(path))) as study:
-            return await study.run(Budget(pulls=5)), study.notices
+            return await study.run(Budget(answers=5)), study.notices
 
     standing, notices = asyncio.run(resumed())
     assert (standing.asked, standing.n_examples) == (10, n_examples)
@@ -277,16 +280,16 @@ def test_a_changed_judge_is_not_resumed(tmp_path: Path) -> None:
     rows = [{"id": f"e{j}", "question": f"q{j}", "answer": "1"} for j in range(40)]
     write_lines(tmp_path / "rows.jsonl", rows)
     path = write_study(tmp_path, changes={"scorer": "mine", "dataset": ANSWERED})
-    run_all(path, Budget(pulls=5))
-    assert resume_all(path, Budget(pulls=5)).told == 10
+    run_all(path, Budget(answers=5))
+    assert resume_all(path, Budget(answers=5)).told == 10
     entry.write_text("adapter: exact\noptions: {max_chars: 200}\n")
     with pytest.raises(ConfigError, match=r"judge `mine` is no longer what it was.*begin a new"):
-        resume_all(path, Budget(pulls=5))
+        resume_all(path, Budget(answers=5))
 
 
 def test_a_stored_run_stands_as_it_did(tmp_path: Path) -> None:
     path = write_study(tmp_path)
-    live = run_all(path, Budget(pulls=90))
+    live = run_all(path, Budget(answers=90))
     record = asyncio.run(Archive(store_of(path)).record("latest"))
     assert record.standing.rows == live.rows
     assert record.standing.spent == live.spent
@@ -315,7 +318,7 @@ def test_the_event_loop_goes_on_while_weights_are_digested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     path = write_study(tmp_path)
-    run_all(path, Budget(pulls=10))
+    run_all(path, Budget(answers=10))
     loop_goes_on = threading.Event()
     digested = ReplayProvider.fingerprint
 
@@ -369,10 +372,10 @@ def test_a_choice_among_one_is_refused(tmp_path: Path) -> None:
 
 
 async def test_caps_may_be_set_anew_but_not_below_what_is_spent(tmp_path: Path) -> None:
-    path = write_study(tmp_path, changes={"budget": {"pulls": 30}})
+    path = write_study(tmp_path, changes={"budget": {"answers": 30}})
     async with Study.open(path) as study:
-        await study.run(Budget(pulls=10))
-        study.budget = Budget(pulls=4, calls=500)
-        assert study.budget == Budget(pulls=10, calls=500)
-        study.budget = Budget(pulls=12)
+        await study.run(Budget(answers=10))
+        study.budget = Budget(answers=4, calls=500)
+        assert study.budget == Budget(answers=10, calls=500)
+        study.budget = Budget(answers=12)
         assert (await study.run()).asked == 12

@@ -176,12 +176,12 @@ async def study(url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost
     with tempfile.TemporaryDirectory() as name:
         path = write_study(Path(name), url, in_flight, pace)
         async with Study.open(path) as opened:
-            await opened.run(Budget(pulls=1))
+            await opened.run(Budget(answers=1))
             usual = gc.get_threshold()
             gc.freeze()  # as the command line does
             gc.set_threshold(10_000)
             with Meter() as meter:
-                standing = await opened.run(Budget(pulls=calls))
+                standing = await opened.run(Budget(answers=calls))
             gc.set_threshold(*usual)
             gc.unfreeze()
             assert standing.told == calls + 1, standing.end

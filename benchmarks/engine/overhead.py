@@ -112,9 +112,9 @@ async def study(path: Path, calls: int, in_flight: int) -> Cost:
     console = Console(file=StringIO(), force_terminal=True, width=120, height=40)
     overrides = {"limits.in_flight": in_flight, "limits.providers.replay.in_flight": in_flight}
     async with Study.open(path, overrides=overrides) as opened:
-        await opened.run(Budget(pulls=1))
+        await opened.run(Budget(answers=1))
         with Meter() as meter:
-            standing = await run_shown(opened, BudgetSpec(pulls=calls), LiveTable(console))
+            standing = await run_shown(opened, BudgetSpec(answers=calls), LiveTable(console))
         assert standing.told == calls + 1, standing.end
     return meter.cost(calls)
 

@@ -123,7 +123,7 @@ async def work(path: Path, pairs: int) -> None:
         print(json.dumps({"opened after s": time.monotonic() - began}), flush=True)
         left = pairs - study.standing().asked
         if left > 0:
-            await study.run(Budget(pulls=left))
+            await study.run(Budget(answers=left))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps({"peak MB": peak}), flush=True)
 

@@ -101,7 +101,7 @@ class Study:
         ...         "providers": {"replay": {"path": "scores.jsonl"}},
         ...     }
         ...     async with Study.open(config) as study:
-        ...         standing = await study.run(Budget(pulls=100))
+        ...         standing = await study.run(Budget(answers=100))
         ...         return standing.best.candidate.label
     """
 
@@ -250,7 +250,7 @@ class Study:
                 "run() is under way in this study; await that call, or end it with stop()"
             )
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
+            raise TypeError(f"budget must be a Budget, such as Budget(answers=60), got {budget!r}")
         run, state, pairs = self._run, self._run.record.state, self._run.record.pairs
         alone = len(state.candidates) == 1 and not state.n_asked
         if alone and pairs.stopped() is Stop.SEPARATED:  # it would be named without a call
@@ -291,7 +291,7 @@ class Study:
             TypeError: ``more`` is no budget.
         """
         if not isinstance(more, Budget):
-            raise TypeError(f"more must be a Budget, such as Budget(pulls=60), got {more!r}")
+            raise TypeError(f"more must be a Budget, such as Budget(answers=60), got {more!r}")
         self._run.loop.raise_budget(more, self._confirming.spent)
 
     def stop(self) -> None:

@@ -52,7 +52,7 @@ def test_the_last_good_one(tmp_path: Path, command: Command, correction: str, be
     assert found["candidates"][0]["name"] == begins
     assert found["chosen"] in {"c5", "c4", "c3", "c2"}
     assert found["end"] == "verdict"
-    assert found["spent"]["pulls"] < 6 * 400
+    assert found["spent"]["answers"] < 6 * 400
     if correction == "bonferroni":
         return
     assert found["candidates"][-1]["verdict"] in {"refuted", "undecided"}
@@ -89,11 +89,11 @@ def test_nobody_is_good_enough(tmp_path: Path, command: Command) -> None:
 
 @pytest.mark.slow
 def test_a_budget_that_ends_early_is_said(tmp_path: Path, command: Command) -> None:
-    study(tmp_path, {"budget": {"pulls": 40}})
+    study(tmp_path, {"budget": {"answers": 40}})
     done = certify(command, *ASKED, "--risk", "0.4")
     assert done.code == 3
     assert "The run ended before the last verdict was in" in done.out
-    more = command("resume", "--budget-pulls", "2000", "-q", "--json")
+    more = command("resume", "--budget-answers", "2000", "-q", "--json")
     assert more.json["end"] == "verdict"
 
 
@@ -116,15 +116,15 @@ def test_the_section_of_the_study_and_labels_of_their_own(tmp_path: Path, comman
 @pytest.mark.slow
 def test_labels_that_changed_are_noticed_on_resume(tmp_path: Path, command: Command) -> None:
     label(tmp_path, 50)
-    study(tmp_path, {"budget": {"pulls": 20}})
+    study(tmp_path, {"budget": {"answers": 20}})
     begun = certify(command, *ASKED, "--risk", "0.5", "--labels", "some.jsonl")
     assert begun.code == 3, begun.err
     label(tmp_path, 60)
-    done = command("resume", "--budget-pulls", "100", "-q")
+    done = command("resume", "--budget-answers", "100", "-q")
     assert done.code == 2
     assert "is no longer what it was when the run began" in done.told
     label(tmp_path, 50)
-    assert command("resume", "--budget-pulls", "100", "-q").code in {0, 3}
+    assert command("resume", "--budget-answers", "100", "-q").code in {0, 3}
 
 
 @pytest.mark.slow

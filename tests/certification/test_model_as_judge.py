@@ -62,9 +62,9 @@ def test_few_labels_and_many_judgements(tmp_path: Path, command: Command) -> Non
     assert found["chosen"] == "medium"
     assert [one["verdict"] for one in found["candidates"]] == ["certified", "certified", "refuted"]
     assert found["labels"] < N_LABELS
-    calls, pulls = found["spent"]["calls"], found["spent"]["pulls"]
-    assert calls == 2 * pulls  # every reply is judged by a call
-    assert found["spent"]["usd"] == pytest.approx(0.012 * pulls)
+    calls, answers = found["spent"]["calls"], found["spent"]["answers"]
+    assert calls == 2 * answers  # every reply is judged by a call
+    assert found["spent"]["usd"] == pytest.approx(0.012 * answers)
 
 
 def human(folder: Path, rows: list[dict[str, JsonValue]], name: str = "human.jsonl") -> None:

@@ -132,7 +132,7 @@ def test_an_unwritable_output_folder(tmp_path: Path, capsys: Capsys) -> None:
 
 def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path)
-    invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "3", folder=tmp_path)
+    invoke(capsys, "select", "-c", path, "--quiet", "--budget-answers", "3", folder=tmp_path)
     store = tmp_path / "runs" / "runs.sqlite"
     with closing(sqlite3.connect(store)) as connection:
         connection.execute("UPDATE meta SET value = '999'")
@@ -147,7 +147,7 @@ def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path, capsys: Capsys
 
 def test_a_run_that_is_not_there(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path)
-    invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "3", folder=tmp_path)
+    invoke(capsys, "select", "-c", path, "--quiet", "--budget-answers", "3", folder=tmp_path)
     done = invoke(capsys, "show", "another", folder=tmp_path)
     assert done.code == 1
     assert "another" in done.err
@@ -161,7 +161,7 @@ def test_no_store_says_how_to_name_one(tmp_path: Path, capsys: Capsys) -> None:
 
 def test_terminal_escapes_in_labels_are_harmless(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, changes={"name": "plain"})
-    done = invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "6", folder=tmp_path)
+    done = invoke(capsys, "select", "-c", path, "--quiet", "--budget-answers", "6", folder=tmp_path)
     assert "\x1b" not in done.out
 
 

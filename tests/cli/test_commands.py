@@ -57,7 +57,7 @@ def test_select_prints_the_winner_and_writes_the_report(tmp_path: Path, capsys: 
 
 
 def test_select_as_json_is_one_object_on_stdout(tmp_path: Path, capsys: Capsys) -> None:
-    done = select(capsys, tmp_path, "--json", "--seed", "3", "--budget-pulls", "60")
+    done = select(capsys, tmp_path, "--json", "--seed", "3", "--budget-answers", "60")
     result = json.loads(done.out)
     assert (result["asked"], result["told"], result["grid"]) == (60, 60, 240)
     assert result["decision"]["take"] == result["rows"][0]["candidate"]["label"]
@@ -75,7 +75,7 @@ def test_progress_goes_to_stderr_in_plain_lines(tmp_path: Path, capsys: Capsys) 
 
 @pytest.mark.slow
 def test_the_exit_code_tells_an_unreached_confidence(tmp_path: Path, capsys: Capsys) -> None:
-    done = select(capsys, tmp_path, "--confidence", "0.95", "--budget-pulls", "30")
+    done = select(capsys, tmp_path, "--confidence", "0.95", "--budget-answers", "30")
     assert done.code == 3
     assert "not asked enough" in done.out
     reached = select(capsys, tmp_path, "--confidence", "0.95")
@@ -141,8 +141,8 @@ def test_a_choice_among_one_candidate_is_refused(tmp_path: Path, capsys: Capsys)
 
 
 def test_resume_goes_on_with_more_budget(tmp_path: Path, capsys: Capsys) -> None:
-    select(capsys, tmp_path, "--budget-pulls", "30")
-    done = invoke(capsys, "resume", "--budget-pulls", "25", "--quiet", "--json", folder=tmp_path)
+    select(capsys, tmp_path, "--budget-answers", "30")
+    done = invoke(capsys, "resume", "--budget-answers", "25", "--quiet", "--json", folder=tmp_path)
     assert (done.code, json.loads(done.out)["asked"]) == (0, 55)
 
 
@@ -150,14 +150,14 @@ def test_resume_goes_on_with_more_budget(tmp_path: Path, capsys: Capsys) -> None
     ("flag", "amount", "rule"),
     [
         ("--budget-usd", "abc", '--budget-usd must be an amount of dollars such as 5 or "$5"'),
-        ("--budget-pulls", "-3", "--budget-pulls must be at least 1, got -3"),
+        ("--budget-answers", "-3", "--budget-answers must be at least 1, got -3"),
         ("--budget-minutes", "0", "--budget-minutes must be greater than 0, got 0"),
     ],
 )
 def test_resume_takes_no_wrong_budget(
     tmp_path: Path, capsys: Capsys, flag: str, amount: str, rule: str
 ) -> None:
-    select(capsys, tmp_path, "--budget-pulls", "30")
+    select(capsys, tmp_path, "--budget-answers", "30")
     done = invoke(capsys, "resume", flag, amount, folder=tmp_path)
     assert done.code == 2
     assert rule in done.err
@@ -171,7 +171,7 @@ def test_certify_wants_to_know_what_is_good_enough(tmp_path: Path, capsys: Capsy
 
 
 def test_list_show_and_report(tmp_path: Path, capsys: Capsys) -> None:
-    selected = json.loads(select(capsys, tmp_path, "--json", "--budget-pulls", "50").out)
+    selected = json.loads(select(capsys, tmp_path, "--json", "--budget-answers", "50").out)
     listed = json.loads(invoke(capsys, "list", "--json", folder=tmp_path).out)
     assert [(run["id"], run["n_told"], run["stopped"]) for run in listed] == [
         (selected["run_id"], 50, "budget")
@@ -187,7 +187,7 @@ def test_list_show_and_report(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_export_keeps_missing_cells_empty(tmp_path: Path, capsys: Capsys) -> None:
-    select(capsys, tmp_path, "--budget-pulls", "50")
+    select(capsys, tmp_path, "--budget-answers", "50")
     done = invoke(capsys, "export", folder=tmp_path)
     assert len(list(csv.reader(io.StringIO(done.out)))) == 51
 
@@ -195,7 +195,7 @@ def test_export_keeps_missing_cells_empty(tmp_path: Path, capsys: Capsys) -> Non
 def test_plan_makes_no_call(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, changes={"budget": {"share": 0.1}})
     planned = json.loads(invoke(capsys, "plan", "-c", path, "--json", folder=tmp_path).out)
-    assert (planned["pulls"], planned["expected"]["calls"]) == (24, 24)
+    assert (planned["answers"], planned["expected"]["calls"]) == (24, 24)
     assert planned["worst"]["calls"] == 24 * 5
     assert planned["expected"]["usd_nanos"] == 24 * 1_000_000
     shown = invoke(capsys, "plan", "-c", path).out

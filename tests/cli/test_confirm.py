@@ -11,7 +11,7 @@ from tests.support.commands import invoke
 from tests.support.studies import write_study
 
 Capsys = pytest.CaptureFixture[str]
-CHANGES = {"selector": {"name": "auto"}, "budget": {"pulls": 300}}
+CHANGES = {"selector": {"name": "auto"}, "budget": {"answers": 300}}
 
 
 @pytest.mark.slow

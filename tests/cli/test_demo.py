@@ -25,6 +25,6 @@ def test_the_demo_establishes_the_winner(
     assert list((tmp_path / "bestarm-demo").glob("*.html"))
 
     study = tmp_path / "bestarm-demo" / "study.yaml"
-    few = ("select", "--candidates", study, "--budget-pulls", "60", "--quiet")
+    few = ("select", "--candidates", study, "--budget-answers", "60", "--quiet")
     assert invoke(capsys, *few).code == 0
     assert invoke(capsys, *few, "--confidence", "0.95").code == 3, "so few calls do not show it"

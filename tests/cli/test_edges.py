@@ -64,7 +64,7 @@ def test_variables_of_the_file_are_read_in_one_way(
     write_study(tmp_path, changes={"output_dir": "${OWN_DIR}"})
     (tmp_path / ".env").write_text("\ufeffOWN_DIR=own\nBESTARM_STORE=own.sqlite\n")
     monkeypatch.delenv("BESTARM_STORE", raising=False)
-    done = invoke(capsys, "select", "study.json", "-q", "--budget-pulls", "8", folder=tmp_path)
+    done = invoke(capsys, "select", "study.json", "-q", "--budget-answers", "8", folder=tmp_path)
     assert done.code in (0, 3), done.err
     assert (tmp_path / "own.sqlite").exists()
     monkeypatch.setenv("BESTARM_STORE", "")  # an empty one says nothing
@@ -135,7 +135,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> No
 
 def test_an_export_to_a_full_disk(tmp_path: Path, capsys: Capsys) -> None:
     write_study(tmp_path)
-    invoke(capsys, "select", "study.json", "-q", "--budget-pulls", "8", folder=tmp_path)
+    invoke(capsys, "select", "study.json", "-q", "--budget-answers", "8", folder=tmp_path)
     done = invoke(capsys, "export", "--out", "/dev/full", "--format", "csv", folder=tmp_path)
     assert done.code == 1
     assert "cannot be written: No space left on device" in done.told
@@ -183,7 +183,7 @@ def test_an_error_of_the_system_names_the_file(
     assert (done.code, done.told) == (1, "error: /there: Permission denied")
 
 
-@pytest.mark.parametrize("cap", ["usd", "pulls", "calls", "tokens", "minutes", "share"])
+@pytest.mark.parametrize("cap", ["usd", "answers", "calls", "tokens", "minutes", "share"])
 def test_a_cap_is_not_left_empty(tmp_path: Path, capsys: Capsys, cap: str) -> None:
     write_study(tmp_path)
     for value in ("", " "):

@@ -45,7 +45,7 @@ def test_the_log_level_decides_what_is_logged(
     asked: bool,
 ) -> None:
     monkeypatch.setenv("BESTARM_LOG_LEVEL", level)
-    done = select(capsys, tmp_path, "--quiet", "--budget-pulls", "10")
+    done = select(capsys, tmp_path, "--quiet", "--budget-answers", "10")
     assert done.code == 0
     assert (f"INFO bestarm_agent.store.store: run {'20'}" in done.err) is begun
     assert (": started {" in done.err) is begun
@@ -65,7 +65,7 @@ def test_progress_is_shown_as_the_variable_says_unless_a_flag_does(
     shown: bool,
 ) -> None:
     monkeypatch.setenv("BESTARM_DISPLAY", variable)
-    done = select(capsys, tmp_path, "--budget-pulls", "10", *flags)
+    done = select(capsys, tmp_path, "--budget-answers", "10", *flags)
     assert done.code == 0
     assert ("0 s | " in done.err) is shown
 
@@ -86,7 +86,7 @@ def test_no_color_prints_without_colours_on_a_terminal(
 ) -> None:
     path = write_study(tmp_path)
     written = on_a_terminal(
-        ["select", "-c", str(path), "--budget-pulls", "10"],
+        ["select", "-c", str(path), "--budget-answers", "10"],
         {"BESTARM_DISPLAY": "full", "BESTARM_NO_COLOR": no_color, "TERM": "xterm-256color"},
         tmp_path,
     )

@@ -106,17 +106,17 @@ def test_few_pairs_are_in_flight_when_the_verdict_comes(tmp_path: Path, gate: Co
     found = gate(*asked).json
     needed = 2 * found["challengers"][0]["examples"]
     assert needed < 200
-    assert needed <= found["spent"]["pulls"] <= 1.5 * needed + 16
+    assert needed <= found["spent"]["answers"] <= 1.5 * needed + 16
 
 
 def test_undecided_within_the_budget_then_decided_with_more(
     tmp_path: Path, gate: Command, command: Command
 ) -> None:
     study(tmp_path, [MOSTLY, MOSTLY])
-    done = gate("--baseline", "c0", "--margin", "0.05", "--budget-pulls", "40")
+    done = gate("--baseline", "c0", "--margin", "0.05", "--budget-answers", "40")
     assert done.code == 3
     assert "the budget pays 20 examples" in done.err
-    more = command("resume", "--budget-pulls", "400", "-q")
+    more = command("resume", "--budget-answers", "400", "-q")
     assert more.code == 0
     assert "PASS:" in more.out
 
@@ -128,9 +128,9 @@ def test_challengers_that_were_left_out_do_not_join_on_resume(
     for name in ("a", "b"):
         (tmp_path / "prompts" / f"{name}.txt").write_text(name + " {{ question }}")
     study(tmp_path, [MOSTLY, MOSTLY], {"prompts": [{"file": "prompts/*.txt"}]})
-    asked = ("--baseline", "c0/a", "--challenger", "c1/a", "--budget-pulls", "10")
+    asked = ("--baseline", "c0/a", "--challenger", "c1/a", "--budget-answers", "10")
     assert gate(*asked).code == 3
-    more = command("resume", "--budget-pulls", "10", "-q", "--json")
+    more = command("resume", "--budget-answers", "10", "-q", "--json")
     assert [one["label"] for one in more.json["challengers"]] == ["c1/a"]
 
 
@@ -159,10 +159,10 @@ def test_what_could_not_be_measured_is_not_held_against_it(tmp_path: Path, gate:
 
 @pytest.mark.slow
 def test_the_baseline_is_not_paid_for_twice(tmp_path: Path, gate: Command) -> None:
-    path = study(tmp_path, [MOSTLY, MOSTLY], {"budget": {"pulls": 2 * N}})
+    path = study(tmp_path, [MOSTLY, MOSTLY], {"budget": {"answers": 2 * N}})
     run_all(path)
     found = gate("--baseline", "c0", "--json").json
-    assert found["spent"]["pulls"] > 0
+    assert found["spent"]["answers"] > 0
     assert found["spent"]["calls"] == 0
 
 

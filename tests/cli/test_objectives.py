@@ -32,7 +32,7 @@ def under(dollars: str) -> tuple[str, ...]:
 def test_the_exit_code_tells_an_answer_that_is_not_established(
     tmp_path: Path, capsys: Capsys
 ) -> None:
-    done = select(capsys, tmp_path, *under("3"), "--budget-pulls", "60")
+    done = select(capsys, tmp_path, *under("3"), "--budget-answers", "60")
     assert done.code == 3
     assert "the best that costs at most $3 per 1,000 calls" in done.out
     assert "could be better" in done.out

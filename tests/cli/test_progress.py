@@ -50,8 +50,8 @@ def drawn(width: int = 110, max_rows: int = 10) -> str:
     standing = standing_with(
         ["model-a/plain/t=0", "model-b/chat/t=1 \x1b[2J"],
         [[1.0] * 6, [0.0, 1.0, 0.0]],
-        budget=Budget(pulls=20, usd_nanos=2_000_000_000),
-        spent=Spend(pulls=9, calls=11, tokens=1234, usd_nanos=250_000_000),
+        budget=Budget(answers=20, usd_nanos=2_000_000_000),
+        spent=Spend(answers=9, calls=11, tokens=1234, usd_nanos=250_000_000),
         waits=(Wait("openai", "backing off after: rate-limited", 2, 12.4),),
     )
     return printed(screen_of(standing, max_rows), width)
@@ -113,7 +113,7 @@ def test_the_screen_shows_candidates_totals_and_why_it_waits() -> None:
     assert "\x1b[2J" not in screen, "labels cannot steer the terminal"
     assert "... and 1 more" in drawn(max_rows=1)
     assert max(map(len, drawn(width=80).splitlines())) <= 80
-    spent = Spend(pulls=1, calls=1, tokens=1, usd_nanos=0)
+    spent = Spend(answers=1, calls=1, tokens=1, usd_nanos=0)
     assert "1 call, 1 token," in budget_line(standing_with(["a"], [[1.0]], spent=spent))
 
 
@@ -138,7 +138,7 @@ def wide_standing(scores: list[list[float]] | None = None) -> Standing:
         known + [[]] * (300 - len(known)),
         n_examples=2000,
         broken={LABELS[3]: "HTTP 404"},
-        spent=Spend(pulls=84, calls=90, tokens=123_456, usd_nanos=250_000_000),
+        spent=Spend(answers=84, calls=90, tokens=123_456, usd_nanos=250_000_000),
     )
 
 
@@ -199,23 +199,23 @@ def test_an_estimate_is_in_percent() -> None:
 
 
 def test_the_time_left_is_guessed_once_something_was_seen() -> None:
-    budget, spent = Budget(pulls=100), Spend(pulls=25)
+    budget, spent = Budget(answers=100), Spend(answers=25)
     standing = standing_with(["a"], [[1.0]], n_examples=1000, budget=budget, spent=spent)
     assert time_left(standing) == "at most about 3:45 left"
-    assert time_left(replace(standing, spent=Spend(pulls=1))) == ""
+    assert time_left(replace(standing, spent=Spend(answers=1))) == ""
     assert time_left(replace(standing, end="budget")) == ""
 
 
 def test_the_bar_follows_the_cap_that_is_nearest() -> None:
     standing = standing_with(
-        ["a"], [[1.0]], budget=Budget(pulls=100, calls=4), spent=Spend(pulls=1, calls=3)
+        ["a"], [[1.0]], budget=Budget(answers=100, calls=4), spent=Spend(answers=1, calls=3)
     )
     assert most_used(standing) == (0.75, "the calls")
 
 
 def test_what_is_used_is_named_on_the_screen_and_in_plain_lines() -> None:
-    budget = Budget(pulls=100, usd_nanos=1_000_000_000)
-    spent = Spend(pulls=3, usd_nanos=620_000_000)
+    budget = Budget(answers=100, usd_nanos=1_000_000_000)
+    spent = Spend(answers=3, usd_nanos=620_000_000)
     standing = standing_with(["a"], [[1.0] * 3], budget=budget, spent=spent)
     assert used_line(standing) == "62 % of the dollars"
     assert "62 % of the dollars" in printed(screen_of(standing, 5))

@@ -46,7 +46,7 @@ def drawn_study(folder: Path, n_draws: int = 3, **changes: Any) -> Path:  # noqa
 def test_the_plan_counts_all_draws(tmp_path: Path, capsys: Capsys) -> None:
     drawn_study(tmp_path)
     plan = json.loads(invoke(capsys, "plan", "study.json", "--json", folder=tmp_path).out)
-    assert plan["pulls"] == plan["expected"]["calls"] == 4 * N * 3
+    assert plan["answers"] == plan["expected"]["calls"] == 4 * N * 3
     assert (plan["n_examples"], plan["repeats"]) == (N, 3)
     said = invoke(capsys, "plan", "study.json", "--detect", "0.05", folder=tmp_path).out
     assert "4 candidates x 30 examples x 3 draws = 360 answers" in said
@@ -116,11 +116,11 @@ def test_clusters_are_counted_for_new_ones_and_examples_for_those_of_the_study(
     assert "3 candidates x 90 examples = 270 answers" in plan
     assert "40 clusters can reveal a difference of about" in plan
     assert "(you have 40):" in plan
-    asked = ("study.json", "-q", "--for", "new", "--budget-pulls", "30")
+    asked = ("study.json", "-q", "--for", "new", "--budget-answers", "30")
     begun = invoke(capsys, "select", *asked, folder=tmp_path)
     assert "Take c2: " in begun.out, begun.err
     assert "On new clusters like these:" in begun.out
-    done = invoke(capsys, "resume", "-q", "--budget-pulls", "240", folder=tmp_path)
+    done = invoke(capsys, "resume", "-q", "--budget-answers", "240", folder=tmp_path)
     assert "About as good: " in done.out, done.err
     shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
     assert (shown["new_examples"]["n_examples"], shown["new_examples"]["unit"]) == (40, "cluster")

@@ -18,7 +18,9 @@ def begun(folder: Path, capsys: Capsys, *flags: str) -> Path:
     """Begin a run of three of the four recorded candidates."""
     path = write_study(folder, n_candidates=4, n_examples=10)
     edit(path, models=[f"replay/c{i}" for i in range(3)])
-    done = invoke(capsys, "select", path, "--quiet", "--budget-pulls", "12", *flags, folder=folder)
+    done = invoke(
+        capsys, "select", path, "--quiet", "--budget-answers", "12", *flags, folder=folder
+    )
     assert done.code == 0, done.err
     return path
 
@@ -38,7 +40,7 @@ def test_edits_change_nothing(tmp_path: Path, capsys: Capsys) -> None:
         models=["replay/c3"],
         prompts=[{"r": "Now: {{ question }}"}],
         limits={"in_flight": 2},
-        budget={"pulls": 3},
+        budget={"answers": 3},
     )
     done = resume(tmp_path, capsys, "--budget-share", "30%")
     assert (done.code, done.err) == (0, "")
@@ -46,7 +48,9 @@ def test_edits_change_nothing(tmp_path: Path, capsys: Capsys) -> None:
     assert shown["asked"] == 12 + 9
     assert {row["candidate"]["label"] for row in shown["rows"]} == {"c0", "c1", "c2"}
     path.unlink()
-    assert resume(tmp_path, capsys, "--budget-pulls", "1").code == 0, "a file that is gone is fine"
+    assert resume(tmp_path, capsys, "--budget-answers", "1").code == 0, (
+        "a file that is gone is fine"
+    )
 
 
 def test_a_share_is_checked(tmp_path: Path, capsys: Capsys) -> None:
@@ -62,11 +66,11 @@ def test_a_longer_dataset_changes_nothing_and_a_shorter_one_is_refused(
     begun(tmp_path, capsys)
     with (tmp_path / "questions.jsonl").open("a") as file:
         file.write(json.dumps({"id": "e10", "question": "q10"}) + "\n")
-    done = resume(tmp_path, capsys, "--budget-pulls", "1")
+    done = resume(tmp_path, capsys, "--budget-answers", "1")
     assert done.code in (0, 3)
     assert "the dataset has grown by 1 example; the run goes on with the 10" in done.err
     rows = (tmp_path / "questions.jsonl").read_text().splitlines()
     (tmp_path / "questions.jsonl").write_text("\n".join(rows[:9]))
-    done = resume(tmp_path, capsys, "--budget-pulls", "1")
+    done = resume(tmp_path, capsys, "--budget-answers", "1")
     assert done.code == 2
     assert "9 examples where there were 10, 0 of them different" in " ".join(done.err.split())

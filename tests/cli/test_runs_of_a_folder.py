@@ -22,7 +22,7 @@ def begin(folder: Path, capsys: Capsys, name: str = "study", **changes: Any) -> 
     written.unlink()
     (folder / f"{name}.yaml").write_text(json.dumps(study))  # JSON is YAML
     done = invoke(
-        capsys, "select", f"{name}.yaml", "-q", "--json", "--budget-pulls", "4", folder=folder
+        capsys, "select", f"{name}.yaml", "-q", "--json", "--budget-answers", "4", folder=folder
     )
     assert done.code == 0, done.err
     return str(json.loads(done.out)["run_id"])
@@ -41,7 +41,7 @@ def test_a_shared_store_gives_each_folder_its_own_run(tmp_path: Path, capsys: Ca
     second = begin(two, capsys, "other", output_dir="../runs")
     assert shown(invoke(capsys, "show", "--json", folder=one)) == first
     assert shown(invoke(capsys, "show", "latest", "--json", folder=one)) == second
-    resumed = invoke(capsys, "resume", "-q", "--json", "--budget-pulls", "1", folder=one)
+    resumed = invoke(capsys, "resume", "-q", "--json", "--budget-answers", "1", folder=one)
     assert shown(resumed) == first
     for command in ("report", "answers", "export"):
         done = invoke(capsys, command, folder=one)

@@ -49,7 +49,7 @@ def read_only(folder: Path) -> Iterator[None]:
 @pytest.mark.slow
 def test_a_store_where_nothing_may_be_written_is_to_be_copied(folder: Path, capsys: Capsys) -> None:
     path = write_study(folder)
-    invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "50", folder=folder)
+    invoke(capsys, "select", "-c", path, "--quiet", "--budget-answers", "50", folder=folder)
     store = folder / "runs" / "runs.sqlite"
     with chdir(folder), read_only(store.parent):
         done = invoke(capsys, "show", "--store", store)
@@ -61,7 +61,7 @@ def test_reports_and_exports_are_for_the_user_alone(tmp_path: Path, capsys: Caps
     path = write_study(tmp_path)
     before = os.umask(0o022)
     try:
-        invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "50", folder=tmp_path)
+        invoke(capsys, "select", "-c", path, "--quiet", "--budget-answers", "50", folder=tmp_path)
         for ending in ("csv", "jsonl", "parquet"):
             invoke(capsys, "export", "--out", tmp_path / f"s.{ending}", folder=tmp_path)
         shown = tmp_path / "page.html"

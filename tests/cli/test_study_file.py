@@ -76,7 +76,7 @@ def test_plan_says_how_many_examples_a_difference_needs(tmp_path: Path, capsys: 
         (("--confirm", "2"), "--confirm: `confirm.share` must be at most 1, got 2"),
         (("--seed", "-1"), "--seed: `selector.seed` must be at least 0, got -1"),
         (("--budget-share", "2"), "--budget-share: `budget.share` must be at most 1"),
-        (("--budget-pulls", "0"), "--budget-pulls: `budget.pulls` must be at least 1"),
+        (("--budget-answers", "0"), "--budget-answers: `budget.answers` must be at least 1"),
         (("--set", "objective.name=bset"), "--set objective.name: `objective.name` must be "),
     ],
 )
@@ -143,6 +143,6 @@ def test_a_judge_that_cannot_be_imported_is_named_once_with_its_line(
 
 def test_a_value_that_is_set_beats_the_named_option(tmp_path: Path) -> None:
     path = write_study(tmp_path)
-    named = {"budget.pulls": 5, "selector.seed": 1}
-    config = Given(study=path, replaced=named, changes=("budget.pulls=7",)).load().config
-    assert (config.budget.pulls, config.selector.seed) == (7, 1)
+    named = {"budget.answers": 5, "selector.seed": 1}
+    config = Given(study=path, replaced=named, changes=("budget.answers=7",)).load().config
+    assert (config.budget.answers, config.selector.seed) == (7, 1)

@@ -205,7 +205,7 @@ def test_chains_next_to_a_model(local: Path) -> None:
     assert means["chains:exact"] == pytest.approx(1, abs=0.02), "a smoothed mean"
     assert standing.best is not None
     assert standing.best.candidate.model == "chains:exact"
-    assert standing.spent.pulls == 60
+    assert standing.spent.answers == 60
     assert 0 < (means["chains:checked"] or 0) < 1, "the two models agree now and then"
     assert standing.spent.calls > 60, "a checked answer takes two calls"
 
@@ -310,7 +310,7 @@ def test_a_study_uses_what_the_page_writes(plugged: Path) -> None:
         "scorer": {"name": "my_judge:Brief", "words": 3},
         "selector": {"name": "my_rules:BestSoFar"},
     }
-    best = run(study, Budget(pulls=4)).best
+    best = run(study, Budget(answers=4)).best
     assert best is not None
     assert best.candidate.prompt.name == "short"
 

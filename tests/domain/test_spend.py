@@ -10,7 +10,9 @@ import pytest
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 
 
-@pytest.mark.parametrize("cap", ["usd_nanos", "pulls", "calls", "tokens", "gpu_seconds", "seconds"])
+@pytest.mark.parametrize(
+    "cap", ["usd_nanos", "answers", "calls", "tokens", "gpu_seconds", "seconds"]
+)
 @pytest.mark.parametrize("amount", [-1, -0.5, math.nan, math.inf, -math.inf, "5", True])
 def test_what_is_no_amount_is_refused(cap: str, amount: object) -> None:
     with pytest.raises(ValueError, match=f"{cap} of a budget must be at least 0.*{amount!r}"):
@@ -23,7 +25,7 @@ def test_dollars_that_are_no_amount_are_refused(amount: object) -> None:
         Budget(usd=amount)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("cap", ["usd_nanos", "pulls", "calls", "tokens"])
+@pytest.mark.parametrize("cap", ["usd_nanos", "answers", "calls", "tokens"])
 def test_what_is_counted_comes_in_whole_numbers(cap: str) -> None:
     with pytest.raises(ValueError, match=f"{cap} of a budget must be at least 0, .*whole, got 2.5"):
         Budget(**{cap: 2.5})  # type: ignore[arg-type]

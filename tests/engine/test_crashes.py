@@ -264,7 +264,7 @@ def test_the_lines_of_the_accounts_by_hand() -> None:
     lines = {line.what: line.spend for line in cost_breakdown(state, spent)}
     # a time-out may have been billed, so it counts with its bound of 100
     assert lines == {
-        "p: answered calls of candidates": Spend(pulls=3, calls=3, tokens=15, usd_nanos=180),
+        "p: answered calls of candidates": Spend(answers=3, calls=3, tokens=15, usd_nanos=180),
         "p: attempts that brought no answer": Spend(calls=3, tokens=30, usd_nanos=300),
         "judging": Spend(calls=3, tokens=18, usd_nanos=120),
     }

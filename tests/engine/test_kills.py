@@ -129,7 +129,7 @@ PULLS = 150
 def test_kills_lose_nothing(tmp_path: Path, in_flight: int, kills: int) -> None:
     path = write_study(tmp_path / "killed", n_candidates=5, latency_seconds=0.01)
     moments = [*(KeyedRandom(in_flight, "kills").at(0).choice(PULLS - 1, kills, replace=False) + 1)]
-    options = ("--set", f"limits.in_flight={in_flight}", "--budget-pulls", str(PULLS))
+    options = ("--set", f"limits.in_flight={in_flight}", "--budget-answers", str(PULLS))
     events, replies = killed_again_and_again(path, partial(has_told, path), moments, *options)
     assert_told_once(events, PULLS)
     assert len(asked(events)) == len(set(asked(events))) == PULLS
@@ -139,7 +139,7 @@ def test_kills_lose_nothing(tmp_path: Path, in_flight: int, kills: int) -> None:
     assert state.seconds > stops[0].seconds, "the time of killed sittings counts"
     size = first_size(events)
     problem = Problem(
-        size.n_candidates, size.n_examples, budget=size.budget.pulls, stop_when_separated=False
+        size.n_candidates, size.n_examples, budget=size.budget.answers, stop_when_separated=False
     )
     unexplained = unexplained_asks(events, make_selector("ucb-e", problem))
     assert unexplained == [], "every ask follows from the log before it"

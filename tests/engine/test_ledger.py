@@ -44,9 +44,14 @@ def test_more_budget_counts_from_what_was_spent() -> None:
     ("budget", "spent", "amount", "room"),
     [
         (Budget(calls=3), Spend(calls=2), Spend(calls=1), 1),  # earlier sittings count
-        (Budget(pulls=10, tokens=100), Spend(pulls=4, tokens=50), Spend(pulls=1, tokens=20), 2),
-        (Budget(pulls=10, tokens=100), Spend(pulls=4, tokens=50), Spend(pulls=1), 6),
-        (Budget(pulls=10, tokens=100), Spend(pulls=4, tokens=50), Spend(calls=1), 64),  # no cap
+        (
+            Budget(answers=10, tokens=100),
+            Spend(answers=4, tokens=50),
+            Spend(answers=1, tokens=20),
+            2,
+        ),
+        (Budget(answers=10, tokens=100), Spend(answers=4, tokens=50), Spend(answers=1), 6),
+        (Budget(answers=10, tokens=100), Spend(answers=4, tokens=50), Spend(calls=1), 64),  # no cap
         (Budget(calls=1), Spend(calls=1), Spend(tokens=10**9), 64),  # what costs nothing fits
         (Budget(calls=1), Spend(calls=1), Spend(calls=1), 0),
         (Budget(calls=1), Spend(calls=5), Spend(calls=1), 0),

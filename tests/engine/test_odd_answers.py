@@ -41,11 +41,11 @@ def test_a_lone_surrogate_and_a_changed_folder_stop_nothing(
 
     async def scene() -> list[str | None]:
         async with Study.open("study.json") as opened:
-            await opened.run(Budget(pulls=2))
+            await opened.run(Budget(answers=2))
             monkeypatch.chdir(tmp_path)
             await opened.write_report(tmp_path / "report.html")
         async with Study.resume(options=Options(store=store)) as resumed:
-            await resumed.run(Budget(pulls=4))
+            await resumed.run(Budget(answers=4))
             monkeypatch.chdir(tmp_path)
         return [one.reply async for one in Archive(store).outcomes()]
 

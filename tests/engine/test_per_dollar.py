@@ -14,7 +14,7 @@ from bestarm_agent.config.load import load_study
 from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
-from bestarm_agent.engine.record import Size, known_costs, planned_pulls
+from bestarm_agent.engine.record import Size, known_costs, planned_answers
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.parts import Options, assemble
 from bestarm_agent.engine.setup.plan import make_plan
@@ -81,11 +81,11 @@ def test_a_rule_that_is_blind_to_costs_says_so_in_plan_and_run(
 def test_cheap_candidates_are_pulled_more(tmp_path: Path) -> None:
     changes = {"selector": selector("uniform"), "limits": {"in_flight": 1}}
     path = write_study(tmp_path, n_examples=200, usd=PRICES, changes=changes)
-    standing = run_all(path, Budget(pulls=390))
-    pulls = {row.candidate.label: row.n for row in standing.rows}
+    standing = run_all(path, Budget(answers=390))
+    answers = {row.candidate.label: row.n for row in standing.rows}
     # in the proportion 1 / sqrt(price): 8 : 4 : 2 : 1 : 8 : 8 of 390, up to one
     wanted = {"c0": 101, "c1": 50, "c2": 25, "c3": 13, "c4": 101, "c5": 101}
-    assert all(abs(pulls[label] - n) <= 1 for label, n in wanted.items()), pulls
+    assert all(abs(answers[label] - n) <= 1 for label, n in wanted.items()), answers
 
 
 def test_candidates_join_with_their_price_and_a_resumed_run_goes_on_alike(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_candidates_join_with_their_price_and_a_resumed_run_goes_on_alike(tmp_pa
 
     async def scene() -> Standing:
         async with Study.open(path) as study:
-            await study.run(Budget(pulls=10))
+            await study.run(Budget(answers=10))
             study.add_candidates([{"model": "replay/c2", "prompt": "q"}])
-            await study.run(Budget(pulls=10))
+            await study.run(Budget(answers=10))
         options = Options(store=path.parent / "runs" / "runs.sqlite")
         async with Study.resume(options=options) as study:
-            return await study.run(Budget(pulls=10))
+            return await study.run(Budget(answers=10))
 
     assert asyncio.run(scene()).asked == 30
     events = events_of(path)
@@ -110,7 +110,7 @@ def test_candidates_join_with_their_price_and_a_resumed_run_goes_on_alike(tmp_pa
 
 def test_the_price_and_its_source_are_recorded(tmp_path: Path) -> None:
     path = write_study(tmp_path, usd=PRICES)
-    run_all(path, Budget(pulls=1))
+    run_all(path, Budget(answers=1))
     [added] = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
     assert added.costs == pytest.approx(PRICES)
     assert set(added.prices) == {"recording"}
@@ -148,21 +148,21 @@ def test_costs_as_selectors_see_them(
 
 
 @pytest.mark.parametrize(
-    ("budget", "costs", "pulls", "open_ended"),
+    ("budget", "costs", "answers", "open_ended"),
     [
         (Budget(usd_nanos=nanos(1)), None, None, False),
         (Budget(usd_nanos=nanos(1)), (0.01, 0.03), 50, False),
-        (Budget(usd_nanos=nanos(1), pulls=20), (0.01, 0.03), 20, False),
-        (Budget(pulls=20), (0.01, 0.01), 20, False),
+        (Budget(usd_nanos=nanos(1), answers=20), (0.01, 0.03), 20, False),
+        (Budget(answers=20), (0.01, 0.01), 20, False),
         (Budget(), None, None, True),
         (Budget(tokens=9), None, None, False),
         (Budget(seconds=1.0), None, None, False),
     ],
 )
 def test_a_budget_as_pulls_and_a_run_with_any_cap_is_not_open_ended(
-    budget: Budget, costs: tuple[float, ...] | None, pulls: int | None, open_ended: bool
+    budget: Budget, costs: tuple[float, ...] | None, answers: int | None, open_ended: bool
 ) -> None:
-    assert planned_pulls(budget, costs) == pulls
+    assert planned_answers(budget, costs) == answers
     problem = Size(2, 9, budget, costs).problem(per_dollar=False)
     assert (problem.open_ended, problem.costs) == (open_ended, None)
 

@@ -56,8 +56,8 @@ class Noting(Pairs):
         self.fed.append(("bar", *candidates))
 
 
-def budget(pulls: int) -> BudgetSet:
-    return BudgetSet(Budget(pulls=pulls))
+def budget(answers: int) -> BudgetSet:
+    return BudgetSet(Budget(answers=answers))
 
 
 def test_a_source_is_fed_what_came_after_the_first_ask() -> None:
@@ -98,7 +98,7 @@ def test_the_rule_is_made_for_the_problem_at_the_first_ask() -> None:
     made: list[tuple[int, int | None]] = []
 
     def open_pairs(size: Size, _candidates: Sequence[Candidate]) -> Pairs:
-        made.append((size.n_candidates, size.budget.pulls))
+        made.append((size.n_candidates, size.budget.answers))
         return Pairs(Uniform(Problem(size.n_candidates, size.n_examples)))
 
     record = RunRecord(open_pairs)

@@ -195,7 +195,7 @@ def test_a_job_passes_the_next_one_pays_nothing_and_a_worse_one_fails(runner: Ru
 def test_an_undecided_challenger_may_be_allowed_and_a_token_may_be_read_only(
     runner: Runner,
 ) -> None:
-    short = {**ASK, "budget-pulls": "10", "fail-on-undecided": "false"}
+    short = {**ASK, "budget-answers": "10", "fail-on-undecided": "false"}
     assert runner.job(short, READ_ONLY="1") == 0
     assert runner.outputs == {**runner.outputs, "verdict": "undecided", "exit-code": "3"}
     assert "::warning::The pull request cannot be commented on" in runner.told

@@ -353,7 +353,7 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
         '"name": "terminal-bench", "version": "2.0"': '"path": "tasks"',
         '"n_tasks": 60': '"n_tasks": 30',
         '"docker"': repr(ENVIRONMENT),
-        "pulls=240": "pulls=32",
+        "answers=240": "answers=32",
     }
     for text, other in here.items():
         assert code.count(text) == 1

@@ -102,7 +102,7 @@ def test_only_the_judge_is_asked_again_once_its_key_is_right(
     assert all("did not accept the key" in (row.problem or "") for row in first.rows)
     assert second.end == "exhausted"
     assert len(api.received) - refused == 2 * N
-    assert state.spend.pulls == 2 * N
+    assert state.spend.answers == 2 * N
     candidates = state.spend.usd_nanos - sum(one.usd_nanos for one in state.judging)
     assert candidates == pytest.approx(2 * N * 1_000_000), "no answer was paid for twice"
 

@@ -50,7 +50,7 @@ def test_reflection_proposes_and_the_rule_decides(
     assert {line["what"]: line["spend"]["calls"] for line in shown["costs"]}[
         "proposing prompts"
     ] == n_asked
-    assert shown["spent"]["pulls"] == sum(isinstance(e, Asked) for e in events_of(path)) <= 100
+    assert shown["spent"]["answers"] == sum(isinstance(e, Asked) for e in events_of(path)) <= 100
     best = (tmp_path / "best.txt").read_text()
     assert all(f"{op} is known" in best for op in ("plus", "minus", "times"))
     assert best.endswith("{{ a }} {{ op }} {{ b }}?\n")

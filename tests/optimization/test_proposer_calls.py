@@ -144,7 +144,7 @@ def test_a_call_that_a_kill_cut_off_counts_with_its_bound_until_its_answer_is_kn
 
     async def scene() -> None:
         async with Study.open(path) as study:
-            await study.run(Budget(pulls=6))
+            await study.run(Budget(answers=6))
             await study.proposer.ask("python/adviser:advise", "what is missing: minus")
 
     with monkeypatch.context() as patched:

@@ -59,7 +59,7 @@ def write_study(folder: Path, **changes: Json) -> Path:
         "dataset": {"path": "sums.jsonl", "id": "id", "target": "target"},
         "scorer": "exact",
         "limits": {"in_flight": 4},
-        "budget": {"pulls": 100},
+        "budget": {"answers": 100},
         **changes,
     }
     path = folder / "study.json"
@@ -94,7 +94,7 @@ def test_a_prompt_is_improved_until_nothing_is_wrong(tmp_path: Path) -> None:
     assert standing.best.total == standing.best.n > 0
     text = standing.best.candidate.prompt.text or ""
     assert all(f"{op} is known" in text for op in ("plus", "minus", "times"))
-    assert standing.spent.pulls <= 100
+    assert standing.spent.answers <= 100
     assert [one.round for one in seen] == list(range(1, len(seen) + 1))
     first = seen[0]
     assert first.leader.candidate.prompt.name == "bare"
@@ -108,13 +108,13 @@ def test_rounds_share_the_budget_and_the_last_proposals_have_their_part(tmp_path
     spent: list[int] = []
 
     def propose(feedback: Feedback) -> Proposals:
-        spent.append(feedback.standing.spent.pulls)
+        spent.append(feedback.standing.spent.answers)
         return [PromptTemplate(f"p{feedback.round}", "{{ a }} {{ op }}" + "!" * feedback.round)]
 
     path = write_study(tmp_path, selector={"name": "uniform", "stop_when_separated": False})
     standing, _ = optimized(path, propose, rounds=3)
     assert spent == [25, 50, 75]
-    assert (standing.spent.pulls, standing.end) == (100, "budget")
+    assert (standing.spent.answers, standing.end) == (100, "budget")
     rows = {row.candidate.label: row for row in standing.rows}
     assert rows["p3"].n > 0
     assert rows["p3"].candidate.model == "solver:answer"
@@ -136,7 +136,7 @@ def test_the_winner_is_confirmed_once_on_examples_that_no_proposer_saw(tmp_path:
     assert found.label.startswith("round")
     assert len(late.example_ids) == 9
     assert late.n_told == 9
-    assert standing.spent.pulls + 9 <= 100
+    assert standing.spent.answers + 9 <= 100
 
     assert seen
     assert not seen & set(late.example_ids)
@@ -224,7 +224,7 @@ def test_a_proposer_that_fails_ends_the_run_which_is_kept(
 
 
 def test_a_resumed_run_spends_the_whole_budget_and_confirms(tmp_path: Path) -> None:
-    path = write_study(tmp_path, confirm={"share": "30%"}, budget={"pulls": 60})
+    path = write_study(tmp_path, confirm={"share": "30%"}, budget={"answers": 60})
 
     def propose(feedback: Feedback) -> Proposals:
         if feedback.round == 2:
@@ -242,7 +242,7 @@ def test_a_resumed_run_spends_the_whole_budget_and_confirms(tmp_path: Path) -> N
 
     standing = asyncio.run(scene())
     assert cut < 40
-    assert standing.spent.pulls > cut
+    assert standing.spent.answers > cut
     assert "round1-1" in [row.candidate.label for row in standing.rows]
     assert standing.confirmation is not None
     assert standing.confirmation.n == standing.confirmation.held_back
@@ -297,7 +297,7 @@ def test_the_command_optimizes_and_resume_goes_on_with_what_joined(
     assert json.loads(done.out)["decision"]["take"].startswith("round")
     joined = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
     assert len(joined) > 1
-    again = invoke(capsys, "resume", "--budget-pulls", "20", "--quiet", "--json", folder=tmp_path)
+    again = invoke(capsys, "resume", "--budget-answers", "20", "--quiet", "--json", folder=tmp_path)
     assert json.loads(again.out)["decision"]["take"].startswith("round")
     after = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
     assert after == joined

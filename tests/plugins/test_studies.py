@@ -86,9 +86,9 @@ def in_two_parts(content: Mapping[str, Any], store: str) -> Standing:
 
     async def scene() -> Standing:
         async with Study.open(content, options=Options(store=store)) as opened:
-            await opened.run(Budget(pulls=5))
+            await opened.run(Budget(answers=5))
         async with Study.resume(options=Options(store=store)) as resumed:
-            standing = await resumed.run(Budget(pulls=100))
+            standing = await resumed.run(Budget(answers=100))
         record = await Archive(store).record("latest")
         assert record.standing.best is not None
         assert standing.best is not None
@@ -129,7 +129,7 @@ def test_an_edited_judge_is_another_judge(folder: Path) -> None:
 
     async def begin() -> None:
         async with Study.open(content, options=Options(store="runs.sqlite")) as opened:
-            await opened.run(Budget(pulls=2))
+            await opened.run(Budget(answers=2))
 
     async def go_on() -> None:
         async with Study.resume(options=Options(store="runs.sqlite")):
@@ -152,12 +152,12 @@ def test_objects_take_the_place_of_names() -> None:
         async with Study.open(
             content, selector=Mine, providers=providers, judge=judge, store=store
         ) as opened:
-            await opened.run(Budget(pulls=5))
+            await opened.run(Budget(answers=5))
             assert opened.store is store
             assert type(opened._run.record.pairs.rule) is Mine
         options = Options(store=store, selector=Mine, providers=providers, judge=judge)
         async with Study.resume(options=options) as resumed:
-            return await resumed.run(Budget(pulls=100))
+            return await resumed.run(Budget(answers=100))
 
     assert best(asyncio.run(scene())) == ("loud", 1.0)
 
@@ -184,7 +184,7 @@ def test_a_broken_plugin_is_an_error_with_its_place_and_stops_nobody_else(
 
     async def scene(**overrides: Json) -> Standing:
         async with Study.open(path, overrides=overrides) as opened:
-            return await opened.run(Budget(pulls=4))
+            return await opened.run(Budget(answers=4))
 
     message = r"`broken` \(elsewhere_rule:Nothing\) of elsewhere 1\.2 cannot be used"
     with pytest.raises(ConfigError, match=message):

@@ -70,7 +70,7 @@ def test_the_chosen_answer_and_the_router_learns_who_was_best(tmp_path: Path) ->
         assert served.winner is not None
         assert served.winner.score == max(truth[int(name[1:])][j] for name in scores)
         assert served.learnt == (len(set(scores.values())) == 2 or j < 10)  # at first all is kept
-    assert service.spent.calls == service.spent.pulls == 2 * N
+    assert service.spent.calls == service.spent.answers == 2 * N
     assert service.router.ready
     late = [served.answers[0].candidate for served in found[N // 2 :]]
     assert late.count("c2") + late.count("c3") > len(late) / 2  # the better half of the four

@@ -66,7 +66,15 @@ def test_a_heuristic_proves_nothing() -> None:
 def test_the_command_tells_the_margin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_study(tmp_path, n_examples=200, changes={"selector": {"name": "uniform"}})
     done = invoke(
-        capsys, "select", "-c", path, "--quiet", "--json", "--budget-pulls", "480", folder=tmp_path
+        capsys,
+        "select",
+        "-c",
+        path,
+        "--quiet",
+        "--json",
+        "--budget-answers",
+        "480",
+        folder=tmp_path,
     )
     result = json.loads(done.out)
     low = result["rows"][0]["lower"]

@@ -63,7 +63,7 @@ def test_the_report_shows_where_the_money_went() -> None:
 
 def test_the_full_grid_is_priced_with_judging_and_the_answer_is_marked() -> None:
     standing = priced(answer=1)
-    rows = [replace(row, spend=Spend(pulls=10, usd_nanos=10**9)) for row in standing.rows]
+    rows = [replace(row, spend=Spend(answers=10, usd_nanos=10**9)) for row in standing.rows]
     page = page_of(replace(standing, rows=tuple(rows)))
     n_pairs = len(rows) * standing.n_examples
     assert f"all answers: about ${n_pairs * 0.1:.2f}" in page

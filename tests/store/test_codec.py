@@ -153,7 +153,7 @@ FORMAT: list[tuple[Event, str, str]] = [
         told(7),
         "told",
         '{"seq":7,"outcome":{"score":{"value":1.0,"answer":"46","votes":[{"by":"openai/m","value":1.0,'
-        '"said":"7","why":"right"}],"gold":0.5},"spend":{"pulls":1,"calls":1,"tokens":12,'
+        '"said":"7","why":"right"}],"gold":0.5},"spend":{"answers":1,"calls":1,"tokens":12,'
         '"usd_nanos":1500,"gpu_seconds":0.125},"judge_spend":{"calls":1,"tokens":5,"usd_nanos":'
         '700},"lost_spend":{"calls":1,"usd_nanos":200},"reply_key":"key-7","usage":{"input":9,'
         '"cached":4,"output":3,"reasoning":1},"seconds":0.5,"usd_nanos":600},"score":1.0}',
@@ -212,7 +212,7 @@ def test_the_format_of_replies() -> None:
 def test_a_usual_pair_takes_few_bytes() -> None:
     outcome = Outcome(
         Score(1.0, "46"),
-        spend=Spend(pulls=1, calls=1, tokens=419, usd_nanos=54_321),
+        spend=Spend(answers=1, calls=1, tokens=419, usd_nanos=54_321),
         reply_key="0123456789abcdef0123456789abcdef",
         usage=Usage(input=412, output=7),
         seconds=0.8312,

@@ -35,7 +35,7 @@ COMMANDS = (
     ("list",),
     ("export", "latest", "--texts", "--out", "scores.csv"),
     ("report", "latest"),
-    ("resume", "latest", "--budget-pulls", "2", "-q"),
+    ("resume", "latest", "--budget-answers", "2", "-q"),
 )
 
 
@@ -86,8 +86,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a study with a finished run, and one that was cut off."""
     folder = tmp_path_factory.mktemp("finished")
     path = write_study(folder, n_candidates=3, n_examples=12)
-    run_all(path, Budget(pulls=8))
-    run_all(path, Budget(pulls=20))
+    run_all(path, Budget(answers=8))
+    run_all(path, Budget(answers=20))
     with sqlite3.connect(store_of(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()

@@ -54,7 +54,7 @@ def test_a_small_run_by_hand() -> None:
     assert state.told["state"].tolist() == states
     assert list(state.pending_asks()) == asks[3:]
     assert state.budget == Budget(calls=200, seconds=60.5)
-    one_call = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
+    one_call = Spend(answers=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
     assert state.spends() == [one_call + Spend(calls=3), Spend(calls=3)]
     assert state.spend == one_call + Spend(calls=6)
     assert state.judging == [Spend(calls=1, tokens=5, usd_nanos=700), Spend()]

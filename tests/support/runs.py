@@ -275,7 +275,7 @@ class Scene:
         problem = Problem(
             size.n_candidates,
             size.n_examples,
-            budget=self.budget.pulls,
+            budget=self.budget.answers,
             stop_when_separated=self.stops,
         )
         return make_selector(self.selector, problem)

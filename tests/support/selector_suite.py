@@ -110,7 +110,7 @@ def easy_world(seed: int) -> World:
 def wins_more_often(make: Callable[[Problem], Rule], budget: int, worlds: int, than: float) -> bool:
     """Return whether a rule names the best candidate in more than so many easy worlds.
 
-    It has ``budget`` pulls in each. The count ends as soon as the answer is known.
+    It has ``budget`` answers in each. The count ends as soon as the answer is known.
     """
     wins = 0
     for seed in range(worlds):
@@ -155,7 +155,7 @@ class SelectorSuite(PublicSuite):
 
     # whether it spends more on better candidates, and so must beat uniform sampling
     learns: bool = True
-    easy_budget: int = 120  # pulls of that problem's 3,600 after which it is compared
+    easy_budget: int = 120  # answers of that problem's 3,600 after which it is compared
 
     @pytest.mark.parametrize("budget", [None, TIGHT])
     def test_asking_for_n_is_asking_n_times_for_one(self, budget: int | None) -> None:

@@ -46,7 +46,7 @@ def asked(seq: int, candidate: int = 0, example: int | None = None) -> Asked:
 
 def told(seq: int, score: float = 1.0) -> Told:
     """A scored ask that cost 12 tokens and 1,500 nano-dollars, a time-out and judging included."""
-    spend = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
+    spend = Spend(answers=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
     usage = Usage(input=9, cached=4, output=3, reasoning=1)
     outcome = Outcome(
         Score(score, "46", (Vote("openai/m", 1.0, "7", "right"),), gold=0.5),

@@ -24,9 +24,9 @@ from tests.view.test_server import Json, next_news, opened
 COMMAND = "from bestarm_agent.cli.main import main; main()"
 
 
-async def resume(store: Path | str, *, code: int = 0, pulls: int = 60) -> None:
+async def resume(store: Path | str, *, code: int = 0, answers: int = 60) -> None:
     """Go on with the latest run in another process, by 60 pairs; check its exit code."""
-    arguments = ["resume", "latest", "--store", str(store), "--budget-pulls", str(pulls), "-q"]
+    arguments = ["resume", "latest", "--store", str(store), "--budget-answers", str(answers), "-q"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", COMMAND, *arguments, stdout=asyncio.subprocess.DEVNULL
     )
@@ -62,7 +62,7 @@ async def begin(path: Path, url: str) -> None:
 
 @pytest.mark.slow
 def test_results_of_another_process_arrive(tmp_path: Path) -> None:
-    path = write_study(tmp_path, latency_seconds=0.05, changes={"budget": {"pulls": 30}})
+    path = write_study(tmp_path, latency_seconds=0.05, changes={"budget": {"answers": 30}})
     run_all(path)
     check(asyncio.run(watch(store_of(path))))
 
@@ -73,7 +73,7 @@ def test_results_of_another_process_arrive_by_postgresql(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where such a store has its studies
     url = new_database()
-    path = write_study(tmp_path, latency_seconds=0.05, changes={"budget": {"pulls": 30}})
+    path = write_study(tmp_path, latency_seconds=0.05, changes={"budget": {"answers": 30}})
     asyncio.run(begin(path, url))
     check(asyncio.run(watch(url)))
 
@@ -93,7 +93,7 @@ def test_a_standing_that_grew_event_by_event_is_that_of_the_whole_log(
     tmp_path: Path, changes: dict[str, Json]
 ) -> None:
     path = write_study(tmp_path, n_candidates=4, n_examples=20, changes=changes)
-    run_all(path, Budget(pulls=60))
+    run_all(path, Budget(answers=60))
     place = store_of(path)
 
     async def scene() -> None:

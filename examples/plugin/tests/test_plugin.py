@@ -67,9 +67,9 @@ def test_a_study_uses_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     async def scene() -> tuple[str, float | None]:
         async with Study.open(study, options=options) as opened:
-            await opened.run(Budget(pulls=6))
+            await opened.run(Budget(answers=6))
         async with Study.resume(options=options) as resumed:
-            best = (await resumed.run(Budget(pulls=30))).best
+            best = (await resumed.run(Budget(answers=30))).best
         assert best is not None
         return best.candidate.model, best.estimate
 

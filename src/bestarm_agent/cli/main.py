@@ -33,7 +33,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _STUDY = "study candidates changes"
 _CALLS = "store no_cache as_json"
-_CAPS = "budget_usd budget_share budget_pulls"
+_CAPS = "budget_usd budget_share budget_answers"
 
 
 def _call(path: str, /, **values: object) -> None:
@@ -167,7 +167,7 @@ app = _group(
         _command(
             "run:gate",
             f"{_STUDY} baseline challenger margin by improve aim markdown junit budget_usd "
-            f"budget_pulls {_CALLS} quiet",
+            f"budget_answers {_CALLS} quiet",
             """Tell whether candidates are not worse than a baseline.
 
             Exit code 0: none is worse, on all examples and each slice; 5: one is; 3: the budget

@@ -111,7 +111,7 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "budget_usd": Option('Dollars, such as 5 or "$5".', key="budget.usd"),
     "budget_share": Option('Share of all answers, such as 0.1 or "10%".', key="budget.share"),
-    "budget_pulls": Option("Answers: one of a candidate to an example each.", int, "budget.pulls"),
+    "budget_answers": Option("Answers: a candidate's to an example is one.", int, "budget.answers"),
     "budget_calls": Option("Requests sent, retries included.", int, "budget.calls"),
     "budget_tokens": Option("Tokens.", int, "budget.tokens"),
     "budget_minutes": Option("Wall-clock minutes.", float, "budget.minutes"),

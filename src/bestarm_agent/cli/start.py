@@ -148,10 +148,10 @@ def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) ->
 def _print_plan(plan: Plan, judge: str) -> None:
     grid = plan.n_candidates * plan.n_examples * plan.repeats
     draws = f" x {plan.repeats} draws" if plan.repeats > 1 else ""
-    share = f"; the budget allows {plan.pulls:,} ({plan.pulls / grid:.1%})"
+    share = f"; the budget allows {plan.answers:,} ({plan.answers / grid:.1%})"
     say(
         f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')}{draws} "
-        f"= {counted(grid, 'answer')}{share if plan.pulls < grid else ''}; scorer {judge}"
+        f"= {counted(grid, 'answer')}{share if plan.answers < grid else ''}; scorer {judge}"
     )
     say(resolution_line(plan.n_independent, plan.resolution, plan.unit))
     rows = {"without retries": plan.expected, "never more than": plan.worst}
@@ -166,9 +166,9 @@ def _print_plan(plan: Plan, judge: str) -> None:
             f"Of the tokens expected, about {plan.cached_tokens:,} are read from prompt caches, at "
             "their lower price"
         )
-    if plan.sure_pulls < plan.pulls:
+    if plan.sure_answers < plan.answers:
         say(
-            f"At worst, the budget buys {counted(plan.sure_pulls, 'answer')}, if each costs the "
+            f"At worst, the budget buys {counted(plan.sure_answers, 'answer')}, if each costs the "
             "most that it can; usually far more"
         )
     print_table(

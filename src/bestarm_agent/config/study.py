@@ -662,7 +662,7 @@ class BudgetSpec(StudyModel):
     usd: Dollars | None = Field(
         None, description='Dollars, judges and retries included; 5 or "$5". Needs known prices.'
     )
-    pulls: Count | None = Field(
+    answers: Count | None = Field(
         None, description="(candidate, example) pairs evaluated, cached replies included."
     )
     calls: Count | None = Field(
@@ -683,16 +683,16 @@ class BudgetSpec(StudyModel):
         """Return the caps of a run on a grid of ``cells`` (candidate, example) pairs.
 
         Example:
-            >>> BudgetSpec(share=0.1).caps(cells=30_000).pulls
+            >>> BudgetSpec(share=0.1).caps(cells=30_000).answers
             3000
         """
-        pulls = [] if self.pulls is None else [self.pulls]
+        answers = [] if self.answers is None else [self.answers]
         if self.share is not None:
             exact = Decimal(str(self.share)) * cells  # 0.29 * 100 is 28.99... in binary
-            pulls.append(max(1, int(exact.to_integral_value(rounding=ROUND_FLOOR))))
+            answers.append(max(1, int(exact.to_integral_value(rounding=ROUND_FLOOR))))
         return Budget(
             usd_nanos=None if self.usd is None else nanos(self.usd),
-            pulls=min(pulls, default=None),
+            answers=min(answers, default=None),
             calls=self.calls,
             tokens=self.tokens,
             gpu_seconds=self.gpu_minutes and 60 * self.gpu_minutes,

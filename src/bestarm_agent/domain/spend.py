@@ -72,14 +72,14 @@ class Usage:
 class Spend:
     """Amounts that something cost, or may cost."""
 
-    pulls: int = 0  # (candidate, example) pairs evaluated, cached replies included
+    answers: int = 0  # (candidate, example) pairs evaluated, cached replies included
     calls: int = 0  # requests sent to providers, retries and judges included
     tokens: int = 0  # prompt plus generated
     usd_nanos: int = 0
     gpu_seconds: float = 0.0  # of local accelerator or CPU worker time
 
     # the five, in order
-    amounts = property(attrgetter("pulls", "calls", "tokens", "usd_nanos", "gpu_seconds"))
+    amounts = property(attrgetter("answers", "calls", "tokens", "usd_nanos", "gpu_seconds"))
 
     @property
     def is_possible(self) -> bool:
@@ -116,7 +116,7 @@ class Budget:
     """
 
     usd_nanos: int | None = None
-    pulls: int | None = None
+    answers: int | None = None
     calls: int | None = None
     tokens: int | None = None
     gpu_seconds: float | None = None

@@ -343,7 +343,7 @@ class ProviderClient:
         try:
             with self._caches.sent(call.prefix) if call.prefix else nullcontext():
                 result = await generate(self.provider, sent, self._policy)
-            cost = replied_spend(result, pulls=cost.pulls)
+            cost = replied_spend(result, answers=cost.answers)
         except ProviderError as error:
             result, cost = error, failed_spend(error, cost)
         finally:
@@ -405,7 +405,7 @@ class ProviderClient:
         if call.reservation is None:
             raise BudgetEndedError("the budget cannot pay for another call; raise it")
         if log is not None and not call.is_logged:
-            bound = replace(call.reservation.amount, pulls=0)
+            bound = replace(call.reservation.amount, answers=0)
             await log.record(call.key, bound, call.is_judges)
         reservation = call.reservation
         call.permit, call.reservation, call.is_logged = None, None, False
@@ -505,10 +505,10 @@ async def generate(provider: Provider, request: Request, policy: RetryPolicy) ->
     return reply
 
 
-def replied_spend(reply: Reply, *, pulls: int) -> Spend:
+def replied_spend(reply: Reply, *, answers: int) -> Spend:
     """Return the cost of one answered attempt."""
     return Spend(
-        pulls=pulls,
+        answers=answers,
         calls=reply.calls,
         tokens=reply.usage.total,
         usd_nanos=reply.usd_nanos or 0,
@@ -661,13 +661,13 @@ class ReplyCache:
         call.found = True
         call.refund_permit()
         reservation, call.reservation = call.reservation, None
-        pulls = Spend() if reservation is None else Spend(pulls=reservation.amount.pulls)
+        answers = Spend() if reservation is None else Spend(answers=reservation.amount.answers)
         if reservation is not None:
-            self._ledger.settle(reservation, pulls)
+            self._ledger.settle(reservation, answers)
         charged = None if call.log is None else call.log.charged.pop(call.key, None)
-        correction = Spend() if charged is None else replied_spend(reply, pulls=0) - charged
+        correction = Spend() if charged is None else replied_spend(reply, answers=0) - charged
         self._ledger.charge(correction)
-        call.spend += pulls + correction
+        call.spend += answers + correction
         self._remark(call, reply.notices)
         return reply
 

@@ -177,11 +177,11 @@ def kept_for_confirming(parts: StudyParts, standing: Standing, budget: Budget) -
     A pair is taken to cost what the leader's have cost so far; before there is one, half of each
     cap is kept, but for the cap on pairs.
     """
-    due, leader, each = len(parts.kept_back), standing.winner, {"pulls": 1.0}
-    if leader is not None and leader.spend.pulls:
+    due, leader, each = len(parts.kept_back), standing.winner, {"answers": 1.0}
+    if leader is not None and leader.spend.answers:
         each["seconds"] = standing.seconds / standing.told
         for amount in fields(Spend):
-            each[amount.name] = getattr(leader.spend, amount.name) / leader.spend.pulls
+            each[amount.name] = getattr(leader.spend, amount.name) / leader.spend.answers
     kept = {}
     for cap in fields(Budget):
         limit = getattr(budget, cap.name)

@@ -144,8 +144,8 @@ class Evaluation:
 
         Return False, and reserve nothing, if the budget cannot pay them together.
         """
-        if not self.candidate_spend.pulls:
-            bound += Spend(pulls=1)
+        if not self.candidate_spend.answers:
+            bound += Spend(answers=1)
         ledger = self.call.model.client.ledger
         if not ledger.affords(bound + judging):
             return False
@@ -278,5 +278,5 @@ def lost_spend(pair: Evaluation, reply: Reply | None) -> Spend:
     """
     spend = pair.candidate_spend
     is_paid = reply is not None and (pair.call.resent or not pair.call.found)
-    answered = replied_spend(reply, pulls=0) if reply is not None and is_paid else _NOTHING
-    return spend - (answered + Spend(pulls=spend.pulls)).capped(spend)
+    answered = replied_spend(reply, answers=0) if reply is not None and is_paid else _NOTHING
+    return spend - (answered + Spend(answers=spend.answers)).capped(spend)

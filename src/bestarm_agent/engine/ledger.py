@@ -69,7 +69,7 @@ class Ledger:
     def _caps(self) -> tuple[float | None, ...]:
         """Caps in the order of a spend's amounts."""
         of = self.budget
-        return of.pulls, of.calls, of.tokens, of.usd_nanos, of.gpu_seconds
+        return of.answers, of.calls, of.tokens, of.usd_nanos, of.gpu_seconds
 
     def reserve(self, upper: Spend) -> Reservation | None:
         """Reserve ``upper``; return None if it does not fit."""

@@ -169,7 +169,7 @@ class CandidatePool:
 
         ``later``: once all that is reserved now was given back.
         """
-        pull = Spend(pulls=1)
+        pull = Spend(answers=1)
         if ledger.affords(self._highest_bound + pull, later=later):
             return None
         return np.array(
@@ -178,12 +178,12 @@ class CandidatePool:
         )
 
     def payable(self, ledger: Ledger, at_most: int, affordable: BoolArray | None) -> int:
-        """Count the pulls, up to ``at_most``, that the budget pays for any ``affordable`` rows."""
+        """Count the answers, up to ``at_most``, that the budget pays of any ``affordable`` rows."""
         upper = self._highest_bound
         if affordable is not None:
             pairs = zip(self.candidates, affordable, strict=True)
             upper = reduce(Spend.highest, (one.bound for one, can in pairs if can), Spend())
-        return ledger.room_for(upper + Spend(pulls=1), at_most)
+        return ledger.room_for(upper + Spend(answers=1), at_most)
 
     def raise_bound(self, candidate: ReadyCandidate, bound: Spend) -> None:
         """Note that a pull of a candidate can cost ``bound``."""

@@ -51,7 +51,7 @@ class Size:
         return Problem(
             self.n_candidates,
             self.n_examples,
-            budget=planned_pulls(self.budget, costs),
+            budget=planned_answers(self.budget, costs),
             open_ended=self.budget == Budget(),
             costs=costs,
             independent=self.independent,
@@ -164,9 +164,9 @@ def feed_rare(pairs: Pairs, event: Event) -> None:
         case ExamplesAdded():
             pairs.add_examples(len(event.ids))
         case BudgetSet() if (planned := pairs.problem.budget) is not None:
-            pulls = planned_pulls(event.budget, costs)
-            if pulls is not None and pulls > planned:
-                pairs.add_budget(pulls - planned)
+            answers = planned_answers(event.budget, costs)
+            if answers is not None and answers > planned:
+                pairs.add_budget(answers - planned)
         case _:
             return
 
@@ -221,12 +221,12 @@ def known_costs(costs: Sequence[float | None], highest: float = 0.0) -> tuple[fl
     return tuple(max(cost, least) for cost in known)
 
 
-def planned_pulls(budget: Budget, costs: tuple[float, ...] | None) -> int | None:
-    """Return the pulls that a rule may plan for: the cap, or what the dollars pay on average."""
+def planned_answers(budget: Budget, costs: tuple[float, ...] | None) -> int | None:
+    """Return the answers that a rule may plan for: the cap, or what the dollars pay on average."""
     if not costs or budget.usd_nanos is None:
-        return budget.pulls
+        return budget.answers
     paid = max(1, int(usd(budget.usd_nanos) * len(costs) / sum(costs)))
-    return paid if budget.pulls is None else min(paid, budget.pulls)
+    return paid if budget.answers is None else min(paid, budget.answers)
 
 
 def size_of(state: RunState) -> Size:

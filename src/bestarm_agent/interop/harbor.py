@@ -95,7 +95,7 @@ class Race:
     ) -> None:
         with _refusing("a race needs Harbor and Python 3.12: pip install 'bestarm-agent[harbor]'"):
             import_module("harbor.trial.trial")
-        self._caps = Budget(pulls=budget) if isinstance(budget, int) else budget or Budget()
+        self._caps = Budget(answers=budget) if isinstance(budget, int) else budget or Budget()
         if self._caps.usd_nanos is not None and usd_per_trial is None:
             raise ConfigError(
                 "the budget caps dollars, and nothing bounds what a trial costs; say the most: "

@@ -95,7 +95,7 @@ def install_hooks() -> None:
                 task.sample_put_back(data.summary.id)
 
 
-def void(message: str, spend: Spend = Spend(pulls=1)) -> Outcome:  # noqa: B008 - frozen
+def void(message: str, spend: Spend = Spend(answers=1)) -> Outcome:  # noqa: B008 - frozen
     """Return the outcome of a sample that says nothing about its candidate."""
     return Outcome(failure=Failure(FailureKind.INTERNAL, Blame.HARNESS, message), spend=spend)
 
@@ -255,7 +255,7 @@ class RacedTask:
         """Return an outcome with its tokens, and dollars where all prices are known to Inspect."""
         used = usage_in([usage.model_dump() for usage in sample.model_usage.values()])
         tokens = used["input_tokens"] + used["output_tokens"]
-        spend = Spend(pulls=1, tokens=tokens, usd_nanos=nanos(used["usd"] or 0))
+        spend = Spend(answers=1, tokens=tokens, usd_nanos=nanos(used["usd"] or 0))
         if sample.error is not None or not sample.scores:
             return void("no score" if sample.error is None else sample.error.message, spend)
         values = scores_in({name: one.model_dump() for name, one in sample.scores.items()})
@@ -447,7 +447,7 @@ class Race:
             Started(spec.task, spec.created, __version__, {}, "."),
             CandidatesAdded(tuple(candidates)),
             ExamplesAdded(by_example, by_example),
-            BudgetSet(Budget(pulls=self._budget)),
+            BudgetSet(Budget(answers=self._budget)),
         ):
             self.record.record(event)
 

@@ -183,7 +183,7 @@ class Service:
             able = [
                 name
                 for name, entry in self._entries.items()
-                if entry.broken is None and self._ledger.affords(entry.bound + Spend(pulls=1))
+                if entry.broken is None and self._ledger.affords(entry.bound + Spend(answers=1))
             ]
         if not able:
             return {}

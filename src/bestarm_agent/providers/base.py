@@ -201,9 +201,9 @@ class Provider(ABC, Generic[OptionsT]):
     def bound(self, request: Request) -> Spend:
         """Return an upper bound of the cost of one attempt; raises ConfigError for a bad request.
 
-        ``calls`` is 1, or more for a program that calls models; ``pulls`` is 0. Dollars are 0 where
-        ``capabilities(model).priced`` is False, tokens and worker seconds where ``counted`` is. One
-        call by default; override it together with ``capabilities`` if costs are known.
+        ``calls`` is 1, or more for a program that calls models; ``answers`` is 0. Dollars are 0
+        where ``capabilities(model).priced`` is False, tokens and worker seconds where ``counted``
+        is. One call by default; override it together with ``capabilities`` if costs are known.
         """
         return Spend(calls=1)
 

@@ -74,10 +74,10 @@ def failed_spend(error: ProviderError, bound: Spend) -> Spend:
         0
     """
     if isinstance(error, BilledError):
-        return replace(error.spend, pulls=bound.pulls)
+        return replace(error.spend, answers=bound.answers)
     if _meaning(error.kind).may_be_billed:
         return bound
-    return Spend(pulls=bound.pulls, calls=1)
+    return Spend(answers=bound.answers, calls=1)
 
 
 def failure(kind: FailureKind, message: str, *, retry_after: float | None = None) -> ProviderError:

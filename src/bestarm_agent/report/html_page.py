@@ -210,7 +210,7 @@ _AXES = (
 
 def values_of(row: Row) -> Mapping[str, float | None]:
     """Return a candidate's quantities by name; amounts of 0 count as unknown."""
-    tokens = row.spend.tokens / row.spend.pulls if row.spend.pulls else None
+    tokens = row.spend.tokens / row.spend.answers if row.spend.answers else None
     return {
         "price": row.usd_per_1000 or None,
         "tokens": tokens or None,
@@ -653,11 +653,11 @@ def _effect_title(axis: AxisEffects) -> str:
 
 def _full_grid(standing: Standing) -> str:
     """Say what all pairs would have cost, judging included, by what pairs have cost so far."""
-    called = [row.spend for row in standing.rows if row.spend.pulls]
+    called = [row.spend for row in standing.rows if row.spend.answers]
     if not called or not standing.priced:
         return "unknown"
     # candidates that were never called count with the mean of the others
-    mean = sum(spend.usd_nanos / spend.pulls for spend in called) / len(called)
+    mean = sum(spend.usd_nanos / spend.answers for spend in called) / len(called)
     return money(round(mean * len(standing.rows) * standing.n_examples))
 
 

@@ -240,7 +240,7 @@ def most_used(standing: Standing) -> tuple[float, str]:
     spent, budget = standing.spent, standing.budget
     caps = [
         (spent.usd_nanos, budget.usd_nanos, "the dollars"),
-        (spent.pulls, budget.pulls, "the answers allowed"),
+        (spent.answers, budget.answers, "the answers allowed"),
         (spent.calls, budget.calls, "the calls"),
         (spent.tokens, budget.tokens, "the tokens"),
         (spent.gpu_seconds, budget.gpu_seconds, "the worker minutes"),
@@ -261,8 +261,8 @@ def budget_line(standing: Standing) -> str:
     """Say what was spent, each against its cap where there is one."""
     spent, budget = standing.spent, standing.budget
     parts = [f"{standing.asked:,} of {standing.grid:,} answers ({percent(standing.share)})"]
-    if budget.pulls is not None:
-        parts[0] += f", at most {budget.pulls:,}"
+    if budget.answers is not None:
+        parts[0] += f", at most {budget.answers:,}"
     parts.append(_against(counted(spent.calls, "call"), budget.calls and f"{budget.calls:,}"))
     parts.append(_against(counted(spent.tokens, "token"), budget.tokens and f"{budget.tokens:,}"))
     if standing.cached_tokens:

@@ -34,7 +34,7 @@ ASKED = np.dtype(
     ]
 )
 AMOUNTS = {  # what a pair has cost, as ``Spend`` has it
-    "pulls": np.int32,
+    "answers": np.int32,
     "calls": np.int32,
     "tokens": np.int64,
     "usd_nanos": np.int64,
@@ -356,7 +356,7 @@ class RunState:
             _VOID if score is None else state,
             math.nan if score is None else score,
             math.nan if judged is None else judged.get("gold", math.nan),
-            spend.get("pulls", 0),
+            spend.get("answers", 0),
             spend.get("calls", 0),
             spend.get("tokens", 0),
             spend.get("usd_nanos", 0),

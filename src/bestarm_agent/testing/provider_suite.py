@@ -89,7 +89,7 @@ class ProviderSuite:
             bound = provider.bound(request)
             spent = Spend(0, reply.calls, usage.total, reply.usd_nanos or 0, reply.gpu_seconds)
             assert bound.calls >= 1
-            assert bound.pulls == 0
+            assert bound.answers == 0
             assert spent.capped(bound) == spent, f"{request}: {spent} is above {bound}"
             able = provider.capabilities(request.model)
             assert (reply.usd_nanos is not None) >= able.priced

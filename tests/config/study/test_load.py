@@ -69,7 +69,7 @@ def test_the_least_study_has_defaults(write: Write) -> None:
     assert (config.selector.seed, config.selector.confidence) == (0, None)
     assert config.selector.level == 0.95
     assert config.selector.stop_when_separated
-    assert config.budget.caps(cells=100).pulls is None
+    assert config.budget.caps(cells=100).answers is None
     assert config.dataset.path == "data.jsonl"
     assert config.limits.in_flight == 64
     assert config.output_dir == "runs"

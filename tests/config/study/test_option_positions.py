@@ -33,7 +33,7 @@ def refusal(folder: Path, **parts: str) -> str:
     """What is said about a study with these parts."""
     text = STUDY
     given = {"MODEL": "openai/second", "SCORER": "recorded", "SELECTOR": "auto"} | {
-        "BUDGET": "{pulls: 4}",
+        "BUDGET": "{answers: 4}",
         "PROVIDERS": "openai: {key: none}",
         "CERTIFY": "",
     }

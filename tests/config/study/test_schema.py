@@ -24,7 +24,7 @@ def test_caps_are_converted_to_the_units_of_the_ledger() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "pulls", "cells", "expected"),
+    ("share", "answers", "cells", "expected"),
     [
         (0.1, None, 30_000, 3000),
         (0.29, None, 100, 29),  # 0.29 * 100 is 28.999... in binary
@@ -36,15 +36,15 @@ def test_caps_are_converted_to_the_units_of_the_ledger() -> None:
     ],
 )
 def test_a_share_becomes_pulls(
-    share: float | None, pulls: int | None, cells: int, expected: int
+    share: float | None, answers: int | None, cells: int, expected: int
 ) -> None:
-    assert BudgetSpec(share=share, pulls=pulls).caps(cells).pulls == expected
+    assert BudgetSpec(share=share, answers=answers).caps(cells).answers == expected
 
 
 @given(st.integers(1, 1000), st.integers(1, 10**7))
 def test_a_share_is_never_exceeded_by_a_pair(permille: int, cells: int) -> None:
-    pulls = BudgetSpec(share=permille / 1000).caps(cells).pulls
-    assert pulls == max(1, math.floor(Fraction(permille, 1000) * cells))
+    answers = BudgetSpec(share=permille / 1000).caps(cells).answers
+    assert answers == max(1, math.floor(Fraction(permille, 1000) * cells))
 
 
 @pytest.mark.parametrize("value", ["$5", "5", "5 USD", " $ 5.0 ", 5, 5.0])

@@ -207,11 +207,11 @@ def test_a_log_keeps_the_examples(tmp_path: Path) -> None:
 
 def test_a_resumed_run_shows_what_it_began_with(tmp_path: Path) -> None:
     path = study(tmp_path)
-    began = run_all(path, Budget(pulls=5))
+    began = run_all(path, Budget(answers=5))
     write_lines(tmp_path / "train.jsonl", rows(20, 5))
     after = resume_all(path)
     assert {row.candidate.id for row in after.rows} == {row.candidate.id for row in began.rows}
-    assert after.spent.pulls == 8 * 10
+    assert after.spent.answers == 8 * 10
 
 
 def test_own_examples_are_shown_to_others_alone(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ dataset: {path: d.jsonl, target: answer}
 scorer: exact
 providers:
   replay: {path: r.jsonl}
-budget: {pulls: 4}
+budget: {answers: 4}
 """
 
 
@@ -95,7 +95,7 @@ SERVE = ("replay: {path: r.jsonl}", "vllm: {serve: {models: {small: models/small
             "line 5: provider `openai` needs a key, and the environment variable OPENAI_API_KEY",
         ),
         (
-            [("replay/a, replay/b", "openai/unknown"), OPENAI, ("pulls: 4", "usd: 3")],
+            [("replay/a, replay/b", "openai/unknown"), OPENAI, ("answers: 4", "usd: 3")],
             "line 8: budget.usd is set, but the price of openai/unknown is not known",
         ),
         (
@@ -108,24 +108,24 @@ SERVE = ("replay: {path: r.jsonl}", "vllm: {serve: {models: {small: models/small
             "vllm), or name the interpreter that has it in `serve: {python: ...}`",
         ),
         (
-            [("budget: {pulls: 4}", "seed: 3")],
+            [("budget: {answers: 4}", "seed: 3")],
             "line 8: unknown key `seed`; did you mean `selector.seed`?",
         ),
         (
-            [("budget: {pulls: 4}", "in_flight: 3")],
+            [("budget: {answers: 4}", "in_flight: 3")],
             "line 8: unknown key `in_flight`; did you mean `limits.in_flight`?",
         ),
         (
-            [("budget: {pulls: 4}", "stop_when_seperated: false")],
+            [("budget: {answers: 4}", "stop_when_seperated: false")],
             "line 8: unknown key `stop_when_seperated`; did you mean "
             "`selector.stop_when_separated`?",
         ),
         (
-            [("budget: {pulls: 4}", "target: answer")],
+            [("budget: {answers: 4}", "target: answer")],
             "line 8: unknown key `target`; did you mean `dataset.target`?",
         ),
         (
-            [("budget: {pulls: 4}", "temperature: 0")],
+            [("budget: {answers: 4}", "temperature: 0")],
             "line 8: unknown key `temperature`; did you mean `params.temperature`?",
         ),
         (
@@ -187,13 +187,13 @@ def test_a_single_candidate_is_noticed(folder: Path) -> None:
     assert not checked(folder)
 
 
-@pytest.mark.parametrize("cap", ["pulls", "calls"])
+@pytest.mark.parametrize("cap", ["answers", "calls"])
 def test_a_budget_below_one_pair_per_candidate_is_noticed(folder: Path, cap: str) -> None:
-    (notice,) = checked(folder, ("pulls: 4", f"{cap}: 1"))
+    (notice,) = checked(folder, ("answers: 4", f"{cap}: 1"))
     assert notice == (
         "the budget allows 1 pair for 2 candidates: some will never be tried; allow at least 2"
     )
-    assert not checked(folder, ("pulls: 4", f"{cap}: 2"))
+    assert not checked(folder, ("answers: 4", f"{cap}: 2"))
 
 
 def test_plan_checks_the_history(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

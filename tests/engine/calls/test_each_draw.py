@@ -34,9 +34,9 @@ def test_it_is_resumed_and_its_draws_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, scores = study(tmp_path, selector={"name": "uniform", "stop_when_separated": False})
-    done = invoke(capsys, "select", path, "-q", "--budget-pulls", "40", folder=tmp_path)
+    done = invoke(capsys, "select", path, "-q", "--budget-answers", "40", folder=tmp_path)
     assert done.code == 0, done.err
-    more = invoke(capsys, "resume", "-q", "--json", "--budget-pulls", "68", folder=tmp_path)
+    more = invoke(capsys, "resume", "-q", "--json", "--budget-answers", "68", folder=tmp_path)
     found = json.loads(more.out)
     assert found["grid"] == found["asked"] == K * N * DRAWS
     means = {row["candidate"]["label"]: row["estimate"] for row in found["rows"]}
@@ -79,14 +79,14 @@ def test_it_goes_on_with_the_rows_that_it_began_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, scores = study(tmp_path, selector={"name": "uniform", "stop_when_separated": False})
-    invoke(capsys, "select", path, "-q", "--budget-pulls", "40", folder=tmp_path)
+    invoke(capsys, "select", path, "-q", "--budget-answers", "40", folder=tmp_path)
     dataset = tmp_path / "questions.jsonl"
     rows = dataset.read_text()
     dataset.write_text(rows + json.dumps({"id": "new", "question": "new"}) + "\n")
-    more = invoke(capsys, "resume", "-q", "--json", "--budget-pulls", "68", folder=tmp_path)
+    more = invoke(capsys, "resume", "-q", "--json", "--budget-answers", "68", folder=tmp_path)
     assert "has grown by 1 example; the run goes on with the 12" in more.err
     means = {row["candidate"]["label"]: row["estimate"] for row in json.loads(more.out)["rows"]}
     assert means == pytest.approx({f"c{i}": scores[i].mean() for i in range(K)})
     dataset.write_text("".join(rows.splitlines(keepends=True)[1:]))
-    refused = invoke(capsys, "resume", "-q", "--budget-pulls", "1", folder=tmp_path)
+    refused = invoke(capsys, "resume", "-q", "--budget-answers", "1", folder=tmp_path)
     assert "11 examples where there were 12" in " ".join(refused.err.split())

@@ -59,9 +59,9 @@ def test_what_judging_cost_is_told_apart() -> None:
         assert outcome.score.votes[0].said == "0.75"
         assert outcome.usage.total == 5, "the usage is the candidate's"
         assert outcome.judge_spend == Spend(calls=1, tokens=6, usd_nanos=40)
-        assert outcome.spend == Spend(pulls=1, calls=2, tokens=11, usd_nanos=100)
+        assert outcome.spend == Spend(answers=1, calls=2, tokens=11, usd_nanos=100)
     assert scene.loop.ledger.spent == scene.loop.record.state.spend
-    assert scene.loop.ledger.spent == Spend(pulls=4, calls=8, tokens=44, usd_nanos=400)
+    assert scene.loop.ledger.spent == Spend(answers=4, calls=8, tokens=44, usd_nanos=400)
     assert {request.example for _, request in asker.sent} == {f"a/e{j}" for j in range(4)}
     assert {request.candidate for _, request in asker.sent} == {"a"}
 
@@ -154,7 +154,7 @@ def test_judgements_come_from_the_cache() -> None:
     again = Scene({"a": candidate()}, n_examples=4, judge=asker, store=scene.store)
     again.run()
     assert len(asker.sent) == 4
-    assert again.loop.ledger.spent == Spend(pulls=4)
+    assert again.loop.ledger.spent == Spend(answers=4)
 
 
 async def test_a_judgement_that_the_budget_cannot_repeat_waits_for_more() -> None:
@@ -167,7 +167,7 @@ async def test_a_judgement_that_the_budget_cannot_repeat_waits_for_more() -> Non
     assert (first, await loop.run()) == (End.BUDGET, End.EXHAUSTED)
     assert len(one.sent) == 2
     spent = loop.ledger.spent
-    assert (spent.calls, spent.pulls) == (len(one.sent) + len(asker.sent), 2)
+    assert (spent.calls, spent.answers) == (len(one.sent) + len(asker.sent), 2)
     assert loop.record.state.spend == spent
 
 

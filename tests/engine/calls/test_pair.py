@@ -20,7 +20,7 @@ from tests.support.virtual_time import run_virtual
 
 CALL = Spend(calls=1, tokens=10, usd_nanos=100)  # the most that the candidate's call costs
 JUDGING = Spend(calls=1, tokens=7, usd_nanos=30)
-FITS = {"calls": 2, "tokens": 17, "usd_nanos": 130, "pulls": 1}  # a cap that is just enough
+FITS = {"calls": 2, "tokens": 17, "usd_nanos": 130, "answers": 1}  # a cap that is just enough
 
 
 def pair_of(ledger: Ledger, *, resent: bool = False, spend: Spend | None = None) -> Evaluation:
@@ -30,7 +30,7 @@ def pair_of(ledger: Ledger, *, resent: bool = False, spend: Spend | None = None)
     return Evaluation(candidate, scene.examples[0], log, spend=spend or Spend())
 
 
-WHOLE = CALL + JUDGING + Spend(pulls=1)
+WHOLE = CALL + JUDGING + Spend(answers=1)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ WHOLE = CALL + JUDGING + Spend(pulls=1)
     [
         *((Budget(**{name: most}), 0, WHOLE) for name, most in FITS.items()),
         *((Budget(**{name: most - 1}), 0, Spend()) for name, most in FITS.items()),
-        (Budget(pulls=0), 1, CALL + JUDGING),  # a pull is paid once
+        (Budget(answers=0), 1, CALL + JUDGING),  # a pull is paid once
     ],
 )
 def test_a_pair_reserves_attempt_judging_and_pull_together_or_nothing(
     budget: Budget, paid_before: int, reserved: Spend
 ) -> None:
     ledger = Ledger(budget)
-    pair = pair_of(ledger, spend=Spend(pulls=paid_before))
+    pair = pair_of(ledger, spend=Spend(answers=paid_before))
     assert pair.reserve(CALL, JUDGING) == (reserved != Spend())
     assert ledger.outstanding == reserved
 
@@ -114,7 +114,7 @@ def test_a_reply_that_the_run_bought_itself_is_not_called_cached(resent: bool) -
     assert found is not None
     assert call.found
     assert found.cached is not resent
-    assert (found.spend, found.lost_spend) == (Spend(pulls=1), Spend())
+    assert (found.spend, found.lost_spend) == (Spend(answers=1), Spend())
 
 
 TIMED_OUT = failing(FailureKind.TIMEOUT)
@@ -126,7 +126,7 @@ def test_what_unanswered_attempts_cost_is_told_apart() -> None:
     assert scored_late is not None
     assert scored_late.seconds == 0.123457
     assert scored_late.lost_spend == CALL, "a time-out may have been billed in full"
-    assert scored_late.spend == CALL + Spend(pulls=1, calls=1, tokens=5, usd_nanos=60)
+    assert scored_late.spend == CALL + Spend(answers=1, calls=1, tokens=5, usd_nanos=60)
 
 
 def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> None:
@@ -134,7 +134,7 @@ def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> Non
     assert failed is not None
     assert failed.failure is not None
     assert (failed.failure.kind, failed.lost_spend) == (FailureKind.TIMEOUT, CALL + CALL + CALL)
-    assert failed.spend == failed.lost_spend + Spend(pulls=1)
+    assert failed.spend == failed.lost_spend + Spend(answers=1)
     assert failed.judge_spend == Spend()
 
 

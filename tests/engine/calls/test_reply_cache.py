@@ -93,7 +93,7 @@ class Scene:
             REQUEST,
             AttemptLog(logged_nowhere, resent=resent),
         )
-        call.reservation = self.ledger.reserve(self.provider.bound(REQUEST) + Spend(pulls=1))
+        call.reservation = self.ledger.reserve(self.provider.bound(REQUEST) + Spend(answers=1))
         return call
 
     def obtain(self, *calls: Call) -> list[Reply]:
@@ -112,7 +112,7 @@ async def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     await scene.replies.obtain(second)
     assert len(scene.provider.sent) == 1
     assert (first.found, second.found) == (False, True)
-    assert second.spend == Spend(pulls=1)
+    assert second.spend == Spend(answers=1)
     assert scene.ledger.spent == first.spend + second.spend
     assert scene.ledger.outstanding == Spend()
     assert (second.reservation, second.permit) == (None, None)
@@ -144,7 +144,7 @@ def test_what_a_found_reply_cost_takes_the_place_of_the_bound_that_was_charged()
     again.log = log = AttemptLog(logged_nowhere, resent=True, charged={first.key: bound})
     scene.obtain(again)
     assert (again.found, log.charged) == (True, {})
-    assert first.spend != bound + Spend(pulls=1)
+    assert first.spend != bound + Spend(answers=1)
     assert again.spend == first.spend - bound
     assert scene.ledger.spent == first.spend + first.spend
 

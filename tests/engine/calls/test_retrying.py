@@ -61,7 +61,7 @@ class Scene:
         run = runs.Scene({}, provider_in_flight=4)
         self.client = run.client(self.provider, self.ledger)
         self.board, self.gate = self.client.board, self.client.gate
-        reservation = self.ledger.reserve(BOUND + Spend(pulls=1))
+        reservation = self.ledger.reserve(BOUND + Spend(answers=1))
         request = Request("m", text="?")
         self.sent = Call(Model(self.client, request.model), request, reservation=reservation)
         self.gate_while_waiting: list[int] = []
@@ -209,7 +209,7 @@ async def test_a_retry_that_the_budget_cannot_pay_is_not_sent() -> None:
     with pytest.raises(BudgetEndedError):
         await scene.call()
     assert len(scene.provider.sent) == 1
-    assert scene.sent.spend == Spend(pulls=1, calls=1)
+    assert scene.sent.spend == Spend(answers=1, calls=1)
 
 
 async def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
@@ -221,7 +221,7 @@ async def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
         await task
     await asyncio.sleep(10)
     assert scene.sent.model.limits.waits() is None, "nothing waits for an answer"
-    assert scene.ledger.spent == BOUND + Spend(pulls=1)
+    assert scene.ledger.spent == BOUND + Spend(answers=1)
     assert scene.gate.inside == 0
 
 
@@ -257,7 +257,7 @@ def test_every_attempt_is_in_the_log_before_it_is_sent(
     call.log, call.is_logged, call.is_judges = AttemptLog(record), is_logged, is_judges
     run_virtual(scene.call())
     logged = [(n, call.key, BOUND, is_judges) for n in n_sent_before]
-    assert attempts == logged, "pulls are not logged"
+    assert attempts == logged, "answers are not logged"
 
 
 async def test_a_client_that_records_nothing_repeats_nothing_but_refusals() -> None:

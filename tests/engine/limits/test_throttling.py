@@ -145,20 +145,20 @@ def asks_of(budget: Budget, **limiters: RateLimits) -> list[int]:
 
 @pytest.mark.parametrize("rules", [per_minute(6), FOUND])
 def test_a_short_budget_is_not_spent_on_those_that_are_fast(rules: RateLimits) -> None:
-    limited = asks_of(Budget(pulls=50), good=rules)
-    assert limited == asks_of(Budget(pulls=50))
+    limited = asks_of(Budget(answers=50), good=rules)
+    assert limited == asks_of(Budget(answers=50))
     assert limited.count(0) > 30
 
 
 def test_where_time_is_short_others_take_the_turn_of_a_limited_model() -> None:
-    assert asks_of(Budget(pulls=50, seconds=100.0), good=per_minute(6)).count(0) <= 11
+    assert asks_of(Budget(answers=50, seconds=100.0), good=per_minute(6)).count(0) <= 11
 
 
 def test_an_outage_holds_nobody_up_where_the_budget_is_short() -> None:
     gone = failing(FailureKind.CONNECTION)
     down = Actor("p", lambda _request, _before: scored(0.9) if len(down.sent) <= 5 else gone)
     up = Actor("q", always(0.5))
-    scene = Scene({"down": down, "up": up}, n_examples=40, budget=Budget(pulls=60))
+    scene = Scene({"down": down, "up": up}, n_examples=40, budget=Budget(answers=60))
     scene.run()
     assert 38 <= done(scene)[1] <= 40  # a pair or two of the other were sent as probes
     assert max(times(up)) < 60.0

@@ -227,7 +227,7 @@ def test_that_nobody_keeps_the_limits_is_an_answer(tmp_path: Path) -> None:
 
 
 def test_a_winner_that_may_break_a_limit_is_not_called_established(tmp_path: Path) -> None:
-    standing = run_all(limited(tmp_path, LIMITS, budget={"pulls": 40}))
+    standing = run_all(limited(tmp_path, LIMITS, budget={"answers": 40}))
     assert standing.winner is not None
     assert not standing.decision.proved
     assert any(one.state is LimitState.OPEN for one in standing.winner.limits)
@@ -254,7 +254,7 @@ def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
 def test_measures_are_shown_as_means_and_less_is_better_where_they_are_limited(
     tmp_path: Path, objective: Json, low: bool
 ) -> None:
-    standing = run_all(limited(tmp_path, objective, budget={"pulls": 90}))
+    standing = run_all(limited(tmp_path, objective, budget={"answers": 90}))
     axes = {axis["key"]: axis["low"] for axis in chart_axes(standing)}
     assert axes["measure: rude"] is low
     assert axes["latency"] is True

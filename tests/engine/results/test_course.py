@@ -32,7 +32,7 @@ def logged(n: int) -> list[Event]:
         score = float(rng.random() < (0.95, 0.6, 0.3, 0.1)[ask.pair[0]])
         selector.tell([Tell(ask.seq, State.DONE, score)])
         events.append(Asked(ask.seq, *ask.pair, ask.reason))
-        outcome = Outcome(Score(score), spend=Spend(pulls=1))
+        outcome = Outcome(Score(score), spend=Spend(answers=1))
         events.append(Told(ask.seq, outcome, score))
     return events
 
@@ -71,7 +71,9 @@ def test_moments_are_even_and_the_last_one_is_now(n: int) -> None:
 def test_what_was_pending_moves_no_mean_of_then() -> None:
     """The first answer of a candidate comes last: until then no later one says anything."""
     asked = [Asked(seq, 0, seq, "rule") for seq in range(40)]
-    told = [Told(seq, Outcome(Score(1.0), spend=Spend(pulls=1)), 1.0) for seq in (*range(1, 40), 0)]
+    told = [
+        Told(seq, Outcome(Score(1.0), spend=Spend(answers=1)), 1.0) for seq in (*range(1, 40), 0)
+    ]
     moments, means = course(run_of([*asked, *told]), 0, 0.05)
     assert [tuple(mean)[1:] for mean in means[:-1]] == [(0.0, 1.0)] * (len(moments) - 1)
     assert (means[-1].value, means[-1].upper) == (1.0, 1.0)

@@ -127,7 +127,7 @@ def test_candidates_shown_to_be_too_expensive_are_pulled_no_more(tmp_path: Path)
     assert standing.end == "separated"
     barred = {name for name, row in rows.items() if row.status is Status.BARRED}
     assert barred == {"c3", "c4", "c5"}
-    # a price that equals its bound all the time is told from one a third lower in a few pulls
+    # a price that equals its bound all the time is told from one a third lower in a few answers
     assert all(rows[name].n < 40 for name in barred)
     assert rows["c2"].price is not None
     assert rows["c2"].price.value == pytest.approx(2.0)
@@ -157,16 +157,16 @@ def test_a_resumed_run_goes_on_and_the_log_explains_it(
 ) -> None:
     path = study_for(tmp_path, objective, name=rule_name)
     if rule_name == "sysrs":
-        text = path.read_text().replace('"limits"', '"budget": {"pulls": 600}, "limits"')
+        text = path.read_text().replace('"limits"', '"budget": {"answers": 600}, "limits"')
         path.write_text(text)
 
     async def scene() -> tuple[Standing, Standing, Standing]:
         async with Study.open(path) as study:
-            first = await study.run(Budget(pulls=200))
+            first = await study.run(Budget(answers=200))
         options = Options(store=path.parent / "runs" / "runs.sqlite")
         async with Study.resume(options=options) as study:
             again = study.standing()
-            return first, again, await study.run(Budget(pulls=200))
+            return first, again, await study.run(Budget(answers=200))
 
     first, again, last = asyncio.run(scene())
     assert again.objective == first.objective
@@ -186,7 +186,7 @@ def test_a_resumed_run_goes_on_and_the_log_explains_it(
 @pytest.mark.slow
 def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
     path = study_for(tmp_path, {"name": "best-under-usd", "usd_per_1k_calls": 3})
-    run_all(path, Budget(pulls=300))
+    run_all(path, Budget(answers=300))
     events = events_of(path)
     assert any(isinstance(event, CandidatesBarred) for event in events)
     selector = make_selector("ucb-e", Problem(6, 300, confidence=0.95, stop_when_separated=False))

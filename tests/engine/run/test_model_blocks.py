@@ -108,7 +108,7 @@ def play(*, judged: bool = False, n_examples: int = 100, **options: Any) -> tupl
 
 @pytest.mark.parametrize("selector", ["uniform", "ucb-e"])
 def test_blocks_save_swaps_and_find_the_best(selector: str) -> None:
-    scene, box, end = play(selector=selector, budget=Budget(pulls=300))
+    scene, box, end = play(selector=selector, budget=Budget(answers=300))
     assert end is End.BUDGET
     assert scene.loop.record.pairs.best().best == 2  # c
     assert set(box.loads) == set(MEANS), "every model had a block"
@@ -118,7 +118,7 @@ def test_blocks_save_swaps_and_find_the_best(selector: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("selector", sorted(selector_names()))
 def test_nothing_ever_waits_for_a_block_to_end(selector: str) -> None:
-    scene, box, end = play(selector=selector, n_examples=12, budget=Budget(pulls=40), in_flight=6)
+    scene, box, end = play(selector=selector, n_examples=12, budget=Budget(answers=40), in_flight=6)
     assert end in (End.BUDGET, End.EXHAUSTED, End.SEPARATED, End.INDIFFERENT)
     n_told = scene.loop.record.state.n_told
     assert n_told == len(box.sent), "nothing is left pending"
@@ -127,7 +127,7 @@ def test_nothing_ever_waits_for_a_block_to_end(selector: str) -> None:
 
 def test_what_fits_is_not_masked() -> None:
     box = box_of(MEANS, is_tight=False)
-    scene = Scene(dict.fromkeys(MEANS, box), n_examples=30, budget=Budget(pulls=100))
+    scene = Scene(dict.fromkeys(MEANS, box), n_examples=30, budget=Budget(answers=100))
     scene.run()
     assert len(box.loads) == 4
     assert all(not event.excluded for event in asked(scene))
@@ -166,12 +166,12 @@ async def test_a_run_that_is_stopped_or_broken_off_leaves_nothing_waiting() -> N
     assert not stopped.loop.record.state.pending
     loop = await scene().cut_off(LOAD_SECONDS + 0.15)
     assert loop.record.state.pending
-    assert loop.ledger.outstanding.pulls == 0
+    assert loop.ledger.outstanding.answers == 0
 
 
 @pytest.mark.slow
 def test_every_ask_follows_from_the_log() -> None:
-    scene, _, _ = play(n_examples=50, budget=Budget(pulls=150))
+    scene, _, _ = play(n_examples=50, budget=Budget(answers=150))
     fresh = make_selector("ucb-e", Problem(len(MEANS), 50, budget=150, stop_when_separated=False))
     assert unexplained_asks(run_virtual(scene.events()), fresh) == []
     assert sum(bool(ask.excluded) for ask in asked(scene)) > 80

@@ -72,7 +72,7 @@ def test_a_short_budget_is_not_spent_before_anything_is_known() -> None:
     actors = {"a": Actor("p", always(0.6)), "b": Actor("q", always(0.5))}
     short, whole, hasty = (
         most_in_flight(Scene(actors, in_flight=64, n_examples=200, budget=budget))
-        for budget in (Budget(pulls=300), Budget(), Budget(pulls=300, seconds=3600.0))
+        for budget in (Budget(answers=300), Budget(), Budget(answers=300, seconds=3600.0))
     )
     assert 0.9 < short <= 1.0
     assert whole == hasty == 4.0
@@ -116,7 +116,7 @@ def test_money_that_is_only_reserved_gives_no_turn_to_cheaper_candidates() -> No
 
 def test_nothing_is_waited_for_once_the_budget_is_spent() -> None:
     limits = {"slow": RateLimits(per_minute={Resource.REQUESTS: 1.0})}
-    slow, budget = Actor("p", always(0.5)), Budget(pulls=8)
+    slow, budget = Actor("p", always(0.5)), Budget(answers=8)
     models = {"slow": slow, "quick": Actor("q", always(0.4))}
     scene = Scene(models, budget=budget, selector="uniform", limiters=limits)
     assert scene.run() is End.BUDGET
@@ -158,7 +158,7 @@ async def test_a_retry_that_the_budget_cannot_pay_waits_for_more_budget() -> Non
     assert loop.record.state.pending
     loop.set_budget(Budget(calls=100))
     assert (first, await loop.run()) == (End.BUDGET, End.EXHAUSTED)
-    assert (loop.ledger.spent.calls, loop.ledger.spent.pulls) == (len(actor.sent), 3) == (6, 3)
+    assert (loop.ledger.spent.calls, loop.ledger.spent.answers) == (len(actor.sent), 3) == (6, 3)
     assert loop.record.state.spend == loop.ledger.spent
 
 
@@ -168,7 +168,7 @@ def test_what_caps_for_one_call_leave_is_spent_by_the_next() -> None:
     async def play() -> list[tuple[End, int]]:
         loop = await scene.open()
         found = []
-        for caps in (Budget(calls=10, pulls=4), loop.own_budget, loop.own_budget):
+        for caps in (Budget(calls=10, answers=4), loop.own_budget, loop.own_budget):
             loop.set_budget(caps, loop.own_budget)
             found.append((await loop.run(), loop.ledger.spent.calls))
         loop.raise_budget(Budget(calls=3))
@@ -215,7 +215,7 @@ async def test_no_cap_of_a_stage_falls_below_what_is_spent_and_held() -> None:
 async def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
     loop = await scene.open()
-    loop.set_budget(Budget(calls=10, pulls=4), loop.own_budget)
+    loop.set_budget(Budget(calls=10, answers=4), loop.own_budget)
     await loop.run()
     await scene.log.close()
     again = await scene.reopen()
@@ -443,7 +443,7 @@ async def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget() -> No
     assert actor.sent == []
     (told,) = [event.outcome for event in await scene.events() if isinstance(event, Told)]
     assert told.score == Score(1.0)
-    assert loop.ledger.spent == Spend(pulls=1, calls=1, tokens=5, usd_nanos=60)
+    assert loop.ledger.spent == Spend(answers=1, calls=1, tokens=5, usd_nanos=60)
     assert loop.record.state.spend == loop.ledger.spent
 
 

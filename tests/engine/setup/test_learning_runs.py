@@ -52,7 +52,11 @@ def auto_of(study: Study) -> Auto:
 async def test_a_run_learns_from_an_earlier_one_also_after_a_resumption(tmp_path: Path) -> None:
     first = write_study(tmp_path, "first", range(25, 65, 3))
     second = write_study(
-        tmp_path, "second", [40, 48, 52, 60], selector={"history": ["first"]}, budget={"pulls": 150}
+        tmp_path,
+        "second",
+        [40, 48, 52, 60],
+        selector={"history": ["first"]},
+        budget={"answers": 150},
     )
     async with Study.open(first) as study:
         await study.run()

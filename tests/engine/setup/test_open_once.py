@@ -39,7 +39,7 @@ async def test_one_pair_enters_few_files(tmp_path: Path) -> None:
                 found.append(counting.enter_context(entered_files()))
 
         each_turn(loop, look)
-        await opened.run(Budget(pulls=4))
+        await opened.run(Budget(answers=4))
     [files] = found
     assert {"selectors/pairs.py", "providers/replay.py", "store/run_state.py"} <= files
     assert len(files) <= 31, sorted(files)
@@ -54,10 +54,10 @@ async def test_opening_a_study_and_the_end_of_a_session_enter_few_files(tmp_path
             pass
     entered = {*opening}  # the threads begun there note what they do later, too
     async with Study.open(study) as opened:
-        await opened.run(Budget(pulls=1))  # makes what is made once
+        await opened.run(Budget(answers=1))  # makes what is made once
         with entered_files() as second_pair:
-            standing = await opened.run(Budget(pulls=1))
-    assert standing.spent.pulls == 2
+            standing = await opened.run(Budget(answers=1))
+    assert standing.spent.answers == 2
     opening, second_pair = entered, second_pair
     assert {"config/load.py", "engine/setup/parts.py", "engine/run.py"} <= opening
     assert len(opening) <= 42, sorted(opening)
@@ -95,12 +95,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_everything_is_made_once(tmp_path: Path, made: Counter[str]) -> None:
-    path = write_study(tmp_path, n_candidates=3, changes={"budget": {"pulls": 20}})
+    path = write_study(tmp_path, n_candidates=3, changes={"budget": {"answers": 20}})
     once = {"rule": 1, "c0": 1, "c1": 1, "c2": 1, "replay.yaml": 1}
     run_all(path)
     assert made == once
     made.clear()
-    resume_all(path, Budget(pulls=10))
+    resume_all(path, Budget(answers=10))
     assert made == once
 
 
@@ -131,7 +131,7 @@ def work_to_start(folder: Path, n_candidates: int) -> int:
     path = write_study(folder, n_candidates=n_candidates, n_examples=1, changes=changes)
 
     def work() -> None:
-        assert run_all(path, Budget(pulls=2)).told == 2
+        assert run_all(path, Budget(answers=2)).told == 2
 
     return python_calls(work)
 

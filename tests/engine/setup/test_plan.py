@@ -27,10 +27,10 @@ def study(folder: Path, **changes: Any) -> Path:  # noqa: ANN401
 
 
 def test_the_bounds_are_the_plan(tmp_path: Path) -> None:
-    plan = plan_of(study(tmp_path, budget={"pulls": 60}))
-    assert plan.expected == Spend(pulls=60, calls=60, usd_nanos=10 * sum(map(nanos, PRICES)))
+    plan = plan_of(study(tmp_path, budget={"answers": 60}))
+    assert plan.expected == Spend(answers=60, calls=60, usd_nanos=10 * sum(map(nanos, PRICES)))
     assert plan.worst.usd_nanos == 60 * 5 * nanos(0.0064)
-    assert plan.sure_pulls == 60
+    assert plan.sure_answers == 60
 
 
 def test_prices_and_where_they_come_from(tmp_path: Path) -> None:
@@ -55,14 +55,14 @@ def test_what_is_unpriced_is_said(tmp_path: Path) -> None:
 
 def test_dollars_pay_for_so_many_pairs_for_sure(tmp_path: Path) -> None:
     plan = plan_of(study(tmp_path, budget={"usd": 0.064}))
-    assert plan.sure_pulls == 10
+    assert plan.sure_answers == 10
     assert plan.expected.usd_nanos <= nanos(0.064)
 
 
 def test_per_dollar_the_dear_ones_are_pulled_less(tmp_path: Path) -> None:
     """1 / sqrt(price) is 8 : 4 : 2 : 1 : 8 : 8, of 31."""
     per_dollar = {"name": "uniform", "per": "dollar"}
-    plan = plan_of(study(tmp_path, budget={"pulls": 62}, selector=per_dollar))
+    plan = plan_of(study(tmp_path, budget={"answers": 62}, selector=per_dollar))
     shares = (8, 4, 2, 1, 8, 8)
     expected = sum(2 * n * nanos(price) for n, price in zip(shares, PRICES, strict=True))
     assert plan.expected.usd_nanos == pytest.approx(expected, abs=2)

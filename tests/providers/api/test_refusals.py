@@ -353,10 +353,10 @@ def test_a_run_goes_on_with_what_it_learned(
     """What a log says of asks and of who left holds; nothing is refused or paid twice."""
     with in_thread(server()) as api:
         path = write(tmp_path, api, selector={"name": "uniform", "stop_when_separated": False})
-        stopped = invoke(capsys, "select", path, "--budget-pulls", "30")
+        stopped = invoke(capsys, "select", path, "--budget-answers", "30")
         assert stopped.code in (0, 3)
         n = len(api.received)
-        done = invoke(capsys, "resume", "--budget-pulls", "1000", folder=tmp_path)
+        done = invoke(capsys, "resume", "--budget-answers", "1000", folder=tmp_path)
         assert done.code == 0, done.err
     assert not any(one.status == 400 for one in api.received[n:])
     assert not asked_twice(api)

@@ -74,7 +74,7 @@ def test_chains_are_compared_and_every_call_inside_is_paid_for(tmp_path: Path) -
     standing, study = run_study(write_study(tmp_path))
     assert scores(standing) == {"one_step": 8 / 12, "two_steps": 1.0, "lookup": 0.5}
     assert standing.spent == Spend(
-        pulls=36,
+        answers=36,
         calls=12 + 16 + 6,  # the weak model fails on 4 of 12; six look-ups call nothing and fail
         tokens=28 * 11,
         usd_nanos=24 * 1_000_000 + 4 * 10_000_000,

@@ -205,9 +205,9 @@ def test_nothing_is_lost_and_the_books_are_exact_when_something_dies(
     assert sorted(event.seq for event in done.scored) == list(range(160)), "each is told once"
     assert_equal(done.outstanding, Spend())
     assert_equal(done.spent, sum((event.outcome.spend for event in done.scored), Spend()))
-    answered = sum((replied_spend(one, pulls=0) for one in done.replies), Spend(pulls=160))
+    answered = sum((replied_spend(one, answers=0) for one in done.replies), Spend(answers=160))
     lost = done.spent - answered
-    assert (lost.pulls, lost.tokens) == (0, 0)
+    assert (lost.answers, lost.tokens) == (0, 0)
     assert lost.calls >= 1
     assert 0 < lost.gpu_seconds <= 0.5 * lost.calls
     assert lost.usd_nanos == pytest.approx(1e6 * lost.gpu_seconds, abs=lost.calls)

@@ -319,7 +319,7 @@ class StudyParts:
     providers: ProviderSet  # the providers
     judge: Judge  # scores replies
     labels: tuple[Label, ...]  # gold scores of some answers
-    budget: Budget  # the caps, a share of the grid turned into pulls
+    budget: Budget  # the caps, a share of the grid turned into answers
     notices: tuple[str, ...]  # what was done to the grid that the user should know
     mode: Mode  # what the run is for
 

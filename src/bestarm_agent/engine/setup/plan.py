@@ -51,12 +51,12 @@ class Plan:
     n_independent: int  # the same without copies, or the number of clusters that they belong to
     unit: str  # what these are: "example" or "cluster"
     repeats: int  # draws of each
-    pulls: int  # pairs that the budget allows, at most the whole grid
+    answers: int  # pairs that the budget allows, at most the whole grid
     # one attempt for every pair, spread over the candidates (evenly, or as working per dollar
     # spreads them), each at the most that it can cost; within the caps
     expected: Spend
     worst: Spend  # every pair at the most expensive candidate, every attempt used; within the caps
-    sure_pulls: int  # pairs that the caps pay for even if each costs the most that it can
+    sure_answers: int  # pairs that the caps pay for even if each costs the most that it can
     prices: tuple[ModelPrice, ...]  # what is known of each model's price
     unpriced: tuple[str, ...]  # models whose price is not known, the judge's included
     budget: Budget  # the caps
@@ -80,16 +80,16 @@ def make_plan(parts: StudyParts) -> Plan:
     size = Size(len(costs), len(parts.examples), budget, costs, parts.slices, parts.independent)
     pairs = parts.mode.pairs(size, parts.candidates)
     grid = size.n_candidates * size.n_examples
-    pulls = grid if budget.pulls is None else min(grid, budget.pulls)
+    answers = grid if budget.answers is None else min(grid, budget.answers)
     per_dollar = known_costs(costs) if parts.config.selector.per == "dollar" else None
-    # shares of the pulls if no candidate proves better or worse
+    # shares of the answers if no candidate proves better or worse
     shares = 1 / (np.ones(len(costs)) if per_dollar is None else pull_weights(np.array(per_dollar)))
-    bounds = [replace(entry.bound, pulls=1, gpu_seconds=0.0) for entry in prepared.ready]
+    bounds = [replace(entry.bound, answers=1, gpu_seconds=0.0) for entry in prepared.ready]
     mean = (shares / shares.sum()) @ np.array([bound.amounts for bound in bounds])
     most = reduce(Spend.highest, bounds)
-    expected = Spend(*(round(pulls * amount) for amount in mean.tolist()))
-    worst = replace(most * (pulls * parts.config.limits.max_attempts), pulls=pulls)
-    asks = pulls * shares / shares.sum()
+    expected = Spend(*(round(answers * amount) for amount in mean.tolist()))
+    worst = replace(most * (answers * parts.config.limits.max_attempts), answers=answers)
+    asks = answers * shares / shares.sum()
     prices = _prices(prepared, parts)
     n_kept = len(parts.kept_independent) or len(parts.kept_back)
     return Plan(
@@ -98,10 +98,10 @@ def make_plan(parts: StudyParts) -> Plan:
         n_independent=n_independent(parts),
         unit=parts.unit,
         repeats=parts.config.repeats,
-        pulls=pulls,
-        expected=_capped(replace(expected, pulls=pulls), budget),
+        answers=answers,
+        expected=_capped(replace(expected, answers=answers), budget),
         worst=_capped(worst, budget),
-        sure_pulls=Ledger(budget).room_for(most, pulls),
+        sure_answers=Ledger(budget).room_for(most, answers),
         prices=prices,
         unpriced=tuple(sorted(price.model for price in prices if price.most_usd_nanos is None)),
         budget=budget,

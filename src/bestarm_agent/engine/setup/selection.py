@@ -50,7 +50,7 @@ class Selection:
         """Make the rule.
 
         Raises:
-            ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
+            ConfigError: there is no such rule or parameter, or the rule needs a budget in answers.
         """
         chosen = self.chosen
         problem = replace(
@@ -90,7 +90,7 @@ class Selection:
 def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
     n = size.n_candidates
     batch = min(rule.batch, size.n_examples) if isinstance(rule, UcbE) else 1
-    caps = [cap for cap in (size.budget.pulls, size.budget.calls) if cap is not None]
+    caps = [cap for cap in (size.budget.answers, size.budget.calls) if cap is not None]
     if n == 1:
         yield "there is only one candidate, so there is nothing to compare; add another one"
     elif caps and min(caps) < n * batch:
