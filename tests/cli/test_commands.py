@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bestarm_agent.cli.run import (
     EXIT_FAILURES,
@@ -256,3 +257,50 @@ def test_a_verdict_of_a_run_that_failures_ended_is_no_success(
     standing = replace(standing_of(["a", "b"], selector_with([[1.0], [0.0]], 9), 9), end=end)
     found = ModeResult("", "", "", (), (), (), verdict, {}, {})
     assert mode_exit_code(found, standing) == code
+
+
+@pytest.mark.parametrize(
+    ("models", "flags", "budget"),
+    [
+        ("openai/gpt-4.1-mini", (), {"usd": "$2"}),
+        ("openai/gpt-4.1-mini,openai/unheard-of", (), {"share": "20%"}),
+        ("openai/unheard-of", ("--price", "0.15/0.60"), {"usd": "$2"}),
+        ("vllm/unheard-of", ("--base-url", "http://127.0.0.1:9/v1"), {"share": "20%"}),
+    ],
+)
+def test_a_study_of_ones_own_can_be_planned_as_written(
+    tmp_path: Path,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
+    models: str,
+    flags: tuple[str, ...],
+    budget: dict[str, str],
+) -> None:
+    """Neither a key nor a price stands before the first plan."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    rows = [{"question": f"{i} + 1?", "answer": str(i + 1)} for i in range(20)]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    own = ("init", "s.yaml", "--data", "d.jsonl", "--models", models, *flags)
+    assert invoke(capsys, *own, folder=tmp_path).code == 0
+    assert yaml.safe_load((tmp_path / "s.yaml").read_text())["budget"] == budget
+    planned = invoke(capsys, "plan", "s.yaml", folder=tmp_path)
+    assert planned.code == 0, planned.err
+    assert "Expected: " in planned.out
+    assert ("OPENAI_API_KEY is not set" in planned.out) == models.startswith("openai/")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--price", "3"), "--price takes dollars per million tokens"),
+        (("--price", "-1/2"), "--price takes dollars per million tokens"),
+    ],
+)
+def test_a_price_is_two_amounts(
+    tmp_path: Path, capsys: Capsys, flags: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "d.jsonl").write_text('{"q": "a", "answer": "b"}')
+    own = ("init", "s.yaml", "--data", "d.jsonl", "--models", "openai/x", *flags)
+    done = invoke(capsys, *own, folder=tmp_path)
+    assert (done.code, message in done.err) == (2, True)
+    assert not (tmp_path / "s.yaml").exists()

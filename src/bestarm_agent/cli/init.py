@@ -14,7 +14,7 @@ from string import Template
 import click
 
 from bestarm_agent.cli.given import Given
-from bestarm_agent.cli.providers import provider_note
+from bestarm_agent.cli.providers import is_priced, provider_note
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.prompts import named
 from bestarm_agent.config.starter import write_new, write_starter
@@ -46,8 +46,8 @@ $prompts
 dataset: $spec
 scorer: $scorer  # $why
 
-# The run ends before it would spend more. For models without a price: {share: 20%}
-budget: {usd: $$2}
+# The run ends before it would spend more.
+budget: $budget
 $providers""")
 _KEYS = """
 # Keys stand in the environment or in a file .env, never here. To change a key's variable or an
@@ -57,9 +57,19 @@ _KEYS = """
 
 
 def init(
-    given: Given, path: Path, data: Path | None, models: str | None, config: Path | None
+    given: Given,
+    path: Path,
+    data: Path | None,
+    models: str | None,
+    config: Path | None,
+    base_url: str | None,
+    price: str | None,
 ) -> None:
-    """Write a study; ask for data and models on a terminal if nothing is said."""
+    """Write a study; ask for data and models on a terminal if nothing is said.
+
+    ``base_url`` is the models' address, ``price`` the dollars of a million tokens of prompt and of
+    answer, as "0.15/0.60".
+    """
     target: str | None = None
     written: tuple[Path, ...]
     if config is None and data is None and models is None and sys.stdin.isatty():
@@ -67,7 +77,9 @@ def init(
     if config is not None:
         written = write_study(config, path)
     elif data is not None and models is not None:
-        written = write_new({path: _own_study(path, data, models, target)})
+        written = write_new({path: _own_study(path, data, models, target, base_url, price)})
+    elif base_url is not None or price is not None:
+        raise ConfigError("--base-url and --price are those of the models: add --data and --models")
     elif data is None and models is None:
         written = write_starter(path)
     else:
@@ -105,7 +117,24 @@ def _target_among(fields: Sequence[str]) -> str:
     return next((known[name] for name in _TARGETS if name in known), last)
 
 
-def _own_study(path: Path, data: Path, models: str, said: str | None) -> str:
+def _price(text: str) -> Json:
+    """Return the price that a text such as "0.15/0.60" gives; raises ConfigError."""
+    if (found := re.fullmatch(r"\s*\$?([\d.]+)\s*[/,]\s*\$?([\d.]+)\s*", text)) is None:
+        raise ConfigError(
+            "--price takes dollars per million tokens, of prompts and of answers: 0.15/0.60, got "
+            f"{text!r}"
+        )
+    return {"input": float(found[1]), "output": float(found[2])}
+
+
+def _own_study(
+    path: Path,
+    data: Path,
+    models: str,
+    said: str | None,
+    base_url: str | None,
+    price: str | None,
+) -> str:
     """Return a study of some models that fits the fields of a dataset."""
     rows, fields = _read(data)
     names = [name.strip() for name in models.split(",") if name.strip()]
@@ -119,8 +148,13 @@ def _own_study(path: Path, data: Path, models: str, said: str | None) -> str:
     scorer, why, hint = _scorer(texts, names[0])
     spec = {"path": Path(os.path.relpath(data, path.parent)).as_posix()}
     providers = dict.fromkeys(name.partition("/")[0] for name in names)
+    options: dict[str, Json] = {} if base_url is None else {"base_url": base_url}
+    if price is not None:
+        options["price"] = _price(price)
+    said_of_all = "".join(f"  {name}: {json.dumps(options)}\n" for name in providers if options)
     noted = filter(None, (provider_note(name, path.parent) for name in providers))
-    notes = "".join(f"#   {note}\n" for note in noted)
+    notes = "".join(f"#   {note}\n" for note in noted if not options)
+    priced = price is not None or all(is_priced(name, path.parent, options) for name in names)
     return _STUDY.substitute(
         dataset=data.name,
         file=path.name,
@@ -130,7 +164,8 @@ def _own_study(path: Path, data: Path, models: str, said: str | None) -> str:
         spec=json.dumps(spec if target == _NONE else {**spec, "target": target}),
         scorer=json.dumps(scorer),
         why=why,
-        providers=(notes and _KEYS) + notes,
+        budget="{usd: $2}" if priced else "{share: 20%}  # for models with a price: {usd: $2}",
+        providers=(said_of_all and f"\nproviders:\n{said_of_all}") + (notes and _KEYS) + notes,
     )
 
 

@@ -78,7 +78,7 @@ app = _group(
         ),
         _command(
             "init:init",
-            "path data models config",
+            "path data models base_url price config",
             """Write a commented study file to start from. An existing file is never overwritten.
 
             With --data and --models the study is one of your own; without either, a terminal is

@@ -194,8 +194,10 @@ OPTIONS: Mapping[str, Option] = {
     "markdown": Option("File for a summary in Markdown.", _PATH),
     "junit": Option("File for a summary as JUnit XML.", _PATH),
     "config": Option("A promptfoo config to write the study from.", _PATH, forms="--from"),
+    "base_url": Option("Address of the models, as http://localhost:8000/v1."),
     "data": Option("Examples to write the study for: .jsonl, .json or .csv.", _PATH),
     "models": Option("Its models, as openai/gpt-6-luna,ollama/qwen3:4b."),
+    "price": Option("Their price per million tokens, prompt and answer: 0.15/0.60 dollars."),
     "path": Option("File to write.", _PATH, argument=True, default="study.yaml"),
     "paths": Option(
         "Logs; the format shows in each file.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from bestarm_agent.cli.given import STUDY_FILE, Given
 from bestarm_agent.cli.output import Column, print_table
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import environment
+from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.providers.api.endpoints import NO_KEY, Vendor, is_loopback
 from bestarm_agent.providers.api.provider import ApiProvider
@@ -57,6 +59,18 @@ def provider_note(name: str, base_dir: Path) -> str:
         return ""
     key = "" if (variable := _variable(entry)) is None else f", key: {variable}"
     return f"{name}: {{base_url: {_address(entry)}{key}}}"
+
+
+def is_priced(full_name: str, base_dir: Path, options: Mapping[str, Json]) -> bool:
+    """Return whether the price of a model ``provider/model`` is known without the study saying it.
+
+    ``options`` are the study's of its provider. Raises ConfigError if there is no such provider.
+    """
+    name, _, model = full_name.partition("/")
+    entry = Catalog(base_dir, ()).get("providers", name).parse(ProviderEntry)
+    shared, _ = entry.resolve(options, {})
+    provider = create_provider(name, shared, base_dir, adapter=entry.adapter)
+    return provider.capabilities(model).priced
 
 
 def _show(entry: ProviderEntry) -> None:

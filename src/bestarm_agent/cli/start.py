@@ -99,8 +99,8 @@ def plan(given: Given, detect: float | None) -> None:
             f"than {_LEAST_DETECTED:f}"
         )
     parts = _parts(given)
-    found = make_plan(parts)
     where = given.options().store_of(parts.study)
+    found = make_plan(parts, where)
     if parts.config.selector.history:
         history = asyncio.run(learn_from_history(parts, where))
         found = replace(found, notices=(*found.notices, *history.notices))
@@ -154,13 +154,7 @@ def _print_plan(plan: Plan, judge: str) -> None:
         f"= {counted(grid, 'answer')}{share if plan.answers < grid else ''}; scorer {judge}"
     )
     say(resolution_line(plan.n_independent, plan.resolution, plan.unit))
-    rows = {"without retries": plan.expected, "never more than": plan.worst}
-    if plan.expected == plan.worst:
-        rows = {"never more than": plan.worst}
-    print_table(
-        ["", *numbers("calls", "tokens", "dollars")],
-        [[name, *_cells(spend, plan)] for name, spend in rows.items()],
-    )
+    say(_forecast_line(plan))
     if plan.cached_tokens:
         say(
             f"Of the tokens expected, about {plan.cached_tokens:,} are read from prompt caches, at "
@@ -186,9 +180,24 @@ def _print_plan(plan: Plan, judge: str) -> None:
         print_line(stdout_console(), f"notice: {safe(notice)}", indent=len("notice: "))
 
 
-def _cells(spend: Spend, plan: Plan) -> list[str]:
-    dollars = cost_text(spend.usd_nanos, priced=not plan.unpriced)
-    return [f"{spend.calls:,}", f"{spend.tokens:,}", dollars]
+def _forecast_line(plan: Plan) -> str:
+    """Say in one line what a study will probably use, and what it cannot exceed."""
+    few = plan.least if plan.is_open else plan.expected.answers
+    n = f"{'at least' if plan.is_open else 'about'} {counted(few, 'answer')}"
+    if plan.least == plan.most == plan.answers:
+        n = counted(plan.answers, "answer")
+    elif plan.least < plan.most and not plan.is_open:
+        n += f" ({plan.least:,} to {plan.most:,} in {plan.n_simulated} simulated runs)"
+    parts = [f"{plan.expected.tokens:,} tokens"]
+    if not plan.unpriced:
+        parts.append(money(plan.expected.usd_nanos))
+    of = (
+        "as the stored replies cost"
+        if plan.n_replies
+        else "if each costs the most that it can; `try` makes a call of each and shows the usual"
+    )
+    worst = money(plan.worst.usd_nanos) if not plan.unpriced else f"{plan.worst.calls:,} calls"
+    return f"Expected: {n}, {' and '.join(parts)}, {of}. It cannot exceed {worst}."
 
 
 def try_(given: Given) -> int:

@@ -9,6 +9,8 @@ import pytest
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
+from bestarm_agent.engine.limits.waiting import Clock
+from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.errors import ConfigError, counted
@@ -48,7 +50,9 @@ def checked(folder: Path, *changes: tuple[str, str]) -> tuple[str, ...]:
         text = text.replace(old, new)
     (folder / "study.yaml").write_text(text)
     study = load_study(folder / "study.yaml")
-    return make_plan(assemble(study, Catalog(folder), open_mode)).notices
+    parts = assemble(study, Catalog(folder), open_mode)
+    ReadyCandidates(parts, Clock())  # as a run does: plans ask for no key
+    return make_plan(parts).notices
 
 
 OPENAI = ("replay: {path: r.jsonl}", "openai: {key: none}")

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
 from bestarm_agent.domain.spend import Spend, nanos
+from bestarm_agent.engine.record import Size
+from bestarm_agent.engine.setup.forecast import Known, answers_needed, usage_of
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import Plan, make_plan
+from tests.support.commands import invoke
 from tests.support.studies import write_study
+
+Capsys: TypeAlias = pytest.CaptureFixture[str]
 
 PRICES = (0.0001, 0.0004, 0.0016, 0.0064, 0.0001, 0.0001)  # dollars, mean 0.00145
 
 
-def plan_of(path: Path) -> Plan:
+def plan_of(path: Path, where: Path | None = None) -> Plan:
     study = load_study(path)
-    return make_plan(assemble(study, Catalog(study.base_dir, ())))
+    return make_plan(assemble(study, Catalog(study.base_dir, ())), where)
 
 
 def study(folder: Path, **changes: Any) -> Path:  # noqa: ANN401
@@ -27,7 +35,7 @@ def study(folder: Path, **changes: Any) -> Path:  # noqa: ANN401
 
 
 def test_the_bounds_are_the_plan(tmp_path: Path) -> None:
-    plan = plan_of(study(tmp_path, budget={"answers": 60}))
+    plan = plan_of(study(tmp_path, budget={"answers": 60}, selector={"name": "uniform"}))
     assert plan.expected == Spend(answers=60, calls=60, usd_nanos=10 * sum(map(nanos, PRICES)))
     assert plan.worst.usd_nanos == 60 * 5 * nanos(0.0064)
     assert plan.sure_answers == 60
@@ -66,3 +74,62 @@ def test_per_dollar_the_dear_ones_are_pulled_less(tmp_path: Path) -> None:
     shares = (8, 4, 2, 1, 8, 8)
     expected = sum(2 * n * nanos(price) for n, price in zip(shares, PRICES, strict=True))
     assert plan.expected.usd_nanos == pytest.approx(expected, abs=2)
+
+
+def test_without_a_key_a_plan_is_made_and_names_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    plan = plan_of(study(tmp_path, models=["openai/gpt-4.1-mini"], providers={}))
+    [missing] = [notice for notice in plan.notices if "OPENAI_API_KEY is not set" in notice]
+    assert missing.startswith("before the first call: ")
+
+
+def test_an_answer_is_expected_to_cost_what_stored_replies_did() -> None:
+    """Worked by hand: three of four candidates have replies."""
+    costs = np.full((4, 5), np.nan)
+    costs[:3] = [[1.0, 1, 100, 10 * n, 0] for n in (1, 2, 3)]
+    known = replace(Known.nothing(4), costs=costs, n_replies=3)
+    bounds = [Spend(answers=1, calls=2, tokens=1000, usd_nanos=50)] * 4
+    # the fourth: calls 3 / 6 of 2, tokens 300 / 3,000 of 1,000, dollars 60 / 150 of 50
+    assert usage_of(known, bounds)[3].tolist() == [1.0, 1.0, 100.0, 20.0, 0.0]
+    assert usage_of(known, bounds)[1].tolist() == [1.0, 1.0, 100.0, 20.0, 0.0]
+    assert usage_of(Known.nothing(4), bounds).tolist() == [[1.0, 2.0, 1000.0, 50.0, 0.0]] * 4
+
+
+def test_after_a_run_the_plan_is_its_usage(tmp_path: Path, capsys: Capsys) -> None:
+    """Every reply is stored, and the rule asks for all of them."""
+    path = study(tmp_path, selector={"name": "uniform", "stop_when_separated": False})
+    assert plan_of(path, tmp_path / "none.sqlite").n_replies == 0
+    assert not (tmp_path / "none.sqlite").exists(), "a plan writes nothing"
+    done = invoke(capsys, "select", "-c", path, "-q", "--json", folder=tmp_path)
+    spent = json.loads(done.out)["spent"]
+    plan = plan_of(path, tmp_path / "runs" / "runs.sqlite")
+    assert plan.n_replies == plan.answers == 240
+    assert plan.expected.usd_nanos == pytest.approx(spent["usd"] * 1e9)
+    assert plan.expected.calls == spent["calls"]
+
+
+def test_a_rule_that_stops_is_expected_to(tmp_path: Path) -> None:
+    """The simulated runs of the study's own rule end before all answers where means are known."""
+    rule = {"name": "auto", "stop_when_separated": True}
+    path = write_study(tmp_path, n_candidates=4, n_examples=400, changes={"selector": rule})
+    study = load_study(path)
+    parts = assemble(study, Catalog(study.base_dir, ()))
+    size = Size(4, 400)
+    known = replace(Known.nothing(4), means=np.array([0.9, 0.5, 0.4, 0.3]), counts=np.full(4, 400))
+
+    def needed(known: Known, at_once: int) -> list[int]:
+        asks = answers_needed(
+            lambda: parts.mode.pairs(size, parts.candidates),
+            known,
+            [0.0] * 4,
+            most=1600,
+            at_once=at_once,
+            seed=1,
+        )
+        return [int(n) for n in asks.sum(axis=1)]
+
+    far, alike = needed(known, 1), needed(replace(known, means=np.full(4, 0.6)), 1)
+    assert max(far) < 400 < min(alike)
+    assert max(far) <= max(needed(known, 64)) <= max(far) + 200, "what is in flight is paid too"

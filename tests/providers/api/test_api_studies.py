@@ -14,7 +14,9 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study, study_from
 from bestarm_agent.config.yaml import parse_yaml
 from bestarm_agent.domain.values import Json
+from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.parts import STORE_FILE, Options, ProviderSet, assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.errors import ConfigError
@@ -123,7 +125,7 @@ def test_what_cannot_be_asked_stops_a_study_before_it_begins(
     gone = FakeApi(port=9)
     path = study_of(tmp_path, gone, gone, n_examples=3, changes=changes)
     with pytest.raises(ConfigError, match=message):
-        make_plan(assemble(load_study(path, {}), Catalog(path.parent)))
+        ReadyCandidates(assemble(load_study(path, {}), Catalog(path.parent)), Clock())
 
 
 def told_to_each(standing: Standing) -> dict[str, int]:

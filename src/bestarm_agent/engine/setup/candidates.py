@@ -41,6 +41,8 @@ class ReadyCandidates:
         board: tells what calls wait for.
         longest: the example with the longest inputs, in characters.
         ready: the given candidates, ready to be called.
+        lacking: what this machine lacks for the calls, such as a key; None where it may lack
+            nothing, because calls will be made.
 
     Raises:
         ConfigError: as ``entries`` does.
@@ -52,7 +54,10 @@ class ReadyCandidates:
         clock: Clock,
         ledger: Ledger | None = None,
         candidates: Sequence[Candidate] | None = None,
+        *,
+        calls: bool = True,
     ) -> None:
+        self.lacking: dict[str, None] | None = None if calls else {}
         self.ledger = Ledger(parts.budget) if ledger is None else ledger
         self.board = WaitBoard()
         self._parts = parts
@@ -157,8 +162,17 @@ class ReadyCandidates:
         for provider, model in found.values():
             with self._parts.providers.locating(provider.name, model):
                 provider.check(model)
-                provider.check_machine(model)
+            self._check_machine(provider, model)
         self.check_caps(self.ledger.budget, found.values())
+
+    def _check_machine(self, provider: Provider, model: str) -> None:
+        try:
+            with self._parts.providers.locating(provider.name, model):
+                provider.check_machine(model)
+        except ConfigError as error:
+            if self.lacking is None:
+                raise
+            self.lacking[str(error)] = None
 
     def check_caps(
         self, budget: Budget, models: Iterable[tuple[Provider, str]] | None = None

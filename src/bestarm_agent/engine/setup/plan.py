@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bestarm_agent.config.prompts import about_tokens
 from bestarm_agent.domain.spend import Budget, Spend, nanos
@@ -16,7 +18,15 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
+from bestarm_agent.engine.setup.forecast import (
+    MOST_ASKS,
+    Known,
+    answers_needed,
+    known_of,
+    usage_of,
+)
 from bestarm_agent.engine.setup.parts import StudyParts
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.betting import bet_grid, bounds_on_new
 from bestarm_agent.stats.costs import pull_weights
 from bestarm_agent.stats.new_examples import (
@@ -26,7 +36,9 @@ from bestarm_agent.stats.new_examples import (
     examples_needed,
     resolution,
 )
+from bestarm_agent.store.store import StorePlace
 
+_DOLLARS = 3  # their place in ``Spend.amounts``, in nano-dollars
 _DISAGREE = (0.05, 0.1, 0.2, 0.4, 0.8)  # of examples on which one of two candidates is right
 
 
@@ -51,12 +63,18 @@ class Plan:
     n_independent: int  # the same without copies, or the number of clusters that they belong to
     unit: str  # what these are: "example" or "cluster"
     repeats: int  # draws of each
-    answers: int  # pairs that the budget allows, at most the whole grid
-    # one attempt for every pair, spread over the candidates (evenly, or as working per dollar
-    # spreads them), each at the most that it can cost; within the caps
+    answers: int  # the most that the budget allows, at most all of them
+    # by the mean of some simulated selections, each answer at what stored replies cost, else at the
+    # most that it can; within the caps
     expected: Spend
-    worst: Spend  # every pair at the most expensive candidate, every attempt used; within the caps
-    sure_answers: int  # pairs that the caps pay for even if each costs the most that it can
+    least: int  # answers that the shortest of these took
+    most: int  # and the longest
+    n_simulated: int  # number of them
+    is_open: bool  # whether the last one was left before its end
+    n_replies: int  # stored replies that the cost of an answer rests on
+    # each of them by the most expensive candidate, all attempts used; within the caps
+    worst: Spend
+    sure_answers: int  # that the caps pay for even if each costs the most that it can
     prices: tuple[ModelPrice, ...]  # what is known of each model's price
     unpriced: tuple[str, ...]  # models whose price is not known, the judge's included
     budget: Budget  # the caps
@@ -69,27 +87,32 @@ class Plan:
     notices: tuple[str, ...]  # what the user should know before a call is paid for
 
 
-def make_plan(parts: StudyParts) -> Plan:
+def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
     """Check a study as a run would, and work out what it can cost; no call is made.
+
+    ``where`` is a store whose replies and scores the forecast goes by. What this machine lacks for
+    the calls, such as a key, is a notice.
 
     Raises:
         ConfigError: the study cannot run.
     """
-    prepared = ReadyCandidates(parts, Clock())
+    prepared = ReadyCandidates(parts, Clock(), calls=False)
     budget, costs = parts.budget, tuple(entry.usd for entry in prepared.ready)
     size = Size(len(costs), len(parts.examples), budget, costs, parts.slices, parts.independent)
     pairs = parts.mode.pairs(size, parts.candidates)
     grid = size.n_candidates * size.n_examples
     answers = grid if budget.answers is None else min(grid, budget.answers)
-    per_dollar = known_costs(costs) if parts.config.selector.per == "dollar" else None
-    # shares of the answers if no candidate proves better or worse
-    shares = 1 / (np.ones(len(costs)) if per_dollar is None else pull_weights(np.array(per_dollar)))
     bounds = [replace(entry.bound, answers=1, gpu_seconds=0.0) for entry in prepared.ready]
-    mean = (shares / shares.sum()) @ np.array([bound.amounts for bound in bounds])
     most = reduce(Spend.highest, bounds)
-    expected = Spend(*(round(answers * amount) for amount in mean.tolist()))
     worst = replace(most * (answers * parts.config.limits.max_attempts), answers=answers)
-    asks = answers * shares / shares.sum()
+    known = Known.nothing(len(costs))
+    if where is not None:
+        known = asyncio.run(known_of(parts, prepared, where))
+    usage = usage_of(known, bounds)
+    asks = _asks(parts, size, pairs, known, usage, answers)
+    totals = asks.sum(axis=1)
+    amounts = asks.mean(axis=0) @ usage
+    expected = replace(Spend(*map(round, amounts.tolist())), gpu_seconds=0.0)
     prices = _prices(prepared, parts)
     n_kept = len(parts.kept_independent) or len(parts.kept_back)
     return Plan(
@@ -99,7 +122,12 @@ def make_plan(parts: StudyParts) -> Plan:
         unit=parts.unit,
         repeats=parts.config.repeats,
         answers=answers,
-        expected=_capped(replace(expected, answers=answers), budget),
+        expected=_capped(expected, budget),
+        least=int(totals.min()),
+        most=int(totals.max()),
+        n_simulated=len(totals),
+        is_open=int(totals[-1]) < answers and int(totals.sum()) == MOST_ASKS,
+        n_replies=known.n_replies,
         worst=_capped(worst, budget),
         sure_answers=Ledger(budget).room_for(most, answers),
         prices=prices,
@@ -108,9 +136,42 @@ def make_plan(parts: StudyParts) -> Plan:
         resolution=resolution_of(parts),
         kept_back=n_kept,
         half_width=_half_width(n_kept, parts.config.selector.level) if n_kept else 0.0,
-        cached_tokens=_cached(prepared, asks.tolist()),
-        notices=(*parts.notices, *parts.mode.notices(pairs, size)),
+        cached_tokens=_cached(prepared, asks.mean(axis=0).tolist()),
+        notices=(
+            *parts.notices,
+            *parts.mode.notices(pairs, size),
+            *(f"before the first call: {text}" for text in prepared.lacking or ()),
+        ),
     )
+
+
+def _asks(
+    parts: StudyParts,
+    size: Size,
+    pairs: Pairs,
+    known: Known,
+    usage: NDArray[np.float64],
+    answers: int,
+) -> NDArray[np.float64]:
+    """Return (S, K) answers of each candidate in S simulated runs of at most ``answers``.
+
+    A mode that seeks no best, or a rule that needs what is not known before, takes all of them:
+    evenly, or as working per dollar spreads them.
+    """
+    if pairs.rule.seeks_best and answers > size.n_candidates:
+        return answers_needed(
+            partial(parts.mode.pairs, size, parts.candidates),
+            known,
+            (usage[:, _DOLLARS] * 1e-9).tolist(),
+            most=answers,
+            at_once=parts.config.limits.in_flight,
+            seed=parts.config.selector.seed,
+        ).astype(np.float64)
+    per_dollar = known_costs(size.costs or ()) if parts.config.selector.per == "dollar" else None
+    shares = np.ones(size.n_candidates)
+    if per_dollar is not None:
+        shares = 1 / pull_weights(np.array(per_dollar))
+    return np.atleast_2d(answers * shares / shares.sum())
 
 
 def _capped(spend: Spend, budget: Budget) -> Spend:

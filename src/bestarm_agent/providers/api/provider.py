@@ -152,12 +152,15 @@ class ApiProvider(Provider[ApiOptions]):
         return () if self._pool is None else self._pool.statuses
 
     def check(self, model: str) -> None:
-        """Check the model's name and that there is a key; raises ConfigError."""
+        """Check the model's name; raises ConfigError."""
         if not _MODEL.fullmatch(model):
             raise ConfigError(
                 f"{model!r} cannot be the name of a model of {self.name}; write it as the "
                 "provider's documentation does"
             )
+
+    def check_machine(self, model: str) -> None:
+        """Check that there is a key for every address; raises ConfigError."""
         self._check_keys()
 
     def capabilities(self, model: str) -> Capabilities:
