@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,3 +141,23 @@ def test_a_draw_takes_what_the_reserve_lacks_from_the_budget(
     assert (held.amount.tokens, ledger.outstanding.tokens) == (left, outstanding)
     ledger.release(held)
     assert ledger.outstanding.tokens == outstanding - left, "what was not drawn comes back"
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 3)] * 4, st.floats(0, 3)), min_size=1),
+    st.tuples(*[st.none() | st.integers(0, 6)] * 5),
+    st.booleans(),
+)
+def test_many_spends_are_compared_as_one_is(
+    amounts: list[tuple[int, int, int, int, float]],
+    caps: tuple[int | None, ...],
+    later: bool,
+) -> None:
+    answers, calls, tokens, nano, seconds = caps
+    budget = Budget(
+        answers=answers, calls=calls, tokens=tokens, usd_nanos=nano, gpu_seconds=seconds
+    )
+    ledger = Ledger(budget, Spend(1, 1, 1, 1, 0.1))
+    ledger.outstanding = Spend(1, 0, 2, 1, 0.2)
+    each = [ledger.affords(Spend(*some), later=later) for some in amounts]
+    assert ledger.affords_each(np.array(amounts), later=later).tolist() == each

@@ -23,6 +23,7 @@ from bestarm_agent.cli.output import print_line, stderr_console
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Progress, busy
 from bestarm_agent.cli.result_output import print_mode_result, print_result
 from bestarm_agent.cli.stores import find_run
+from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.settings import more_budget
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.domain.text import safe
@@ -50,7 +51,13 @@ Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that i
 
 def select(given: Given) -> int:
     """Run a study."""
-    return run_study(Study.open(given.load(), options=given.options()), given)
+    return run_study(Study.open(_loaded(given), options=given.options()), given)
+
+
+def _loaded(given: Given) -> LoadedStudy:
+    """Read the study, which takes seconds where many candidates are listed."""
+    with busy(stderr_console(), "reading the study", wanted=given.display != "none"):
+        return given.load()
 
 
 def resume(given: Given) -> int:
@@ -63,7 +70,7 @@ def resume(given: Given) -> int:
 
 def optimize(given: Given, out: Path | None) -> int:
     """Run a study in rounds; write the winner's prompt to ``out``."""
-    study = given.load()
+    study = _loaded(given)
     if study.config.optimize is None:
         raise ConfigError("who proposes prompts is not said; name a function by --proposer")
     load_proposer(study.config.optimize.proposer, study.base_dir)  # fails before a run begins
@@ -81,7 +88,7 @@ def optimize(given: Given, out: Path | None) -> int:
 def gate(given: Given, improve: bool, markdown: Path | None, junit: Path | None) -> int:
     """Compare candidates with a baseline; write summaries of the verdicts."""
     check_targets(markdown, junit)
-    study = (given.replacing("gate.improve", True) if improve else given).load()
+    study = _loaded(given.replacing("gate.improve", True) if improve else given)
 
     def write(found: ModeResult, name: str) -> None:
         from bestarm_agent.gate import summary
@@ -98,7 +105,7 @@ def certify(given: Given, labels: Path | None) -> int:
     if labels is not None:  # relative to the study, so that the run can be moved
         path = Path(os.path.relpath(labels, given.path.parent)).as_posix()
         given = given.replacing("certify.labels", path)
-    study = given.load()
+    study = _loaded(given)
     if study.config.certify is None:
         raise ConfigError(
             f"{given.path} has no section `certify`; write one, or say what is good enough "
@@ -163,7 +170,9 @@ async def _run_and_report(
     console, display, as_json = stderr_console(), given.display, given.as_json
     async with _interruptible() as opened, AsyncExitStack() as stack:
         with busy(
-            console, "reading the study and starting its providers", wanted=display != "none"
+            console,
+            "preparing the candidates and starting their providers",
+            wanted=display != "none",
         ):
             try:
                 study = await stack.enter_async_context(opening)

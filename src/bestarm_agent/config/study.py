@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -1177,7 +1178,7 @@ class StudyConfig(StudyModel):
         "`${VARIABLE}` is expanded.",
     )
 
-    @property
+    @cached_property
     def model_labels(self) -> tuple[str, ...]:
         """Return the label of each of ``models``."""
         return model_labels(self.models)
@@ -1192,7 +1193,7 @@ class StudyConfig(StudyModel):
                 options.setdefault((provider, model), dict(candidate.options))
         return options
 
-    @property
+    @cached_property
     def param_names(self) -> frozenset[str]:
         """The names of all sampling parameters, of whatever model."""
         own = [*(one.params for one in self.models), *(one.params for one in self.candidates)]

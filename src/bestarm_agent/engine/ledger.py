@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.selectors.types import BoolArray, FloatArray
 
 _SLACK = 1e-6  # of GPU-seconds, whose sums are not exact: .1 + .2 > .3; the others are whole
 
@@ -56,6 +59,16 @@ class Ledger:
             cap is None or taken + more - cap <= _SLACK
             for cap, taken, more in zip(self._caps, held.amounts, upper.amounts, strict=True)
         )
+
+    def affords_each(self, uppers: FloatArray, *, later: bool = False) -> BoolArray:
+        """Return (n,) whether it affords each of n spends, whose amounts are (n, 5).
+
+        They are exact: calls cost less than 2^53 of anything.
+        """
+        held = self.spent if later else self.spent + self.outstanding
+        caps = np.array([np.inf if cap is None else cap for cap in self._caps])
+        fits: BoolArray = (np.array(held.amounts) + uppers - caps <= _SLACK).all(axis=1)
+        return fits
 
     def room_for(self, upper: Spend, at_most: int) -> int:
         """Count how many times ``upper`` can be reserved now, up to ``at_most`` >= 0."""

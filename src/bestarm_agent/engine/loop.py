@@ -445,7 +445,7 @@ class RunLoop:
             self.in_flight += 1
             self._finished.append((asked, pair, pair.failed(error)))
             return False
-        self.pool.raise_bound(candidate, bound + judging)
+        self.pool.raise_bound(asked.candidate, bound + judging)
         if not pair.reserve(bound, judging):
             self._log_cost(asked.seq, pair)
             return False

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
 
@@ -34,6 +33,8 @@ from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.types import BoolArray, both
 from bestarm_agent.store.run_state import RunState
+
+_PULL = Spend(answers=1)
 
 
 class _Block:
@@ -89,6 +90,7 @@ class CandidatePool:
         self._rooms: dict[Model, float] = {}  # of each model, at the last look
         self._model_of = np.empty(0, dtype=np.intp)  # (K,) place of the model in ``models``
         self._usable = np.empty(0, dtype=np.bool_)
+        self._bounds = np.empty((0, len(_PULL.amounts)))  # (K, 5) amounts of each one's bound
         self._highest_bound = Spend()
 
     def add(self, candidates: Sequence[ReadyCandidate]) -> None:
@@ -101,6 +103,8 @@ class CandidatePool:
         rows = [self.models.setdefault(one.model, len(self.models)) for one in candidates]
         self.candidates.extend(candidates)
         self._model_of = np.append(self._model_of, np.array(rows, dtype=np.intp))
+        bounds = np.array([one.bound.amounts for one in candidates], dtype=np.float64)
+        self._bounds = np.append(self._bounds, bounds.reshape(-1, len(_PULL.amounts)), axis=0)
         self._refresh()
 
     def rows(self, allows: Callable[[Model], bool]) -> BoolArray | None:
@@ -169,25 +173,24 @@ class CandidatePool:
 
         ``later``: once all that is reserved now was given back.
         """
-        pull = Spend(answers=1)
-        if ledger.affords(self._highest_bound + pull, later=later):
+        if ledger.affords(self._highest_bound + _PULL, later=later):
             return None
-        return np.array(
-            [ledger.affords(one.bound + pull, later=later) for one in self.candidates],
-            dtype=np.bool_,
-        )
+        return ledger.affords_each(self._bounds + _PULL.amounts, later=later)
 
     def payable(self, ledger: Ledger, at_most: int, affordable: BoolArray | None) -> int:
         """Count the answers, up to ``at_most``, that the budget pays of any ``affordable`` rows."""
         upper = self._highest_bound
         if affordable is not None:
-            pairs = zip(self.candidates, affordable, strict=True)
-            upper = reduce(Spend.highest, (one.bound for one, can in pairs if can), Spend())
-        return ledger.room_for(upper + Spend(answers=1), at_most)
+            most = self._bounds[affordable].max(axis=0, initial=0.0)
+            answers, calls, tokens, nano, seconds = most.tolist()
+            upper = Spend(int(answers), int(calls), int(tokens), int(nano), seconds)
+        return ledger.room_for(upper + _PULL, at_most)
 
-    def raise_bound(self, candidate: ReadyCandidate, bound: Spend) -> None:
+    def raise_bound(self, row: int, bound: Spend) -> None:
         """Note that a pull of a candidate can cost ``bound``."""
+        candidate = self.candidates[row]
         candidate.bound = candidate.bound.highest(bound)
+        self._bounds[row] = candidate.bound.amounts
         self._highest_bound = self._highest_bound.highest(bound)
 
     def note_obstacle(self, candidate: ReadyCandidate, error: Exception) -> None:

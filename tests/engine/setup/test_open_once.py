@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -11,9 +12,11 @@ import pytest
 
 from bestarm_agent.config import datasets
 from bestarm_agent.config.catalog import CatalogEntry
-from bestarm_agent.domain.spend import Budget
+from bestarm_agent.config.load import load_study
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.evaluate import ReadyCandidate
+from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.selection import Selection
@@ -143,3 +146,33 @@ def test_a_run_of_many_candidates_starts_with_the_same_work_for_each(tmp_path: P
     each = (large - middle) / 450
     assert each < 1.25 * (middle - small) / 140
     assert each < 1_500
+
+
+def test_who_can_be_paid_is_one_comparison_however_many_candidates_there_are(
+    tmp_path: Path,
+) -> None:
+    """Near the cap every turn of the loop asks: 64,000 candidates must not be looked at singly."""
+
+    async def work_to_look(n_candidates: int) -> int:
+        path = write_study(tmp_path / f"{n_candidates}", n_candidates=n_candidates, n_examples=1)
+        async with Study.open(path) as study:
+            pool, ledger = study._run.loop.pool, Ledger(Budget(calls=1))
+            ledger.charge(Spend(calls=1))
+
+            def look() -> None:
+                affordable = pool.affordable(ledger)
+                assert affordable is not None
+                assert not affordable.any()
+                assert pool.payable(ledger, 5, affordable) == 5  # of nobody, nothing is too much
+
+            return python_calls(look)
+
+    few, many = (asyncio.run(work_to_look(n)) for n in (3, 60))
+    assert many == few
+
+
+def test_what_is_asked_for_each_model_is_gathered_once(tmp_path: Path) -> None:
+    """The names of all parameters, and all labels: gathered again for each, they are squares."""
+    config = load_study(write_study(tmp_path)).config
+    assert config.param_names is config.param_names
+    assert config.model_labels is config.model_labels
