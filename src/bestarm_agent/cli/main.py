@@ -140,8 +140,11 @@ app = _group(
         ),
         _command(
             "compare:compare",
-            "run other between everything store as_json",
-            "Compare two candidates on the examples that both have seen.",
+            "sources between everything metrics cluster markdown store as_json",
+            """Compare candidates on the examples that both have seen.
+
+            Of files, all are compared with the first candidate. Exit code 0: none is worse;
+            5: one is; 3: undecided.""",
         ),
         _command(
             "stored:export",

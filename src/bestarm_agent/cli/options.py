@@ -149,7 +149,13 @@ OPTIONS: Mapping[str, Option] = {
         argument=True,
         metavar="RUN",
     ),
-    "other": Option("The run of B, if it is another.", argument=True, metavar="OTHER_RUN"),
+    "sources": Option(
+        "A run and perhaps another, as `show` names them; or files of results: Inspect, lm-eval, "
+        "promptfoo, tables.",
+        argument=True,
+        many=True,
+        metavar="RUN|FILE...",
+    ),
     "store": Option("Run store: an SQLite file or a PostgreSQL URL; else BESTARM_STORE."),
     "stores": Option(
         "Run store: an SQLite file or a PostgreSQL URL; repeatable.", many=True, forms="--store"
@@ -164,7 +170,7 @@ OPTIONS: Mapping[str, Option] = {
     "wrong": Option("Only scores below one half.", bool),
     "failed": Option("Only pairs that failed.", bool),
     "between": Option(
-        "The two candidates, by label or id; of two runs, by default the best of each.",
+        "The two candidates, by label or id; left out: the best of two runs, all of files.",
         _PAIR,
         metavar="A B",
     ),
@@ -206,6 +212,12 @@ OPTIONS: Mapping[str, Option] = {
         required=True,
         metavar="LOG...",
     ),
+    "metrics": Option(
+        "Score to compare; repeatable; `score`, or all that both have, if not given.",
+        many=True,
+        forms="--metric",
+    ),
+    "cluster": Option("Field or column of the examples: those of one value count as one."),
     "metric": Option("The score to take, if logs hold several."),
     "study_folder": Option(
         "Folder for a study that replays the logs.", _PATH, metavar="FOLDER", forms="--study"

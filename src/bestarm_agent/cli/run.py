@@ -79,7 +79,7 @@ def optimize(given: Given, out: Path | None) -> int:
     async def drive(study: Study) -> Standing:
         standing = await run_as_configured(study)
         if out is not None and standing.winner is not None:
-            _write_file(out, f"{_prompt_text(standing.winner.candidate.prompt)}\n")
+            write_file(out, f"{_prompt_text(standing.winner.candidate.prompt)}\n")
         return standing
 
     return run_study(Study.open(study, options=given.options()), given, drive=drive)
@@ -95,7 +95,7 @@ def gate(given: Given, improve: bool, markdown: Path | None, junit: Path | None)
 
         for path, text in ((markdown, summary.markdown), (junit, summary.junit)):
             if path is not None:
-                _write_file(path, text(found, name))
+                write_file(path, text(found, name))
 
     return run_study(Study.gate(study, options=given.options()), given, write=write)
 
@@ -123,13 +123,14 @@ def check_targets(*paths: Path | None) -> None:
             raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
-def _write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
+    """Write a summary; raise ConfigError where that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written ({error.strerror}); the run is kept, and `bestarm-agent "
-            "show` and `report` show what it found"
+            f"{path} cannot be written ({error.strerror}); what was paid for is kept, and "
+            "`bestarm-agent show` and `report` show what a run found"
         ) from error
 
 
@@ -246,11 +247,17 @@ def mode_exit_code(found: ModeResult, standing: Standing) -> int:
     """Return the exit code of a run whose mode has an answer of its own."""
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
-    if found.verdict is Conclusion.FAILED:
-        return EXIT_WORSE
-    if standing.end == End.FAILURES or passed_caps(standing):
+    code = verdict_code(found.verdict)
+    if code != EXIT_WORSE and (standing.end == End.FAILURES or passed_caps(standing)):
         return EXIT_FAILURES
-    return EXIT_OK if found.verdict is Conclusion.PASSED else EXIT_NO_GUARANTEE
+    return code
+
+
+def verdict_code(verdict: Conclusion) -> int:
+    """Return the exit code of a verdict on candidates."""
+    if verdict is Conclusion.FAILED:
+        return EXIT_WORSE
+    return EXIT_OK if verdict is Conclusion.PASSED else EXIT_NO_GUARANTEE
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from bestarm_agent.config.datasets import FileRow, load_rows
 from bestarm_agent.domain.values import digest
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import filled, parse_recording
-from bestarm_agent.simulation.score_tables import cells_of
+from bestarm_agent.simulation.score_tables import KNOWN, cells_of, number_in
 
 Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrote
 
@@ -36,6 +36,7 @@ _READ = (
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 
+_IDS, _INPUTS = ("example", "id"), ("question", "input")  # columns that say which example it is
 _LONGEST = 48  # characters of a setting or an input that a name may hold
 _LONGEST_MODEL = 400
 _ODD = re.compile(r"[^\w.:@+()=,/-]+")
@@ -52,7 +53,9 @@ class Result:
     scores: Mapping[str, float] = field(default_factory=dict)  # by metric; empty: no verdict
     words: Mapping[str, str] = field(default_factory=dict)  # by metric: verdicts that are no number
     repeat: str = ""  # which repeat of the pair; of equal ones, the last with a score counts
-    question: str | None = None  # the example's input, for people
+    question: str | None = None  # the example's input
+    # of the example, which may say what belongs together: metadata, the document, variables
+    fields: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None  # the answer; None where the log has none, or nothing asked for it
     error: str | None = None
     seconds: float = 0.0
@@ -60,21 +63,30 @@ class Result:
     output_tokens: int = 0
     usd: float | None = None
 
+    @property
+    def said(self) -> str:
+        """Return the answer, or why there is none."""
+        return self.text or self.error or ""
+
 
 def is_log_file(location: str) -> bool:
     """Return whether a location ends as logs do; `read_results` also reads tables."""
     return location.endswith((".eval", ".json", ".jsonl", ".jsonl.gz"))
 
 
-def read_results(path: Path) -> Iterator[Result]:
+def read_results(path: Path, metrics: Sequence[str] | None = None) -> Iterator[Result]:
     """Yield the results in a file of any known format.
+
+    Where ``metrics`` are given, if only as (), a table may be one candidate's answers, named like
+    its file: a row for each, with a column `example`, `id`, `question` or `input`, and scores in
+    columns of any name: ``score``, the ``metrics``, and whatever holds but numbers in [0, 1].
 
     Raises ConfigError if the file is missing or damaged, or its format or version unknown.
     """
     if not path.is_file():
         raise ConfigError(f"there is no file {str(path)!r}; check the name")
     try:
-        yield from _read(path)
+        yield from _read(path, metrics)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: not JSON: {error}") from error
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -85,23 +97,25 @@ def read_results(path: Path) -> Iterator[Result]:
         ) from error
 
 
-def _read(path: Path) -> Iterator[Result]:
+def _read(path: Path, metrics: Sequence[str] | None) -> Iterator[Result]:
     if path.suffix == ".eval":
         return _inspect_archive(path)
     if path.name.removesuffix(".gz").endswith(_TABLES):
-        return _rows(load_rows(path, "log"), path)
+        return _rows(load_rows(path, "log"), path, metrics)
     if path.suffix != ".json":
         raise ConfigError(f"{path}: not a log of a known format; these can be read: {_READ}")
     return _document(json.loads(path.read_text(encoding="utf-8-sig")), path)
 
 
-def _rows(rows: Iterator[FileRow], path: Path) -> Iterator[Result]:
+def _rows(rows: Iterator[FileRow], path: Path, metrics: Sequence[str] | None) -> Iterator[Result]:
     first = next(rows, FileRow("", {}))
     rows, keys = chain((first,), rows), first.values.keys()
     if keys >= {"doc_hash", "filtered_resps"}:
         return _lm_eval((row.values for row in rows), path)
     if keys >= {"candidate", "example", "state", "seq"}:
         return _exported((row.values for row in rows), str(path))
+    if metrics is not None and keys & {*_IDS, *_INPUTS}:
+        return _answers(list(rows), path, metrics)
     is_json = ".jsonl" in path.suffixes
     if keys >= {"candidate", "example"} and (is_json or keys & {"text", "error"}):
         return _recorded(rows if is_json else map(filled, rows), str(path))
@@ -223,7 +237,8 @@ def _inspect(log: Object, samples: Iterable[Object], where: str) -> Iterator[Res
             scores={} if error else scores_in(sample.get("scores") or {}),
             words={} if error else words_in(sample.get("scores") or {}),
             repeat=f"{spec.get('task_id')} {sample.get('epoch', 1)}",
-            question=_plain(sample.get("input", sample["id"])),
+            question=_plain(sample["input"]) if "input" in sample else None,
+            fields=sample.get("metadata") or {},
             text=(sample.get("output") or {}).get("completion"),
             error=str(error["message"]) if error else None,
             seconds=float(sample.get("working_time") or sample.get("total_time") or 0.0),
@@ -357,6 +372,49 @@ def _recorded(rows: Iterable[FileRow], where: str) -> Iterator[Result]:
                 )
 
 
+def _answers(rows: Sequence[FileRow], path: Path, metrics: Sequence[str]) -> Iterator[Result]:
+    """Yield the results in a table of a row per answer, as people write for one candidate."""
+    columns = dict.fromkeys(name for row in rows for name in row.values)
+    asked = [name for name in columns if name in ("score", *metrics)]
+    others = columns.keys() - KNOWN - {*asked, *_IDS, *_INPUTS}
+    names = [*asked, *(name for name in columns if name in others and _is_metric(rows, name))]
+    n_rows = Counter[tuple[str, str]]()
+    for row in rows:
+        where, values = f"{path}, {row.place}", row.values
+        question = _first(values, _INPUTS)
+        example = _first(values, _IDS) or question
+        if example is None:
+            raise ConfigError(f"{where}: the row has no id; give each row an `example` or `id`")
+        pair = _first(values, ("candidate", "model")) or path.name.partition(".")[0], example
+        n_rows[pair] += 1
+        numbers = {name: number_in(values, name, where) for name in names}
+        yield Result(
+            {"model": pair[0]},
+            example,
+            scores={name: number for name, number in numbers.items() if number is not None},
+            repeat=str(n_rows[pair]),
+            question=question,
+            fields=values,
+            text=_first(values, ("text", "reply", "output", "answer")),
+        )
+
+
+def _first(values: Object, names: Iterable[str]) -> str | None:
+    """Return the first of some fields that is not empty, as text."""
+    found = (values[name] for name in names if values.get(name) not in (None, ""))
+    return next(map(_plain, found), None)
+
+
+def _is_metric(rows: Sequence[FileRow], name: str) -> bool:
+    """Return whether a column holds scores: numbers in [0, 1], or nothing."""
+    with suppress(ConfigError):
+        found = [number_in(row.values, name, "") for row in rows]
+        return all(0 <= one <= 1 for one in found if one is not None) and any(
+            one is not None for one in found
+        )
+    return False
+
+
 # lm-eval
 
 
@@ -382,6 +440,7 @@ def _lm_eval(rows: Iterable[Object], path: Path) -> Iterator[Result]:
             },
             repeat=date,
             question=json.dumps(row["doc"], ensure_ascii=False),
+            fields=row["doc"] if isinstance(row["doc"], Mapping) else {},
             text=answer if isinstance(answer, str) else None,  # else a log-likelihood
         )
 
@@ -415,7 +474,8 @@ def _promptfoo(document: Object, where: str) -> Iterator[Result]:
     for row in summary["results"]:
         # a test is known by its variables and assertions, its repeats by its index
         variables = json.dumps(row.get("vars") or {}, sort_keys=True, ensure_ascii=False)
-        asserted = json.dumps((row.get("testCase") or {}).get("assert"), sort_keys=True)
+        test = row.get("testCase") or {}
+        asserted = json.dumps(test.get("assert"), sort_keys=True)
         start = " ".join(variables.split())[:_LONGEST]
         failed = row.get("failureReason") == 2  # 1 is a failed assertion
         named = {name: float(value) for name, value in (row.get("namedScores") or {}).items()}
@@ -428,6 +488,10 @@ def _promptfoo(document: Object, where: str) -> Iterator[Result]:
             scores={} if failed else scores,
             repeat=f"{document.get('evalId') or where} {row['testIdx']}",
             question=variables,
+            fields={
+                **((row.get("testCase") or {}).get("metadata") or {}),
+                **(row.get("vars") or {}),
+            },
             text=_plain(response["output"]) if response.get("output") is not None else None,
             error=_plain(row.get("error")) if failed else None,
             seconds=(row.get("latencyMs") or 0) / 1000,

@@ -121,11 +121,7 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
         example = f"{result.task}: {result.example}" if several and result.task else result.example
         name = wanted.get(result.task, "")
         score = result.scores.get(name)
-        if score is not None and not 0 <= score <= 1:
-            raise ConfigError(
-                f"{shown}: a score must be in [0, 1], higher is better, but {name!r} is "
-                f"{score:g}; choose another metric"
-            )
+        check_range(score, name, shown)
         known = pairs[candidate, example]
         if score is not None or result.repeat not in known:  # lm-eval: a line for each metric
             known[result.repeat] = result, score
@@ -137,6 +133,15 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
     unscored = dict.fromkeys(candidate for candidate, _ in pairs if candidate not in scored)
     kept = {pair: list(found.values()) for pair, found in pairs.items() if pair[0] in scored}
     return Logs(kept, sorted(set(wanted.values())), list(unscored), shown, _words(results))
+
+
+def check_range(score: float | None, name: str, shown: str) -> None:
+    """Raise ConfigError if there is a score outside [0, 1]."""
+    if score is not None and not 0 <= score <= 1:
+        raise ConfigError(
+            f"{shown}: a score must be in [0, 1], higher is better, but {name!r} is "
+            f"{score:g}; choose another metric"
+        )
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -155,6 +160,23 @@ def _words(results: Sequence[Result]) -> dict[str, list[str]]:
 
 def _metrics(results: Sequence[Result], metric: str | None, shown: str) -> dict[str, str]:
     """Return the metric to take of each task."""
+    found = metric_choices(results, metric, shown)
+    for task, scores in found.items():
+        if metric is None and len(scores) > 1:
+            raise ConfigError(
+                f"{shown}: task {task!r} has several scores; choose one with --metric: "
+                f"{'; '.join(scores)}"
+            )
+    return {task: scores[0] for task, scores in found.items() if scores}
+
+
+def metric_choices(
+    results: Sequence[Result], metric: str | None, shown: str
+) -> dict[str, Sequence[str]]:
+    """Return the metrics of each task that may be meant: the one named, `score`, or all.
+
+    Raises ConfigError where none is a number, or none is called ``metric``.
+    """
     found: dict[str, dict[str, None]] = defaultdict(dict)
     words = _words(results)
     graded = {name for name, said in words.items() if any(map(_GRADE.fullmatch, said))}
@@ -175,14 +197,9 @@ def _metrics(results: Sequence[Result], metric: str | None, shown: str) -> dict[
         raise ConfigError(f"{shown}: no result has a score that is a number{reason}")
     if metric is not None and metric not in names:
         raise ConfigError(f"{shown}: no score is called {metric!r}; {nearest(metric, names)}")
-    for task, scores in found.items():
-        if metric is None and len(scores) > 1 and _USUAL not in scores:
-            raise ConfigError(
-                f"{shown}: task {task!r} has several scores; choose one with --metric: "
-                f"{'; '.join(scores)}"
-            )
+    usual = metric or _USUAL
     return {
-        task: metric or (_USUAL if _USUAL in scores else next(iter(scores)))
+        task: [usual] if metric or usual in scores else [*scores]
         for task, scores in found.items()
         if scores
     }

@@ -22,6 +22,7 @@ from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.decision import passed_caps, price_of_use
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
+from bestarm_agent.engine.results.new_examples import SURE
 from bestarm_agent.engine.results.standing import (
     LimitState,
     Row,
@@ -376,17 +377,33 @@ def proved(confidence: float) -> str:
     return f"proved at {percent(confidence)}"
 
 
-def comparison_line(found: PairedComparison) -> str:
-    """Say what a comparison shows about new examples."""
-    gap = found.difference
-    names, ends = "A is ahead of B", (gap.lower, gap.value, gap.upper)
+def seen_line(found: PairedComparison, a: str = "A", b: str = "B") -> str:
+    """Say how two candidates differ on the examples of a comparison."""
+    return f"on these {counted(found.n_examples, 'example')} {_ahead(found.seen, a, b)}"
+
+
+def _ahead(gap: Measure, a: str, b: str) -> str:
+    """Say which of two is ahead, and by how much; no interval where nothing is uncertain."""
     if gap.value < 0.0:
-        names, ends = "B is ahead of A", (-gap.upper, -gap.value, -gap.lower)
-    low, value, high = (round(100 * end, 1) for end in ends)
-    said = f"on new examples like these {names} by {value:g} points, between {low:g} and {high:g}: "
-    if gap.lower > 0.0 or gap.upper < 0.0:
+        return _ahead(Measure(-gap.value, -gap.upper, -gap.lower), b, a)
+    low, value, high = (round(100 * end, 1) + 0.0 for end in (gap.lower, gap.value, gap.upper))
+    said = f"{a} is ahead of {b} by {value:g} points" if value else f"{a} and {b} score alike"
+    return said if low == high else f"{said}, between {low:g} and {high:g}"
+
+
+def comparison_line(found: PairedComparison, a: str = "A", b: str = "B") -> str:
+    """Say what a comparison shows about new examples."""
+    gap, chance = found.difference, max(found.chance, 1.0 - found.chance)
+    said = f"on new {found.unit}s like these {_ahead(gap, a, b)}: "
+    if found.verdict in ("a", "b"):
         return said + proved(found.confidence)
-    said += f"not proved; {counted(found.n_examples, 'example')} can reveal a difference of about "
+    if found.verdict == "about equal":
+        said += "about equal"
+    else:
+        said += (
+            f"probable ({100 * chance:.0f} in 100), not proved" if chance > SURE else "not proved"
+        )
+    said += f"; {counted(found.n_units, found.unit)} can reveal a difference of about "
     said += points(found.resolution)
     if found.examples_needed is None or abs(gap.value) * 4 < found.resolution:
         return said

@@ -28,7 +28,8 @@ cost usd tokens calls gpu_seconds seconds cached failure message error state seq
 provider model prompt inputs target reply reasoning text finish answer verdicts votes input_tokens
 output_tokens attempt attempts retry_after judge_usd
 """
-_KNOWN = frozenset((*RESULT, *_COLUMNS.split()))
+_TRUTH = {"true": 1.0, "false": 0.0}  # as pandas writes them
+KNOWN = frozenset((*RESULT, *_COLUMNS.split()))
 
 
 class Cell(NamedTuple):
@@ -73,15 +74,15 @@ def cells_of(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
 def _long(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
     for row in rows:
         where = f"{source}, {row.place}"
-        for column in row.values.keys() - _KNOWN:
+        for column in row.values.keys() - KNOWN:
             raise ConfigError(
                 f"{where}: a table of results has no column `{column}`; "
-                f"{nearest(column, _KNOWN)}; rename it, or leave it out"
+                f"{nearest(column, KNOWN)}; rename it, or leave it out"
             )
         cost = next(
-            (_number(row.values, c, where) for c in ("cost", "usd") if c in row.values), None
+            (number_in(row.values, c, where) for c in ("cost", "usd") if c in row.values), None
         )
-        score = _number(row.values, "score", where)
+        score = number_in(row.values, "score", where)
         pair = [str(row.values.get(column) or "").strip() for column in RESULT[:2]]
         if "" in pair:
             raise ConfigError(f"{where}: `{RESULT[pair.index('')]}` is empty; fill it in")
@@ -91,16 +92,17 @@ def _long(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
 def _wide(rows: Iterable[FileRow], source: str, label: str) -> Iterator[Cell]:
     for row in rows:
         where = f"{source}, {row.place}"
-        cost = _number(row.values, "cost", where)
+        cost = number_in(row.values, "cost", where)
         for example in row.values:
             if example not in (label, "cost"):
-                score = _number(row.values, example, where)
+                score = number_in(row.values, example, where)
                 yield Cell(str(row.values[label]), example, score, cost, row.place)
 
 
-def _number(values: Mapping[str, object], column: str, where: str) -> float | None:
-    """Return a number; None where the field is empty, or NaN."""
+def number_in(values: Mapping[str, object], column: str, where: str) -> float | None:
+    """Return a number, of "True" and "False" 1 and 0; None where the field is empty, or NaN."""
     field = values.get(column)
+    field = _TRUTH.get(field.strip().lower(), field) if isinstance(field, str) else field
     if field is None or field == "":
         return None
     try:

@@ -1,54 +1,81 @@
-"""Two candidates, of one run or of two, compared on the examples that both were scored on."""
+"""Two candidates compared on the examples that both were scored on, of stored runs or of files.
+
+Where the scores come from is the caller's business: ``compare_scores`` gets them side by side.
+``compare_candidates`` takes them from runs, ``interop.paired`` from files.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import compress
 from math import isnan
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from bestarm_agent.domain.values import RIGHT
-from bestarm_agent.engine.results.pairs import row_of, scores_of
+from bestarm_agent.engine.results.new_examples import SURE
+from bestarm_agent.engine.results.pairs import row_of, scores_of, unit_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.new_examples import examples_to_prove, lead_of, resolution
+from bestarm_agent.stats.arrays import FloatArray
+from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, examples_to_prove, lead_of, resolution
 from bestarm_agent.stats.paired_sequences import PairedSequences
 from bestarm_agent.store.export import labels
 from bestarm_agent.store.run_state import RunState
 
+Verdict: TypeAlias = Literal["a", "b", "about equal", "undecided"]
+
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """An example on which two candidates score differently."""
+    """An example with the scores of two candidates, which differ where it is shown."""
 
     example: str  # its id
-    score_a: float
+    score_a: float  # NaN where there is no answer
     score_b: float
-    seq_a: int  # numbers of the asks
+    seq_a: int  # numbers of the asks; in files, places of the examples, from 0
     seq_b: int
 
 
 @dataclass(frozen=True, slots=True)
-class PairedComparison:
-    """Two candidates on the same examples; right is a score of at least one half."""
+class Compared:
+    """Two candidates, and the examples on which they are compared."""
 
     a: str  # label of the one
     b: str  # label of the other
-    n_examples: int  # N, the examples of the study; of two runs, those that both have
+    metric: str | None  # the score of files that is compared; None for the score of runs
+    n_examples: int  # N, the examples of the study; of two runs or files, those that both have
+    unit: str  # what counts as one draw: "example", or "cluster" where examples belong together
+    n_units: int  # of the N examples
+    unpaired_a: int  # examples that only the run or the files of a have
+    unpaired_b: int
     scored_a: int  # examples on which a has a score
     scored_b: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison(Compared):
+    """Two candidates on the same examples; right is a score of at least one half."""
+
     both: int  # of the n common examples, those that both got right
     only_a: int
     only_b: int
     neither: int
-    # mean score of a minus that of b on the common examples; the interval is for new examples like
-    # them, and holds whenever the run stopped if examples were drawn at random
-    difference: Measure
     mean_a: float  # on the common examples, in [0, 1]
     mean_b: float
+    # mean score of a minus that of b, on all N examples and on new ones like them. Each interval
+    # holds whenever one looked, if examples were drawn at random
+    seen: Measure
+    difference: Measure
+    # who is proved to be better on new examples; "about equal" where these examples cannot tell the
+    # two apart, and neither is probably better
+    verdict: Verdict
+    chance: float  # that a is better on new examples, in (0, 1)
     resolution: float  # difference that all N examples show with probability .8
     examples_needed: int | None  # that would show the difference seen; None if it is shown, or none
-    confidence: float  # of the interval
+    confidence: float  # of the intervals of all comparisons that are made together
     flips: tuple[Flip, ...]  # in the order in which a was asked
 
     @property
@@ -57,16 +84,93 @@ class PairedComparison:
         return self.both + self.only_a + self.only_b + self.neither
 
 
+def compare_scores(
+    on: Compared,
+    examples: Sequence[Flip],
+    draws: Sequence[Sequence[int]],
+    confidence: float,
+    n_together: int = 1,
+) -> PairedComparison:
+    """Compare two candidates by their scores.
+
+    Args:
+        on: who is compared on what.
+        examples: the n <= N that both were asked, in an order that depends on no later score.
+        draws: what is drawn independently for new examples: each the examples, by their places,
+            whose mean is one draw.
+        confidence: of the intervals of all comparisons that are made together, in (0, 1).
+        n_together: how many these are; the error probability is divided among them.
+
+    Raises:
+        ConfigError: no example has a score of both.
+    """
+    scores = np.array([(one.score_a, one.score_b) for one in examples]).reshape(-1, 2)
+    known = ~np.isnan(scores).any(axis=1)
+    if not known.any():
+        raise ConfigError(
+            f"no example was scored for both {on.a!r} and {on.b!r}, so they cannot be compared; "
+            "choose others, or let both answer the same examples"
+        )
+    alpha = (1.0 - confidence) / n_together
+    # no answer may hide any score in [0, 1]
+    ends = [np.nan_to_num(scores, nan=end) for end in (0.0, 1.0)]
+    drawn = [np.array([end[[*draw]].mean(axis=0) for draw in draws]).reshape(-1, 2) for end in ends]
+    lead = lead_of(drawn[0][:, 0] - drawn[1][:, 1], drawn[1][:, 0] - drawn[0][:, 1])
+    x, y = scores[known].T
+    a_right, b_right, value = x >= RIGHT, y >= RIGHT, float((x - y).mean())
+    on_new = _bounded(
+        value if on.unit == "example" else lead.mean, drawn, on.n_units, alpha, on_new=True
+    )
+    verdict: Verdict = "a" if on_new.lower > 0.0 else "b" if on_new.upper < 0.0 else "undecided"
+    is_open = verdict == "undecided" and value != 0.0
+    is_level = lead.n >= FEWEST_EXAMPLES and lead.is_level(on.n_units, alpha / 2)
+    if verdict == "undecided" and is_level and 1.0 - SURE < lead.chance < SURE:
+        verdict = "about equal"
+    needed = examples_to_prove([replace(lead, mean=abs(lead.mean))], alpha / 2) if is_open else None
+    differ = known & (scores[:, 0] != scores[:, 1])
+    return PairedComparison(
+        **asdict(on),
+        both=int((a_right & b_right).sum()),
+        only_a=int((a_right & ~b_right).sum()),
+        only_b=int((b_right & ~a_right).sum()),
+        neither=int((~a_right & ~b_right).sum()),
+        mean_a=float(x.mean()),
+        mean_b=float(y.mean()),
+        seen=_bounded(value, ends, on.n_examples, alpha, on_new=False),
+        difference=on_new,
+        verdict=verdict,
+        chance=lead.chance,
+        resolution=resolution(lead.differing, on.n_units, alpha / 2),
+        examples_needed=needed,
+        confidence=confidence,
+        flips=tuple(
+            sorted(compress(examples, differ), key=lambda flip: flip.seq_a)  # as a was asked
+        ),
+    )
+
+
+def _bounded(
+    value: float, ends: Sequence[FloatArray], size: int, alpha: float, *, on_new: bool
+) -> Measure:
+    """Bound a's mean minus b's by (n, 2) ends of scores, the first n of a random order of N."""
+    sequences = PairedSequences(2, size, alpha)
+    for side in (0, 1):
+        low, high = (end[:, side] for end in ends)
+        sequences.extend(side, np.arange(len(low)), low, high)
+    lower, upper = sequences.difference(0, 1, alpha, on_new=on_new)
+    return Measure(value, min(lower, value), max(upper, value))
+
+
 def compare_candidates(
     state: RunState, a: str, b: str, confidence: float = 0.95, other: RunState | None = None
 ) -> PairedComparison:
-    """Compare two candidates.
+    """Compare two candidates of stored runs.
 
     Args:
         state: the run of ``a``.
         a: label or id of the one.
         b: label or id of the other.
-        confidence: of the interval, in (0, 1).
+        confidence: of the intervals, in (0, 1).
         other: the run of ``b``, if it is another; examples are the same if id and content are.
 
     Raises:
@@ -87,53 +191,30 @@ def compare_candidates(
     there = {example: column for column, example in enumerate(theirs)}
     own = zip(state.example_ids, state.example_digests, strict=True)
     shared = [(column, there[key]) for column, key in enumerate(own) if key in there]
-    asked = sorted(  # as a was: ask and score of each, and the place among the shared examples
-        (one[i], two[j], place) for place, (i, j) in enumerate(shared) if i in one and j in two
+    asked = sorted(  # as a was: ask and score of each, and the column
+        (one[i], two[j], i) for i, j in shared if i in one and j in two
     )
-    scores = np.array([(x, y) for (_, x), (_, y), _ in asked]).reshape(-1, 2)
-    known = ~np.isnan(scores).any(axis=1)
-    if not known.any():
-        raise ConfigError(
-            f"no example was scored for both {a!r} and {b!r}, so they cannot be compared; choose "
-            f"others, or resume the run with a larger budget"
-        )
-    alpha = 1.0 - confidence
-    sequences = PairedSequences(2, len(shared), alpha)
-    columns = np.array([place for *_, place in asked], dtype=np.int64)
     n_rows = len(state.example_ids) // int(state.started.config.get("repeats", 1))
-    row_of_place = np.array([i % n_rows for i, _ in shared])  # draws of one are one row
+    row_of_column = np.arange(len(state.example_ids)) % n_rows  # draws of one are one row
     if state.independent:
-        row_of_place[~np.isin(row_of_place, state.independent)] = -1
-    rows, first = np.unique(row_of_place[columns], return_index=True)
-    first = np.sort(first[rows >= 0])  # one draw of each, and one example of each cluster
-    for side in (0, 1):  # a void pair may hide any score in [0, 1]
-        low, high = (np.nan_to_num(scores[first, side], nan=end) for end in (0.0, 1.0))
-        sequences.extend(side, columns[first], low, high)
-    lead = lead_of(*sequences.common(0, 1))
-    ahead = replace(lead, mean=abs(lead.mean))
-    x, y = scores[known].T
-    a_right, b_right, value = x >= RIGHT, y >= RIGHT, float((x - y).mean())
-    lower, upper = sequences.difference(0, 1, alpha, on_new=True)
-    is_open = lower <= 0.0 <= upper and value != 0.0
-    differ = (asked[k] for k in np.flatnonzero(known & (scores[:, 0] != scores[:, 1])))
-    return PairedComparison(
+        row_of_column[~np.isin(row_of_column, state.independent)] = -1
+    columns = np.array([column for *_, column in asked], dtype=np.int64)
+    rows, first = np.unique(row_of_column[columns], return_index=True)
+    # one draw of each, and one example of each cluster: what was asked of the others may depend
+    # on the scores of the first, so their mean would be no fair draw
+    draws = [[place] for place in sorted(first[rows >= 0].tolist())]
+    n_a, n_b = (sum(not isnan(score) for _, score in side.values()) for side in (one, two))
+    on = Compared(
         a=labels(state)[row_a],
         b=labels(other_state)[row_b],
+        metric=None,
         n_examples=len(shared),
-        scored_a=sum(not isnan(score) for _, score in one.values()),
-        scored_b=sum(not isnan(score) for _, score in two.values()),
-        both=int((a_right & b_right).sum()),
-        only_a=int((a_right & ~b_right).sum()),
-        only_b=int((b_right & ~a_right).sum()),
-        neither=int((~a_right & ~b_right).sum()),
-        difference=Measure(value, min(lower, value), max(upper, value)),
-        mean_a=float(x.mean()),
-        mean_b=float(y.mean()),
-        resolution=resolution(lead.differing, len({*row_of_place.tolist()} - {-1}), alpha / 2),
-        examples_needed=examples_to_prove([ahead], alpha / 2) if is_open else None,
-        confidence=confidence,
-        flips=tuple(
-            Flip(state.example_ids[shared[place][0]], score_a, score_b, seq_a, seq_b)
-            for (seq_a, score_a), (seq_b, score_b), place in differ
-        ),
+        unit=unit_of(state),
+        n_units=len({row_of_column[i] for i, _ in shared} - {-1}),
+        unpaired_a=len(state.example_ids) - len(shared),
+        unpaired_b=len(there) - len(shared),
+        scored_a=n_a,
+        scored_b=n_b,
     )
+    examples = [Flip(state.example_ids[i], x, y, seq, its) for (seq, x), (its, y), i in asked]
+    return compare_scores(on, examples, draws, confidence)

@@ -21,6 +21,7 @@ from bestarm_agent.engine.results.decision import (
 )
 from bestarm_agent.engine.results.new_examples import Against, NewExamples, new_examples
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
+from bestarm_agent.engine.results.pairs import unit_of
 from bestarm_agent.engine.results.standing import (
     CostLine,
     LimitState,
@@ -96,9 +97,7 @@ def build_standing(
     graded = bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1)))
     scorer = state.started.config.get("scorer")
     named_row = next((row for row in rows if row.index == named), None)
-    dataset = state.started.config.get("dataset")
-    clustered = isinstance(dataset, Mapping) and dataset.get("cluster") is not None
-    unit = "cluster" if clustered else "example"
+    unit = unit_of(state)
     on_new = _on_new(pairs, rows, named_row, result, unit)
     if on_new is not None:
         against = on_new[1]

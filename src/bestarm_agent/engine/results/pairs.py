@@ -71,6 +71,13 @@ def _place(what: str, name: str, names: Sequence[str]) -> int:
     return names.index(name)
 
 
+def unit_of(state: RunState) -> str:
+    """Return what a run's examples are counted in for new ones: "example", or "cluster"."""
+    dataset = state.started.config.get("dataset")
+    clustered = isinstance(dataset, Mapping) and dataset.get("cluster") is not None
+    return "cluster" if clustered else "example"
+
+
 def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:
     """Return ask number and score of every told pair of a candidate, by column; NaN where void."""
     is_told = state.told["state"] != State.PENDING
