@@ -51,17 +51,18 @@ editors use. [The study file](../configuration.md) explains them, with a complet
 """
 _EXIT_CODES = {
     "0": "the run ended as configured, and its winner is proved if a confidence was asked for; a "
-    "candidate is certified; no challenger of a `gate` is worse",
+    "candidate is certified; no challenger of a `gate`, or of files that `compare` reads, "
+    "is worse",
     "1": "an error",
     "2": "wrong usage or configuration",
     "3": "there is no winner (no score, no right answer, or a scorer that seems to reject right "
     "ones); a confidence was asked for and is not reached; no candidate is certified; a `gate` "
-    "left a challenger undecided",
+    "left a challenger undecided, or a `compare` of files a candidate",
     "4": "too many calls failed, or the first call to a model or the first judgement did; no "
     "answer got a score; a cap was passed, since calls cost more than their provider said they "
     "could; a model of `try` got no score",
     "5": "`gate`: a challenger is worse than the baseline, over all examples or with `--by` on a "
-    "slice; with `--improve`, not better",
+    "slice; with `--improve`, not better; `compare` of files: a candidate is worse than the first",
     "130": "interrupted; `bestarm-agent resume` goes on",
 }
 _BOUNDS = {

@@ -7,7 +7,6 @@ example, such as epochs, are one draw: their mean; so are the examples of a clus
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -114,17 +113,17 @@ def compare_files(
 
 def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], set[str], list[str]]:
     """Return the candidates in files, the metrics that may be meant, and notes."""
-    files: dict[str, str] = {}
+    files: dict[Path, str] = {}
     read: list[tuple[str, Result]] = []
     for path in paths:
         read += ((path, result) for result in read_results(Path(path), metrics))
-        content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        if content in files:
+        place = Path(path).resolve()
+        if place in files:
             raise ConfigError(
-                f"{path} is the same file as {files[content]}; give each file once, and the file "
+                f"{path} is the same file as {files[place]}; give each file once, and the file "
                 "of another candidate beside it"
             )
-        files[content] = path
+        files[place] = path
     results, shown = [result for _, result in read], ", ".join(paths)
     chosen = {
         name

@@ -20,7 +20,13 @@ from bestarm_agent.engine.results.pairs import row_of, scores_of, unit_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, examples_to_prove, lead_of, resolution
+from bestarm_agent.stats.new_examples import (
+    FEWEST_EXAMPLES,
+    examples_to_prove,
+    lead_of,
+    nearness,
+    resolution,
+)
 from bestarm_agent.stats.paired_sequences import PairedSequences
 from bestarm_agent.store.export import labels
 from bestarm_agent.store.run_state import RunState
@@ -123,7 +129,8 @@ def compare_scores(
     )
     verdict: Verdict = "a" if on_new.lower > 0.0 else "b" if on_new.upper < 0.0 else "undecided"
     is_open = verdict == "undecided" and value != 0.0
-    is_level = lead.n >= FEWEST_EXAMPLES and lead.is_level(on.n_units, alpha / 2)
+    is_near = abs(lead.mean) <= nearness(lead.differing, on.n_units)
+    is_level = lead.n >= FEWEST_EXAMPLES and lead.is_level(on.n_units, alpha / 2) and is_near
     if verdict == "undecided" and is_level and 1.0 - SURE < lead.chance < SURE:
         verdict = "about equal"
     needed = examples_to_prove([replace(lead, mean=abs(lead.mean))], alpha / 2) if is_open else None
