@@ -38,7 +38,7 @@ def leave_nothing_open() -> Iterator[None]:
     gc.collect()
 
 
-@solver
+@solver  # type: ignore[misc, untyped-decorator, unused-ignore]
 def answering(model: str, right: Sequence[bool]) -> Solver:
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         number = int(str(state.sample_id)[1:])

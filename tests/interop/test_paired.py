@@ -41,7 +41,7 @@ def answers(scores: Sequence[float], **columns: Sequence[object]) -> Rows:
 def mcnemar(only_a: int, only_b: int) -> float:
     """The exact two-sided p-value of as many examples on which only one is right."""
     n = only_a + only_b
-    return min(1.0, 2 * sum(comb(n, k) for k in range(min(only_a, only_b) + 1)) / 2**n)
+    return min(1.0, 2.0 * sum(comb(n, k) for k in range(min(only_a, only_b) + 1)) / float(2**n))
 
 
 def paired_t(differences: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
