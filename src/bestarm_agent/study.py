@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
-from bestarm_agent.domain.events import Asked, Event, Started
+from bestarm_agent.domain.events import Asked, CandidatesBarred, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
@@ -30,17 +30,20 @@ from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.from_log import FailureLine, build_standing, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
-from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, texts_of
+from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, row_of, texts_of
 from bestarm_agent.engine.results.people import (
     MOST_CONTENDERS,
+    ByPeople,
     Labelling,
     LabelPlan,
     contenders_of,
     read_plan,
+    with_people,
     write_plan,
 )
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
+from bestarm_agent.engine.setup.collection import Collection
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.parts import (
     Objects,
@@ -113,6 +116,7 @@ class Study:
         self._run = run
         self._confirming = Confirming(run)
         self._is_running = False
+        self._by_people: ByPeople | None = None  # where people are the scorer, and began
 
     def __repr__(self) -> str:
         return f"<Study: {self.standing()!r}>"
@@ -220,6 +224,7 @@ class Study:
 
         async with resumed_run(run, options, parts_of) as opened:
             study = cls(opened)
+            await study._take_labels()
             if opened.parts.kept_back:
                 study._confirming.state = await second_run(opened.store, opened.id)
             yield study
@@ -268,6 +273,7 @@ class Study:
                     await self._confirming.run(caps)
                 else:
                     await run.run(caps)
+            await self._take_labels()
             return self.standing()
         finally:
             self._is_running = False
@@ -320,7 +326,19 @@ class Study:
 
     def standing(self) -> Standing:
         """Return where the run stands now."""
-        return confirmed(self._run.standing(), self._confirming.state)
+        standing = confirmed(self._run.standing(), self._confirming.state)
+        return standing if self._by_people is None else with_people(standing, self._by_people)
+
+    async def _take_labels(self) -> None:
+        """Read people's labels where they are the scorer; whom they rule out is asked no more."""
+        record, plan = self._run.record, read_plan(self.store, self.run_id)
+        if plan is None or record.state.started.scored_by != "people":
+            return
+        await record.flush()
+        self._by_people = await Labelling(self._texts(), self.store, plan).stand()
+        out = (row_of(record.state, label) for label in self._by_people.decision.worse)
+        if new := tuple(row for row in out if row not in record.state.barred):
+            record.record(CandidatesBarred(new, "people's labels rule it out"))
 
     @cached_property
     def proposer(self) -> Proposer:
@@ -486,7 +504,7 @@ class Archive:
         if plan := read_plan(self._where, run_id):
             texts = await texts_of(store, run_id, state, folder_of(self._where))
             stand = await Labelling(texts, self._where, plan).stand()
-            standing = replace(standing, decision_by_people=stand.decision if stand.n else None)
+            standing = with_people(standing, stand)
         return StoredRun(standing, tuple(failures_of(state)), check, result), state
 
     async def compared(
@@ -567,8 +585,11 @@ class Archive:
             plan = read_plan(self._where, run_id)
             if plan is None:
                 record, state = await self._stored(store, run_id)
-                chosen = contenders_of(record.standing, contenders, top)
-                plan = LabelPlan(contenders=chosen, events=state.n_events, raters=raters)
+                if state.started.scored_by == "people":
+                    plan = LabelPlan.of_all(state, contenders, raters)
+                else:
+                    chosen = contenders_of(record.standing, contenders, top)
+                    plan = LabelPlan(contenders=chosen, events=state.n_events, raters=raters)
                 write_plan(self._where, run_id, plan)
             elif missing := set(contenders) - set(plan.contenders):
                 raise ConfigError(
@@ -643,6 +664,8 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
         certify = CertifySpec.model_validate(section)
         began = takewhile(lambda event: not isinstance(event, Asked), events)
         return Certification.recorded(certify, len(fold(began).candidates), events)
+    if started.scored_by == "people":
+        return Collection(chosen.seed)
     objective = ObjectiveSpec.model_validate(config.get("objective", {}))
     rule = find_rule(chosen.name, folder / started.base)
     return Selection(chosen, objective, stop, repeats, rule=rule)

@@ -145,7 +145,7 @@ class TestJudges(JudgeSuite):
 
 
 def test_every_registered_judge_is_in_the_suite() -> None:
-    assert set(ALL) == set(JUDGES.built_in)
+    assert {*ALL, "people"} == set(JUDGES.built_in)  # people score later, and not by it
 
 
 def test_a_judge_is_registered_under_its_own_name() -> None:

@@ -119,6 +119,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "multiple-choice": "baf148679cfe3a2a",
         "numeric": "5da885251edf29a5",
         "pairwise": "a6a79fac5e8af351",
+        "people": "ed599d0c44ffaeb9",
         "prometheus": "3d0a8804dbbb3427",
         "recorded": "44dabc172ba30efd",
         "reference-graded": "1b6f33fd7dda9ea8",

@@ -177,7 +177,11 @@ def _scorer(targets: list[str], model: str) -> tuple[Json, str, str]:
     """Propose a scorer that fits the targets; say why, and what a prompt should ask for."""
     kinds = sorted(set(targets))
     if not kinds:
-        return {"name": "rubric", "model": model}, "no targets: a model judges", "Be brief."
+        return (
+            {"name": "rubric", "model": model},
+            "no targets: a model judges; or `people`, who label answers",
+            "Be brief.",
+        )
     if all(re.fullmatch(r"[A-Ha-h]", one) for one in kinds):
         return "multiple-choice", "all targets are letters", "Answer with the letter only."
     if (options := options_for(kinds)) is not None:

@@ -68,6 +68,8 @@ def is_priced(full_name: str, base_dir: Path, options: Mapping[str, Json]) -> bo
     """
     name, _, model = full_name.partition("/")
     entry = Catalog(base_dir, ()).get("providers", name).parse(ProviderEntry)
+    if not _class(entry).takes_facts:
+        return False  # it runs here, or is a program: what an hour or a call costs is the user's
     shared, _ = entry.resolve(options, {})
     provider = create_provider(name, shared, base_dir, adapter=entry.adapter)
     return provider.capabilities(model).priced

@@ -155,6 +155,12 @@ def _print_plan(plan: Plan, judge: str) -> None:
     )
     say(resolution_line(plan.n_independent, plan.resolution, plan.unit))
     say(_forecast_line(plan))
+    if plan.labels is not None:
+        all_ = "perhaps all" if plan.labels == plan.n_examples else f"about {plan.labels:,}"
+        say(
+            f"By people's scores: 20 examples labelled name a likely best; a proof may take {all_} "
+            f"of the {plan.n_examples:,}"
+        )
     if plan.cached_tokens:
         say(
             f"Of the tokens expected, about {plan.cached_tokens:,} are read from prompt caches, at "

@@ -48,7 +48,7 @@ class Started:
     judge: str | None = None  # digest of the judge
     judge_priced: bool = True  # whether the prices of the judge's models are known
     kept_back: int = 0  # examples of the dataset that the run does not see
-    scored_by: str = "rule"  # or "judge NAME"
+    scored_by: str = "rule"  # or "judge NAME", or "people"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ class End(StrEnum):
     INDIFFERENT = "indifferent"  # what is left cannot matter
     LEVEL = "level"  # those that are open are nearer than the examples can tell apart
     WITHIN = "within"  # the answer is shown to be good enough
+    LABELS = "labels"  # people score what was collected, before more is
     VERDICT = "verdict"  # a certification has its verdicts
     SERVED = "served"  # a router answered every prompt
     BUDGET = "budget"  # the budget cannot pay another pair

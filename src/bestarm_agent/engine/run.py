@@ -206,7 +206,7 @@ def _started(
         judge=parts.judge.digest,
         judge_priced=parts.judge_priced,
         kept_back=len(parts.kept_back),
-        scored_by=f"judge {parts.judge.main.name}" if parts.judge.main.models else "rule",
+        scored_by=parts.judge.main.scored_by,
     )
 
 

@@ -136,6 +136,11 @@ class Judge(ABC, Generic[OptionsT]):
         """The judge whose score counts, where others score beside it."""
         return self
 
+    @property
+    def scored_by(self) -> str:
+        """Who decides: "rule", or "judge" and its name."""
+        return f"judge {self.name}" if self.models else "rule"
+
     def check(self, example: Example) -> None:
         """Raise ConfigError, before any call is paid for, if a needed reference is missing."""
         if self.needs_reference and not references(example):

@@ -37,6 +37,7 @@ JUDGES: Final = Registry[type[Judge[Any]]](
         "multiple-choice": f"{_HERE}.choice:MultipleChoiceJudge",
         "numeric": f"{_HERE}.numbers:NumericJudge",
         "pairwise": f"{_HERE}.pairwise:PairwiseJudge",
+        "people": f"{_HERE}.people:PeopleJudge",
         "python": f"{_HERE}.python:PythonJudge",
         "recorded": f"{_HERE}.text:RecordedJudge",
         "reference-graded": f"{_HERE}.grading:ReferenceGradedJudge",

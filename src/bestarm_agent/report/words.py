@@ -227,6 +227,7 @@ ENDINGS: Mapping[str, str] = {
     "indifferent": "finished: more calls would not change the decision",
     "level": "finished: the best are too close to be told apart with these examples",
     "within": "finished: the one to take is proved to be good enough",
+    "labels": "finished: people score these answers",
     "verdict": "finished: every verdict is in",
     "served": "finished: every prompt was answered",
     "budget": "stopped: the budget is used up",

@@ -136,6 +136,7 @@ class Stop(StrEnum):
     INDIFFERENT = "indifferent"  # the best are complete and equal; no other reaches them
     LEVEL = "level"  # those that are open are nearer than the examples can tell apart
     WITHIN = "within"  # the best is shown to be as near to the highest mean as was asked for
+    LABELS = "labels"  # people score what was collected, before more is
     VERDICT = "verdict"  # the rule has answered a question other than "which is best"
 
 

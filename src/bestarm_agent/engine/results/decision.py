@@ -71,6 +71,7 @@ def decided(standing: Standing) -> Standing:
     take: Any = None
     if named_row is not None:
         take = s.objects[named_row.index] if s.objects else named_row.candidate.label
+    untried = "nobody has scored its answers" if s.scored_by == "people" else "not tried"
     draft = Decision(
         take=take,
         as_good=labels[Status.EQUAL],
@@ -78,7 +79,7 @@ def decided(standing: Standing) -> Standing:
         undecided=labels[Status.UNDECIDED],
         worse=labels[Status.WORSE] + labels[Status.BARRED],
         unmeasured=tuple(
-            Unmeasured(row.candidate.label, row.problem or "not tried")
+            Unmeasured(row.candidate.label, row.problem or untried)
             for row in s.rows
             if found[row.index] is Status.UNMEASURED
         ),
@@ -110,7 +111,8 @@ def _problems(s: Standing) -> list[Obstacle]:
     found: list[Obstacle] = []
     why = next((row.problem for row in s.rows if row.problem), "") or s.latest_failure
     if not any(row.n for row in s.rows):
-        said = "no answer has a score"
+        by_people = s.scored_by == "people" and s.told
+        said = "people have not scored the answers" if by_people else "no answer has a score"
         found.append(Obstacle(ProblemKind.NO_SCORES, f"{said}: {why}" if why else said))
     elif s.suspect is not None and s.suspect.rejects and not s.scorer_trusted:
         found.append(Obstacle(ProblemKind.SCORER, s.suspect.text))
@@ -412,6 +414,8 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
         return None
     kind = None if draft.problem is None else draft.problem.kind
     resume = "bestarm-agent resume"
+    if s.scored_by == "people" and s.told and s.end in ("labels", "budget", "exhausted"):
+        return Next("score the answers", "bestarm-agent label")
     if s.end == "failures" or kind is ProblemKind.NO_SCORES:
         return Next("mend what fails, then go on", resume)
     if kind is ProblemKind.NOTHING_RIGHT:

@@ -30,6 +30,7 @@ from bestarm_agent.engine.results.standing import (
     RowLimit,
     RowMeasure,
     Standing,
+    unscored,
 )
 from bestarm_agent.engine.scorer_signs import SignCount, fault_of
 from bestarm_agent.errors import Blame, FailureKind
@@ -94,6 +95,8 @@ def build_standing(
     rows = _rows(
         state, pairs, order, ruled_out, broken, objective, ruling.findings if ruling else ()
     )
+    if state.started.scored_by == "people":  # the log's scores stand for none
+        rows, margin, separated = tuple(map(unscored, rows)), None, False
     graded = bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1)))
     scorer = state.started.config.get("scorer")
     named_row = next((row for row in rows if row.index == named), None)

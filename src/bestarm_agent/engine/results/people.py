@@ -24,18 +24,22 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from bestarm_agent.config.datasets import Label, answer_digest
+from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.text import percent, points, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_labels
 from bestarm_agent.engine.results.pairs import RunTexts, row_of
-from bestarm_agent.engine.results.standing import Decision, Next, Standing, Status
+from bestarm_agent.engine.results.standing import Decision, Next, Row, Standing, Status
 from bestarm_agent.errors import ConfigError, counted
+from bestarm_agent.selectors.rule import SharedOrder
+from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import State
 from bestarm_agent.stats.agreement import Measure, kappa
 from bestarm_agent.stats.arrays import BoolArray, FloatArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.people import Raced, race
 from bestarm_agent.store.export import sole_writer, whole_file
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import StorePlace
 
 MOST_CONTENDERS = 6
@@ -43,6 +47,8 @@ _FEWEST = 3  # candidates, where the judge rules all others out
 _LIKELY = 0.5  # chance from which a candidate is said to be probably the best
 _Given: TypeAlias = dict[int, dict[str, dict[str, float]]]  # score by place, answer and rater
 _WORDS = {"right": 1.0, "r": 1.0, "wrong": 0.0, "w": 0.0, "same": 0.5}
+_ALL_EVENTS = 2**53
+_SCORED = (State.DONE, State.FAILED)
 _AHEAD = 20  # places whose answers are read at a time
 
 
@@ -54,6 +60,20 @@ class LabelPlan:
     events: int  # of the log, whose scores by the judge are used
     raters: int = 1  # people who score each example; more labels count for agreement only
     leaders: tuple[int, ...] = ()  # for each place that people were asked about
+
+    @classmethod
+    def of_all(cls, state: RunState, named: Sequence[str], raters: int) -> LabelPlan:
+        """Plan the labelling of a run that collects answers for it: everybody takes part.
+
+        Raises:
+            ConfigError: some are named.
+        """
+        if named:
+            raise ConfigError(
+                "where people are the scorer, all candidates take part; leave --contender out"
+            )
+        labels = tuple(one.label for one in state.candidates)
+        return cls(labels, events=_ALL_EVENTS, raters=raters)
 
 
 class LabelQuestion(NamedTuple):
@@ -73,10 +93,13 @@ class ByPeople:
     raced: Raced
     n: int  # examples that people scored, those with equal answers among them
     later: int  # examples that were passed over, and count at their worst
-    of: int  # examples that all contenders have answered
+    of: int  # examples that the statement is about: those that all contenders have answered
     confidence: float
     kappa: Measure | None  # agreement of the first two raters beyond chance, where two scored
     has_begun: bool = True  # whether somebody scored an answer; equal answers count by themselves
+    by_judge: bool = True  # whether a judge scored the answers, and chose the contenders
+    is_waiting: bool = False  # whether all answers that were collected so far are labelled
+    proved_for_new: bool = False  # also for new examples; never where a judge chose
 
     @property
     def take(self) -> str:
@@ -94,8 +117,9 @@ class ByPeople:
         of_these = f"of these {len(self.contenders)}"
         first, mine = self.contenders[0], self.raced.means
         name, labelled = safe(self.take), f"{counted(self.n, 'example')} labelled"
+        judges = f"By the judge: {safe(first)}. " if self.by_judge else ""
         if not (self.n and self.has_begun):
-            return (f"By the judge: {safe(first)}. Nobody has labelled an answer yet.",)
+            return (f"{judges}Nobody has labelled an answer yet.",)
         if self.proved:
             sure = percent(self.confidence)
             found = f"{name} is the best {of_these} (proved at {sure}, {labelled})"
@@ -104,14 +128,15 @@ class ByPeople:
             likely = f"probably {name} ({tenths} in 10)" if tenths >= 10 * _LIKELY else ""
             found = f"{likely or f'undecided, {name} leads'} {of_these}; {labelled}"
         gap = mine[self.raced.leader][0] - mine[0][0]
-        if self.take != first and gap > 0:
+        if self.by_judge and self.take != first and gap > 0:
             found += f"; {safe(first)} is {points(gap)} worse"
-        said = [f"By the judge: {safe(first)}. By your labels: {found}."]
-        if not self.proved and self.raced.more is not None:
+        said = [f"{judges}By your labels: {found}."]
+        if self.is_waiting and not self.proved:
+            said.append("All answers so far are scored; `bestarm-agent resume` collects more.")
+        elif not self.proved and self.raced.more is not None:
             left = self.of - self.raced.n
-            most = "all that are left" if self.raced.more >= left else f"about {self.raced.more}"
-            rest = "" if self.raced.more >= left else f", perhaps all {left}"
-            said.append(f"To a proof: {most}{rest} more examples to label.")
+            about = "" if self.raced.more >= left else f"about {self.raced.more}, "
+            said.append(f"To a proof: {about}perhaps all {left} examples that are left to label.")
         if self.later and not self.proved:
             said.append(
                 f"{counted(self.later, 'example')} left for later: each counts as if the answers "
@@ -125,10 +150,14 @@ class ByPeople:
         said.append(f"Mean by your labels: {', '.join(listed)}.")
         if self.kappa is not None:
             said.append(f"Two people agree beyond chance by {self.kappa.value:.2f} (kappa).")
-        said.append(
-            f"That is about the {self.of:,} examples that all of them answered, not about new "
-            f"ones: the choice of these candidates has seen them."
-        )
+        if self.by_judge:
+            said.append(
+                f"That is about the {self.of:,} examples that all of them answered, not about new "
+                f"ones: the choice of these candidates has seen them."
+            )
+        else:
+            new = "proved for new ones, too" if self.proved_for_new else "not proved for new ones"
+            said.append(f"That is about the {self.of:,} examples of the study; it is {new}.")
         return tuple(said)
 
     @property
@@ -144,13 +173,21 @@ class ByPeople:
             unmeasured=(),
             chance=raced.chance,
             proved=self.proved,
-            proved_for="seen",
+            proved_for="new" if self.proved_for_new else "seen",
             confidence=self.confidence,
             scored_by="people",
             problem=None,
-            next=None if self.proved else Next("label more answers", "bestarm-agent label"),
+            next=self._next,
             said=self.said,
         )
+
+    @property
+    def _next(self) -> Next | None:
+        if self.proved:
+            return None
+        if self.is_waiting:
+            return Next("collect more answers", "bestarm-agent resume")
+        return Next("label more answers", "bestarm-agent label")
 
     @property
     def as_json(self) -> dict[str, Json]:
@@ -242,13 +279,18 @@ class Labelling:
         self._seqs = np.full((len(self._rows), len(state.example_ids)), -1)
         judged = np.full(self._seqs.shape, np.nan)
         of_row = {row: k for k, row in enumerate(self._rows)}
-        has_score = np.isin(state.told["state"], (State.DONE, State.FAILED))
-        told = has_score & (state.told["event"] < plan.events)
+        self._by_judge = state.started.scored_by != "people"
+        # an answer that could not be had is asked for no more, and counts at its worst
+        ended = _SCORED if self._by_judge else (*_SCORED, State.VOID)
+        told = np.isin(state.told["state"], ended) & (state.told["event"] < plan.events)
         for seq in np.flatnonzero(told & np.isin(state.asks["candidate"], self._rows)).tolist():
             row, column, *_ = state.asks[seq].tolist()
             self._seqs[of_row[row], column] = seq
-            judged[of_row[row], column] = state.told["score"][seq]
-        columns = np.flatnonzero((self._seqs >= 0).all(axis=0))
+            if self._by_judge:
+                judged[of_row[row], column] = state.told["score"][seq]
+        columns = np.arange(self._seqs.shape[1])
+        if self._by_judge:
+            columns = np.flatnonzero((self._seqs >= 0).all(axis=0))
         if not len(columns):
             raise ConfigError(
                 f"no example was answered by all of {', '.join(map(safe, plan.contenders))}; "
@@ -257,6 +299,12 @@ class Labelling:
         seed = zlib.crc32(texts.run_id.encode())
         # of its own seed: an order that the run has used may have chosen the contenders
         self.order = KeyedRandom(seed, "labels").at(0).permutation(columns).tolist()
+        if (
+            not self._by_judge
+        ):  # it was drawn before the first call, and nobody chose who takes part
+            chosen = SelectorSpec.model_validate(state.started.config.get("selector", {}))
+            table = ScoreTable(0, len(columns))
+            self.order = SharedOrder(table, chosen.seed).examples.tolist()
         self._judged, self._at = judged[:, columns], np.searchsorted(columns, self.order).tolist()
         self._answers: list[list[str | None]] = []  # by place: of each contender; None: it failed
 
@@ -268,10 +316,12 @@ class Labelling:
         """Read the answers of the next places."""
         start = len(self._answers)
         columns = self.order[start : start + _AHEAD]
-        seqs = self._seqs[:, columns].T.ravel().tolist()
-        found = [pair.reply async for page in self.texts.pages(seqs) for pair in page]
-        k = len(self._rows)
-        self._answers += [found[i : i + k] for i in range(0, len(found), k)]
+        seqs = self._seqs[:, columns].T
+        asked = self.texts.pages(seqs[seqs >= 0].tolist())
+        found = iter([pair.reply async for page in asked for pair in page])
+        self._answers += [
+            [next(found) if seq >= 0 else None for seq in row] for row in seqs.tolist()
+        ]
 
     async def stand(self) -> ByPeople:
         """Return what the labels say now."""
@@ -288,13 +338,16 @@ class Labelling:
             def scores(place: int, alive: BoolArray) -> tuple[FloatArray, FloatArray] | None:
                 nonlocal wanted, later
                 wanted = place
-                if place >= len(self._answers):
+                if place >= len(self._answers) or not self._is_collected(place, alive):
                     return None
                 texts = self._answers[place]
                 left = {texts[row] for row in np.flatnonzero(alive).tolist()}
                 if place >= n_asked and (len(left) > 1 or alive.sum() == 1):
                     return None
-                found = [self._score(given.get(place, {}), text) for text in texts]
+                found = [
+                    None if is_void else self._score(given.get(place, {}), text)
+                    for text, is_void in zip(texts, self._is_void(place), strict=True)
+                ]
                 if len(left) == 1 and found[int(alive.argmax())] is None:
                     return np.full(len(alive), np.nan), np.full(len(alive), np.nan)
                 later += any(one is None and alive[k] for k, one in enumerate(found))
@@ -308,6 +361,8 @@ class Labelling:
             if wanted < len(self._answers) or len(self._answers) == len(self.order):
                 break
             await self._read()
+        alive = np.isin(np.arange(len(self._rows)), raced.alive)
+        is_waiting = raced.n < len(self.order) and not self._is_collected(raced.n, alive)
         stand = ByPeople(
             self._names,
             raced,
@@ -317,8 +372,46 @@ class Labelling:
             self._confidence,
             _agreement(given),
             bool(given),
+            self._by_judge,
+            is_waiting,
+            not self._by_judge and len(self._race_on_new(raced, given).alive) == 1,
         )
         return stand, plan, given
+
+    def _is_collected(self, place: int, alive: BoolArray) -> bool:
+        """Return whether all who are left have an answer at a place, or failed there."""
+        return bool((self._seqs[alive, self.order[place]] >= 0).all())
+
+    def _is_void(self, place: int) -> list[bool]:
+        """Return of each contender whether its answer at a place could not be had."""
+        seqs, told = self._seqs[:, self.order[place]], self.texts.state.told["state"]
+        return [seq >= 0 and bool(told[seq] == State.VOID) for seq in seqs.tolist()]
+
+    def _race_on_new(self, raced: Raced, given: _Given) -> Raced:
+        """Race once more for new examples, by labels alone: valid where nobody chose the rows.
+
+        A row that left the race on these examples has no labels after that: they count at their
+        worst.
+        """
+
+        def scores(place: int, _: BoolArray) -> tuple[FloatArray, FloatArray] | None:
+            if place >= raced.n:
+                return None
+            gone = [at is not None and at <= place for at in raced.ruled_out]
+            texts, voids = self._answers[place], self._is_void(place)
+            left = {text for text, is_gone in zip(texts, gone, strict=True) if not is_gone}
+            of_place = given.get(place, {})
+            found = [
+                None if is_gone or is_void else self._score(of_place, text)
+                for text, is_gone, is_void in zip(texts, gone, voids, strict=True)
+            ]
+            if len(left) == 1 and not any(voids):  # equal answers differ by nothing
+                found = [None if is_gone else 0.5 for is_gone in gone]
+            low = [0.0 if one is None else one for one in found]
+            return np.array(low), np.array([1.0 if one is None else one for one in found])
+
+        alpha, nothing = 1.0 - self._confidence, np.full(self._judged.shape, np.nan)
+        return race(nothing, self._at, scores, alpha, leaders=raced.leaders[:-1], on_new=True)
 
     def _score(self, given: Mapping[str, Mapping[str, float]], text: str | None) -> float | None:
         """Return the mean score of the raters who count; None before all of them scored it."""
@@ -338,7 +431,7 @@ class Labelling:
         if stand.proved:
             return None
         missing = []
-        for place in range(len(self.order)):
+        for place in range(self._n_collected(stand)):
             found = await self.question(place, stand)
             digests = [answer_digest(text) for text in found.answers]
             raters = [given.get(place, {}).get(digest, {}) for digest in digests]
@@ -350,12 +443,20 @@ class Labelling:
         by_turn = sorted(missing, key=list(later).index)
         return await self.question(by_turn[0], stand) if by_turn else None
 
+    def _n_collected(self, stand: ByPeople) -> int:
+        """Return the places, from the first on, at which all who are left have an answer."""
+        alive = np.isin(np.arange(len(self._rows)), stand.raced.alive)
+        missing = np.flatnonzero((self._seqs[alive][:, self.order] < 0).any(axis=0))
+        return int(missing[0]) if len(missing) else len(self.order)
+
     async def question(self, place: int, stand: ByPeople) -> LabelQuestion:
         """Return the question of a place, with the answers of those who were left then."""
         while place >= len(self._answers):
             await self._read()
         texts = self._answers[place]
         alive = [k for k, at in enumerate(stand.raced.ruled_out) if at is None or at > place]
+        voids = self._is_void(place)
+        alive = [k for k in alive if not voids[k]] or alive
         own = [texts[k] for k in alive]
         shown = [text for text in dict.fromkeys(own) if text is not None]
         mixed = KeyedRandom(zlib.crc32(self._run_id.encode()), "shown").at(place)
@@ -405,7 +506,7 @@ class Labelling:
         """
         stand, _, given = await self._raced()
         found: list[dict[str, Json]] = []
-        for place in range(0 if stand.proved else len(self.order)):
+        for place in range(0 if stand.proved else self._n_collected(stand)):
             one = await self.question(place, stand)
             digests = map(answer_digest, one.answers)
             scores = [given.get(place, {}).get(digest, {}) for digest in digests]
@@ -449,9 +550,8 @@ class Labelling:
             filled[place, str(row.get("rater") or "")][digest] = score, said == "same"
         stand = await self.stand()
         for (place, rater), scores in sorted(filled.items()):
-            texts = {
-                answer_digest(text): text for text in (await self.question(place, stand)).answers
-            }
+            await self.question(place, stand)  # reads them; one who left since may be among them
+            texts = {answer_digest(text): text for text in self._answers[place] if text is not None}
             if unknown := set(scores) - set(texts):
                 raise ConfigError(
                     f"place {place} has no answer {min(unknown)}; is it another run's?"
@@ -486,3 +586,39 @@ def _agreement(given: _Given) -> Measure | None:
         return None
     one, two = np.array(both).T
     return kappa(np.rint(4 * one).astype(int), np.rint(4 * two).astype(int), 0.05)
+
+
+def with_people(standing: Standing, stand: ByPeople) -> Standing:
+    """Add what people's labels say; where they are the scorer, it is the decision and the table."""
+    if not (stand.n and stand.has_begun):
+        return standing
+    if stand.by_judge:
+        return replace(standing, decision_by_people=stand.decision)
+    decision = stand.decision
+    groups = dict.fromkeys(decision.undecided, Status.UNDECIDED)
+    groups |= dict.fromkeys(decision.worse, Status.WORSE) | {stand.take: Status.TAKE}
+    means = dict(
+        zip(
+            stand.contenders,
+            zip(stand.raced.means, stand.raced.ruled_out, strict=True),
+            strict=True,
+        )
+    )
+
+    def scored(row: Row) -> Row:
+        if (found := means.get(row.candidate.label)) is None:
+            return row
+        (mean, lower, upper), out = found
+        n = out or stand.n
+        changed = replace(row, n=n, total=mean * n, estimate=mean, lower=lower, upper=upper)
+        return replace(changed, status=groups[row.candidate.label], problem=None, is_barred=False)
+
+    order = [Status.TAKE, Status.UNDECIDED, Status.WORSE]
+    rows = sorted(
+        map(scored, standing.rows),
+        key=lambda row: (
+            order.index(row.status) if row.status in order else 9,
+            -(row.estimate or 0),
+        ),
+    )
+    return replace(standing, rows=tuple(rows), graded=True, _decision=decision)

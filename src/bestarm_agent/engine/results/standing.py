@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from html import escape
 from importlib import import_module
@@ -199,6 +199,13 @@ class Row:
         if not measured:
             return 0.0, 1.0
         return self.total / measured, (self.total + self.void) / measured
+
+
+def unscored(row: Row) -> Row:
+    """Return the row of a candidate whose answers nobody has scored."""
+    return replace(
+        row, n=0, total=0.0, estimate=None, lower=0.0, upper=1.0, is_ruled_out=False, against=None
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from bestarm_agent.engine.call import Model
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.record import Size, known_costs
+from bestarm_agent.engine.results.people import MOST_CONTENDERS
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
+from bestarm_agent.engine.setup.collection import Collection
 from bestarm_agent.engine.setup.forecast import (
     MOST_ASKS,
     Known,
@@ -26,6 +28,7 @@ from bestarm_agent.engine.setup.forecast import (
     usage_of,
 )
 from bestarm_agent.engine.setup.parts import StudyParts
+from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.betting import bet_grid, bounds_on_new
 from bestarm_agent.stats.costs import pull_weights
@@ -36,6 +39,7 @@ from bestarm_agent.stats.new_examples import (
     examples_needed,
     resolution,
 )
+from bestarm_agent.stats.people import labels_needed
 from bestarm_agent.store.store import StorePlace
 
 _DOLLARS = 3  # their place in ``Spend.amounts``, in nano-dollars
@@ -71,6 +75,8 @@ class Plan:
     most: int  # and the longest
     n_simulated: int  # number of them
     is_open: bool  # whether the last one was left before its end
+    # examples that people label to a proof, by half of simulated races; None where no one is asked
+    labels: int | None
     n_replies: int  # stored replies that the cost of an answer rests on
     # each of them by the most expensive candidate, all attempts used; within the caps
     worst: Spend
@@ -127,6 +133,7 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
         most=int(totals.max()),
         n_simulated=len(totals),
         is_open=int(totals[-1]) < answers and int(totals.sum()) == MOST_ASKS,
+        labels=_labels(parts),
         n_replies=known.n_replies,
         worst=_capped(worst, budget),
         sure_answers=Ledger(budget).room_for(most, answers),
@@ -143,6 +150,15 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
             *(f"before the first call: {text}" for text in prepared.lacking or ()),
         ),
     )
+
+
+def _labels(parts: StudyParts) -> int | None:
+    by = parts.judge.main.scored_by
+    if by == "rule" or not isinstance(parts.mode, Selection | Collection):
+        return None
+    n = len(parts.candidates)
+    rows = n if by == "people" else min(n, MOST_CONTENDERS)
+    return labels_needed(rows, len(parts.examples), 1.0 - parts.config.selector.level)
 
 
 def _asks(

@@ -16,6 +16,7 @@ from bestarm_agent.config.yaml import Places, placing
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size, axes_of
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.collection import Collection
 from bestarm_agent.errors import PluginError, counted
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import MeasuredJudge
@@ -111,7 +112,7 @@ def open_selection(
     examples: Sequence[Example],
     catalog: Catalog,
     independent: Sequence[int] = (),
-) -> tuple[Selection, Judge]:
+) -> tuple[Selection | Collection, Judge]:
     """Read the mode and its judge from a study; an ``OpenMode``.
 
     Raises:
@@ -138,6 +139,10 @@ def open_selection(
             f"({', '.join(learners)}), or leave the history out",
             *("selector", "history"),
         )
+    both = MeasuredJudge(judge, measures) if measures else judge
+    if judge.scored_by == "people":
+        _check_collection(study)
+        return Collection(chosen.seed), both
     mode = Selection(
         chosen=chosen,
         objective=config.objective,
@@ -146,7 +151,30 @@ def open_selection(
         rule=rule,
         places=study.places,
     )
-    return mode, MeasuredJudge(judge, measures) if measures else judge
+    return mode, both
+
+
+def _check_collection(study: LoadedStudy) -> None:
+    """Refuse what has no meaning where people score the answers later; raises ConfigError."""
+    config = study.config
+    selector = config.selector.model_copy(update={"seed": 0, "confidence": None})
+    told = {
+        ("selector",): selector != SelectorSpec(),
+        ("objective",): not config.objective.is_plain,
+        ("stop",): config.stop != StopSpec(),
+        ("confirm",): config.confirm is not None,
+        ("gate",): config.gate is not None,
+        ("certify",): config.certify is not None,
+        ("optimize",): config.optimize is not None,
+        ("repeats",): config.repeats > 1,
+    }
+    for key, is_told in told.items():
+        if is_told:
+            raise study.places.error(
+                f"{key[0]} does not go with the scorer `people`: all candidates are asked the same "
+                f"examples, and people's labels decide; leave it out",
+                *key,
+            )
 
 
 def _placed_judge(spec: ScorerSpec, study: LoadedStudy, catalog: Catalog, *key: str) -> Judge:

@@ -1,0 +1,203 @@
+"""The scorer ``people``: answers are collected, labels decide, and those who lose leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from bestarm_agent.engine.setup.collection import BLOCK
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.types import State
+from bestarm_agent.stats.people import race
+from bestarm_agent.study import Archive, Study
+from tests.support.commands import invoke
+from tests.support.studies import store_of, study_file
+
+N = 70
+SHARES = {"a": 0.3, "b": 0.9, "c": 0.6}  # of right answers
+Capsys: TypeAlias = pytest.CaptureFixture[str]
+
+
+def study(folder: Path, **changes: Any) -> Path:  # noqa: ANN401
+    luck = np.random.default_rng(4).random((len(SHARES), N))
+    calls = [
+        {
+            "candidate": name,
+            "example": f"e{i}",
+            "text": f"{'right' if luck[k, i] < share else 'wrong'} {name}{i}",
+        }
+        for k, (name, share) in enumerate(SHARES.items())
+        for i in range(N)
+    ]
+    rows = [{"id": f"e{i}", "q": f"question {i}"} for i in range(N)]
+    models = [{"model": f"replay/{name}", "label": name} for name in SHARES]
+    found = {"models": models, "scorer": "people", "providers": {"replay": {"path": "calls.jsonl"}}}
+    found |= {"selector": {"seed": 2}}
+    files = {"rows": rows, "calls": calls}
+    return study_file(folder, files, **{**found, "dataset": {"path": "rows.jsonl"}, **changes})
+
+
+def label(store: Path, most: int = N) -> int:
+    """Label as people do, until nothing is asked; return the number of examples."""
+
+    async def play() -> int:
+        async with Archive(store).labelling() as labelling:
+            for n in range(most):
+                if (question := await labelling.next("")) is None:
+                    return n
+                scores = {one: float(one.startswith("right")) for one in question.answers}
+                await labelling.put(question.place, scores, "", tie=False)
+            return most
+
+    return asyncio.run(play())
+
+
+def test_a_study_goes_from_answers_to_labels_to_a_proof(tmp_path: Path, capsys: Capsys) -> None:
+    path, told = study(tmp_path), 0
+    done = invoke(capsys, "select", "-c", path, "-q", "--json", folder=tmp_path)
+    first = json.loads(done.out)
+    assert (done.code, first["spent"]["answers"]) == (3, BLOCK * len(SHARES))
+    decision = first["decision"]
+    assert (decision["take"], decision["scored_by"], decision["worse"]) == (None, "people", [])
+    assert decision["next"]["command"] == "bestarm-agent label"
+    assert all(row["n"] == 0 and row["estimate"] is None for row in first["rows"])
+    for _ in range(4):
+        told += label(store_of(path))
+        shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+        if shown["decision"]["proved"]:
+            break
+        assert shown["decision"]["next"]["command"] == "bestarm-agent resume"
+        before = shown["spent"]["answers"]
+        left = 1 + len(shown["decision"]["undecided"])
+        more = invoke(capsys, "resume", "-q", "--json", folder=tmp_path)
+        assert json.loads(more.out)["spent"]["answers"] == before + left * BLOCK
+    assert (shown["decision"]["take"], shown["decision"]["undecided"]) == ("b", [])
+    assert told < N, "few labels suffice"
+    spent = shown["spent"]["answers"]
+    ended = json.loads(invoke(capsys, "resume", "-q", "--json", folder=tmp_path).out)
+    assert ended["spent"]["answers"] == spent, "nothing is collected once it is proved"
+    assert ended["decision"]["take"] == "b"
+    page = tmp_path / "r.html"
+    invoke(capsys, "report", "--out", page, folder=tmp_path)
+    assert "b is the best of these 3" in page.read_text()
+
+
+def test_before_labels_no_score_is_shown(tmp_path: Path, capsys: Capsys) -> None:
+    path = study(tmp_path)
+    invoke(capsys, "select", "-c", path, "-q", folder=tmp_path)
+    answers = invoke(capsys, "answers", "--json", folder=tmp_path).out
+    assert all(json.loads(line)["score"] is None for line in answers.splitlines() if line)
+
+
+def test_who_leaves_is_asked_no_more(tmp_path: Path, capsys: Capsys) -> None:
+    path = study(tmp_path)
+    invoke(capsys, "select", "-c", path, "-q", folder=tmp_path)
+    label(store_of(path))
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    worse = shown["decision"]["worse"]
+    assert "a" in worse
+    invoke(capsys, "resume", "-q", folder=tmp_path)
+
+    async def asked() -> dict[str, int]:
+        state = await Archive(store_of(path)).state("latest")
+        names = [state.candidates[row].label for row in state.asks["candidate"].tolist()]
+        return {name: names.count(name) for name in SHARES}
+
+    counts = asyncio.run(asked())
+    assert all(counts[name] == BLOCK for name in worse)
+
+
+def test_a_table_can_be_read_twice(tmp_path: Path, capsys: Capsys) -> None:
+    """The second time some who answered have left."""
+    path = study(tmp_path)
+    invoke(capsys, "select", "-c", path, "-q", folder=tmp_path)
+
+    async def play() -> tuple[int, int]:
+        async with Archive(store_of(path)).labelling() as labelling:
+            rows = await labelling.rows(BLOCK)
+            filled = [{**row, "score": str(row["answer"]).split()[0]} for row in rows]
+            return await labelling.put_rows(filled), await labelling.put_rows(filled)
+
+    assert asyncio.run(play()) == (BLOCK, BLOCK)
+
+
+def test_the_cap_counts(tmp_path: Path, capsys: Capsys) -> None:
+    path = study(tmp_path, budget={"answers": 12})
+    done = invoke(capsys, "select", "-c", path, "-q", "--json", folder=tmp_path)
+    found = json.loads(done.out)
+    assert (found["spent"]["answers"], found["end"]) == (12, "budget")
+    assert label(store_of(path)) == 4, "those that all have answered can be labelled"
+
+
+def test_what_could_not_be_had_counts_at_its_worst(tmp_path: Path, capsys: Capsys) -> None:
+    path = study(tmp_path)
+    kept = [
+        line
+        for line in (tmp_path / "calls.jsonl").read_text().splitlines()
+        if (one := json.loads(line))["candidate"] != "b" or int(one["example"][1:]) % 10
+    ]
+    (tmp_path / "calls.jsonl").write_text("\n".join(kept))
+
+    invoke(capsys, "select", "-c", path, "-q", folder=tmp_path)
+    label(store_of(path))
+
+    async def stand() -> tuple[int, int, bool, int]:
+        async with Archive(store_of(path)).labelling() as labelling:
+            found = await labelling.stand()
+            n_void = int((labelling.texts.state.told["state"] == State.VOID).sum())
+            return found.n, found.later, found.proved, n_void
+
+    n, later, proved, n_void = asyncio.run(stand())
+    assert 0 < later <= n_void
+    assert proved or n + later == BLOCK
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"selector": {"name": "uniform"}},
+        {"stop": {"within": 0.1}},
+        {"objective": {"name": "cheapest-within-epsilon", "epsilon": 0.1}},
+        {"repeats": 2},
+    ],
+)
+def test_what_has_no_meaning_here_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    async def play() -> None:
+        async with Study.open(study(tmp_path, **changes)):
+            pass
+
+    with pytest.raises(ConfigError, match="does not go with the scorer `people`"):
+        asyncio.run(play())
+
+
+def test_for_new_examples_the_best_is_hardly_ever_ruled_out() -> None:
+    """600 worlds of new examples at alpha .1: the best is ruled out in at most 81 (binomial, 1e-3).
+
+    Rows are equal but for .02; those who leave the race on the N examples go on at their worst.
+    """
+    worlds, alpha, n = 600, 0.1, 60
+    random, wrong = np.random.default_rng(8), 0
+    for _ in range(worlds):
+        means = np.array([0.62, 0.6, 0.6])
+        scores = (random.random((3, n)) < means[:, None]).astype(float)
+        order = random.permutation(n).tolist()
+        nothing = np.full((3, n), np.nan)
+
+        def seen(place: int, _: Any, s: Any = scores, o: Any = order) -> Any:  # noqa: ANN401
+            return s[:, o[place]], s[:, o[place]]
+
+        here = race(nothing, order, seen, alpha)
+
+        def on_new(place: int, _: Any, s: Any = scores, o: Any = order, h: Any = here) -> Any:  # noqa: ANN401
+            gone = np.array([at is not None and at <= place for at in h.ruled_out])
+            return np.where(gone, 0.0, s[:, o[place]]), np.where(gone, 1.0, s[:, o[place]])
+
+        found = race(nothing, order, on_new, alpha, leaders=here.leaders[:-1], on_new=True)
+        wrong += found.ruled_out[0] is not None
+    assert wrong <= binom.isf(1e-3, worlds, alpha), wrong
