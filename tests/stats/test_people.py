@@ -142,6 +142,25 @@ class TestNewExamples:
 
         assert run(race, fresh_order(rng), people) > LIMIT
 
+    def test_the_mean_of_the_judge_over_these_examples_may_not_be_in_the_bets(self) -> None:
+        """Odds of new examples and a leader of spent ones, but m is known over all N."""
+        rng = np.random.default_rng(11)
+        people = of_population(rng, rows=2)
+        judged = judge(rng, people, 0.97, by=0.0)
+        order = fresh_order(rng)
+
+        class KnowsMean(LabelledRows):
+            def __init__(self, judged: FloatArray) -> None:
+                super().__init__(judged, ALPHA)
+                self._on_new = True
+
+        def of_spent(race: LabelledRows) -> IntArray:
+            return np.asarray(np.where(race.alive, race._low, -1.0).argmax(axis=1))
+
+        alone = LabelledRows(judged, ALPHA, on_new=True)
+        assert run(alone, order, people, leader=of_spent) <= LIMIT
+        assert run(KnowsMean(judged), order, people, leader=of_spent) > LIMIT
+
     def test_the_judge_on_unlabelled_examples_may_not_name_the_leader(self) -> None:
         rng = np.random.default_rng(9)
         people = of_population(rng, rows=6)
