@@ -279,6 +279,21 @@ class Study:
             self._is_running = False
             run.stop.clear()
 
+    async def complete(self, candidates: Sequence[str]) -> Standing:
+        """Have candidates, by label, answer all examples, within what is left of the budget.
+
+        So people's labels of some answers can lean on the judge's scores of all the others.
+
+        Raises:
+            ConfigError: there is no such candidate.
+        """
+        pairs, state = self._run.record.pairs, self._run.record.state
+        pairs.complete([row_of(state, label) for label in candidates])
+        try:
+            return await self.run(confirm=False)
+        finally:
+            pairs.complete(None)
+
     @property
     def budget(self) -> Budget:
         """The configured caps, as they were raised since."""

@@ -14,12 +14,14 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import print_json
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.config.datasets import load_rows
-from bestarm_agent.engine.results.people import ByPeople
+from bestarm_agent.config.settings import more_budget
+from bestarm_agent.engine.results.people import ByPeople, contenders_of, read_plan
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.report.words import plain
+from bestarm_agent.report.words import ENDINGS, plain
 from bestarm_agent.store.export import harmless, whole_file
 from bestarm_agent.store.store import StorePlace
-from bestarm_agent.study import Archive
+from bestarm_agent.study import Archive, Study, run_in_thread
 
 _MOST_ROWS = 20  # examples of a table, where --next does not say how many
 
@@ -32,10 +34,16 @@ def label(
     count: int | None,
     out: Path | None,
     filled: Path | None,
+    complete: bool,
     port: int,
 ) -> None:
-    """Open the page, write a table to fill in, or read one; say what the labels say."""
+    """Open the page, write a table to fill in, or read one; say what the labels say.
+
+    ``complete``: let those who take part answer all examples first.
+    """
     where, run = find_run(given.run, given.store)
+    if complete:
+        run = _complete(given, where, run, contenders, top)
     run_id, stand = asyncio.run(_begun(where, run, contenders, top, raters))
     if filled is not None:
         rows = [row.values for row in load_rows(filled, "table of labels")]
@@ -55,6 +63,37 @@ def label(
         return
     for sentence in stand.said:
         click.echo(sentence)
+
+
+def _complete(
+    given: Given, where: str | Path, run: str, contenders: Sequence[str], top: int
+) -> str:
+    """Have those who will take part answer and be judged on all examples; return the run's id."""
+    more = more_budget(given.replaced)
+    standing = asyncio.run(Archive(where).record(run)).standing
+    if read_plan(where, standing.run_id) is not None:
+        raise ConfigError(
+            "--complete comes before the first label: which scores of the judge are used is fixed "
+            "when labelling begins; leave it out"
+        )
+    chosen, asked = contenders_of(standing, contenders, top), standing.asked
+
+    async def completed(study: Study) -> Standing:
+        if more is not None:
+            study.raise_budget(more.caps(standing.grid))
+        return await study.complete(chosen)
+
+    opening = Study.resume(standing.run_id, options=given.options(where))
+    found = run_in_thread(opening, completed)
+    said = f"{found.asked - asked:,} more answers of {len(chosen)} candidates"
+    if found.end != "exhausted":
+        raise ConfigError(
+            f"{said}, which are not all: {ENDINGS.get(found.end or '', found.end)}; say --complete "
+            f"again, with more of --budget-usd or --budget-answers if the budget ended it, or "
+            f"leave it out: labels count without it, too"
+        )
+    click.echo(said)
+    return standing.run_id
 
 
 async def _begun(

@@ -125,7 +125,8 @@ app = _group(
         ),
         _command(
             "label:label",
-            "run contenders top raters count out filled port store as_json",
+            "run contenders top raters count out filled complete budget_usd budget_answers port "
+            "store as_json",
             """Let people score the answers of the best candidates: they decide, the judge helps.
 
             Opens a page in the browser: one example at a time, answers without names, until it is

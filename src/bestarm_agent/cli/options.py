@@ -182,6 +182,7 @@ OPTIONS: Mapping[str, Option] = {
         forms="--contender",
     ),
     "top": Option("Candidates that take part at most.", click.IntRange(min=2), default=6),
+    "complete": Option("Let those who take part answer all examples first.", bool),
     "raters": Option("People who score each example.", _AT_LEAST_1, default=1),
     "count": Option("Examples of a table.", _AT_LEAST_1, forms="--next"),
     "filled": Option("The table, filled in: .csv or .jsonl.", _PATH, forms="--in"),

@@ -22,6 +22,7 @@ from bestarm_agent.selectors.types import (
     Choice,
     Estimates,
     IntArray,
+    Pair,
     Problem,
     State,
     Stop,
@@ -50,6 +51,15 @@ class Pairs:
         self.table = rule.table
         self.answer = rule.answer
         self._random = KeyedRandom(rule.problem.seed, "selector")
+        self._wanted: list[int] | None = None  # rows whose missing pairs are asked, by no rule
+
+    def complete(self, candidates: Sequence[int] | None) -> None:
+        """Ask from now on for what these rows have not been asked, and for nothing else.
+
+        None gives the word back to the rule. The examples come in the rule's order, so that its
+        statements stay what they are.
+        """
+        self._wanted = None if candidates is None else list(candidates)
 
     @property
     def problem(self) -> Problem:
@@ -85,7 +95,13 @@ class Pairs:
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
-        rows = self.rule.open if allowed is None else self.rule.open & allowed
+        rows = self._open if allowed is None else self._open & allowed
+        if self._wanted is not None:
+            if not rows.any():
+                return None
+            row = int(np.where(rows, self.table.n_trials, self.table.n_examples).argmin())
+            example = self.rule.draw_unseen(row, self._random.at(self.table.n_asked))
+            return Choice(Pair(row, example), "complete")
         if not rows.any() or self._ending() is not None:
             return None
         if allowed is not None and self.problem.seeks_proof and not self._may_decide(rows):
@@ -179,6 +195,8 @@ class Pairs:
 
     def stopped(self) -> Stop | None:
         """Return why nothing will be asked any more, or None while that may still happen."""
+        if self._wanted is not None:
+            return None if self._open.any() else Stop.EXHAUSTED
         ending, is_over = self._ending(), self.rule.seeks_best and not self.rule.open.any()
         if is_over and ending in (None, Stop.INDIFFERENT):
             return ending if self.table.count(State.PENDING).any() else Stop.EXHAUSTED
@@ -206,6 +224,14 @@ class Pairs:
     def top(self, count: int | None = None) -> tuple[int, ...]:
         """Return the ``count`` best candidates, best first; by default as many as are wanted."""
         return tuple(self.ranking()[: self.rule.top_k if count is None else count])
+
+    @property
+    def _open(self) -> BoolArray:
+        """(K,) rows of which something may be asked."""
+        if self._wanted is None:
+            return self.rule.open
+        wanted = np.isin(np.arange(self.table.n_candidates), self._wanted)
+        return wanted & self.rule.open
 
     def _ending(self) -> Stop | None:
         """Return why the best is known well enough to end the run; None if it is not."""

@@ -217,3 +217,43 @@ def test_a_score_that_is_none_names_its_row(store: Path, tmp_path: Path) -> None
 
     with pytest.raises(ConfigError, match="row 1: a score is 0 to 1, right, wrong or same"):
         asyncio.run(play())
+
+
+def test_those_who_take_part_answer_all_examples_before_the_first_label(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of three take part; what they answer more is the study's budget and --budget-answers."""
+    calls = [
+        {"candidate": c, "example": f"e{e}", "text": text(c, e), "score": judged(c, e)}
+        for c in PEOPLE
+        for e in range(N)
+    ]
+    path = study_file(
+        tmp_path,
+        {"rows": [{"id": f"e{e}", "q": f"question {e}"} for e in range(N)], "calls": calls},
+        models=[{"model": f"replay/{c}", "label": c} for c in PEOPLE],
+        providers={"replay": {"path": "calls.jsonl"}},
+        scorer="recorded",
+        dataset={"path": "rows.jsonl"},
+        budget={"answers": 60},
+    )
+    run_all(path)
+    two = ("label", "--complete", "--top", "2", "--next", "5", "--out", "todo.csv")
+    refused = invoke(capsys, *two, folder=tmp_path)
+    assert (refused.code, "which are not all" in refused.err) == (2, True), refused.err
+    assert read_plan(store_of(path), newest(store_of(path))) is None, "labelling has not begun"
+    done = invoke(capsys, *two, "--budget-answers", "200", folder=tmp_path)
+    assert done.code == 0, done.err
+    state = asyncio.run(Archive(store_of(path)).state("latest"))
+    plan = read_plan(store_of(path), newest(store_of(path)))
+    assert plan is not None
+    rows = [one.label for one in state.candidates]
+    counts = {name: int((state.asks["candidate"] == k).sum()) for k, name in enumerate(rows)}
+    assert [counts[name] for name in plan.contenders] == [N, N]
+    assert sum(counts.values()) < 3 * N
+    again = invoke(capsys, *two, folder=tmp_path)
+    assert "--complete comes before the first label" in again.err
+
+
+def newest(store: Path) -> str:
+    return asyncio.run(Archive(store).runs())[-1].id
