@@ -98,8 +98,8 @@ app = _group(
         ),
         _command(
             "run:select",
-            f"{_STUDY} selector history cheapest_within confidence aim confirm {_CAPS} seed "
-            f"{_CALLS} quiet",
+            f"{_STUDY} selector history cheapest_within at_least confidence aim confirm "
+            f"{_CAPS} seed {_CALLS} quiet",
             """Find the best candidate from a small part of the calls.""",
         ),
         _command(

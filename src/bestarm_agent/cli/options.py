@@ -96,6 +96,11 @@ OPTIONS: Mapping[str, Option] = {
         float,
         "objective.epsilon",
     ),
+    "at_least": Option(
+        "Take the cheapest candidate that is proved to score at least so much, such as 0.9.",
+        float,
+        "objective.at_least",
+    ),
     "confidence": Option(
         "Confidence that the answer must reach; else the exit code is 3.  [default: 0.95]",
         float,

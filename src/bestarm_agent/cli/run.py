@@ -238,7 +238,8 @@ def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
     kind = None if decision.problem is None else decision.problem.kind
     if standing.end == End.FAILURES or passed_caps(standing):
         return EXIT_FAILURES
-    if kind in NO_WINNER or (confidence_asked and not decision.proved):
+    sure = decision.proved or (decision.take is not None and not confidence_asked)
+    if kind in NO_WINNER or not sure:
         return EXIT_NO_GUARANTEE
     return EXIT_OK
 

@@ -801,6 +801,7 @@ class LimitsSpec(StudyModel):
         return models
 
 
+SCORE = "mean score"  # no measure's name: the score that candidates are compared by
 PRICE, SECONDS, LENGTH = QUANTITIES = ("usd_per_1k_calls", "seconds_mean", "output_tokens_mean")
 _TEXT = re.compile(r"\s*(<=|>=)\s*\$?(\d+(?:\.\d*)?|\.\d+)\s*")
 _SCORES = 2  # statements about scores: before and after a candidate is found to break a limit
@@ -812,6 +813,7 @@ class Objective(StrEnum):
     BEST = "best"
     BEST_UNDER_USD = "best-under-usd"
     CHEAPEST = "cheapest-within-epsilon"
+    AT_LEAST = "cheapest-at-least"
 
 
 @dataclass(frozen=True, slots=True)
@@ -856,11 +858,17 @@ class ObjectiveSpec(StudyModel):
         description="`best`: the candidate of the highest mean. `best-under-usd`: the best of "
         "those whose price is at most `usd_per_1k_calls`. `cheapest-within-epsilon`: the cheapest "
         "of those that are probably (9 in 10) at most `epsilon` below the best; meant where only "
-        "that is given. All but `best` need known prices.",
+        "that is given. `cheapest-at-least`: the cheapest of those that are proved to score "
+        "`at_least`; meant where only that is given. All but `best` need known prices.",
     )
     epsilon: Inside = Field(
         0.02,
         description="How far below the highest mean is good enough; for `cheapest-within-epsilon`.",
+    )
+    at_least: Inside | None = Field(
+        None,
+        description="Mean score over the study's examples that is good enough; for "
+        "`cheapest-at-least`, which needs it.",
     )
     usd_per_1k_calls: Dollars | None = Field(
         None, description="Dollars that 1,000 calls may cost; for `best-under-usd`, which needs it."
@@ -875,11 +883,25 @@ class ObjectiveSpec(StudyModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_by_epsilon(cls, given: Any) -> Any:  # noqa: ANN401 - of any kind yet
-        """Take what is near enough as the wish for the cheapest of those."""
-        if isinstance(given, Mapping) and "epsilon" in given and "name" not in given:
-            return {"name": Objective.CHEAPEST.value, **given}
+    def _named_by_bound(cls, given: Any) -> Any:  # noqa: ANN401 - of any kind yet
+        """Take what is near or good enough as the wish for the cheapest of those."""
+        keys = {"epsilon": Objective.CHEAPEST, "at_least": Objective.AT_LEAST}
+        if isinstance(given, Mapping) and "name" not in given:
+            names = [name.value for key, name in keys.items() if key in given]
+            if len(names) > 1:
+                broken("and `epsilon` are two objectives; leave one out", "at_least")
+            return {"name": names[0], **given} if names else given
         return given
+
+    @model_validator(mode="after")
+    def _check_at_least(self) -> Self:
+        if (self.name is Objective.AT_LEAST) != (self.at_least is not None):
+            broken(
+                "is what `cheapest-at-least` needs, and no other objective has; write `objective: "
+                f"{{at_least: 0.9}}`, or leave it out: the objective is `{self.name}`",
+                "at_least",
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
@@ -919,6 +941,8 @@ class ObjectiveSpec(StudyModel):
         found = [constraint_of(name, text) for name, text in self.subject_to.items()]
         if self.usd_per_1k_calls is not None:
             found.insert(0, constraint_of(PRICE, f"<= {self.usd_per_1k_calls!r}"))
+        if self.at_least is not None:
+            found.append(Constraint(SCORE, at_most=False, limit=self.at_least))
         return tuple(found)
 
     @property
@@ -939,7 +963,8 @@ class ObjectiveSpec(StudyModel):
             >>> round(spec.level(0.9), 4), ObjectiveSpec().level(0.9)
             (0.9667, 0.9)
         """
-        parts = len(self.constraints) + _SCORES if self.constraints else 1
+        # a score that is good enough is the whole statement: no other candidate is compared
+        parts = len(self.constraints) + _SCORES if self.constraints and not self.at_least else 1
         return 1 - (1 - confidence) / parts
 
 
@@ -1259,7 +1284,7 @@ class StudyConfig(StudyModel):
             if name in QUANTITIES:
                 broken("is the name of a quantity of calls; choose another", "measures", name)
         for one in self.objective.constraints:
-            if one.name not in QUANTITIES and one.name not in self.measures:
+            if one.name not in (*QUANTITIES, SCORE) and one.name not in self.measures:
                 hint = f"there are {', '.join(QUANTITIES)}"
                 if self.measures:
                     hint = nearest(one.name, self.measures)

@@ -29,6 +29,7 @@ SHARE_OF_TEST = 0.5
 OF_WINNER = 0.8  # of what is left of the error probability, for each winner that is confirmed
 FEWEST_EXAMPLES = 30  # to choose by
 _PRIOR_WEIGHT = 10  # of that share, in examples
+_MANY = 10**9  # examples of a mean that is known
 _POWER = 0.8416  # normal quantile of the probability .8
 _SPREAD = 0.1  # standard deviation of differences between good candidates, for shrinkage
 _LIKELY_ENOUGH = 0.8  # probability of what is forecast
@@ -105,6 +106,16 @@ def lead_of_means(one: tuple[float, int], other: tuple[float, int]) -> Lead:
     variance = sum(p * (1.0 - p) * fewest / count for p, count in (one, other))
     prior = _PRIOR_WEIGHT * USUAL_DIFFERING
     return Lead(mean - its_mean, fewest, (fewest * variance + prior) / (fewest + _PRIOR_WEIGHT))
+
+
+def chance_of_at_least(bar: float, mean: float, n: int) -> float:
+    """Return the probability that a mean, seen on n >= 1 examples, is at least ``bar`` on others.
+
+    Example:
+        >>> round(chance_of_at_least(0.9, 0.95, 60), 2)
+        0.87
+    """
+    return lead_of_means((mean, n), (bar, _MANY)).chance
 
 
 def resolution(differing: float, n_examples: int, level: float) -> float:

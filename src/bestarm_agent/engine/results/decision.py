@@ -7,6 +7,7 @@ codes and Python show this value and work nothing out again.
     named by the rule or the objective                    TAKE (LEADING while the run goes on)
     breaks a limit of the objective                       BARRED
     no score, or cannot be called                         UNMEASURED
+    where a bar is to be cleared: shown to clear it       EQUAL, else UNDECIDED
     shown to be behind on new examples                    WORSE
     nothing more is asked of it, and all examples
       together cannot tell it from the one to take        EQUAL
@@ -29,6 +30,7 @@ from bestarm_agent.engine.results.new_examples import SURE
 from bestarm_agent.engine.results.standing import (
     Cheaper,
     Decision,
+    LimitState,
     Next,
     Obstacle,
     ProblemKind,
@@ -39,7 +41,7 @@ from bestarm_agent.engine.results.standing import (
 )
 from bestarm_agent.errors import counted
 from bestarm_agent.selectors.types import Guarantee
-from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES
+from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, chance_of_at_least
 
 _DEARER = 0.95  # of the price of the one to take, from which another is no cheaper
 
@@ -153,6 +155,9 @@ def _group(s: Standing, row: Row, named: int | None) -> Status:
         return Status.BARRED
     if row.is_broken or not row.n:
         return Status.UNMEASURED
+    if _bar(s) is not None:
+        is_kept = named is not None and row.limits[0].state is LimitState.KEPT
+        return Status.EQUAL if is_kept else Status.UNDECIDED
     against = row.against if named is not None else None
     if against is not None and against.is_beaten:
         return Status.WORSE
@@ -197,12 +202,17 @@ def _is_proved(s: Standing, named: Row | None) -> bool:
         found = s.objective
         if found.spec.name is Objective.CHEAPEST:
             return found.margin is not None and found.margin <= found.spec.epsilon
-        return found.established
+        return found.established or _bar(s) is not None  # else nobody is named
     if s.for_new:
         return s.new_examples is not None and s.new_examples.shown
     if named is not s.rows[0]:
         return False  # a better one cannot be called: statements are about that one
     return s.separated or (s.margin is not None and s.margin <= s.within)
+
+
+def _bar(s: Standing) -> float | None:
+    """Return the score that the cheapest is to be proved to have, if that is asked for."""
+    return None if s.objective is None else s.objective.spec.at_least
 
 
 def price_of_use(row: Row) -> tuple[str, float] | None:
@@ -286,6 +296,8 @@ def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
     """Say that there is nobody to take, and why."""
     blocked = next((one for one in problems if one.kind in NO_WINNER), None)
     if blocked is None:
+        if (bar := _bar(s)) is not None:
+            return _nobody_clears(s, bar)
         if s.objective is not None and s.objective.established:
             return [f"No candidate keeps the limits, proved at {percent(s.objective.confidence)}."]
         what = "fits" if s.objective is not None else "can be called any more"
@@ -293,6 +305,41 @@ def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
     if blocked.kind is ProblemKind.NO_SCORES and s.end is None:
         return ["No score yet."]
     return [f"No winner yet: {safe(blocked.text)}."]
+
+
+def _nobody_clears(s: Standing, bar: float) -> list[str]:
+    """Say that nobody is proved to score enough, and who probably does, the cheapest of these."""
+    if s.objective is not None and s.objective.established:
+        return [f"No candidate scores at least {percent(bar)}, proved at {percent(s.confidence)}."]
+    chances = {
+        row.index: chance_of_at_least(bar, row.total / row.n, row.n)
+        for row in s.rows
+        if row.n and not row.is_barred and not row.is_broken
+    }
+    said = [f"No candidate is proved to score at least {percent(bar)} so far."]
+    able = [row for row in s.rows if row.index in chances]
+    likely = [row for row in able if chances[row.index] >= SURE]
+    ranked = sorted(likely, key=_price) or sorted(able, key=lambda row: -chances[row.index])
+    for row in ranked[:1]:
+        chance = f"{round(100 * min(chances[row.index], 0.99))} in 100"
+        name, facts = safe(row.candidate.label), [_score(s, row), price_text(row)]
+        start = f"{name} probably does" if likely else f"{name} comes nearest"
+        said.append(f"{start} ({chance}): {', '.join(filter(None, facts))}.")
+    return said
+
+
+def _price(row: Row) -> float:
+    """Return the mean price that an objective goes by; infinite where none is known."""
+    return math.inf if row.price is None or math.isnan(row.price.value) else row.price.value
+
+
+def _open_cheaper(s: Standing, draft: Decision) -> list[str]:
+    """Return the undecided that may clear the bar, and may be cheaper than the one to take."""
+    if s.objective is None or s.objective.established:
+        return []
+    own = next((_price(row) for row in s.rows if row.index == s.objective.answer), math.inf)
+    prices = {row.candidate.label: _price(row) for row in s.rows}
+    return [one for one in draft.undecided if not own <= prices[one] < math.inf]
 
 
 def _head(s: Standing, draft: Decision, named: Row) -> list[str]:
@@ -350,7 +397,8 @@ def _others(s: Standing, draft: Decision) -> list[str]:
             f"{safe(label)} ({score_text(row_of[label], graded=s.graded)})"
             for label in draft.as_good
         )
-        is_cheapest = s.objective is not None and s.objective.spec.name is Objective.CHEAPEST
+        seeks = None if s.objective is None else s.objective.spec.name
+        is_cheapest = seeks in (Objective.CHEAPEST, Objective.AT_LEAST)
         what = "Good enough, too, and dearer" if is_cheapest else "About as good"
         said.append(f"{what}: {listed(those, len(draft.as_good))}.")
     if draft.cheaper is not None:
@@ -359,7 +407,14 @@ def _others(s: Standing, draft: Decision) -> list[str]:
             f"Cheaper: {safe(one.label)}, {share_text(one.price)} of the price; probably at most "
             f"{points(one.at_most)} worse ({round(10 * one.probability)} in 10)."
         )
-    if draft.undecided:
+    if (bar := _bar(s)) is not None:
+        if cheaper := _open_cheaper(s, draft):
+            verb = "is" if len(cheaper) == 1 else "are"
+            names = listed(map(safe, cheaper), len(cheaper))
+            said.append(
+                f"Not decided yet of {names}, which {verb} cheaper: {percent(bar)} or more."
+            )
+    elif draft.undecided:
         n = len(draft.undecided)
         some = f" ({listed(map(safe, draft.undecided), n)})" if n <= _NAMED else ""
         ends = "could still win"
@@ -393,7 +448,7 @@ def _on_new(s: Standing, draft: Decision) -> list[str]:
     said = f"On new {found.unit}s like these: {what}, between {low} and {high} %"
     within = s.objective.spec.epsilon if s.objective is not None else s.within
     sure = percent(draft.confidence)
-    if found.shown:
+    if found.shown and _bar(s) is None:
         best = f"at most {points(within)} below the best" if within else "the best"
         return [f"{said}; proved to be {best} there too, at {sure}."]
     if draft.chance is None:
@@ -424,6 +479,8 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
         return Next("go on", resume)
     if kind is ProblemKind.TOO_FEW:
         return Next("add examples")
+    if _bar(s) is not None and (named is None or _open_cheaper(s, draft)):
+        return _next_to_clear(s, named)
     if named is None:
         return Next("loosen a limit, or add candidates")
     if draft.undecided and s.end == "budget":
@@ -446,6 +503,18 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
         left = f"use {name}; the {s.unit}s that are left should prove it for new ones"
         return Next(left, "bestarm-agent select --for new")
     return Next(f"use {name}")
+
+
+def _next_to_clear(s: Standing, named: Row | None) -> Next:
+    """Return what to do next where nobody clears the bar, or perhaps a cheaper one does, too."""
+    if s.objective is not None and s.objective.established:
+        return Next("lower the bar, or add candidates")
+    if s.end == "budget":
+        why = "prove it" if named is None else "see whether a cheaper one does, too"
+        return Next(f"spend more to {why}", "bestarm-agent resume --budget-...")
+    if s.guarantee is Guarantee.HEURISTIC:
+        return Next("take a rule that can prove it", "bestarm-agent select --selector auto")
+    return Next("add examples, or lower the bar")
 
 
 def _rounded(count: int) -> str:
@@ -488,6 +557,8 @@ def objective_text(spec: ObjectiveSpec, *, proved: bool = True) -> str:
         >>> objective_text(ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.05))
         'the cheapest within 5 points of the best'
     """
+    if spec.at_least is not None:
+        return f"the cheapest that is proved to score at least {percent(spec.at_least)}"
     if spec.name is Objective.CHEAPEST:
         likely = "" if proved else "that is probably "
         return f"the cheapest {likely}within {points(spec.epsilon)} of the best"

@@ -4,7 +4,8 @@ Statements about scores rest on the selector's joint intervals and margins, and 
 so do statements about limits. Elsewhere prices are told apart by their means.
 
 A limit, or a price, is about the mean of a quantity that outcomes tell besides the score: the
-price, the seconds or the output tokens of the answered call, or the score by a further scorer. A
+price, the seconds or the output tokens of the answered call, or the score, of the study or by a
+further scorer. A
 candidate's mean is over all N examples, like that of its score: calls differ in length. Retries,
 waits and judging belong to the study and not to the candidate, and a reply from the cache counts
 with what the call that bought it cost and took.
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from bestarm_agent.config.study import (
     LENGTH,
     PRICE,
+    SCORE,
     SECONDS,
     Constraint,
     LimitsSpec,
@@ -39,6 +41,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import MeanIntervals
+from bestarm_agent.stats.new_examples import chance_of_at_least
 from bestarm_agent.store.run_state import RunState
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
@@ -69,7 +72,7 @@ class MeanTracker:
     Args:
         state: the run.
         name: the quantity, as limits name it: ``PRICE`` (dollars of 1,000 calls), ``SECONDS``,
-            ``LENGTH``, or one of the study's further scorers.
+            ``LENGTH``, ``SCORE``, or one of the study's further scorers.
         confidence: joint level of the intervals, in (0, 1); None states nothing, at no cost.
     """
 
@@ -137,6 +140,8 @@ class MeanTracker:
     def _values(self, told: NDArray[np.void]) -> FloatArray:
         """Return the quantity of some outcomes; NaN where it is not known."""
         is_scored = told["output"] >= 0
+        if self._name == SCORE:
+            return np.asarray(told["score"])
         if self._name == PRICE:
             return np.asarray(_CALLS * (told["price"] / NANOS_PER_USD))
         if self._name == SECONDS:
@@ -197,11 +202,13 @@ def rule(
         spec: the objective.
         selector: what is known of the scores.
         findings: what is known of each limit.
-        prices: (K,) prices as far as they are known; read for ``cheapest-within-epsilon`` alone.
+        prices: (K,) prices as far as they are known; read where the cheapest is looked for.
     """
     estimates = selector.estimates()
     if not (estimates.n > 0).any():
         return ObjectiveState(None)
+    if spec.at_least is not None:
+        return _cheapest_at_least(findings[0], selector, prices, estimates)
     if spec.name is not Objective.CHEAPEST:
         return _best_within(selector, tuple(findings), estimates)
     return _cheapest(spec, selector, prices, estimates)
@@ -237,6 +244,37 @@ def _best_within(
         worth=worth,
         findings=findings,
     )
+
+
+def _cheapest_at_least(
+    found: Finding, selector: Pairs, prices: FloatArray, estimates: Estimates
+) -> ObjectiveState:
+    """Name the cheapest that is shown to score enough; nobody, if none is.
+
+    As long as none is, those are asked that cost no more than the cheapest that probably does: once
+    it is shown to, a dearer one could not be named any more.
+    """
+    means, kept = np.nan_to_num(estimates.mean, nan=-1.0), found.kept & ~selector.answer.barred
+    answer, worth = None, ~found.broken & ~selector.answer.barred
+    if kept.any():
+        answer = _cheapest_of(kept, prices, means)
+        worth &= prices < prices[answer]
+    elif (likely := worth & (_chances(found.constraint.limit, estimates) >= SURE)).any():
+        worth &= prices <= prices[_cheapest_of(likely, prices, means)]
+    why = f"{found.constraint.text} is not kept"
+    return ObjectiveState(
+        answer=answer,
+        established=not worth.any(),
+        infeasible={int(i): why for i in np.flatnonzero(found.broken)},
+        worth=worth,
+        findings=(found,),
+    )
+
+
+def _chances(bar: float, estimates: Estimates) -> FloatArray:
+    """(K,) probabilities that a candidate's mean score is at least ``bar``; 0 if not asked."""
+    seen = zip(estimates.mean.tolist(), estimates.n.tolist(), strict=True)
+    return np.array([chance_of_at_least(bar, mean, n) if n else 0.0 for mean, n in seen])
 
 
 def _cheapest(
@@ -321,7 +359,7 @@ class ObjectiveTracker:
     def state(self) -> ObjectiveState:
         """Work out what is known now."""
         findings = [Finding(one, self._means[one.name].means()) for one in self.spec.constraints]
-        is_cheapest = self.spec.name is Objective.CHEAPEST
+        is_cheapest = self.spec.name in (Objective.CHEAPEST, Objective.AT_LEAST)
         prices = self._means[PRICE].guesses() if is_cheapest else np.empty(0)
         return rule(self.spec, self._pairs, findings, prices)
 
