@@ -45,6 +45,8 @@ $prompts
 
 dataset: $spec
 scorer: $scorer  # $why
+# objective: {at_least: 0.9}  # the cheapest that is proved to score so much; left out: the best
+# objective: {epsilon: 0.02}  # the cheapest that is probably at most so far below the best
 
 # The run ends before it would spend more.
 budget: $budget

@@ -148,7 +148,7 @@ APPENDED = [
         "line 9: `limits.providers.openai.tpm` must be at least 1, got 0",
     ),
     ("budget: {usd: 0}", "line 7: `budget.usd` must be greater than 0, got 0; leave it out"),
-    ("objective: nope", "must be 'best', 'best-under-usd' or 'cheapest-within-epsilon'"),
+    ("objective: nope", "must be 'best', 'best-under-usd', 'cheapest-within-epsilon' or"),
     ("budget:\n  calls: -4", "line 8: `budget.calls` must be at least 1, got -4"),
     ("budget: {usd: five}", '`budget.usd` must be an amount of dollars such as 5 or "$5", got "fi'),
     ("budget: {share: 150%}", "`budget.share` must be at most 1, got 1.5"),
