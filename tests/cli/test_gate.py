@@ -47,12 +47,12 @@ def test_not_worse(tmp_path: Path, gate: Command, command: Command) -> None:
     study(tmp_path, [MOSTLY, MOSTLY])
     done = gate("--baseline", "c0", "--margin", "0.05")
     assert done.code == 0, done.err
-    assert "PASS:      c1 is not worse by more than 0.05: difference +0.000 [-0.049" in done.out
+    assert "PASS:      c1 is not worse by more than 5 points: +0.0 points (-4." in done.out
     assert "95% sure that the verdict is right on your 120 examples, whenever" in done.out
     shown = command("show")
     assert shown.out.splitlines()[:3] == done.out.splitlines()[:3]
     exact = gate("--baseline", "c0", "--margin", "0")
-    assert "difference +0.000 [+0.000, +0.000]" in exact.out
+    assert "+0.0 points (+0.0 to +0.0)" in exact.out
 
 
 def test_not_worse_for_new_examples(tmp_path: Path, gate: Command, command: Command) -> None:
@@ -64,7 +64,7 @@ def test_not_worse_for_new_examples(tmp_path: Path, gate: Command, command: Comm
     assert "95% sure that the verdict is right for new examples like your 120" in done.out
     done = gate(*new, "--challenger", "c2")
     assert done.code == 3
-    assert "c2 is undecided: difference -0.017 [" in done.out
+    assert "c2 is undecided: -1.7 points (" in done.out
     assert "after 120 of 120 examples" in done.out
     assert "should decide it" not in done.out, "so small a lead may be luck"
     assert command("show", "--json").json["for"] == "new"
@@ -83,7 +83,7 @@ def test_worse(tmp_path: Path, gate: Command) -> None:
     assert found["challengers"][1]["interval"][1] <= -0.05
     page = (tmp_path / "runs" / f"{found['run_id']}.html").read_text(encoding="utf-8")
     assert "<h2>Gate</h2>" in page
-    assert "worse by more than 0.05" in page
+    assert "worse by more than 5 points" in page
 
 
 def test_only_the_challenger_that_is_named(tmp_path: Path, gate: Command) -> None:
@@ -96,7 +96,7 @@ def test_better(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [HALF, RIGHT])
     done = gate("--baseline", "c0", "--improve")
     assert done.code == 0
-    assert "c1 is better: difference" in done.out
+    assert "c1 is better: +" in done.out
     assert gate("--baseline", "c1", "--improve").code == 5
 
 
@@ -188,8 +188,8 @@ def test_files_for_ci(tmp_path: Path, gate: Command) -> None:
     asked = ("--baseline", "c0", "--margin", "0.05", "--markdown", "s.md", "--junit", "j.xml")
     assert gate(*asked).code == 5
     text = (tmp_path / "s.md").read_text(encoding="utf-8")
-    assert text.startswith("### ❌ Gate recorded: worse by more than 0.05\n")
-    assert "| c1 | ✅ not worse by more than 0.05 |" in text
+    assert text.startswith("### ❌ Gate recorded: worse by more than 5 points\n")
+    assert "| c1 | ✅ not worse by more than 5 points |" in text
     suite = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
 
@@ -237,6 +237,6 @@ def test_reports_show_no_interval_that_nothing_bounds(
         done = command("report", "--format", kind, "--out", name)
         assert done.code == 0, done.err
         text = (tmp_path / name).read_text(encoding="utf-8")
-        assert "not worse by more than 0.05" in text
+        assert "not worse by more than 5 points" in text
         for said in ("[.00, 1.00]", "● best so far", "○ open"):
             assert said not in text

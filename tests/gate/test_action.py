@@ -164,7 +164,7 @@ ASK = {"study": "study.json", "baseline": "c0", "margin": "0.1", "arguments": "-
 def test_a_job_passes_the_next_one_pays_nothing_and_a_worse_one_fails(runner: Runner) -> None:
     assert runner.job(ASK) == 0, runner.told
     assert runner.outputs["verdict"] == "passed"
-    assert "c5 | ✅ not worse by more than 0.1" in runner.summary
+    assert "c5 | ✅ not worse by more than 10 points" in runner.summary
     folder = Path(runner.outputs["folder"])
     files = {"gate.md", "gate.json", "gate.xml", "report.html", "comment.md"}
     assert {path.name for path in folder.iterdir()} == files

@@ -49,10 +49,10 @@ def test_junit_is_well_formed_and_complete(found: ModeResult) -> None:
     counts = {"tests": "3", "failures": "1", "errors": "1"}
     assert suite.attrib == {"name": "gate support & co", **counts}
     passed, failed, undecided = suite.findall("testcase")
-    assert "p is not worse by more than 0.05" in (passed.findtext("system-out") or "")
+    assert "p is not worse by more than 5 points" in (passed.findtext("system-out") or "")
     failure, error = failed.find("failure"), undecided.find("error")
     assert failure is not None
-    assert "worse by more than 0.05" in (failure.get("message") or "")
+    assert "worse by more than 5 points" in (failure.get("message") or "")
     assert error is not None
     assert error.get("type") == "undecided"
 
@@ -81,16 +81,16 @@ def test_a_slice_is_a_test_of_its_own_in_junit() -> None:
     assert (over_all.get("name"), de.get("name")) == ("p", "p · l=de")
     failure = de.find("failure")
     assert failure is not None
-    assert "worse by more than 0.05 on l=de" in (failure.get("message") or "")
+    assert "worse by more than 5 points on l=de" in (failure.get("message") or "")
 
 
 @pytest.mark.parametrize(
     ("margin", "improve", "words"),
     [
-        (0.05, False, ("not worse by more than 0.05", "worse by more than 0.05")),
+        (0.05, False, ("not worse by more than 5 points", "worse by more than 5 points")),
         (0.0, False, ("not worse", "worse")),
         (0.0, True, ("better", "not better")),
-        (0.01, True, ("better by more than 0.01", "not better by more than 0.01")),
+        (0.01, True, ("better by more than 1 point", "not better by more than 1 point")),
     ],
 )
 def test_verdicts_in_words(margin: float, improve: bool, words: tuple[str, str]) -> None:

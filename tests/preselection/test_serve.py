@@ -267,6 +267,6 @@ def test_the_usual_commands_read_it(tmp_path: Path, command: Command) -> None:
     exported = command("export", run, "--store", store_of(path))
     assert len(exported.out.splitlines()) == 1 + 2 * N
     taught = command(
-        *("select", "-c", path, "--history", run, "--selector", "pulse", "--budget-pulls", "20"),
+        *("select", "-c", path, "--history", run, "--selector", "pulse", "--budget-answers", "20"),
     )
     assert taught.code in (0, 3), taught.err

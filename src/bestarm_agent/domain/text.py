@@ -125,6 +125,16 @@ def percent(value: float) -> str:
     return f"{text} %"
 
 
+def signed(value: float) -> str:
+    """Write a difference of shares, in [-1, 1], in hundredths with its sign, and a decimal.
+
+    Example:
+        >>> signed(0.0357), signed(-0.02), signed(-0.0001)
+        ('+3.6', '-2.0', '+0.0')
+    """
+    return f"{100.0 * value:+.1f}".replace("-0.0", "+0.0")
+
+
 def points(value: float) -> str:
     """Write a difference of shares, in [0, 1], in hundredths, rounded up where it is small.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bestarm_agent.domain.text import about, safe
+from bestarm_agent.domain.text import about, points, safe, signed
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
@@ -26,8 +26,8 @@ _SIGNS = {
 }  # in Markdown
 _MARKS = {Conclusion.PASSED: "PASS", Conclusion.FAILED: "FAIL", Conclusion.UNDECIDED: "UNDECIDED"}
 _NOTE = (
-    "Differences are challenger minus baseline, on common examples; each end of an interval "
-    "holds at the confidence."
+    "Differences are challenger minus baseline, in points, on common examples; each end of an "
+    "interval holds at the confidence."
 )
 _COLUMNS = (
     *("Challenger", "Decision", "Examples", "Difference", "Interval"),
@@ -123,9 +123,9 @@ def word(question: Question, verdict: Conclusion) -> str:
     if verdict is Conclusion.UNDECIDED:
         return "undecided"
     if question.improve:
-        better = f"better by more than {margin:g}" if margin else "better"
+        better = f"better by more than {points(margin)}" if margin else "better"
         return better if verdict is Conclusion.PASSED else f"not {better}"
-    worse = f"worse by more than {margin:g}" if margin else "worse"
+    worse = f"worse by more than {points(margin)}" if margin else "worse"
     return worse if verdict is Conclusion.FAILED else f"not {worse}"
 
 
@@ -152,14 +152,14 @@ def _rows(label: str, challenger: Challenger) -> list[ModeRow]:
 
 def _cells(name: str, one: Comparison) -> tuple[str, ...]:
     numbers = _numbers(one)
-    difference = f"{_difference(one):+.3f}" if one.n else "-"
+    difference = signed(_difference(one)) if one.n else "-"
     counts = f"{numbers['better_on']:,}", f"{numbers['worse_on']:,}"
     return name, word(one.question, one.verdict), f"{one.n:,}", difference, _interval(one), *counts
 
 
 def _found(one: Comparison, where: str) -> str:
     """Say what was found on the examples of a part."""
-    numbers = f": difference {_difference(one):+.3f} {_interval(one)}" if one.n else ""
+    numbers = f": {signed(_difference(one))} points ({_interval(one)})" if one.n else ""
     seen = f"after {one.n:,} of {one.question.n_examples:,} examples"
     return f"{word(one.question, one.verdict)}{where}{numbers}, {seen}"
 
@@ -204,7 +204,7 @@ def _difference(one: Comparison) -> float:
 
 def _interval(one: Comparison) -> str:
     lower, upper = one.interval()
-    return f"[{lower:+.3f}, {upper:+.3f}]"
+    return f"{signed(lower)} to {signed(upper)}"
 
 
 def markdown(found: ModeResult, name: str) -> str:
