@@ -220,6 +220,8 @@ def test_metrics_and_candidates_share_the_error_probability(tmp_path: Path, caps
     done = invoke(capsys, "compare", *names, "--markdown", out)
     assert done.code == 5, "one is worse"
     text = " ".join(done.out.split())
+    assert "better, right better 200" in text
+    assert "worse, right worse 200" in text
     assert "right: on these 200 examples better is ahead of base by" in text
     page = out.read_text()
     assert page.startswith("### ❌ Comparison with base: worse\n")

@@ -49,11 +49,6 @@ _VERDICTS: Mapping[Verdict, tuple[str, Conclusion]] = {
     "about equal": ("about equal", Conclusion.PASSED),
     "undecided": ("undecided", Conclusion.UNDECIDED),
 }
-_MARKS = {  # in narrow tables
-    Conclusion.FAILED: "worse",
-    Conclusion.PASSED: "not worse",
-    Conclusion.UNDECIDED: "undecided",
-}
 # question, target, and both answers
 _Texts: TypeAlias = tuple[str | None, str | None, str, str]
 _INDENT = len("  question  ")
@@ -146,7 +141,7 @@ def _result(found: FileComparisons) -> ModeResult:
         rows=tuple(rows),
         lines=(*(row.said for row in rows), *dict.fromkeys(left_out), *found.notes),
         verdict=verdict,
-        marks=_MARKS,
+        marks={},
         as_json={
             "verdict": verdict.value,
             "comparisons": [*map(_as_json, found.comparisons)],

@@ -86,6 +86,10 @@ def take_given(values: dict[str, Any]) -> Given:
         for key, value in keyed.items()
         if value not in (None, ())
     }
+    if any(
+        key.startswith("objective.") for key in replaced
+    ):  # an option says all of what is sought
+        replaced = {"objective": {}, **replaced}
     return Given(**shared, replaced=replaced)
 
 

@@ -127,7 +127,10 @@ def print_mode_result(found: ModeResult, *, as_json: bool, report: Path | None =
         name, verdict, *others = (head.lower() for head in found.columns)
         print_table(
             [Column(name, "middle"), Column(verdict), *numbers(*others)],
-            [[row.cells[0], found.marks[row.verdict], *row.cells[2:]] for row in found.rows],
+            [
+                [row.cells[0], found.marks.get(row.verdict, row.cells[1]), *row.cells[2:]]
+                for row in found.rows
+            ],
         )
         console.print()
     for line in found.lines:

@@ -39,7 +39,7 @@ class ModeResult:
     rows: tuple[ModeRow, ...]  # of the candidates that were looked at
     lines: tuple[str, ...]  # the answer in a few lines, each with a title of the same width
     verdict: Conclusion  # passed: what was to be shown is shown; failed: the contrary is
-    marks: Mapping[Conclusion, str]  # verdicts in a word, for narrow tables
+    marks: Mapping[Conclusion, str]  # verdicts in a word, for narrow tables; others are whole
     as_json: Mapping[str, Any]
 
 

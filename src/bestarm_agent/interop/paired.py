@@ -102,9 +102,10 @@ def compare_files(
         ours, theirs = first.metrics, other.metrics
         both = [name for name in ours if name in theirs and name in chosen]
         if not both or not {*metrics} <= {*both}:
+            known = (", ".join(names) or "none" for names in (ours, theirs))
             raise ConfigError(
-                f"{first.label} and {other.label} have different metrics, {', '.join(ours)} and "
-                f"{', '.join(theirs)}; score one as the other was, or name one of both: --metric"
+                f"{first.label} and {other.label} have different metrics, {' and '.join(known)}; "
+                "score one as the other was, or name one of both: --metric"
             )
         found += [_common(first, other, pairs, name, cluster) for name in both]
     compared = (compare_scores(*one, confidence, len(found)) for one in found)

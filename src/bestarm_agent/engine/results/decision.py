@@ -319,27 +319,14 @@ def _nobody_clears(s: Standing, bar: float) -> list[str]:
     said = [f"No candidate is proved to score at least {percent(bar)} so far."]
     able = [row for row in s.rows if row.index in chances]
     likely = [row for row in able if chances[row.index] >= SURE]
-    ranked = sorted(likely, key=_price) or sorted(able, key=lambda row: -chances[row.index])
+    ranked = sorted(likely, key=lambda row: row.usd_per_1000 or 0.0)  # a known price, or nothing
+    ranked = ranked or sorted(able, key=lambda row: -chances[row.index])
     for row in ranked[:1]:
         chance = f"{round(100 * min(chances[row.index], 0.99))} in 100"
         name, facts = safe(row.candidate.label), [_score(s, row), price_text(row)]
         start = f"{name} probably does" if likely else f"{name} comes nearest"
         said.append(f"{start} ({chance}): {', '.join(filter(None, facts))}.")
     return said
-
-
-def _price(row: Row) -> float:
-    """Return the mean price that an objective goes by; infinite where none is known."""
-    return math.inf if row.price is None or math.isnan(row.price.value) else row.price.value
-
-
-def _open_cheaper(s: Standing, draft: Decision) -> list[str]:
-    """Return the undecided that may clear the bar, and may be cheaper than the one to take."""
-    if s.objective is None or s.objective.established:
-        return []
-    own = next((_price(row) for row in s.rows if row.index == s.objective.answer), math.inf)
-    prices = {row.candidate.label: _price(row) for row in s.rows}
-    return [one for one in draft.undecided if not own <= prices[one] < math.inf]
 
 
 def _head(s: Standing, draft: Decision, named: Row) -> list[str]:
@@ -408,12 +395,8 @@ def _others(s: Standing, draft: Decision) -> list[str]:
             f"{points(one.at_most)} worse ({round(10 * one.probability)} in 10)."
         )
     if (bar := _bar(s)) is not None:
-        if cheaper := _open_cheaper(s, draft):
-            verb = "is" if len(cheaper) == 1 else "are"
-            names = listed(map(safe, cheaper), len(cheaper))
-            said.append(
-                f"Not decided yet of {names}, which {verb} cheaper: {percent(bar)} or more."
-            )
+        if s.objective is not None and not s.objective.established and s.end is not None:
+            said.append(f"A cheaper one may score {percent(bar)}, too: it was not asked enough.")
     elif draft.undecided:
         n = len(draft.undecided)
         some = f" ({listed(map(safe, draft.undecided), n)})" if n <= _NAMED else ""
@@ -479,7 +462,7 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
         return Next("go on", resume)
     if kind is ProblemKind.TOO_FEW:
         return Next("add examples")
-    if _bar(s) is not None and (named is None or _open_cheaper(s, draft)):
+    if s.objective is not None and _bar(s) and (named is None or not s.objective.established):
         return _next_to_clear(s, named)
     if named is None:
         return Next("loosen a limit, or add candidates")
