@@ -7,10 +7,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Tell
 from bestarm_agent.stats.betting import MeanIntervals
+from bestarm_agent.stats.new_examples import Lead
 from tests.support.selector_suite import flown, opened
 
 RUNS, N_TOLD = 60, 200
@@ -93,3 +95,41 @@ def test_without_tracking_every_interval_is_open() -> None:
     assert not selector.problem.seeks_proof  # nothing can be shown
     with pytest.raises(ValueError, match="needs intervals"):
         Problem(2, 6, track_intervals=False, within=0.1)
+
+
+@pytest.mark.parametrize("rule", ["auto", "opt-mai", "racing", "ucb-e"])
+def test_the_leading_are_the_first_of_the_ranking(rule: str) -> None:
+    rng = np.random.default_rng(3)
+    selector = opened(rule, 6, 40, budget=120, axes=np.arange(6)[:, None] // 2)
+    assert selector.answer.leading(1) == selector.ranking()[:1]  # nothing is known: ties alone
+    for _ in range(60):
+        for ask in selector.ask(2):
+            selector.tell([Tell(ask.seq, State.DONE, float(rng.random() < 0.5))])
+        if selector.table.n_asked == 60:
+            selector.bar(selector.ranking()[:2])
+        assert selector.answer.leading(1) == selector.ranking()[:1]
+        assert selector.answer.leading(3) == selector.ranking()[:3]
+
+
+@pytest.mark.parametrize("rule", ["auto", "racing"])
+def test_few_scores_do_not_make_all_rivals_be_compared(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_compared, compared = 0, Answer.compared
+
+    def counted(answer: Answer, one: int, other: int) -> Lead:
+        nonlocal n_compared
+        n_compared += 1
+        return compared(answer, one, other)
+
+    monkeypatch.setattr(Answer, "compared", counted)
+    selector = opened(rule, 400, 200, stop_when_separated=True)
+    means = np.random.default_rng(1).random(400)
+    luck = np.random.default_rng(2)
+    for _ in range(60):
+        asks = selector.ask(16)
+        scores = [float(luck.random() < means[ask.pair.candidate]) for ask in asks]
+        selector.tell(
+            [Tell(ask.seq, State.DONE, score) for ask, score in zip(asks, scores, strict=True)]
+        )
+    assert n_compared == 0

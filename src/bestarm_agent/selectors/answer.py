@@ -182,7 +182,7 @@ class Answer:
         Raises ValueError if there is no candidate, or all have left the competition.
         """
         self._check_any()
-        best = self.ranking()[0]
+        [best] = self.leading(1)
         if self.barred[best]:
             raise ValueError("all candidates have left the competition; there is no best one")
         return Verdict(best, self.tied(best), self._guarantee())
@@ -202,6 +202,17 @@ class Answer:
         tier = np.zeros(len(means)) if belief.tier is None else belief.tier
         order: list[int] = np.lexsort((self.tie_ranks, -means, tier, self.barred)).tolist()
         return order
+
+    def leading(self, count: int) -> list[int]:
+        """Return the first ``count`` of the ranking; of one, without sorting the others."""
+        if count != 1 or not len(self.barred):
+            return self.ranking()[:count]
+        belief, field = self._now(), np.flatnonzero(self.barred == self.barred.min())
+        if belief.tier is not None:
+            field = field[belief.tier[field] == belief.tier[field].min()]
+        means = np.nan_to_num(belief.mean[field], nan=-np.inf)
+        field = field[means == means.max()]
+        return [int(field[self.tie_ranks[field].argmin()])]
 
     def open(self, order: Sequence[int], top_k: int) -> BoolArray:
         """(K,) mask of those whose scores can still show that the first ``top_k`` are the best.
@@ -226,13 +237,14 @@ class Answer:
         if not self._problem.stop_when_separated or self.barred.all():  # none is left to name
             return None
         presumed = self.presumed_order
-        if presumed is not None and self._may_change(presumed.tolist(), top_k, self._means_within):
+        first = None if presumed is None else presumed[:top_k].tolist()
+        if first is not None and self._may_change(first, top_k, self._means_within):
             return None
         if self._guarantee() is Guarantee.HEURISTIC:
             return None
-        if self._may_change(self.ranking(), top_k, self._bounds):
+        if self._may_change(first := self.leading(top_k), top_k, self._bounds):
             return None
-        undecided = self._undecided(self.ranking(), top_k, self._bounds)
+        undecided = self._undecided(first, top_k, self._bounds)
         return Stop.INDIFFERENT if any(rivals.any() for _, rivals in undecided) else Stop.SEPARATED
 
     def review(self, top_k: int) -> None:
@@ -243,9 +255,9 @@ class Answer:
         if (n := self._table.n_scores) < self._next_review or self.barred.all():
             return
         self._next_review = n + max(1, int(_SHARE_NEW * n))
-        order = self.ranking()
-        self.is_within = gap is not None and self._are_within(gap, order[:top_k])
-        self.is_level = ends_level and self._are_level(order)
+        leading = self.leading(top_k)
+        self.is_within = gap is not None and self._are_within(gap, leading)
+        self.is_level = ends_level and self._are_level(leading[0])
 
     def margin(self, candidate: int | None = None) -> float:
         """Bound how far a candidate, by default the leading one, is from the best, in [0, 1].
@@ -257,7 +269,7 @@ class Answer:
         self._check_any()
         if candidate is not None:
             return self._gap_of_any(candidate, self._bounds, self.barred)
-        leader, within = self.ranking()[0], self._problem.within
+        [leader], within = self.leading(1), self._problem.within
         gap = self._gap_of_leader(leader, self._bounds)
         if within is not None and gap > within and self._are_within(within, [leader]):
             return within  # bounds are rounded upwards
@@ -356,7 +368,7 @@ class Answer:
             low, high = low[np.sort(first)], high[np.sort(first)]  # of each example, one draw
         return bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
 
-    def _are_level(self, order: Sequence[int]) -> bool:
+    def _are_level(self, leader: int) -> bool:
         """Tell whether the leading one is so near to all that are open that no call is worth it.
 
         They are level; or their leads are too small to be shown for new examples, and the leading
@@ -365,9 +377,14 @@ class Answer:
         pairs, n, level = self._pairs, self.n_independent, self.level_of_new
         if pairs is None or not self.speaks_of_new:
             return False
-        leader, seen = order[0], list[Lead]()
-        is_rival = self._rivals_of_leader(leader, self._bounds)
-        for other in reversed(order):  # the worst one shows soonest that they are not
+        seen, is_rival = list[Lead](), self._rivals_of_leader(leader, self._bounds)
+        if (is_rival & (pairs.length < min(FEWEST_EXAMPLES, n))).any():  # not level: too few
+            most = nearness(1.0, n)  # however much they differ
+            if self._problem.for_new or n < FEWEST_EXAMPLES:
+                return False
+            if self._gap_of_leader(leader, self._bounds, most) > most:
+                return False
+        for other in reversed(self.ranking()):  # the worst one shows soonest that they are not
             if is_rival[other]:
                 seen.append(lead := self.compared(leader, other))
                 if lead.mean > resolution(lead.differing, n, level):
@@ -451,7 +468,7 @@ class Answer:
     ) -> float:
         """Bound how far the leading one is below the best, by (A).
 
-        Below ``enough`` the bound need not be close.
+        With ``enough`` > 0 it only matters whether the bound is above that.
         """
         if self._pairs is None or self.barred.any():
             return self._gap_of_any(leader, bounds, self.barred)
@@ -514,10 +531,16 @@ def _largest(
     leader: int,
     among: BoolArray,
     bounds: FloatArray,
-    largest: float = 0.0,
+    enough: float = 0.0,
 ) -> float:
-    """Return the largest bound of those ``among``, none above its (K,) ``bounds``."""
-    for other in (among & (bounds > _SLACK)).nonzero()[0].tolist():
+    """Return the largest bound of those ``among``, none above its (K,) ``bounds``.
+
+    Where ``enough`` is above 0, the first bound above it, or ``enough``.
+    """
+    largest = enough
+    for other in (among & (bounds > max(_SLACK, enough))).nonzero()[0].tolist():
         if bounds[other] > largest:
             largest = min(bounds[other], bound(leader, other, largest))
+            if 0.0 < enough < largest:
+                break
     return float(largest)

@@ -248,7 +248,7 @@ class Pairs:
         """Return whether scores of any of these rows can still help to establish the best."""
         if not self.rule.seeks_best:
             return True
-        order = self.answer.presumed_order
-        presumed = self.ranking() if order is None else order.tolist()
-        field = self.answer.open(presumed, self.rule.top_k)
+        order, top_k = self.answer.presumed_order, self.rule.top_k
+        presumed = self.answer.leading(top_k) if order is None else order[:top_k].tolist()
+        field = self.answer.open(presumed, top_k)
         return bool((rows & field).any()) or not field.any()

@@ -51,5 +51,5 @@ class Racing(Uniform):
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick evenly from the leader and its rivals; from all once there are none."""
-        race = allowed & self.answer.open(self.answer.ranking(), 1)
+        race = allowed & self.answer.open(self.answer.leading(1), 1)
         return super().choose(race if race.any() else allowed, rng)
