@@ -3,10 +3,10 @@
 Usage: ``OMP_NUM_THREADS=1 python -m benchmarks.selectors.speed [--quick]``
 
 Every line is measured in a process of its own. A decision of a rule is one ask and its tell, with
-intervals and what stops a run, as users have it, from the first ask on; scores of ``MANY``
-candidates are not all in when it ends. One of ``ucb-e-lrf`` is a whole batch of 32: 32 asks and tells and the fit of
-the model, with a tenth of the scores told at the start. banditeval (0.1.1 on PyPI, with torch and
-einops: the published program of UCB-E-LRF) counts the same batch as one step.
+intervals and what stops a run, as users have it, from the first ask on. One of ``ucb-e-lrf`` is a
+whole batch of 32: 32 asks and tells and the fit of the model, without intervals, with a tenth of
+the scores told at the start. banditeval (0.1.1 on PyPI, with torch and einops: the published
+program of UCB-E-LRF) counts the same batch as one step.
 
 Targets: ``auto``, ``racing`` and ``ucb-e`` within 1 ms at 3,000 candidates; 50 pulls of 64,000
 within 5 s; ``ucb-e-lrf`` within 1/30 of banditeval's CPU time, and 300 MB.
