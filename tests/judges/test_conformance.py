@@ -75,6 +75,12 @@ MODEL = "openai/judge"
 
 CASES = {
     "bleu": judge_case("bleu", WORDS, example=PARIS),
+    "checks": judge_case(
+        "checks",
+        replies(("the answer is 46", 1.0), ("the answer is 47", 0.0), ("46", 0.5)),
+        checks=["numeric", {"rubric": "Is it right?", "model": MODEL}],
+        unusable=NO_REFERENCE,
+    ),
     "chrf": judge_case("chrf", WORDS, example=PARIS),
     "contains": judge_case("contains", NUMBERS, unusable=NO_REFERENCE),
     "criteria": judge_case("criteria", GOOD_OR_NOT, model=MODEL, scale=[1, 10]),

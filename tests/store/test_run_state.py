@@ -19,7 +19,7 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.domain.values import Json, Outcome, Score
+from bestarm_agent.domain.values import Outcome, Score
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, line_of
@@ -305,6 +305,6 @@ async def test_outcomes_are_numbers_by_ask_and_texts_in_the_log() -> None:
 def test_the_columns_of_measures() -> None:
     values = [(0.5, None), (1.0, 0.25)]
     scored = [Told(seq, Outcome(Score(1.0, measures=one)), 1.0) for seq, one in enumerate(values)]
-    config: dict[str, Json] = {"measures": {"brief": {}, "polite": {}}}
-    state = fold([replace(started(), config=config), *grid(1, 5), asked(0), asked(1), *scored])
+    begun = replace(started(), measures=("brief", "polite"))
+    state = fold([begun, *grid(1, 5), asked(0), asked(1), *scored])
     np.testing.assert_equal(state.told["measures"], [[0.5, np.nan], [1.0, 0.25]])

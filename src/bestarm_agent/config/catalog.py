@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -86,6 +87,7 @@ class Catalog:
         self.objects = objects or {}
         user_dirs = () if user_dir is None else (user_dir,)
         self._folders = (*user_dirs, *extra_dirs, _shipped_folder())
+        self._read = cache(read_entry)  # the checks of a dataset name the same few many times
 
     def get(self, kind: Kind, name: str) -> CatalogEntry:
         """Read the entry of that name; raise ConfigError if there is none or it is malformed."""
@@ -93,7 +95,7 @@ class Catalog:
             return CatalogEntry(Path(name), {"name": name, "adapter": name})
         for folder in self._folders:
             if path := _find(folder, kind, name):
-                return read_entry(path)
+                return self._read(path)
         if name in _plugin_names(kind) or (kind == "judges" and is_path(name)):
             return CatalogEntry(Path(name), {"name": name, "adapter": name})
         close = nearest(name, self.names(kind))
@@ -106,7 +108,7 @@ class Catalog:
             raise ConfigError(
                 f"this installation lacks its own {kind[:-1]} `{name}`; reinstall bestarm-agent"
             )
-        return read_entry(path)
+        return self._read(path)
 
     def names(self, kind: Kind) -> list[str]:
         """Names of all entries of a kind, sorted."""

@@ -95,7 +95,7 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
             )
         places[name] = row.place
         inputs: Any = _inputs(row, spec)  # checked next
-        examples.append(Example(name, inputs, _reference(row, spec.target, where)))
+        examples.append(Example(name, inputs, _reference(row, spec.target, where), place=where))
         _check_content(examples[-1], where)
     if not examples:
         raise ConfigError(f"{source} holds no rows; add at least one example")
@@ -124,7 +124,11 @@ def _input(value: object) -> object:
 def _reference(row: FileRow, field: str | None, where: str) -> str | tuple[str, ...] | None:
     if field is None:
         return None
-    value, what = _value(row, field, where), f"{where}: `{field}`"
+    return target_of(_value(row, field, where), f"{where}: `{field}`")
+
+
+def target_of(value: object, what: str) -> str | tuple[str, ...]:
+    """Return a value as the acceptable answers; raises ConfigError, which begins with ``what``."""
     calls = value if isinstance(value, list) else [value]
     if calls and all(isinstance(call, dict) and "name" in call for call in calls):
         return json.dumps(value, ensure_ascii=False)  # calls of tools

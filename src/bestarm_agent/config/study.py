@@ -1283,12 +1283,6 @@ class StudyConfig(StudyModel):
         for name in self.measures:
             if name in QUANTITIES:
                 broken("is the name of a quantity of calls; choose another", "measures", name)
-        for one in self.objective.constraints:
-            if one.name not in (*QUANTITIES, SCORE) and one.name not in self.measures:
-                hint = f"there are {', '.join(QUANTITIES)}"
-                if self.measures:
-                    hint = nearest(one.name, self.measures)
-                broken(f"is not one of `measures`; {hint}", "objective", "subject_to", one.name)
         return self
 
     @model_validator(mode="after")

@@ -49,6 +49,7 @@ class Started:
     judge_priced: bool = True  # whether the prices of the judge's models are known
     kept_back: int = 0  # examples of the dataset that the run does not see
     scored_by: str = "rule"  # or "judge NAME", or "people"
+    measures: tuple[str, ...] = ()  # names of the scores beside the score, in their order
 
 
 @dataclass(frozen=True, slots=True)

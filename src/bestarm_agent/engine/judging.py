@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, takewhile
 
 from bestarm_agent.domain.redaction import raised
 from bestarm_agent.domain.spend import Spend
@@ -86,7 +87,11 @@ def left_out(
         ConfigError: the judge cannot do without it.
     """
     notices: dict[str, str] = {}
-    for call in judge.longest_calls(examples[0]):
+    unseen = {model.key for model in judge.models}
+    # checks of one example may ask a model that those of another do not
+    firsts = takewhile(lambda _: unseen, examples)
+    for call in chain.from_iterable(map(judge.longest_calls, firsts)):
+        unseen.discard(call.model.key)
         able_to = able(call.model)
         _check_offers(judge, call, able_to)
         missing = sorted(name for name in call.request.params if not able_to.takes(name))

@@ -206,6 +206,7 @@ def _started(
         judge=parts.judge.digest,
         judge_priced=parts.judge_priced,
         kept_back=len(parts.kept_back),
+        measures=parts.judge.measures,
         scored_by=parts.judge.main.scored_by,
     )
 

@@ -111,6 +111,7 @@ class Judge(ABC, Generic[OptionsT]):
     version: ClassVar[int] = 1
     options_type: ClassVar[type[BaseModel]] = JudgeOptions  # pydantic model of the options
     needs_reference: bool = False  # whether every example must have a reference answer
+    check_option: ClassVar[str] = ""  # that the value of a check sets; "": it is the right answer
     models: tuple[JudgeModel, ...] = ()  # the models that the judge calls
     name: str
     digest: str
@@ -130,6 +131,11 @@ class Judge(ABC, Generic[OptionsT]):
         """Validate the options and build the judge; raises ConfigError."""
         parsed = setup.parse(cls.options_type, options)
         return cls(name, parsed)  # type: ignore[arg-type] # options_type is OptionsT
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of ``Score.measures``, in their order; known once all examples are checked."""
+        return ()
 
     @property
     def main(self) -> Judge:
@@ -184,6 +190,8 @@ class JudgeSetup:
     base_dir: Path  # the study's folder
     # builds another judge of the study by name and options
     judge: Callable[[str, Mapping[str, Json]], Judge]
+    # returns the class of a judge by name, and the options that its entry sets; None: there is none
+    named: Callable[[str], tuple[type[Judge[Any]], Mapping[str, Json]] | None]
     subject: str  # what the options belong to, for messages
     lines: Mapping[KeyPath, int] | None = None  # of every option in the catalogue file, if known
 

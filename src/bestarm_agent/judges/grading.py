@@ -121,6 +121,7 @@ class RubricJudge(GradingJudge[RubricOptions]):
     """Grades each answer by itself; shows the reference if there is one."""
 
     adapter = "rubric"
+    check_option = "rubric"
     options_type = RubricOptions
 
     def __init__(self, name: str, options: RubricOptions) -> None:
@@ -131,6 +132,7 @@ class ReferenceGradedJudge(RubricJudge):
     """Grades each answer against the example's reference."""
 
     adapter = "reference-graded"
+    check_option = ""
     needs_reference = True
 
 
@@ -138,6 +140,7 @@ class CriteriaJudge(GradingJudge[CriteriaOptions]):
     """Asks for all criteria in one call."""
 
     adapter = "criteria"
+    check_option = "criteria"
     options_type = CriteriaOptions
 
     def __init__(self, name: str, options: CriteriaOptions) -> None:
@@ -170,6 +173,7 @@ class GEvalJudge(ModelJudge[GEvalOptions]):
     """
 
     adapter = "g-eval"
+    check_option = "rubric"
     options_type = GEvalOptions
 
     def __init__(self, name: str, options: GEvalOptions) -> None:

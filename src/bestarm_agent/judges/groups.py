@@ -16,6 +16,7 @@ from bestarm_agent.judges.base import (
     Calls,
     Judge,
     JudgeCall,
+    JudgeModel,
     JudgeOptions,
     JudgeSetup,
     OptionsT,
@@ -63,10 +64,13 @@ class Group(Judge[OptionsT]):
         super().__init__(name, options)
         self.members = tuple(members)
         self.needs_reference = any(member.needs_reference for member in members)
-        self.models = tuple(
-            {model.key: model for member in members for model in member.models}.values()
-        )
         self.digest = self._digest(members=[member.digest for member in members], **decisive)
+
+    @property
+    def models(self) -> tuple[JudgeModel, ...]:  # type: ignore[override] # nobody sets it
+        """The models of all members."""
+        models = {model.key: model for member in self.members for model in member.models}
+        return tuple(models.values())
 
     def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
         """Return who judges replies to ``example``, and by which: by default all, by it."""
@@ -157,6 +161,7 @@ class EnsembleJudge(Group[EnsembleOptions]):
     """
 
     adapter = "ensemble"
+    check_option = "members"
     options_type = EnsembleOptions
 
     @classmethod
@@ -210,12 +215,17 @@ class EnsembleJudge(Group[EnsembleOptions]):
 
 
 class MeasuredJudge(Group[JudgeOptions]):
-    """Returns the score of ``judge``, with those of ``measures`` in their order."""
+    """Returns the score of ``judge``, with those of ``measures`` in their order before its own."""
 
     def __init__(self, judge: Judge, measures: Mapping[str, Judge]) -> None:
         name = f"{judge.name} and {', '.join(measures)}"
         super().__init__(name, JudgeOptions(), (judge, *measures.values()), names=[*measures])
-        self._main = judge
+        self._main, self._further = judge, tuple(measures)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of the measures, then those of the judge's own."""
+        return (*self._further, *self._main.measures)
 
     @property
     def main(self) -> Judge:
@@ -231,7 +241,7 @@ class MeasuredJudge(Group[JudgeOptions]):
         if isinstance(score, JudgeError):
             raise score
         measures = [one.value if isinstance(one, Score) else None for one in others]
-        return replace(score, measures=tuple(measures))
+        return replace(score, measures=(*measures, *score.measures))
 
 
 class AuditedJudge(Group[JudgeOptions]):
@@ -262,6 +272,11 @@ class AuditedJudge(Group[JudgeOptions]):
             floor=floor,
             people=[[*key, score] for key, score in sorted(self._people.items())],
         )
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of the autoevaluator's."""
+        return self.members[0].measures
 
     def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
         autoevaluator, trusted = self.members

@@ -43,6 +43,7 @@ class PythonJudge(Judge[PythonJudgeOptions]):
     """
 
     adapter = "python"
+    check_option = "function"
     options_type = PythonJudgeOptions
 
     def __init__(self, name: str, options: PythonJudgeOptions, program: Program) -> None:

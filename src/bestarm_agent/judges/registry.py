@@ -26,6 +26,7 @@ JUDGES: Final = Registry[type[Judge[Any]]](
     "judges",
     {
         "bleu": f"{_HERE}.metrics:BleuJudge",
+        "checks": f"{_HERE}.checks:ChecksJudge",
         "chrf": f"{_HERE}.metrics:ChrfJudge",
         "contains": f"{_HERE}.text:ContainsJudge",
         "criteria": f"{_HERE}.grading:CriteriaJudge",
@@ -78,18 +79,16 @@ def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Ju
     given = catalog.objects.get(("judges", name))
     if given is not None:
         return cast(Judge, given)
-    entry = catalog.get("judges", name)
-    declared = entry.parse(JudgeEntry)
-    base_dir = catalog.user_dir or Path()
-    adapter = _adapter(declared.adapter, entry, base_dir)
+    entry, declared, adapter = _declared(name, catalog)
     is_built_in = declared.adapter in JUDGES.built_in
     shipped = catalog.shipped("judges", declared.adapter) if is_built_in else None
     prompts = shipped.parse(JudgeEntry).options if shipped else {}
     is_own = bool(entry.lines) and (shipped is None or entry.path != shipped.path)
     subject = f"judge `{name}`" + (f" ({shown_path(entry.path)})" if is_own else "")
     setup = JudgeSetup(
-        base_dir,
+        catalog.user_dir or Path(),
         lambda member, given: create_judge(member, given, catalog),
+        partial(_named, catalog),
         subject,
         _option_lines(entry, options) if is_own else None,
     )
@@ -97,9 +96,12 @@ def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Ju
 
 
 def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
-    """Raise ConfigError with its id if replies to an example cannot be scored by a judge."""
+    """Raise ConfigError, with its place, if replies to an example cannot be scored by a judge."""
     for example in examples:
-        judge.check(example)
+        try:
+            judge.check(example)
+        except ConfigError as error:
+            raise ConfigError(": ".join(filter(None, (example.place, str(error))))) from None
 
 
 def check_targets(judge: Judge, examples: Sequence[Example]) -> list[str]:
@@ -124,6 +126,19 @@ def check_targets(judge: Judge, examples: Sequence[Example]) -> list[str]:
             "compare any text)"
         )
     return [f"{said}no answer to {'it' if len(found) == 1 else 'them'} can be right"]
+
+
+def _declared(name: str, catalog: Catalog) -> tuple[CatalogEntry, JudgeEntry, type[Judge[Any]]]:
+    entry = catalog.get("judges", name)
+    declared = entry.parse(JudgeEntry)
+    return entry, declared, _adapter(declared.adapter, entry, catalog.user_dir or Path())
+
+
+def _named(catalog: Catalog, name: str) -> tuple[type[Judge[Any]], Mapping[str, Json]] | None:
+    if not is_path(name) and name not in catalog.names("judges"):
+        return None
+    _, declared, adapter = _declared(name, catalog)
+    return adapter, {} if name == declared.adapter else declared.options
 
 
 def _adapter(name: str, entry: CatalogEntry, base_dir: Path) -> type[Judge[Any]]:

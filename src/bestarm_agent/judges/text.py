@@ -112,6 +112,7 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
     """Scores 1 if the pattern matches, or if its group equals any reference."""
 
     adapter = "regex"
+    check_option = "pattern"
     options_type = RegexOptions
 
     def __init__(self, name: str, options: RegexOptions) -> None:
@@ -168,6 +169,7 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
     """
 
     adapter = "json-schema"
+    check_option = "json_schema"
     version = 2  # 2: a byte order mark, and fences within strings
     options_type = JsonSchemaOptions
 

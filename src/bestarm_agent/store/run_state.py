@@ -380,7 +380,7 @@ class RunState:
         match event:
             case events.Started():
                 self.started = event
-                self._n_measures = len(event.config.get("measures", ()))
+                self._n_measures = len(event.measures)
                 self._told = _pending(_FIRST, told_type(self._n_measures))
                 self.sessions.append(Session(event.at, event.version))
             case events.CandidatesAdded():

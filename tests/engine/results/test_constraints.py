@@ -37,10 +37,8 @@ from tests.support.studies import run_all, write_study
 N = 200
 
 
-CONFIG: dict[str, Json] = {
-    "measures": {"polite": {"name": "exact"}, "toxicity": {"name": "exact"}},
-    "limits": {"timeout_seconds": 10},
-}
+CONFIG: dict[str, Json] = {"limits": {"timeout_seconds": 10}}
+MEASURES = ("polite", "toxicity")
 
 
 class Tracked:
@@ -52,7 +50,7 @@ class Tracked:
         nothing = (None,) * len(candidates)
         self.state = RunState()
         self.take(
-            Started("study", "2026-11-21T09:30:15Z", "0.1.0", CONFIG, "."),
+            Started("study", "2026-11-21T09:30:15Z", "0.1.0", CONFIG, ".", measures=MEASURES),
             ExamplesAdded(ids, ids),
             CandidatesAdded(tuple(candidates), nothing, nothing),
         )

@@ -20,7 +20,7 @@ from bestarm_agent.engine.results.decision import (
     decided,
 )
 from bestarm_agent.engine.results.new_examples import Against, NewExamples, new_examples
-from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
+from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker
 from bestarm_agent.engine.results.pairs import unit_of
 from bestarm_agent.engine.results.standing import (
     CostLine,
@@ -221,7 +221,7 @@ def _rows(
     table, estimates = pairs.table, pairs.estimates()
     failed, void = table.count(State.FAILED), table.count(State.VOID)
     prices = None if objective is None else objective.prices()
-    columns = zip(measure_names(state), state.told["measures"].T, strict=False)
+    columns = zip(state.started.measures, state.told["measures"].T, strict=False)
     means = [(name, *state.means(column)) for name, column in columns]
     output = state.told["output"]
     _, length = state.means(np.where(output >= 0, output, np.nan))

@@ -148,7 +148,7 @@ class MeanTracker:
             return np.where(is_scored | (told["seconds"] > 0), told["seconds"], np.nan)
         if self._name == LENGTH:
             return np.where(is_scored, told["output"], np.nan)
-        return np.asarray(told["measures"][:, measure_names(self._state).index(self._name)])
+        return np.asarray(told["measures"][:, self._state.started.measures.index(self._name)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,8 +390,3 @@ def track_objective(state: RunState, pairs: Pairs) -> ObjectiveTracker | None:
         return None
     chosen = SelectorSpec.model_validate(state.started.config.get("selector", {}))
     return ObjectiveTracker(spec, chosen.level, state, pairs, stops=chosen.stop_when_separated)
-
-
-def measure_names(state: RunState) -> Sequence[str]:
-    """Return the names of a recorded study's further scorers, in the order of their scores."""
-    return sorted(state.started.config.get("measures", ()))

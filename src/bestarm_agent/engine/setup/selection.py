@@ -11,13 +11,20 @@ from typing import cast
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.config.study import ObjectiveSpec, ScorerSpec, SelectorSpec, StopSpec
+from bestarm_agent.config.study import (
+    QUANTITIES,
+    SCORE,
+    ObjectiveSpec,
+    ScorerSpec,
+    SelectorSpec,
+    StopSpec,
+)
 from bestarm_agent.config.yaml import Places, placing
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size, axes_of
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.collection import Collection
-from bestarm_agent.errors import PluginError, counted
+from bestarm_agent.errors import PluginError, counted, nearest
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import MeasuredJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
@@ -140,6 +147,7 @@ def open_selection(
             *("selector", "history"),
         )
     both = MeasuredJudge(judge, measures) if measures else judge
+    _check_measures(study, both.measures)
     if judge.scored_by == "people":
         _check_collection(study)
         return Collection(chosen.seed), both
@@ -152,6 +160,22 @@ def open_selection(
         places=study.places,
     )
     return mode, both
+
+
+def _check_measures(study: LoadedStudy, names: Sequence[str]) -> None:
+    """Refuse names that mean two things, and limits of what has no name; raises ConfigError."""
+    for name in names:
+        if name in (*QUANTITIES, SCORE) or names.count(name) > 1:
+            raise study.places.error(
+                f"a check is called `{name}`, which is the name of another measure, or of a "
+                "quantity of calls; give it another `name`",
+                "scorer",
+            )
+    for one in study.config.objective.constraints:
+        if one.name not in (*QUANTITIES, SCORE, *names):
+            hint = nearest(one.name, names) if names else f"there are {', '.join(QUANTITIES)}"
+            message = f"`{one.name}` is not one of `measures`; {hint}"
+            raise study.places.error(message, "objective", "subject_to", one.name)
 
 
 def _check_collection(study: LoadedStudy) -> None:
