@@ -94,6 +94,7 @@ def test_digests_stay_the_same_between_versions() -> None:
     """Scores of two digests never mix, so an unintended change would orphan stored scores."""
     catalog = Catalog()
     needed: dict[str, dict[str, Json]] = {
+        "checks": {"checks": ["exact"]},
         "regex": {"pattern": "a"},
         "json-schema": {"json_schema": {"type": "object"}},
         "ensemble": {"members": [{"name": "exact"}, {"name": "numeric"}]},
@@ -105,6 +106,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         if name != "python"  # whose digest is that of the user's file
     } == {
         "bleu": "19922f1ef138c699",
+        "checks": "f08557a458225d32",
         "chrf": "20224aeb00c9640f",
         "contains": "37365c32c1e40b81",
         "criteria": "b01b2655d035b027",
