@@ -48,7 +48,7 @@ _WIDTH = 40  # characters of a value in a name
 
 
 class CheckOptions(BaseModel):
-    """What every check may say beside its scorer and that scorer's options."""
+    """Options of a check, beside its scorer and that scorer's options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
