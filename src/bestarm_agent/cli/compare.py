@@ -66,7 +66,11 @@ def compare(
     """Compare candidates; show the examples on which two differ, with both answers."""
     files = [is_log_file(one) or is_score_file(one) or Path(one).is_file() for one in sources]
     if all(files) and files:
-        return _compare_files(given, sources, between, everything, markdown, of_files)
+        from bestarm_agent.interop.paired import compare_files
+
+        check_targets(markdown)
+        compared = compare_files(sources, between=between, confidence=_CONFIDENCE, **of_files)
+        return _show_files(compared, given, everything, markdown)
     if any(files):
         raise ConfigError(
             f"{sources[files.index(False)]!r} is no file, and is to be compared with one; "
@@ -95,18 +99,9 @@ def compare(
     return 0
 
 
-def _compare_files(
-    given: Given,
-    paths: Sequence[str],
-    between: tuple[str, str] | None,
-    everything: bool,
-    markdown: Path | None,
-    options: Mapping[str, Any],
+def _show_files(
+    found: FileComparisons, given: Given, everything: bool, markdown: Path | None
 ) -> int:
-    from bestarm_agent.interop.paired import compare_files
-
-    check_targets(markdown)
-    found = compare_files(paths, between=between, confidence=_CONFIDENCE, **options)
     one, *more = found.comparisons
     result = _result(found)
     if markdown is not None:

@@ -33,8 +33,7 @@ class Side:
     @property
     def metrics(self) -> list[str]:
         """Return the names of its scores."""
-        every = (name for one in self.examples.values() for r in one for name in r.scores)
-        return [*dict.fromkeys(every)]
+        return [*dict.fromkeys(n for one in self.examples.values() for r in one for n in r.scores)]
 
     def scores(self, example: str, metric: str) -> float:
         """Return the mean score of an example's results; NaN if none has a score."""

@@ -311,13 +311,9 @@ def _nobody_clears(s: Standing, bar: float) -> list[str]:
     """Say that nobody is proved to score enough, and who probably does, the cheapest of these."""
     if s.objective is not None and s.objective.established:
         return [f"No candidate scores at least {percent(bar)}, proved at {percent(s.confidence)}."]
-    chances = {
-        row.index: chance_of_at_least(bar, row.total / row.n, row.n)
-        for row in s.rows
-        if row.n and not row.is_barred and not row.is_broken
-    }
     said = [f"No candidate is proved to score at least {percent(bar)} so far."]
-    able = [row for row in s.rows if row.index in chances]
+    able = [row for row in s.rows if row.n and not row.is_barred and not row.is_broken]
+    chances = {row.index: chance_of_at_least(bar, row.total / row.n, row.n) for row in able}
     likely = [row for row in able if chances[row.index] >= SURE]
     ranked = sorted(likely, key=lambda row: row.usd_per_1000 or 0.0)  # a known price, or nothing
     ranked = ranked or sorted(able, key=lambda row: -chances[row.index])
