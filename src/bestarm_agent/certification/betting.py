@@ -140,6 +140,8 @@ class RiskTest:
         self.reliance = method.reliance()
         self.n = 0
         self.log_peak = 0.0
+        # M_s is reached where the loss is 1, the others' mean guess 1 and the own guess 0; the
+        # payoff l_s - alpha is then M_s - alpha, and a bet of its inverse loses everything.
         tops = 1.0 + self.reliance  # M_s
         self._bets = method.bets(goal, tops - goal.risk)  # line 1
 
@@ -175,7 +177,11 @@ class RiskTest:
             if not 0.0 <= value <= 1.0:  # NaN fails this too
                 raise ValueError(f"a {what} must be in [0, 1], got {value}")
         self.n += 1
+        # The wealth is settled with bets that were fixed before this round: ``push`` of a betting
+        # rule settles first and learns afterwards, in this order.
         self._bets.push(loss + self.reliance * (others - guess))  # lines 4 to 6
+        # By Ville's inequality the *highest* wealth ever reached is an e-value too, so a bad
+        # stretch after the certificate does not undo it.
         self.log_peak = max(self.log_peak, self._bets.log_wealth)  # lines 7 and 9
 
     def extend(self, losses: ArrayLike, guesses: ArrayLike, others: ArrayLike) -> FloatArray:
@@ -236,6 +242,8 @@ def chebyshev_prior(count: int = 64) -> BetPrior:
         >>> chebyshev_prior(2).nodes.round(4).tolist()
         [0.1464, 0.8536]
     """
+    # The density of Beta(1/2, 1/2) is 1 / (pi sqrt(b (1 - b))): with b = (1 + cos t) / 2 it is
+    # uniform in t, so nodes of equal mass lie at equal angles.
     angles = (2 * np.arange(count, 0, -1) - 1) * (math.pi / (2 * count))
     return BetPrior((1 + np.cos(angles)) / 2, np.full(count, 1 / count))
 
@@ -252,6 +260,8 @@ class UniversalPortfolio:
         prior = prior or chebyshev_prior()
         self._risk, self._spans = risk, spans
         self._nodes = prior.nodes
+        # Wealths of constant bets are kept as logarithm at the last fold times a plain product
+        # since then: a multiplication per round and bet instead of a logarithm.
         with np.errstate(divide="ignore"):  # a node may have no mass
             self._log_masses = np.log(prior.masses)
         self._log_weight = -math.log(len(spans))  # of w_{s,0}
@@ -259,6 +269,8 @@ class UniversalPortfolio:
         self._logs = np.zeros(shape)  # of every constant bet's wealth at the last fold
         self._products = np.ones(shape)  # since then
         self._factors = np.empty(shape)
+        # With a block, ``extend`` settles up to 32 rounds by a few numpy calls; a block that does
+        # not fit into the processor's cache is slower than one round at a time.
         n_block = _FOLD_EVERY if self._products.size <= _MOST_AT_ONCE else 0
         self._block = np.empty((n_block, *shape))
         self._rounds = 0
@@ -331,6 +343,8 @@ class UniversalPortfolio:
         self._rescale()
 
     def _rescale(self) -> None:
+        # Each factor's wealths are scaled by their own highest, and the whole by the highest of
+        # all, so that exponentials neither overflow nor all vanish after thousands of rounds.
         own = self._logs + self._log_masses
         self._own_peaks = own.max(axis=1)
         shared = own + self._log_weight

@@ -244,8 +244,12 @@ def plan_rounds(
             f"{len(labelled) + len(unlabelled)} examples are too few for {ratio} unlabelled ones "
             f"per label; lower the ratio"
         )
+    # The random order makes the rounds draws without replacement in an order that no score has
+    # seen; an order of the file might put the easy ones first.
     labelled = rng.permutation(labelled)
     others = rng.permutation(unlabelled)
+    # Labels beyond the n rounds are spent as unlabelled examples: their labels are not looked at,
+    # so they are exchangeable with the others.
     if len(others) < ratio * n:
         others = np.concatenate([others, labelled[n:]])
     return Rounds(labelled[:n], others[: ratio * n].reshape(n, ratio))
@@ -296,6 +300,8 @@ def certify_losses(
     method = method or Method()
     if guessed is None or not plan.others.shape[1]:
         # a guess helps only beside the mean guess of other examples
+        # Without others, rho (mean guess of others - own guess) would be pure noise of the guess:
+        # R-Eval.
         method, guessed = replace(method, name="r-eval"), np.zeros_like(true)
     order = range(len(true)) if order is None else order
     if not set(order) <= set(range(len(true))):

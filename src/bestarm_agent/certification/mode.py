@@ -62,6 +62,8 @@ class Certification:
         for event in events:
             if isinstance(event, Asked):
                 asks.setdefault(event.candidate, []).append(event)
+        # A stored run can be shown without its dataset and its prices: the order of the trials is
+        # that in which candidates were first asked, and the plan is what was asked.
         tried = [*asks, *(i for i in range(n_candidates) if i not in asks)]
         order = in_order_of_trying(tried, spec.correction)
         longest = max(asks.values(), key=len, default=[])
@@ -112,6 +114,8 @@ def _recorded_plan(asks: Sequence[Asked], ratio: int | None) -> Rounds:
     Without a second label the length of a round may be unknown; then none is complete.
     """
     starts = [place for place, ask in enumerate(asks) if ask.reason == LABEL]
+    # The reason of an ask says where a round begins, so its width is the distance of two labels.
+    # Filled places at the end are never told, so that round never counts.
     if ratio is not None:
         width = 1 + ratio
     else:
@@ -142,6 +146,8 @@ def _too_few_labels(spec: CertifySpec, plan: Rounds, n_candidates: int) -> str |
     goal = single_goal(goal_of(spec), n_candidates, spec.correction)
     n, best = len(plan.labelled), 0.0
     screen = Screen(goal, method_of(spec))
+    # A candidate without any error earns the most that is possible, so this is the least number of
+    # labels that can ever certify: the test's own wealth is run ahead instead of a formula.
     while screen.verdict is Conclusion.UNDECIDED and screen.n < max(n, _MOST_LABELS):
         screen.push(0.0)
         if screen.n == n:

@@ -68,9 +68,13 @@ class PairLosses(NamedTuple):
     @classmethod
     def of(cls, tell: Tell) -> PairLosses:
         """Convert an outcome: a candidate's own failure is a loss, a void pair says nothing."""
+        # A void pair was not measured: its guess may be anything in [0, 1], and it has no label.
+        # The screen takes each end of that range where it is worst for a certification.
         if tell.state is State.VOID:
             return cls(0.0, 1.0, None)
         guess = 1.0 - tell.score
+        # A failure of the candidate itself (no parsable answer, a refusal) needs no judge: its loss
+        # is known as exactly as a label would say it, so it counts as one.
         if tell.state is State.FAILED:
             return cls(guess, guess, guess)
         return cls(guess, guess, None if tell.gold is None else 1.0 - tell.gold)
@@ -98,6 +102,9 @@ class Trial:
 
     def tell(self, place: int, told: PairLosses) -> None:
         """Take what is known of the pair at a place of the plan."""
+        # Calls end in any order, but the bets of a round may use only earlier rounds. So what comes
+        # early waits here, and rounds enter the test in the order of the plan, each once it is
+        # whole. Fast (often short, often right) answers therefore never enter before slow ones.
         self._told[place] = told
         while self._rounds < len(self._plan.labelled) and self._is_told(self._rounds):
             self._push(self._screen, self._rounds)
@@ -120,6 +127,8 @@ class Trial:
         return all(place in self._told for place in self._places(number))
 
     def _push(self, screen: Screen, number: int) -> None:
+        # After a verdict nothing is pushed: the wealth that certified is kept, and what was in
+        # flight when it fell cannot take it back.
         if screen.verdict is Conclusion.UNDECIDED:
             labelled, *others = (self._told[place] for place in self._places(number))
             means = fmean(one.lowest for one in others), fmean(one.highest for one in others)
@@ -146,12 +155,15 @@ class CertificationPlan(Rule):
     def __init__(
         self, problem: Problem, spec: CertifySpec, plan: Rounds, order: Sequence[int]
     ) -> None:
+        # The engine ends a run at a Stop only where the problem asks for one.
         super().__init__(replace(problem, stop_when_separated=True))  # a verdict ends the run
         self.spec = spec
         self.plan = plan
         self._order = tuple(order)
         self._trying = in_order_of_trying(self._order, spec.correction)
         self._sequence = plan.sequence.tolist()
+        # The order is fixed before any label is seen, so the first bad candidate has a fixed place
+        # in it: one test at the full level each, no union (see ``certify``).
         goal = single_goal(goal_of(spec), len(order), spec.correction)
         self._trials = {one: Trial(plan, goal, method_of(spec)) for one in order}
         self._at = 0
@@ -172,6 +184,8 @@ class CertificationPlan(Rule):
 
     def belief(self) -> Belief:
         """Rank the chosen candidate first, then the other certified ones, then the rest."""
+        # The last certified one is the most desirable, so the tiers run backwards; all that are not
+        # certified share the last tier, and their mean scores order them.
         certified = self.certificate().certified[::-1]
         tier = np.full(self.table.n_candidates, len(certified))
         tier[list(certified)] = np.arange(len(certified))
@@ -182,6 +196,9 @@ class CertificationPlan(Rule):
         if self._at == len(self._trying) or self._trials[self._trying[self._at]].is_closed:
             return Stop.VERDICT
         candidate = self._trying[self._at]
+        # The place in the plan is the number of the candidate's asks so far: pairs are asked along
+        # the plan alone, so no pointer has to be kept, and a log that is replayed leads to the same
+        # place.
         place = int(self.table.n_trials[candidate])
         if place == len(self._sequence) or not allowed[candidate]:
             return None
@@ -208,6 +225,9 @@ class CertificationPairs(Pairs):
         """Mark pairs as pending; raise ConfigError if one is not the next of the plan."""
         for ask in asks:
             place = int(self.table.n_trials[ask.pair.candidate])
+            # A resumed run draws its plan anew from labels, seed and section. If any of these
+            # changed, the rounds that were bet on are others, and the e-value would no longer be
+            # one.
             if self.rule.plan.sequence[place : place + 1].tolist() != [ask.pair.example]:
                 raise ConfigError(
                     "the plan of labels is not what it was when the run began: the labels or the "

@@ -49,6 +49,8 @@ def set_up(
     labelled = _labelled(spec, examples, study.base_dir, trusted)
     own = np.array(independent or range(len(examples)))
     plan = _plan(config.selector.seed, spec, examples, labelled, own)
+    # Only examples whose label the plan uses are checked: a dataset may hold labels that the
+    # trusted scorer cannot read, as long as nobody asks for them.
     due = [examples[j] for j in plan.labelled]
     chosen = {example.id: labelled[example.id] for example in due}
     check_examples(trusted, chosen.values())
@@ -87,6 +89,8 @@ def trial_order(
                 f"certify.order is `cost`, but the price of candidate {wrong[0]!r} is not a "
                 f"number; correct it, or say `order: given`"
             )
+    # The dearest model and the longest prompt are the most likely to be good enough; the last one
+    # that still passes is the cheapest. A stable sort keeps the file's order among equals.
     return [int(i) for i in np.argsort(-np.array(keys), kind="stable")]
 
 
@@ -104,6 +108,8 @@ def _scores_of_people(config: StudyConfig, base_dir: Path) -> dict[tuple[str, st
         )
     scores = {}
     for label in load_labels(base_dir / config.labels):
+        # A score belongs to a text. A candidate that is asked again, or at another temperature,
+        # gives another one, which nobody scored.
         if label.answer_digest is None:
             raise ConfigError(
                 f"{Path(config.labels).name}: the score of example {label.example!r} names only "
@@ -124,6 +130,8 @@ def _plan(
     has_label = np.array([examples[number].id in labelled for number in own])
     labels, others = own[has_label], own[~has_label]
     ratio, most = spec.per_label, spec.max_labels
+    # All examples have labels and only some may be used: the labels that are left over serve as
+    # unlabelled examples, shared out evenly among the rounds.
     if ratio is None and most is not None and not len(others) and most < len(labels):
         ratio = max(1, (len(labels) - most) // most)  # as many labels are used as allowed
     rng = KeyedRandom(seed, "certify-order").at(0)
