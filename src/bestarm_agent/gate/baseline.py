@@ -62,6 +62,8 @@ async def _baseline(
     for candidate in candidates:
         if candidate.id == found.id:
             return candidate
+    # The stored winner is another candidate under a label that the study uses, too: two rows of one
+    # name could not be told apart in the verdict.
     if any(candidate.label == found.label for candidate in candidates):
         return replace(found, label=f"{found.label} of run {standing.run_id}")
     return found
@@ -69,6 +71,8 @@ async def _baseline(
 
 def _answer_of(standing: Standing, result: ModeResult | None, name: str) -> Candidate:
     """Return the winner of a run; of a gate its baseline, which is what was in use."""
+    # A gate is run before a change; what it named its baseline is what is in use after a failed
+    # one.
     if result is not None and "baseline" in result.as_json:
         label = result.as_json["baseline"]
         return next(row.candidate for row in standing.rows if row.candidate.label == label)

@@ -51,11 +51,15 @@ class GateMode:
         labels = [candidate.label for candidate in candidates]
         spec, slices = self.spec, list(size.slices)
         own: Sequence[int] = range(size.n_examples)
+        # For new examples, draws of one example and examples of one cluster are no independent
+        # evidence: one of each enters. A slice that is left without any has no verdict of its own.
         if self.on_new:  # of draws of one example, and examples of one cluster, one
             own = size.independent or own[: len(own) // self.repeats]
             kept = [tuple(sorted({*own}.intersection(one.examples))) for one in slices]
             parts = zip(slices, kept, strict=True)
             slices = [replace(one, examples=left) for one, left in parts if left]
+        # The error probability is shared among challengers and parts by the question itself, so all
+        # verdicts hold together at the confidence.
         question = Question(
             margin=spec.margin_used,
             improve=spec.improve,

@@ -67,11 +67,16 @@ class Challenger:
             part, comparison = self.parts[number], self.comparisons[number]
             while not comparison.is_decided and comparison.n < len(part.examples):
                 example = part.examples[comparison.n]
+                # Examples count in the part's own order and none is skipped: a pair that is still
+                # under way holds all behind it back, or slow answers, which are not like the
+                # others, would be left out.
                 if example not in own or example not in baseline:
                     break
                 comparison.push(own[example], baseline[example])
             if comparison.is_decided:
                 self.open_parts.remove(number)
+            # One failed part decides about the challenger, so what its other parts would need is
+            # not paid.
             if comparison.verdict is Conclusion.FAILED:
                 self.open_parts.clear()
                 break
@@ -115,6 +120,9 @@ class GatePlan(Rule):
         super().__init__(replace(problem, stop_when_separated=True))  # a verdict ends the run
         n_rows = problem.n_candidates
         self.baseline = baseline
+        # The order has a seed of its own, apart from the selector's: the same examples come first
+        # whoever the challengers are, so a gate that is run again takes most answers from the reply
+        # cache.
         own = np.arange(problem.n_examples) if examples is None else np.array(examples)
         order = KeyedRandom(seed, "gate-order").at(0).permutation(own)
         place_of = {example: place for place, example in enumerate(order.tolist())}
@@ -144,6 +152,8 @@ class GatePlan(Rule):
         """Pick, of the pairs that may be asked, the one that is furthest behind."""
         if not self.undecided:
             return Stop.VERDICT
+        # Rows that joined later have no place in ``_wanted``, so the table is cut to those that
+        # have.
         unseen = self.table.cells[: len(self._wanted), self._agenda] == State.UNSEEN
         left = self._wanted & unseen
         rows = [row for row in (self.baseline, *self.undecided) if left[row].any()]
@@ -153,6 +163,8 @@ class GatePlan(Rule):
         ready = [row for row, place in places.items() if not self._is_ahead(row, left[:, :place])]
         if not ready:
             return None
+        # Whoever is furthest behind on the agenda comes next, the baseline too: it is asked only
+        # what some challenger still needs, and never twice.
         row = min(ready, key=places.__getitem__)
         reason = "baseline" if row == self.baseline else "challenger"
         return Choice(Pair(row, int(self._agenda[places[row]])), reason)
@@ -163,6 +175,9 @@ class GatePlan(Rule):
         The other side of the baseline is the challenger that has come furthest.
         """
         others = self.undecided if row == self.baseline else [self.baseline]
+        # ``before`` marks what is still unasked before the place: an answer far ahead of the other
+        # side's may never be compared, so a blocked side stops the other one after ``_LEAD``
+        # examples.
         missing = [int(np.count_nonzero(before[one])) for one in others]
         return min(missing, default=0) >= _LEAD
 
@@ -201,6 +216,9 @@ def agenda(parts: Sequence[Sequence[int]], asked: Iterable[int] = ()) -> list[in
         [0, 2, 1, 3]
     """
     listed = dict.fromkeys(asked)
+    # A heap of (how far a part has come, its number). The reach of a part grows also when another
+    # one lists its examples, which its entry does not know: so a popped entry whose reach was out
+    # of date goes back with the true one before anything is listed for it.
     waiting = [(0, number) for number in range(len(parts))]  # how far each had come, when last seen
     while waiting:
         reach, number = heapq.heappop(waiting)

@@ -83,9 +83,13 @@ class Cppl(Preselector):
 
     def index(self, contexts: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return log(v^ + c) of each arm, which orders as v^ + c does and cannot overflow."""
+        # Before the first feedback ln t would be undefined; at t = 1 it is 0, and the width is that
+        # of the prior.
         t, d = max(self.n_learnt, 1), self.n_features
         log_utility = contexts @ self.theta  # (line 5), log of (13)
         width = 2 * log(t) + d + 2 * sqrt(d * log(t))
+        # v^ + c = v^ (1 + c / v^), and c / v^ has no exponential left: exp(x' theta) overflows for
+        # long contexts, its logarithm does not.
         relative = self.omega * np.sqrt(width * self.variances(contexts))  # c / v^
         return log_utility + np.log1p(relative)  # (line 6)
 
@@ -95,6 +99,8 @@ class Cppl(Preselector):
         step = gradient(self.latest, ordered, n_ranked)
         self.latest = self.latest + self.gamma * t**-self.alpha * step  # (line 8)
         self.theta = self.theta + (self.latest - self.theta) / t  # (10)
+        # V and S are taken at the averaged theta-, after this step: that is where the paper's
+        # section 5.3 has them.
         slope = gradient(self.theta, ordered, n_ranked)
         self.information -= hessian(self.theta, ordered, n_ranked)
         self.scatter += np.outer(slope, slope)
@@ -149,8 +155,10 @@ def hessian(theta: FloatArray, ordered: FloatArray, n_ranked: int = 1) -> FloatA
 
 def _probabilities(theta: FloatArray, ordered: FloatArray, n_ranked: int) -> FloatArray:
     """Return the (n_ranked, s) probabilities of each arm to win each stage (eq. 6)."""
+    # An arm that won an earlier stage is no longer in the race: its utility is exp(-inf) = 0.
     gone = np.arange(len(ordered)) < np.arange(n_ranked)[:, None]  # ranked at an earlier stage
     stages = np.where(gone, -np.inf, ordered @ theta)
+    # Subtracting the largest exponent changes no share and keeps exp in range.
     shares: FloatArray = np.exp(stages - stages.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     return shares

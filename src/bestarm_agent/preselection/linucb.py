@@ -34,6 +34,8 @@ class LinUcb(Preselector):
 
     def index(self, contexts: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return each arm's predicted score plus ``width`` standard errors."""
+        # With gram = L L', the error sqrt(x' gram^-1 x) is the norm of L^-1 x: one triangular solve
+        # for all arms.
         half = solve_triangular(self._factor, contexts.T, lower=True, check_finite=False)
         errors = np.sqrt((half**2).sum(axis=0))
         index: FloatArray = contexts @ self.theta + self.width * errors

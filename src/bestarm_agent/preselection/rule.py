@@ -74,6 +74,8 @@ def score_feedback(
     """
     if scores.shape != (len(shown),) or not np.isfinite(scores).all():
         raise ValueError(f"{len(shown)} arms need as many finite scores, got {scores.tolist()}")
+    # Arms that share the lowest score lost to all others, and nothing is known among them: they
+    # stay unranked, so that a coin does not teach the model an order.
     above = int((scores > scores.min()).sum())
     by_score = np.lexsort((rng.random(len(scores)), -scores))
     order = np.asarray(shown, dtype=np.intp)[by_score]
@@ -148,6 +150,8 @@ class Preselector(ABC):
         if allowed is not None:
             index = np.where(allowed, index, -np.inf)
         ranked = np.lexsort((rng.random(len(index)), -index))  # equal ones at random
+        # One place of k is given away, never the first: users get the most promising candidate all
+        # the same.
         if self.n_ties >= _PATIENCE and n_allowed > k > 1:
             place = int(rng.integers(k, n_allowed))
             ranked[[k - 1, place]] = ranked[[place, k - 1]]
@@ -163,6 +167,8 @@ class Preselector(ABC):
             self.n_ties += 1
             return False
         self.n_learnt += 1
+        # Not back to 0: with one telling feedback among many ties the rule would hardly ever
+        # explore.
         self.n_ties = self.n_ties * 3 // 4
         self.update(feedback)
         self.renew()

@@ -183,11 +183,14 @@ class Service:
             able = [
                 name
                 for name, entry in self._entries.items()
+                # What one call can cost at most must fit by itself; whether all k fit together is
+                # only known once each has reserved its bound, in the order of choice.
                 if entry.broken is None and self._ledger.affords(entry.bound + Spend(answers=1))
             ]
         if not able:
             return {}
         pairs: dict[str, Evaluation] = {}
+        # A pair that finds no room in the budget is dropped; the prompt is answered by fewer.
         for name in self.router.choose(text, min(k, len(able)), among=able):
             candidate = self._entries[name]
             pair = Evaluation(candidate, example)
@@ -211,9 +214,13 @@ class Service:
             column = len(record.state.example_ids)
             record.record(examples_added([example]))
         for seq, name in enumerate(pairs, start=first):
+            # The router chose, not the run's own source of pairs: ``is_known`` False lets the
+            # record adopt it.
             record.record(Asked(seq, self._row[name], column, reason), is_known=False)
         try:
             await record.flush()
+        # Nothing was sent: what the calls would have cost is free again, also where the task was
+        # cancelled.
         except BaseException:
             for pair in pairs.values():
                 pair.let_go()
@@ -225,10 +232,14 @@ class Service:
         entry, outcome = self._entries[name], await self._evaluator.evaluate(pair)
         spend = pair.spend if outcome is None else outcome.spend
         cost = None if entry.usd is None else usd(spend.usd_nanos)
+        # No outcome: the budget ended during retries, or the model cannot be called at all. The
+        # pair stays pending in the log, and the router learns nothing from it.
         if outcome is None:
             if pair.obstacle is not None:
                 self._pool.note_obstacle(entry, pair.obstacle)
             return ServedAnswer(name, None, None, cost, str(pair.obstacle or "the budget ended"))
+        # A candidate that failed scores the floor and loses; one that could not be measured has no
+        # score and is left out of what the router learns.
         score = score_of(outcome, self.parts.config.limits.failed_score)
         self._run.record.record(Told(seq, outcome, score, self._seconds()))
         read = outcome.score.answer if outcome.score else None

@@ -39,6 +39,8 @@ class Table:
 
     def gained(self, chosen: IntArray, prompts: IntArray) -> FloatArray:
         """Return the (T,) best scores less all dollars of (T, k) chosen rows on T prompts."""
+        # Utility is score less dollars of one candidate. Of k that are run the best score counts
+        # once, but all k are paid: the dollars are added back, and taken off for all.
         scores = self.utility[chosen.T, prompts] + self.weighed[chosen.T]
         gained: FloatArray = scores.max(axis=0) - self.weighed[chosen].sum(axis=1)
         return gained
@@ -84,6 +86,8 @@ def would_pay(records: Sequence[Record], settings: RouterSettings, k: int) -> Wo
         ConfigError: k is more than there are candidates, or scikit-learn is missing.
     """
     records = records[:_MOST_PROMPTS]
+    # Only a full table lets another choice be replayed: of a partial one, the scores of what was
+    # not run are unknown, and guesses would flatter the router.
     names = list(records[0].scores) if records else []
     if len(records) < 4 or any(set(one.scores) != set(names) for one in records) or len(names) < 2:
         return None

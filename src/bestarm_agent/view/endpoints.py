@@ -108,6 +108,7 @@ class Endpoints:
             document = pair_document(await _outcome(texts, seq), _labels(run))
             document["pictures"] = texts.pictures(seq)
             around = neighbours(_filter(request).chosen(texts.state), seq)
+        # The page names the file, not its path: screenshots of it are shared.
         path = labels_path(run.place, run.run_id)
         return web.json_response({**document, **around, "note": texts.note, "labels": path.name})
 
@@ -150,6 +151,8 @@ class Endpoints:
         async with run.refreshed():
             labelling = await self._labelling(run)
             known = await labelling.question(place, await labelling.stand())
+            # Two tabs may be open: an example that changed meanwhile (a candidate left the race)
+            # must not take scores of answers that nobody was shown.
             if set(scores) - set(known.answers):
                 raise ConfigError("these are not the answers of this example; load the page again")
             await labelling.put(place, scores, rater, tie=tie)
@@ -193,6 +196,8 @@ class Endpoints:
             raise RunNotFoundError(f"there is no store {number}; go back to the list of runs")
         run_id = (await self._stores[number].find(name)).id
         key = number, run_id
+        # A dict keeps its insertion order: taken out and put back, the run is the latest used, and
+        # the first ones are those to forget.
         run = self._open.pop(key, None)
         if run is None:
             run = FollowedRun(self._stores[number], self._places[number], run_id)

@@ -65,6 +65,7 @@ class FollowedRun:
         """Return the run's texts."""
         state = self.state
         size = len(state.candidates), len(state.example_ids)
+        # Candidates and examples can join a run, and the replay has a state of its own.
         if self._texts is None or self._texts_of != size or self._texts.state is not state:
             self._texts = await texts_of(self._store, self.run_id, state, folder_of(self.place))
             self._texts_of = size
@@ -81,6 +82,8 @@ class FollowedRun:
         return mode, replay
 
     def _take(self, page: Sequence[tuple[str, str]]) -> None:
+        # Before somebody asks for the standing, folding is enough; a replay feeds a rule too, and
+        # takes longer. From then on what is new goes to the replay alone.
         if self._replay is not None:
             self._replay[1].take(page)
         else:

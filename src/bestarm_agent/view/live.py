@@ -45,15 +45,20 @@ class LiveRun:
         """
         self._pages[most_rows] += 1
         if most_rows not in self._texts:
+            # A width that no open page had so far: nothing new was logged, and its text is missing
+            # all the same.
             self._known = -1  # it is worked out with the next look
             self._look_now.set()
         sent = ""
         try:
             while not self._closed:
+                # The task ends with the last page, and an error ends it too: whoever watches next
+                # starts it again.
                 if self._following is None or self._following.done():
                     self._following = asyncio.create_task(self._follow())
                 changed = self._changed  # before looking: what comes meanwhile sets this one
                 text = self._texts.get(most_rows, "")
+                # Writing to a page that was closed is the only way to notice that it is gone.
                 yield _SIGN_OF_LIFE if text == sent else text
                 sent = text
                 await _wait(changed, _SIGN_OF_LIFE_SECONDS)
@@ -78,6 +83,8 @@ class LiveRun:
             began = clock.time()
             self._look_now.clear()
             await self._look(open_pages)
+            # A large run takes long to fold: the rest grows with it, so that watching takes at most
+            # a fifth of a core, whatever the run.
             rest = max(_POLL_SECONDS, _REST * (clock.time() - began))
             await _wait(self._look_now, max(rest, _REST_PER_PAGE * open_pages.total()))
         self._following = None
@@ -96,6 +103,8 @@ class LiveRun:
         except BestarmError as error:  # such as a damaged log: told once, and looked at again
             found, known = dict.fromkeys(open_pages, json.dumps({"error": str(error)})), -1
         texts = {most: f"data: {text}\n\n" for most, text in found.items()}
+        # ``_look_now`` may have been set while this look was under way, for widths that it did not
+        # know.
         if not self._look_now.is_set():  # else another page came meanwhile, and needs a look too
             self._known = known
         if texts != self._texts:
@@ -103,6 +112,8 @@ class LiveRun:
             self._announce()
 
     def _announce(self) -> None:
+        # Each announcement has an event of its own: pages hold the old one, so none can miss it or
+        # be woken twice by it.
         self._changed.set()
         self._changed = asyncio.Event()
 
