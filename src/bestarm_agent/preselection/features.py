@@ -66,6 +66,8 @@ class PromptFeatures:
             weights = vectorizer.fit_transform(prompts)
         except ValueError:  # there is no term in them
             return
+        # The decomposition needs fewer components than rows and columns, and some difference
+        # between prompts.
         differ = (weights.max(axis=0) != weights.min(axis=0)).nnz > 0
         rank = min(self._n_components, min(weights.shape) - 1)
         if rank < 1 or not differ:
@@ -73,6 +75,7 @@ class PromptFeatures:
         components = TruncatedSVD(rank, random_state=self._seed).fit(weights).components_.T
         projected = weights @ components
         scale = projected.std(axis=0)
+        # A component along which the prompts do not differ would be divided by 0.
         varied = scale > 1e-9
         if not varied.any():
             return
@@ -97,6 +100,8 @@ class PromptFeatures:
         return {
             "terms": np.array(list(self._vectorizer.get_feature_names_out()), dtype=np.str_),
             "idf": np.asarray(self._vectorizer.idf_),
+            # Half the size of the state; a router that is loaded uses these rounded numbers ever
+            # after.
             "projection": self._projection.astype(np.float32),
             "offset": self._offset,
         }

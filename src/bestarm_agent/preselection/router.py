@@ -154,6 +154,8 @@ class Router:
             raise ConfigError(
                 f"k must be in 1..{allowed.sum()}, the candidates that can be run, got {k}"
             )
+        # The number of the draw is made of the state and the prompt alone: two processes of one
+        # router choose alike for one prompt, and two prompts in one state draw apart.
         text = zlib.crc32(prompt.encode("utf-8", "replace"))
         draw = (self.n_learnt + self.n_waiting) << 32 | text
         if self._rule is None:
@@ -174,6 +176,8 @@ class Router:
         self._changed = True
         if self._rule is not None:
             return self._rule.learn(self._feedback(record))
+        # Features come from the first prompts, so until there are ``collect`` of them choices are
+        # random and records wait; they are learned afterwards in the order in which they came.
         self._waiting.append(record)
         if len(self._waiting) >= self.settings.collect:
             self.prepare()
@@ -204,6 +208,8 @@ class Router:
             StoreError: another process has saved the router meanwhile, or the store fails.
         """
         if self._changed:
+            # ``after``: the version that this state grew from. If another process has saved
+            # meanwhile, its feedback would be lost, so the store refuses.
             data = self._dumped()
             self.version = await self._store.put_state(_STATE + self.name, data, after=self.version)
             self._changed = False
@@ -220,6 +226,8 @@ class Router:
         rows, quality = self._rows(record.shown), record.scores or quality_by_place(record)
         prices = [self.candidates[row].usd or 0.0 for row in rows]
         usd = [record.usd.get(name, p) for name, p in zip(record.shown, prices, strict=True)]
+        # A rule sees one number: quality less what the dollars weigh. Costs of the record itself
+        # count before the listed price.
         utility = np.array([quality[name] for name in record.shown])
         utility -= self.settings.cost_weight * np.array(usd)
         ties = self._ties.at(self.n_learnt)

@@ -115,6 +115,8 @@ def worth(table: Table, settings: RouterSettings, k: int, *, orders: int = _ORDE
         rule = settings.make_rule(len(table.utility), n_features, seed)
         chosen = route(rule, table, order, k)[half:]
         late.append(order[half:])
+        # The fixed choice may look at all scores of the first half, the router only at those of
+        # what it ran: so a gain is not owed to a weak opponent.
         rows = best_fixed_subset(table, order[:half], k)
         fixed = table.gained(np.tile(rows, (n_prompts - half, 1)), order[half:])
         gains.append(table.gained(chosen, order[half:]) - fixed)
@@ -134,6 +136,8 @@ def route(rule: Preselector, table: Table, order: IntArray, k: int) -> IntArray:
     """
     draws = KeyedRandom(rule.seed, "ties of scores")
     chosen = np.empty((len(order), k), dtype=np.intp)
+    # With k = 1 the second half is as it would be in use: one call for each prompt, and nothing to
+    # learn from it.
     n_paired = len(order) // 2 if k == 1 else len(order)
     for t, prompt in enumerate(order):
         contexts = contexts_of(table.prompts[prompt], len(table.utility))
