@@ -108,6 +108,8 @@ def find_best(
     named, rows = _named(candidates), _rows(examples, "examples")
     with_text = scorer is not None
     given = _examples(rows, with_text=with_text)
+    # The function gets what the caller gave, not what the study made of it: ids lead back to the
+    # rows.
     by_id = dict(zip((one.id for one in given), rows, strict=True))
     values = [one for _, one in named]
     provider = _Function(evaluate, values, by_id, in_flight, usd_per_call, with_text=with_text)
@@ -118,6 +120,7 @@ def find_best(
             for i, (label, _) in enumerate(named)
         ],
         "prompts": [{"as-given": "as given"}],
+        # A study needs both keys; the examples are handed over, and the prompt is never rendered.
         "dataset": "as-given",  # is not read
         "scorer": scorer or "recorded",
         "selector": {"name": selector, "confidence": confidence, "seed": seed},
@@ -127,6 +130,8 @@ def find_best(
         study,
         overrides=overrides,
         examples=given,
+        # Nothing is written: the candidates are objects of this process, which no later one could
+        # call.
         store=Store.in_memory(),
         providers={_NAME: provider},
     )
@@ -212,6 +217,9 @@ class _Function(Provider[ProviderOptions]):
             self._examples[request.example],
         )
         try:
+            # A plain function may block, so it runs in a thread; daemon threads, since one that
+            # hangs cannot be ended and must not keep the interpreter alive. It may return a
+            # coroutine all the same (a partial, a callable object).
             found = await (call() if is_async(self._evaluate) else self._threads.run(call, _NAME))
             if inspect.isawaitable(found):
                 found = await found
@@ -220,6 +228,8 @@ class _Function(Provider[ProviderOptions]):
                 raise ConfigError(f"with a scorer it must return a text, got {found!r:.60}")
             if len(text or "") > MOST_CHARS:
                 raise ConfigError(f"it returned {len(text):,} characters; return {MOST_CHARS:,}")
+        # The time-out of a call, or the end of the run: the thread goes on by itself, its result is
+        # lost.
         except asyncio.CancelledError:
             self.cut_off += 1
             raise
@@ -255,6 +265,7 @@ def _run(
             async with frames(study, progress):
                 standing = await study.run(budget)
         if keeps_answers:
+            # The store in memory is gone once the study closes.
             answers = [one async for one in study.outcomes() if one.score is not None]
             standing = replace(standing, answers=tuple(answers))
         return standing
@@ -266,6 +277,8 @@ def _report_failures(provider: _Function, standing: Standing) -> None:
     """Warn of calls that raised or hung; raise ConfigError if no call has a score."""
     first = provider.first_error
     said = f"; the first: {_said(first)}" if first is not None else ""
+    # Some failures are a warning: the intervals count them at their worst. Without any score there
+    # is nothing to return.
     if standing.end == End.FAILURES and not any(row.n for row in standing.rows):
         hung = f", {provider.cut_off:,} had not returned at the end" if provider.cut_off else ""
         raise ConfigError(
@@ -307,8 +320,10 @@ def _named(candidates: Iterable[Any]) -> list[tuple[str, Any]]:
         given = [(_name(one), one) for one in _rows(candidates, "candidates")]
     found, taken = [], dict[str, str]()  # names by label
     for name, one in given:
+        # An address (0x7f...) in a repr differs from run to run, and says nothing.
         line = " ".join(safe(_ADDRESS.sub("", name)).split()) or "(empty)"
         line = shortened(line, _MOST_LABEL)
+        # Two texts can share their beginning, which is all that a label shows of them.
         labels = (line if n == 1 else f"{line} #{n}" for n in count(1))
         label = next(one for one in labels if taken.get(one, name) == name)
         taken[label] = name
@@ -332,6 +347,7 @@ def _rows(given: Any, what: str) -> list[Any]:  # noqa: ANN401
         kind = "a mapping" if isinstance(given, Mapping) else "one text"
         way_out = "one of its values, or the list of them" if kind == "a mapping" else "a list"
         raise ConfigError(f"`{what}` is {kind}; give {way_out}")
+    # Recognised by what they can do, so that none of these libraries has to be installed.
     if hasattr(given, "collect") and hasattr(given, "lazy"):  # polars has yet to compute it
         given = given.collect()
     for rows in ("to_dicts", "to_pylist"):  # a DataFrame of polars, a table of Arrow

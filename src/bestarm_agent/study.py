@@ -257,6 +257,8 @@ class Study:
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(answers=60), got {budget!r}")
         run, state, pairs = self._run, self._run.record.state, self._run.record.pairs
+        # With one candidate the rule ends at once, and "the best" would be named without a single
+        # call.
         alone = len(state.candidates) == 1 and not state.n_asked
         if alone and pairs.stopped() is Stop.SEPARATED:  # it would be named without a call
             raise ConfigError(
@@ -266,6 +268,7 @@ class Study:
         self._is_running = True
         try:
             async with followed_by_cell(self.standing):
+                # The confirmation has a log of its own: what it spent is not in the run's ledger.
                 caps = less(self.budget, self._confirming.spent)
                 if budget is not None:
                     caps = caps.with_room(run.ledger.spent, run.loop.seconds, budget).within(caps)
@@ -277,6 +280,7 @@ class Study:
             return self.standing()
         finally:
             self._is_running = False
+            # Only here: a stop that came while nothing ran must still end the next run.
             run.stop.clear()
 
     async def complete(self, candidates: Sequence[str]) -> Standing:
@@ -507,6 +511,8 @@ class Archive:
     async def _stored(self, store: Store, run: str) -> tuple[StoredRun, RunState]:
         """Replay a run's log, and work out where it stands."""
         run_id = (await store.find(run)).id
+        # The log is read whole and fed to the run's own rule: what it says is worked out as it was
+        # while the run went on, and no summary is stored that could disagree.
         mode, replay = await recorded_replay(store, run_id, self._where)
         await replay.take_all(store.lines_of(run_id))
         state, pairs = replay.state, replay.pairs
