@@ -50,9 +50,12 @@ def guard(cls: type, returns: Mapping[str, Callable[[Any], bool]]) -> None:
     What one raises, other than our errors, or returns although the test given for it fails, is a
     PluginError that names the method. Classes of this package are left as they are.
     """
+    # Classes of this package are checked by the type checker; wrapping them would cost a call each.
     if cls.__module__.partition(".")[0] == __package__:
         return
     for name, is_right in returns.items():
+        # Only methods that the class itself defines: inherited ones were wrapped with their own
+        # class, and a property or a class attribute is no call.
         if isinstance(method := vars(cls).get(name), FunctionType):
             setattr(cls, name, _guarded(method, is_right))
 
@@ -114,6 +117,8 @@ class Registry(Generic[T]):
             PluginError: importing it fails, two distributions claim the name, or the object is of
                 another kind; names the distribution of an entry point and its version.
         """
+        # A built-in name wins over a plug-in of that name: an installed package cannot change what
+        # a study means.
         if name in self.built_in:
             return import_path(self.built_in[name])  # type: ignore[return-value] # tested by name
         entry = None if is_path(name) else self._entry(name)
