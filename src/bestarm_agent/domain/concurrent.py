@@ -21,6 +21,7 @@ async def together(coroutines: Iterable[Coroutine[object, object, T]]) -> list[T
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in coroutines]
     except ExceptionGroup as several:
+        # Callers catch our errors by their class; an exception group would pass them by.
         raise several.exceptions[0] from several
     return [task.result() for task in tasks]
 
@@ -34,6 +35,8 @@ def most_connections() -> int:
         import resource
     except ImportError:  # Windows has no such limit
         return _ENOUGH_FILES
+    # Many systems start processes with 256 or 1,024 files allowed, and let them raise that
+    # themselves.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

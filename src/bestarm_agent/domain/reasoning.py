@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 
 _NAMES = r"(?:think|thinking|thoughts?|reasoning|scratchpad|seed:think)"
+# A bare "analysis" counts only at the very beginning and before a capital ("analysisWe need"): that
+# is what is left of gpt-oss' channel where a server drops special tokens. An answer may well begin
+# with the word itself ("analysis of the data").
 _OPENING = re.compile(
     rf"<{_NAMES}(?:\s[^<>]*)?> | \[THINK\] | ◁think▷ | <\|channel\|>\s*analysis\s*<\|message\|>"
     r"| \A (?-i:analysis(?=[A-Z]))",
@@ -22,6 +25,7 @@ _CLOSING = re.compile(
     r"| (?-i:assistantfinal(?=\S))",
     re.IGNORECASE | re.VERBOSE,
 )
+# Fenced blocks, also one that never ends, and `spans`: a reply that explains a tag quotes it.
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _BLANK = "\ufeff \t\r\n"
 
@@ -40,6 +44,7 @@ def parted(text: str) -> tuple[str, str, bool]:
         ('', 'The tag `</think>` ends it.', False)
     """
     begun = text.lstrip(_BLANK)
+    # JSON was asked for and came: a tag inside is a value.
     if begun.startswith("{"):
         return "", text, False
     opened = _OPENING.match(begun) is not None
@@ -47,6 +52,8 @@ def parted(text: str) -> tuple[str, str, bool]:
     read = text if opened else _CODE.sub(lambda code: " " * len(code[0]), text)
     closings = list(_CLOSING.finditer(read))
     ends = [one.end() for one in closings if not _is_quoted(one, within_sentences=not opened)]
+    # All closing tags look quoted ("'</think>'"), yet the model began by thinking: one of them
+    # ended it.
     if opened and not ends:
         ends = [one.end() for one in closings]
     if not ends:
@@ -54,6 +61,7 @@ def parted(text: str) -> tuple[str, str, bool]:
     answer = text[ends[-1] :].strip(_BLANK)
     if not answer:  # it thought again after its answer, or gave none
         return text, _outside(text).strip(_BLANK), False
+    # Some models think a second time right away; what follows that is the answer.
     thought, answer, is_cut = parted(answer) if _OPENING.match(answer) else ("", answer, False)
     return text[: ends[-1]] + thought, answer, is_cut
 
@@ -76,5 +84,7 @@ def _outside(text: str) -> str:
         if closing is None:
             return kept
         at = closing.end()
+    # A closing tag that none opened belongs to an opening one in the prompt: what precedes it is
+    # thought.
     lone = [one.end() for one in _CLOSING.finditer(text, at)]
     return text[lone[-1] :] if lone else kept + text[at:]

@@ -22,6 +22,8 @@ SHORTEST_SECRET = 8  # shorter texts stand in messages by chance
 _SECRET = re.compile(
     r"(?:(?i:api[_-]?key|token|secret|password|authorization)|(?:^|[_-])(?:KEY|Key))$"
 )
+# Tokenizers call their special tokens "eos_token", "pad_token": they are part of a prompt and no
+# secret.
 _VOCABULARY = re.compile(
     r"(?:^|[_-])(?:bos|eos|pad|unk|sep|cls|mask|start|stop|end|eot|boi|eoi|image|audio|video|special"
     r"|prefix|suffix|middle|think)[_-]token$",
@@ -98,6 +100,8 @@ def _redacted(value: Json, at: _Path, found: dict[_Path, Json], *, named: bool =
     if isinstance(value, Mapping):
         copy: dict[str, Json] = {}
         for name, item in value.items():
+            # Numbers stay: ``max_tokens: 5`` ends like a secret's name, and a run must be resumed
+            # with it.
             if named and is_secret_name(name) and _holds_text(item):
                 found[*at, name], copy[name] = item, REDACTED
             else:
@@ -129,6 +133,8 @@ def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
     These are ``secrets``, short ones left out, the study's ``folder`` and the home directory.
     """
     hidden = {text: REDACTED for text in secrets if len(text) >= SHORTEST_SECRET}
+    # The study's folder first: it usually lies in the home directory, and "." says more than
+    # "~/...".
     places = ((folder.resolve(), "."), (Path.home(), "~"))
     return hidden | {str(path): shown for path, shown in places if path != path.parent}
 
@@ -190,10 +196,13 @@ def _forms_of(secret: str) -> tuple[str, ...]:
             content = word.encode()
             percents = "".join(f"%{byte:02x}" for byte in content)
             forms |= {word, quote(word, safe=""), percents, percents.upper()}
+            # A secret inside a longer text (a header "user:KEY" in base64) starts at any of three
+            # phases; of each, the middle digits depend on the secret alone.
             for shift in range(3):  # base64 depends on the bytes before it, in groups of three
                 encoded = b64encode(bytes(shift) + content).decode().rstrip("=")
                 inner = encoded[-(-shift * 4 // 3) : -1]  # the last depends on what follows
                 forms |= {inner, inner.replace("+", "-").replace("/", "_")}
+    # The longest first: a short form could be part of a longer one, whose rest would stay.
     return tuple(sorted(forms, key=len, reverse=True))
 
 

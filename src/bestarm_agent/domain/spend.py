@@ -20,6 +20,8 @@ def nanos(usd: Decimal | float | str) -> int:
         >>> nanos("0.25")
         250000000
     """
+    # Through the text of a float: Decimal(0.1) would carry its binary error, and 0.1 would become
+    # 100,000,001 nano-dollars.
     return int((Decimal(str(usd)) * NANOS_PER_USD).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -150,6 +152,7 @@ class Budget:
     def covering(self, taken: Spend) -> Budget:
         """Return the caps, but none below what is taken."""
         caps = {one.name: getattr(self, one.name) for one in fields(taken)}
+        # A cap below what is spent would be passed already, and the books would say so for ever.
         least = {
             name: max(cap, getattr(taken, name)) for name, cap in caps.items() if cap is not None
         }

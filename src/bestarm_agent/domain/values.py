@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 else:
     Json = Any  # pydantic, which reads the hints of what is stored, cannot follow the circle
 
+# Sorted keys and no spaces: equal values have equal digests, whatever wrote them. NaN is no JSON,
+# and is unequal to itself.
 _encode = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 ).encode
@@ -98,6 +100,8 @@ class Message:
 
     def __hash__(self) -> int:
         """Return a hash: mappings have none."""
+        # Parts and calls of tools are mappings; equal messages still hash alike, since both are in
+        # the text.
         return hash((self.role, self.text))
 
     @property
@@ -238,6 +242,7 @@ class Example:
     @property
     def row_id(self) -> str:
         """The id of its row, which is that of the first draw."""
+        # The first draw has the row's own id: a study that gets repeats later keeps its replies.
         return self.id.removesuffix(_suffix(self.draw))
 
     @property
@@ -440,6 +445,8 @@ class Request:
         optional: dict[str, Json] = {
             "response_schema": self.response_schema,
             "top_logprobs": self.top_logprobs,
+            # Zeros and absent features are left out, so that a reply keeps its key when a feature
+            # is added.
             "attempt": self.attempt or None,
             "draw": self.draw or None,
             "tools": self.tools or None,
