@@ -198,20 +198,12 @@ def _common(
         draws[key if cluster is None else str(fields[cluster])].append(i)
         scores = one.scores(key, metric), other.scores(pairs[key], metric)
         examples.append(Flip(key, *scores, places[key], theirs[pairs[key]]))
+    unit = "example" if cluster is None else "cluster"
+    unpaired = len(places) - len(keys), len(theirs) - len(keys)
     n_a, n_b = (
         sum(not math.isnan(side.scores(key, metric)) for key in side.examples)
         for side in (one, other)
     )
-    on = Compared(
-        a=one.label,
-        b=other.label,
-        metric=metric,
-        n_examples=len(keys),
-        unit="example" if cluster is None else "cluster",
-        n_units=len(draws),
-        unpaired_a=len(places) - len(keys),
-        unpaired_b=len(theirs) - len(keys),
-        scored_a=n_a,
-        scored_b=n_b,
-    )
+    labels = one.label, other.label
+    on = Compared(*labels, metric, len(keys), unit, len(draws), *unpaired, n_a, n_b)
     return on, examples, [draws[name] for name in sorted(draws, key=digest)]

@@ -210,18 +210,10 @@ def compare_candidates(
     # one draw of each, and one example of each cluster: what was asked of the others may depend
     # on the scores of the first, so their mean would be no fair draw
     draws = [[place] for place in sorted(first[rows >= 0].tolist())]
+    n_draws = len({row_of_column[i] for i, _ in shared} - {-1})
+    unpaired = len(state.example_ids) - len(shared), len(there) - len(shared)
     n_a, n_b = (sum(not isnan(score) for _, score in side.values()) for side in (one, two))
-    on = Compared(
-        a=labels(state)[row_a],
-        b=labels(other_state)[row_b],
-        metric=None,
-        n_examples=len(shared),
-        unit=unit_of(state),
-        n_units=len({row_of_column[i] for i, _ in shared} - {-1}),
-        unpaired_a=len(state.example_ids) - len(shared),
-        unpaired_b=len(there) - len(shared),
-        scored_a=n_a,
-        scored_b=n_b,
-    )
+    names, unit = (labels(state)[row_a], labels(other_state)[row_b]), unit_of(state)
+    on = Compared(*names, None, len(shared), unit, n_draws, *unpaired, n_a, n_b)
     examples = [Flip(state.example_ids[i], x, y, seq, its) for (seq, x), (its, y), i in asked]
     return compare_scores(on, examples, draws, confidence)
