@@ -269,7 +269,7 @@ def test_candidates_without_a_score_are_counted(capsys: pytest.CaptureFixture[st
     assert "Not measured" not in capsys.readouterr().out, "it may be tried yet"
     standing = changed(standing_with(["a", "b", "c"], [[1.0], [], [0.0]]), end="budget")
     print_result(standing, as_json=False)
-    assert "Not measured: b: not tried." in capsys.readouterr().out
+    assert "Not measured: b: not tried: the budget is too small." in capsys.readouterr().out
 
 
 def test_a_reason_that_several_cannot_be_called_for_is_one_line(

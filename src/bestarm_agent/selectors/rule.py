@@ -101,6 +101,11 @@ class Rule(ABC):
         return self.table.draw_unseen(candidate, rng)
 
     @property
+    def n_tried(self) -> int:
+        """How many candidates the rule means to ask, if the budget allows: usually all."""
+        return self.table.n_candidates
+
+    @property
     def open(self) -> BoolArray:
         """(K,) candidates that have unseen examples and are in the competition."""
         return (self.table.n_unseen > 0) & ~self.answer.barred

@@ -200,6 +200,22 @@ def test_a_budget_below_one_pair_per_candidate_is_noticed(folder: Path, cap: str
     assert not checked(folder, ("answers: 4", f"{cap}: 2"))
 
 
+def test_a_budget_that_is_too_small_to_try_all_is_noticed(folder: Path) -> None:
+    models = ", ".join(f"replay/m{i}" for i in range(9))
+    answers = [
+        json.dumps({"candidate": f"m{i}", "example": f"e{k}", "text": "x"})
+        for i in range(9)
+        for k in range(4)
+    ]
+    (folder / "r.jsonl").write_text("\n".join(answers))
+    (notice,) = checked(folder, ("replay/a, replay/b", models), ("answers: 4", "answers: 8"))
+    assert notice == (
+        "the budget is too small for 9 candidates: auto tries 4 of them, drawn at random; with 18 "
+        "answers it tries all"
+    )
+    assert not checked(folder, ("replay/a, replay/b", models), ("answers: 4", "answers: 18"))
+
+
 def test_plan_checks_the_history(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     selector = "selector: {name: auto, history: [gone]}\nbudget:"
     (folder / "study.yaml").write_text(STUDY.replace("budget:", selector))

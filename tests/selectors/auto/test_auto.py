@@ -11,7 +11,7 @@ from bestarm_agent.selectors.auto.duels import Duels, effective_prices, narrowed
 from bestarm_agent.selectors.auto.factor_model import JointPosterior
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.types import Ask, FloatArray, State, Tell
-from tests.support.selector_suite import World, WorldRun, opened
+from tests.support.selector_suite import World, WorldRun, opened, play
 
 
 def duels_of(mean: list[float], **given: object) -> Duels:
@@ -113,6 +113,40 @@ def test_the_floor_keeps_up_who_is_furthest_behind_by_rank() -> None:
     assert duels.below_floor(everyone, seen) == 0
     assert duels.below_floor(np.array([False, True, True, True, True]), seen) == 4
     assert duels.below_floor(everyone, np.array([9, 9, 9, 9, 1])) == 4
+
+
+def test_a_small_budget_goes_to_some_of_the_candidates() -> None:
+    scores = np.random.default_rng(4).random(60).tolist()
+    selector = opened(Auto, 60, 30, budget=40)
+    asked = play(selector, scores, 40)
+    assert len(set(asked[:20])) == len(set(asked)) == 20, "all of them first"
+    assert max(np.bincount(asked)) > 2, "the rest goes to the best"
+    assert scores[selector.best().best] == max(scores[i] for i in asked)
+    selector.add_budget(60)
+    assert len({*asked, *play(selector, scores, 60)}) == 60
+    others = set(play(opened(Auto, 60, 30, budget=40, seed=1), scores, 40))
+    assert len(others) == 20
+    assert others != set(asked)
+
+
+@pytest.mark.parametrize(
+    ("budget", "n_tried"), [(1, 2), (5, 2), (6, 3), (14, 7), (15, 10), (100, 10), (None, 10)]
+)
+def test_how_many_a_budget_is_for(budget: int | None, n_tried: int) -> None:
+    assert opened(Auto, 10, 30, budget=budget).rule.n_tried == n_tried
+    assert opened("ucb-e", 10, 30, budget=budget).rule.n_tried == 10
+
+
+def test_who_leaves_makes_room_where_few_are_tried() -> None:
+    selector = opened(Auto, 12, 30, budget=8)
+    asked = set(play(selector, [0.5] * 12, 6))
+    selector.bar([*asked][:2])
+    assert len({*play(selector, [0.5] * 12, 2)} - asked) == 2
+
+
+def test_with_axes_all_may_be_tried() -> None:
+    axes = np.array([[i // 4, i % 4] for i in range(16)])
+    assert opened(Auto, 16, 30, budget=8, axes=axes).rule.n_tried == 16
 
 
 def test_a_rule_that_was_given_a_budget_is_not_anytime() -> None:

@@ -73,7 +73,9 @@ def decided(standing: Standing) -> Standing:
     take: Any = None
     if named_row is not None:
         take = s.objects[named_row.index] if s.objects else named_row.candidate.label
-    untried = "nobody has scored its answers" if s.scored_by == "people" else "not tried"
+    untried = "not tried: the budget is too small" if s.end == "budget" else "not tried"
+    if s.scored_by == "people":
+        untried = "nobody has scored its answers"
     draft = Decision(
         take=take,
         as_good=labels[Status.EQUAL],

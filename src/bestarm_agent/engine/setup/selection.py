@@ -101,6 +101,11 @@ def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
     caps = [cap for cap in (size.budget.answers, size.budget.calls) if cap is not None]
     if n == 1:
         yield "there is only one candidate, so there is nothing to compare; add another one"
+    elif rule.n_tried < n:
+        yield (
+            f"the budget is too small for {n:,} candidates: {rule.name} tries {rule.n_tried:,} of "
+            f"them, drawn at random; with {2 * n:,} answers it tries all"
+        )
     elif caps and min(caps) < n * batch:
         each = f", each pulled {batch} times in a row (`params: {{batch: ...}}`)" * (batch > 1)
         yield (

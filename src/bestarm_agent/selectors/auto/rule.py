@@ -63,6 +63,7 @@ _SHARE_NEW_OF_GRID = 0.05  # scores between two fits of a grid: a share of all
 _FLOOR = 0.25  # share of the pulls that keep the candidate of rank r at 1 / r
 _FLOOR_OF_GRID = 0.1  # a grid's model knows what the floor would find out
 _FEWEST_EXAMPLES = 20  # before history is judged by them
+_FEWEST_CALLS = 1.5  # in the budget for each candidate; with fewer, not all are tried
 _FEW = 4  # scores per candidate up to which a grid is modelled by its axes
 
 
@@ -70,8 +71,9 @@ class Auto(Rule):
     """Top-two sampling on common examples, with a rank floor.
 
     Warm-up: the first example of the order on every candidate, also on those that join later; with
-    axes, one example of twenty candidates. Then the model is fitted again whenever 2 % more scores
-    are in (at least 4 more), 5 % with axes.
+    axes, one example of twenty candidates. Of a budget below 1.5 calls a candidate a random part of
+    them is tried (``n_tried``). Then the model is fitted again whenever 2 % more scores are in (at
+    least 4 more), 5 % with axes.
 
     In flight: a pending or void pull counts as seen, at the score that the model expects, when
     choosing what to ask; so concurrent asks spread out. A candidate that may not be asked leaves
@@ -105,8 +107,30 @@ class Auto(Rule):
         self._scored: list[tuple[int, int]]  # asks whose scores it lacks, each with `n_asked` then
         self._begin()
 
+    @property
+    def n_tried(self) -> int:
+        """Half of a budget below 1.5 calls a candidate, at least 2; else all candidates.
+
+        Several scores of few candidates tell more than one of each, unless axes tell of the others.
+        """
+        budget, n_rows = self.problem.budget, self.table.n_candidates
+        if self._has_axes or budget is None or budget >= _FEWEST_CALLS * n_rows:
+            return n_rows
+        return min(n_rows, max(2, budget // 2))
+
+    @property
+    def _tried(self) -> BoolArray:
+        """(K,) candidates that are tried; where they cannot all be, drawn at random."""
+        luck = np.where(self.answer.barred, np.inf, self.answer.tie_ranks)
+        tried = np.full(len(luck), self.n_tried == len(luck))
+        tried[np.argsort(luck)[: self.n_tried]] = True
+        return tried
+
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick a candidate, on its next example of the order."""
+        if self.n_tried < len(allowed):
+            tried = allowed & self._tried
+            allowed = tried if tried.any() else allowed
         candidate, reason = self._pick(allowed, rng)
         return Choice(Pair(candidate, self.order.next_of(candidate)), reason)
 
@@ -204,7 +228,7 @@ class Auto(Rule):
         self._duels = Duels(
             self._latest,
             self.answer.tie_ranks,
-            out=self.answer.barred,
+            out=self.answer.barred | ~self._tried,
             void_share=void / np.maximum(1, void + self.table.n_scored),
             price=self.expected_costs(),
             most_challengers=self._most_challengers(),
@@ -226,7 +250,7 @@ class Auto(Rule):
             used = self._n_told / budget
         else:  # a budget in pairs then stands for what they cost at the mean price
             used = float(table.spent.sum()) / (budget * float(np.mean(self.problem.costs)))
-        return float(table.n_candidates ** max(0.0, 1.0 - used))
+        return float(self.n_tried ** max(0.0, 1.0 - used))
 
     def changed(self) -> None:
         """Fit anew, a larger model if candidates joined."""
@@ -240,7 +264,7 @@ class Auto(Rule):
         self._make_model()
         self.answer.presumed_order = self._duels = self._latest = None
         self._answered_at = -1
-        self._next_fit = self.table.n_candidates
+        self._next_fit = self.n_tried
         if self._has_axes:
             self._next_fit = min(self._next_fit, _FIRST_FIT)
         self._next_fit_of_all = 0
