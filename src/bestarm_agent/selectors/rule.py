@@ -102,7 +102,7 @@ class Rule(ABC):
 
     @property
     def n_tried(self) -> int:
-        """How many candidates the rule means to ask, if the budget allows: usually all."""
+        """Number of candidates that the rule means to ask; usually all."""
         return self.table.n_candidates
 
     @property

@@ -109,7 +109,7 @@ class Auto(Rule):
 
     @property
     def n_tried(self) -> int:
-        """Half of a budget below 1.5 calls a candidate, at least 2; else all candidates.
+        """Return half of a budget below 1.5 calls a candidate, at least 2; else all candidates.
 
         Several scores of few candidates tell more than one of each, unless axes tell of the others.
         """
