@@ -31,6 +31,7 @@ FLOORS = tuple(
     config.fields
     config.yaml
     config.attachments config.catalog config.functions config.conversations
+    config.traces
     config.study
     config.candidates config.datasets config.prompts
     config.load config.starter

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,7 @@ from bestarm_agent.cli.providers import is_priced, provider_note
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.prompts import named
 from bestarm_agent.config.starter import write_new, write_starter
+from bestarm_agent.config.traces import RECORDED
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.promptfoo_study import write_study
@@ -51,6 +53,27 @@ scorer: $scorer  # $why
 # The run ends before it would spend more.
 budget: $budget
 $providers""")
+_TRACES = Template("""\
+# Is another model at least as good on $dataset as what was answered then?
+#     bestarm-agent gate $file    (what it would cost, without a call: bestarm-agent plan $file)
+# The answers are of: $who
+name: $name
+
+models:
+$models
+# A system prompt of your own: {name: new, messages: [{system: "..."}, {user: "{{ question }}"}]}
+prompts:
+$prompts
+
+# drop: [email]  # inside the dataset and the replay: fields that are removed at any depth
+dataset: {path: $path, fields: [system, question, messages, tools, baseline_output]}
+# It compares each answer with the recorded one. Take a model that is no candidate.
+scorer: {name: pairwise, model: $judge, fields: [system, question]}
+gate: {baseline: recorded, margin: 0.05}
+budget: {share: 100%}  # of all answers; for models with a price: {usd: $$2}
+providers:
+  replay: {path: $path}
+""")
 _KEYS = """
 # Keys stand in the environment or in a file .env, never here. To change a key's variable or an
 # address:
@@ -140,6 +163,8 @@ def _own_study(
     """Return a study of some models that fits the fields of a dataset."""
     rows, fields = _read(data)
     names = [name.strip() for name in models.split(",") if name.strip()]
+    if "baseline_output" in fields and "messages" in fields:
+        return _of_traces(path, data, names, rows)
     target = said or _target_among(fields)
     if said is None:
         click.echo(f"target: {target} (a guess among {', '.join(fields)}; correct it in {path})")
@@ -168,6 +193,25 @@ def _own_study(
         why=why,
         budget="{usd: $2}" if priced else "{share: 20%}  # for models with a price: {usd: $2}",
         providers=(said_of_all and f"\nproviders:\n{said_of_all}") + (notes and _KEYS) + notes,
+    )
+
+
+def _of_traces(
+    path: Path, data: Path, names: Sequence[str], rows: Sequence[Mapping[str, object]]
+) -> str:
+    """Return a gate of models against the answers in traces, by a judge of two answers."""
+    tools = {"tools": "{{ tools }}"} if any(row["tools"] for row in rows) else {}
+    prompt: Json = {"name": "recorded", "messages": "{{ messages }}", **tools}
+    who = Counter(str(row["baseline_model"]) for row in rows).most_common()
+    return _TRACES.substitute(
+        dataset=data.name,
+        file=path.name,
+        name=re.sub(r"\W+", "-", data.stem).strip("-") or "study",
+        models=_listed([*names, {"model": f"replay/{RECORDED}", "label": RECORDED}]),
+        prompts=_listed([prompt]),
+        path=json.dumps(Path(os.path.relpath(data, path.parent)).as_posix()),
+        who=", ".join(f"{model} ({count})" for model, count in who),
+        judge=json.dumps(names[0]),
     )
 
 

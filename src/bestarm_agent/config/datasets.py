@@ -2,6 +2,7 @@
 
 Text formats are JSON lines, JSON, CSV and TSV; parquet and the Hugging Face hub need the extra
 ``data``. Errors name the file and the row. Slices are examples with the same value in a field.
+Of recorded traces, each call of a model is a row (``config.traces``).
 
 Gold scores, which people gave to answers, are such a file too: a row holds ``example`` (its id),
 ``score`` in [0, 1], and the answer: ``candidate`` (its label), ``answer`` (the text) or
@@ -13,11 +14,12 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +31,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bestarm_agent.config.attachments import url_of
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.study import DatasetSpec, HuggingFaceSpec
+from bestarm_agent.config.traces import calls_in, is_trace
 from bestarm_agent.config.yaml import check_file, check_regular, parse_row, shown_path
+from bestarm_agent.domain.redaction import without_fields
 from bestarm_agent.domain.values import Example, Json, Slice, canonical, digest
 from bestarm_agent.errors import ConfigError, PluginError, nearest
 from bestarm_agent.plugins import Registry
@@ -67,8 +71,14 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
     else:
         path = base_dir / (spec.path or "")
         source = shown_path(path)
-        rows = load_rows(path, format=spec.format, wanted=wanted, base_dir=base_dir)
+        rows = load_rows(path, format=spec.format, wanted=wanted, base_dir=base_dir, drop=spec.drop)
+    if spec.drop:
+        rows = (FileRow(row.place, _less(row.values, spec.drop)) for row in rows)
     return examples_of(islice(rows, spec.limit), spec, source)
+
+
+def _less(values: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - bytes are no JSON
+    return without_fields(values, names)
 
 
 def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
@@ -211,6 +221,8 @@ def read_json(path: Path) -> Iterator[FileRow]:
     """Read a JSON list of objects."""
     text = "".join(line for _, line in _lines(path))
     rows = _json(text, path, None)
+    if isinstance(rows, dict) and is_trace(rows):
+        rows = [rows]
     if not isinstance(rows, list):
         raise ConfigError(
             f"{shown_path(path)}: expected a list of objects, got {_kind(rows)}; if every line is "
@@ -444,16 +456,46 @@ def load_rows(
     format: str = "auto",
     wanted: _Wanted = None,
     base_dir: Path | None = None,
+    drop: Sequence[str] = (),
 ) -> Iterator[FileRow]:
     """Read the rows of a file, as ``read_examples``; ``kind`` names it in a ConfigError.
 
-    Of a parquet file, only the columns ``wanted`` are read.
+    Of a parquet file, only the columns ``wanted`` are read. The fields ``drop`` are removed from
+    the messages of traces.
     """
     check_file(path, kind)
     try:
-        yield from _rows(path, _format_of(path, format), wanted, base_dir or Path())
+        named = _format_of(path, "auto" if format == "traces" else format)
+        rows = _rows(path, named, wanted, base_dir or Path())
+        if format in ("auto", "traces"):
+            rows = traced(rows, path, sure=format == "traces", drop=drop)
+        yield from rows
     except OSError as error:
         raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
+
+
+def traced(
+    rows: Iterator[FileRow], path: Path, *, sure: bool = False, drop: Sequence[str] = ()
+) -> Iterator[FileRow]:
+    """Yield a row for each call of a model if these are traces, which the first row says.
+
+    ``sure`` takes them for traces. Raises ConfigError if traces hold no call, with the reasons.
+    """
+    first = next(rows, None)
+    if first is None or not (sure or is_trace(first.values)):
+        yield from chain(() if first is None else [first], rows)
+        return
+    left_out, found = Counter[str](), False
+    for row in chain([first], rows):
+        for call in calls_in(row.values, left_out, drop):
+            found = True
+            yield FileRow(row.place, call)
+    if not found:
+        reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.most_common())
+        raise ConfigError(
+            f"{shown_path(path)}: no call of a model with its messages and its answer among the "
+            f"spans ({reasons or 'there are none'}); record the contents of messages, too"
+        )
 
 
 def _rows(path: Path, format: str, wanted: _Wanted, base_dir: Path) -> Iterator[FileRow]:

@@ -485,7 +485,7 @@ class CandidateSpec(StudyModel):
     )
 
 
-_FORMATS = ("auto", "jsonl", "json", "csv", "tsv", "parquet")
+_FORMATS = ("auto", "jsonl", "json", "csv", "tsv", "parquet", "traces")
 
 
 class HuggingFaceSpec(StudyModel):
@@ -515,7 +515,8 @@ class DatasetSpec(StudyModel):
     format: Text = Field(
         "auto",
         description="Format of the file: `auto` (by the ending of its name), `jsonl`, `json`, "
-        "`csv`, `tsv`, `parquet`, a plug-in, or a "
+        "`csv`, `tsv`, `parquet`, `traces` (recorded calls; `auto` knows them by the first row), "
+        "a plug-in, or a "
         "reader's path `module:function`.",
     )
     id: Text | None = Field(
@@ -544,6 +545,11 @@ class DatasetSpec(StudyModel):
         None,
         description="Fields that templates may use; default: all but the target.",
         min_length=1,
+    )
+    drop: tuple[Text, ...] = Field(
+        (),
+        description="Names of fields that are removed at any depth, also from JSON in texts, such "
+        "as secrets and personal data in traces.",
     )
 
     def folder(self, base_dir: Path) -> Path:

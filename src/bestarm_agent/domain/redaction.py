@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import quote
 
-from bestarm_agent.domain.values import Json
+from bestarm_agent.domain.values import Json, arguments_of
 
 _Path: TypeAlias = tuple[str | int, ...]
 REDACTED = "[redacted]"
@@ -81,6 +82,24 @@ def redacted(value: Json) -> Json:
         [{'token': '${KEY}'}, {'token': 'Bearer ${KEY}'}, {'token': '[redacted]'}]
     """
     return _redacted(value, (), {})
+
+
+def without_fields(value: Json, names: Collection[str]) -> Json:
+    """Return a value without the fields of these names, at any depth, also in JSON texts.
+
+    Example:
+        >>> without_fields({"a": 1, "b": [{"mail": "x"}, '{"mail": "x", "c": 2}']}, ["mail"])
+        {'a': 1, 'b': [{}, '{"c": 2}']}
+    """
+    if isinstance(value, Mapping):
+        return {k: without_fields(one, names) for k, one in value.items() if k not in names}
+    if isinstance(value, list | tuple):
+        return [without_fields(one, names) for one in value]
+    if isinstance(value, str) and any(name in value for name in names):
+        held = arguments_of(value)
+        if isinstance(held, dict | list) and (less := without_fields(held, names)) != held:
+            return json.dumps(less, ensure_ascii=False)
+    return value
 
 
 def secrets_in(value: Json) -> Mapping[_Path, Json]:

@@ -144,12 +144,15 @@ def _table_price(provider: str, model: str, base_url: str | None, day: date) -> 
 def _found(
     provider: str, model: str, base_url: str | None
 ) -> tuple[table.Provider, table.ModelInfo] | None:
-    """Return vendor and model; the vendor by its exact id, since the table accepts similar ones."""
+    """Return vendor and model; the vendor by its exact id, since the table accepts similar ones.
+
+    Without one, it is the vendor to whose models the name belongs.
+    """
     from genai_prices.data_snapshot import get_snapshot
 
     snapshot = get_snapshot()
     vendor = next((entry for entry in snapshot.providers if entry.id == provider), None)
-    if base_url is None and vendor is None:
+    if base_url is None and vendor is None and provider:
         return None
     try:
         return snapshot.find_provider_model(
@@ -215,7 +218,7 @@ class PriceOverride(StrictModel):
 
 
 def find_price(
-    provider: str,  # the vendor's name in the table
+    provider: str,  # the vendor's name in the table; empty: the one that makes the model
     model: str,  # as it is sent; dated names and aliases are understood
     override: PriceOverride | None = None,
     *,

@@ -10,6 +10,9 @@ JSON lines and CSV hold one row per recorded call:
 - ``seconds``, ``input_tokens``, ``output_tokens``, ``usd``: time and cost. Of a failed call
   they only bound the cost.
 - ``attempt``: default 1. Rows 1, 2, ... of a pair are played in order; the last one repeats.
+
+Of traces (``config.traces``), the recorded answers are those of the candidate ``recorded``; where
+the trace says no price, the list price of its model on this day is taken, as long as it has one.
 """
 
 from __future__ import annotations
@@ -26,14 +29,16 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bestarm_agent.config.datasets import FileRow, read_jsonl, read_separated
+from bestarm_agent.config.datasets import FileRow, read_jsonl, read_separated, traced
 from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.traces import RECORDED
 from bestarm_agent.config.yaml import BrokenRule, OptionsError, parse_row
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.domain.values import Finish, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.prices import find_price
 
 # Sampling parameters that may be an axis of a recorded grid.
 _ANY_PARAMS = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop", "seed"})
@@ -46,6 +51,7 @@ class ReplayOptions(StrictModel):
     latency_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # where none is recorded
     speed: float = Field(default=1.0, gt=0)  # factor; "inf": without any delay
     by: Literal["model", "candidate"] = "model"  # records are named by model, or by label
+    drop: tuple[str, ...] = ()  # fields that are removed from the messages of traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +130,11 @@ def parse_recording(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Recording:
     return recording
 
 
-def read_recording(path: Path, shown: str) -> Recording:
+def read_recording(path: Path, shown: str, drop: Sequence[str] = ()) -> Recording:
     """Read a file in the format of its suffix; raises ConfigError, which calls it ``shown``."""
     name = path.name.lower()
     if name.endswith((".jsonl", ".jsonl.gz")):
-        rows = read_jsonl(path)
+        rows = map(_recorded, traced(read_jsonl(path), path, drop=drop))
     elif name.endswith(".csv"):
         rows = map(filled, read_separated(path, ","))
     else:
@@ -142,6 +148,21 @@ def read_recording(path: Path, shown: str) -> Recording:
         raise OptionsError("", [missing]) from error
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{shown}: cannot be read: {error}") from error
+
+
+def _recorded(row: FileRow) -> FileRow:
+    """Return the answer of a recorded call as a row of a recording; others as they are."""
+    call: Any = row.values
+    if "baseline_output" not in call:
+        return row
+    read, written = call["baseline_input_tokens"], call["baseline_output_tokens"]
+    usage, usd = Usage(input=read or 0, output=written or 0), call["baseline_usd"]
+    known = usd is None and None not in (read, written)
+    if known and (price := find_price("", str(call["baseline_model"]))) is not None:
+        usd = price.cost(usage) / 1e9
+    of = {"candidate": RECORDED, "example": call.get("id"), "text": call["baseline_output"]}
+    tokens = {"input_tokens": usage.input, "output_tokens": usage.output}
+    return FileRow(row.place, {**of, **tokens, "usd": usd})
 
 
 def filled(row: FileRow) -> FileRow:
@@ -179,7 +200,7 @@ class ReplayProvider(Provider[ReplayOptions]):
     ) -> None:
         super().__init__(name, options, base_dir)
         self._path = base_dir / options.path
-        self._recording = read_recording(self._path, options.path)
+        self._recording = read_recording(self._path, options.path, options.drop)
         self._unpriced = {
             candidate
             for candidate, examples in self._recording.items()
