@@ -16,7 +16,8 @@ the observed cells less a random few (equation 1); the members' mean predicts an
 their standard deviation is its uncertainty R (equation 2). Meant for many close candidates on
 examples with much in common. The model decides which example is seen, so its means are biased
 towards examples on which models disagree, and nothing is guaranteed. Line 2 looks at every cell, so
-a batch costs O(n m K_ens): 10 ms a pull at 1,000 x 10,000 in batches of 32.
+a batch may cost O(n m K_ens); most rows cannot have the highest B by a bound of their R, so that
+their cells are not looked at. What remains are the fits: 3 rounds over all seen cells and members.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _DONE, _FAILED = int(State.DONE), int(State.FAILED)
 SWEEPS = 10  # of least squares; from an even start three to five already agree to .001
 SWEEPS_AGAIN = 3  # from the last fit
 _SMALL = 0.1  # of first factors beyond the first rank
-_CHUNK = 64  # rows whose spreads are held at a time
+_CHUNK = 16  # rows whose spreads are summed at a time
 _NEGLIGIBLE = 1e-12
 
 
@@ -113,7 +114,7 @@ class LowRankEnsemble:
         means: FloatArray = ((totals + predicted) / cells.shape[1]).mean(axis=1)
         return means
 
-    def spreads(self, rows: slice | list[int] = slice(None)) -> FloatArray:
+    def spreads(self, rows: IndexArray | slice | list[int] = slice(None)) -> FloatArray:
         """Return the (rows, N) standard deviations R of the members' predictions (equation 2).
 
         As printed, equation 2 takes deviations from predictions that are 0 where a cell is seen;
@@ -132,13 +133,30 @@ class LowRankEnsemble:
         spreads: FloatArray = predicted.std(axis=1)
         return spreads
 
-    def spread_totals(self) -> FloatArray:
-        """Return the (K,) sums of each row's spreads."""
-        totals = np.empty(len(self.rows))
-        for start in range(0, len(totals), _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            totals[rows] = self.spreads(rows).sum(axis=1)
+    def spread_totals(self, rows: IndexArray | None = None) -> FloatArray:
+        """Return the (rows,) sums of the spreads of some rows, by default of all."""
+        rows = np.arange(len(self.rows)) if rows is None else rows
+        totals = np.empty(len(rows))
+        for start in range(0, len(rows), _CHUNK):
+            some = slice(start, start + _CHUNK)
+            totals[some] = self.spreads(rows[some]).sum(axis=1)
         return totals
+
+    def most_spread(self) -> FloatArray:
+        """Bound ``spread_totals`` from above, at a small part of their cost.
+
+        By the Cauchy-Schwarz inequality, (sum_j R_ij)^2 <= N sum_j R_ij^2. The sum of the squares
+        takes products of columns alone, which are summed over j once for all rows.
+        """
+        n_columns, e, rank = self.columns.shape
+        left, right = self.rows.reshape(len(self.rows), -1), self.columns.reshape(n_columns, -1)
+        gram = right.T @ right
+        own = gram.reshape(e, rank, e, rank)[np.arange(e), :, np.arange(e)]  # of each member
+        squares = np.einsum("ker,ers,kes->k", self.rows, own, self.rows) / e
+        variances = squares - ((left @ gram) * left).sum(axis=1) / e**2
+        # what rounding may take from the difference is given back
+        most: FloatArray = np.sqrt(n_columns * (np.maximum(variances, 0.0) + _NEGLIGIBLE * squares))
+        return most
 
     def _solve(self, cells: csr_array, dropped: csr_array, fixed: FloatArray) -> FloatArray:
         """Solve the normal equations of every row, given the factors of the columns.
@@ -262,7 +280,8 @@ class UcbELrf(Rule):
         self._seen: csr_array | None = None  # None: to be gathered again
         self._fitted_at = 0  # asks before the last fit
         self._since_fit: list[int] = []  # asks told since
-        self._totals: FloatArray = np.empty(0)  # (K,) sums of R_ij over all j
+        self._totals: FloatArray = np.empty(0)  # (K,) sums of R_ij over all j, or bounds of them
+        self._is_summed: BoolArray = np.empty(0, dtype=np.bool_)  # (K,) whether it is the sum
         self._row: tuple[int, FloatArray] = (-1, np.empty(0))  # R_i of one candidate
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
@@ -271,7 +290,7 @@ class UcbELrf(Rule):
             return random_pair(self, allowed, rng)
         candidate = self.table.latest
         if not (self.left and allowed[candidate]):
-            candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
+            candidate = highest(self._highest_exact(allowed), rng)
         return self._pull(candidate, rng)
 
     def told(self, tell: Tell) -> None:
@@ -311,15 +330,29 @@ class UcbELrf(Rule):
             return 0
         return left_of_batch(self.table, self.batch, self._fitted_at)
 
-    def _index(self) -> FloatArray:
-        """(K,) B_i (line 2); infinite for candidates never pulled."""
+    @one_thread
+    def _highest_exact(self, allowed: BoolArray) -> FloatArray:
+        """(K,) B_i (line 2): exact where it may be the highest, and else not below the exact one.
+
+        Infinite for candidates never pulled, and below all for those not ``allowed``. R is summed
+        only for rows whose bound is not below the highest B_i that is known: a few of many.
+        """
         table = self.table
         never_worked = (table.n_scored == 0) & (table.count(State.VOID) > 0)
         means = np.where(never_worked, 0.0, self._ensemble.means(self._seen_cells()))
-        return np.where(table.n_trials > 0, means + self._bonus(), np.inf)
+        means = np.where(table.n_trials > 0, means, np.inf)
+        while True:
+            index = np.where(allowed, means + self._bonus(), -np.inf)
+            known = index.max(initial=-np.inf, where=self._is_summed | (index == np.inf))
+            unsure = np.flatnonzero((index >= known) & ~self._is_summed & np.isfinite(index))
+            if not len(unsure):
+                return index
+            rows = unsure[np.argsort(-index[unsure])[:_CHUNK]]
+            self._totals[rows] = self._ensemble.spread_totals(rows)
+            self._is_summed[rows] = True
 
     def _bonus(self) -> FloatArray:
-        """(K,) eta / m sum_j R_ij (line 2), less pairs asked since the fit."""
+        """(K,) eta / m sum_j R_ij (line 2), or more, less pairs asked since the fit."""
         pending = np.flatnonzero(self.table.state == _PENDING)
         asked = np.concatenate([pending, np.array(self._since_fit, dtype=np.intp)])
         who = self.table.candidate[asked].astype(np.intp)
@@ -348,7 +381,10 @@ class UcbELrf(Rule):
 
     def _measure_spreads(self) -> None:
         self._row = (-1, np.empty(0))
-        self._totals = self._ensemble.spread_totals()
+        are_few = self.table.n_candidates <= _CHUNK  # summed at a time anyway
+        ensemble = self._ensemble
+        self._totals = ensemble.spread_totals() if are_few else ensemble.most_spread()
+        self._is_summed = np.full(len(self._totals), are_few)
 
     def _seen_cells(self) -> csr_array:
         if self._seen is None:
