@@ -19,7 +19,7 @@ from bestarm_agent.stats.new_examples import (
     lead_of_means,
     resolution,
 )
-from bestarm_agent.stats.paired_sequences import PairedSequences, pair_bets
+from bestarm_agent.stats.paired_sequences import PairedSequences, _Against
 from tests.stats.test_best_row import Scores, in_step
 from tests.support.rates import RateCheck
 
@@ -37,11 +37,15 @@ def test_the_bets_on_new_examples_do_not_know_how_many_are_left() -> None:
     pairs = PairedSequences(2, 40, alpha=0.05)
     in_step(pairs, scores)
     assert pairs.rejected().tolist() == [False, True]
-    by_hand = Wealth(1, 0.5, pair_bets(40, 0.001), None)
-    by_hand.extend(np.full((1, 30), 0.7))
-    assert pairs.rejected_on_new(0.001).tolist() == [False, by_hand.highest[0] >= 1000]
-    progress = pairs.progress_on_new(0.001, np.array([True, True]))
-    assert progress[1] == pytest.approx(min(1.0, math.log(by_hand.now[0]) / math.log(1000)))
+    wealth, squares = np.ones(2), 0.0
+    for n in range(30):  # y = .4 each time, and its mean square as if ten of .15 had been seen
+        kelly = math.sqrt(2 * math.log(1e6) / (40 * (squares + 10 * 0.15) / (n + 10)))
+        wealth *= 1 + 0.4 * np.minimum([kelly, 3 * kelly], 0.98)
+        squares += 0.4**2
+    now = 0.85 * wealth[0] + 0.15 * wealth[1]
+    assert pairs.rejected_on_new(1e-6).tolist() == [False, now >= 1e6]
+    progress = pairs.progress_on_new(1e-6, np.array([True, True]))
+    assert progress[1] == pytest.approx(min(1.0, math.log(now) / math.log(1e6)))
     assert pairs.lag_on_new(0, 1, 0.05) == 0.0
     assert pairs.lag_on_new(1, 0, 0.05) == 1.0, "it never led"
 
@@ -105,10 +109,26 @@ def test_a_difference_of_the_resolution_is_shown_four_times_in_five(n: int) -> N
     chances = [(q - gap) / 2, 1 - q, (q + gap) / 2]
     for _ in range(200):
         halves = rng.choice([0.0, 0.5, 1.0], size=(1, n), p=chances)
-        wealth = Wealth(1, 0.5, pair_bets(n, level), None)
+        bets, odds = PairedSequences(2, n, level)._bets(_Against(0, level, None))
+        wealth = Wealth(1, 0.5, bets, None, odds)
         wealth.extend(halves)
         shown += wealth.highest[0] >= 1 / level
     assert 0.7 < shown / 200 < 0.95
+
+
+@pytest.mark.parametrize("q", [0.05, 0.15, 0.4])
+@pytest.mark.parametrize("n", [60, 250])
+def test_no_row_is_rejected_more_often_than_the_level_says(
+    n: int, q: float, check_rate: RateCheck
+) -> None:
+    # 4,000 rows exactly as good as their opponent, every draw looked at: at most 5 % ever reach
+    # 1 / .05. More than 270 of 4,000 have a probability below 1e-6 at that rate.
+    rng, level = np.random.default_rng([8, n, int(100 * q)]), 0.05
+    bets, odds = PairedSequences(2, n, level)._bets(_Against(0, level, None))
+    wealth = Wealth(4000, 0.5, bets, None, odds)
+    for size in (1, n // 3, n - n // 3 - 1):
+        wealth.extend(rng.choice([0.0, 0.5, 1.0], size=(4000, size), p=[q / 2, 1 - q, q / 2]))
+    check_rate(int((wealth.highest >= 1 / level).sum()), 4000, level)
 
 
 @pytest.mark.slow

@@ -58,6 +58,8 @@ _GRID_RATIO = 3.0  # of neighbouring bets; a bet off by its square root loses at
 _EARLY_RATIO = 2.0
 _EARLY_SHARE = 0.4  # of the largest early bet
 _NEXT_SHARE = 0.22  # of the next one, at least
+_PRIOR_SQUARE = 0.15  # of differences, before any is seen: as many differ as usual
+_PRIOR_N = 10.0
 _TINY = 1e-9  # least odds (rounded to the safe side), and slack of compared sums
 _FINE = 1 / 128  # step of a bound's grid, as a share of Hoeffding's radius
 
@@ -115,6 +117,7 @@ def growth_factors(
     size: int | None,
     start: int = 0,
     least: float | FloatArray = 0.0,
+    stake: float | FloatArray = 1.0,
 ) -> FloatArray:
     """Return the (bets, ..., draws) factors in (2).
 
@@ -124,6 +127,8 @@ def growth_factors(
     ``least`` is the least that each value can be, at most 0: below it where something of mean 0 was
     taken from a value in [0, 1] (a control variate). x and c are counted from there then, in (2)
     and in (3); ``drawn`` is the sum of what the values were without it.
+
+    ``stake`` multiplies all bets, of each draw by what was known before it.
     """
     if size is None:
         fair: FloatArray = np.maximum(np.broadcast_to(mean, values.shape), _TINY) - least
@@ -132,11 +137,39 @@ def growth_factors(
         left = np.arange(size - start, size - start - values.shape[-1], -1.0)
         fair = np.maximum((size * mean - drawn) / left, _TINY) - least  # (1)
         scale = np.sqrt(fair) * (size / left)
-    factors = np.multiply.outer(sizes, scale)
+    factors = np.multiply.outer(sizes, scale * stake)
     np.minimum(factors, _MAX_STAKE, out=factors)  # (3)
     factors *= (values - least) / fair - 1.0
     factors += 1.0
     return factors
+
+
+def kelly_stake(squares: FloatArray, n: FloatArray, odds: float) -> FloatArray:
+    """Return (rows, draws) stakes by how far values lay from 1/2 before each draw.
+
+    Of a value x let y = 2 x - 1, of the mean square q. A mean of y that n draws can just show at
+    level a is z sqrt(q / n), z^2 = 2 log(1 / a), and the Kelly bet on it is z / sqrt(q n): only q
+    has to be guessed, by the values before, as if there had been ``_PRIOR_N`` more. A mixture that
+    knows nothing of q spends most of its wealth on bets of the wrong size.
+
+    Args:
+        squares: sums of y^2 before each draw.
+        n: numbers of values in them.
+        odds: z^2 / n, for the draws in all.
+    """
+    q = (squares + _PRIOR_N * _PRIOR_SQUARE) / (n + _PRIOR_N)
+    stakes: FloatArray = np.sqrt(2.0 * odds / q)  # (3) multiplies by sqrt(1/2)
+    return stakes
+
+
+def sums_before(values: FloatArray, first: FloatArray | float) -> FloatArray:
+    """Return (rows, draws + 1) sums of the (rows, draws) values before each place, and of all.
+
+    ``first`` (rows,) are the sums to begin with. Adds in order: alike in blocks of any size.
+    """
+    sums = np.empty((len(values), values.shape[1] + 1))
+    sums[:, 0], sums[:, 1:] = first, values
+    return np.asarray(np.add.accumulate(sums, axis=-1, out=sums))
 
 
 class Wealth:
@@ -150,6 +183,7 @@ class Wealth:
         mean: the hypothesis m, in (0, 1]; one, or one per row.
         bets: the mixture.
         size: N, drawn from without replacement; None with replacement.
+        odds: of ``kelly_stake``, which multiplies the bets then; 0 leaves them as they are.
 
     Attributes:
         n: (rows,) draws counted in.
@@ -162,10 +196,28 @@ class Wealth:
         inf
     """
 
-    __slots__ = ("_each", "_mean", "_shares", "_size", "_sizes", "_total", "highest", "n", "now")
+    __slots__ = (
+        "_each",
+        "_mean",
+        "_odds",
+        "_shares",
+        "_size",
+        "_sizes",
+        "_squares",
+        "_staked",
+        "_total",
+        "highest",
+        "n",
+        "now",
+    )
 
     def __init__(
-        self, n_rows: int, mean: float | FloatArray, bets: Bets, size: int | None = None
+        self,
+        n_rows: int,
+        mean: float | FloatArray,
+        bets: Bets,
+        size: int | None = None,
+        odds: float = 0.0,
     ) -> None:
         self.n: IntArray = np.zeros(n_rows, dtype=np.int64)
         self.now: FloatArray = np.ones(n_rows)
@@ -175,6 +227,9 @@ class Wealth:
         self._mean: FloatArray = np.full(n_rows, mean, dtype=float)
         self._each: FloatArray = np.ones((len(bets.sizes), n_rows))  # of every bet
         self._total: FloatArray = np.zeros(n_rows)  # of the draws
+        self._odds = odds
+        self._squares: FloatArray = np.zeros(n_rows)  # of what ``kelly_stake`` heeds
+        self._staked: FloatArray = np.zeros(n_rows)  # draws in them
 
     def extend(
         self,
@@ -198,12 +253,13 @@ class Wealth:
         if not values.size:
             return np.zeros(values.shape)
         if drawn is None:
-            sums = np.empty((len(values), values.shape[1] + 1))
-            sums[:, 0], sums[:, 1:] = self._total[rows], values
-            np.add.accumulate(sums, axis=-1, out=sums)
+            sums = sums_before(values, self._total[rows])
             drawn, self._total[rows] = sums[:, :-1], sums[:, -1]
         mean, start = self._mean[rows, None], int(self.n[rows][0])
-        each = growth_factors(values, drawn, mean, self._sizes, self._size, start)
+        stake: float | FloatArray = 1.0
+        if self._odds:
+            stake = self._stake(values, rows, idle)
+        each = growth_factors(values, drawn, mean, self._sizes, self._size, start, stake=stake)
         if idle is not None:
             each[:, idle] = 1.0
         with np.errstate(over="ignore", under="ignore"):
@@ -217,6 +273,16 @@ class Wealth:
         self.now[rows] = path[:, -1]
         self.highest[rows] = np.maximum(self.highest[rows], path.max(axis=-1))
         return path
+
+    def _stake(
+        self, values: FloatArray, rows: IntArray | slice, idle: BoolArray | None
+    ) -> FloatArray:
+        """Return the stakes of the next draws, and count these in."""
+        counted = np.ones(values.shape) if idle is None else (~idle).astype(float)
+        squares = sums_before(counted * (2.0 * values - 1.0) ** 2, self._squares[rows])
+        n = sums_before(counted, self._staked[rows])
+        self._squares[rows], self._staked[rows] = squares[:, -1], n[:, -1]
+        return kelly_stake(squares[:, :-1], n[:, :-1], self._odds)
 
 
 class LowerBound:

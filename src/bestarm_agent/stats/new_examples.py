@@ -9,8 +9,8 @@ that is
 
     r = c sqrt(q / N),   c = sqrt(2 log(1/a)) + .84                                         (1)
 
-Measured for K = 2, a = .04 and N = 100 to 1,000: a lead of 3.4 sqrt(q / N) is shown with
-probability .8; (1) says 3.38.
+Measured for K = 2, a = .025 and q = .15: a lead of 3.1 sqrt(q / N) of N = 100 and of 3.3 of N =
+1,000 is shown with probability .8; (1) says 3.56, which is on the safe side.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from statistics import NormalDist
 from bestarm_agent.stats.arrays import FloatArray
 
 USUAL_DIFFERING = 0.15  # share of differing answers that is taken for granted before any is seen
-# Of the error probability; the rest is for the intervals of leads. A half, since either of two
-# candidates that are exactly equal may be shown to be behind.
+# Of the error probability; the rest is for the intervals of leads. With one best candidate the
+# whole of it would do, as its hypothesis alone is true. Of two that are exactly equal and the best,
+# both are true, and either may be shown to be ahead: twice the level. Measured at .05, one of two
+# was shown in up to 7 % of 8,000 runs; at half of it in up to 3.5 %.
 SHARE_OF_TEST = 0.5
 OF_WINNER = 0.8  # of what is left of the error probability, for each winner that is confirmed
 FEWEST_EXAMPLES = 30  # to choose by

@@ -45,12 +45,20 @@ them after the last one than before. Of several draws of one example (``draws``)
 each other, only the first in the order is bet on: its mean is that of the population, whatever came
 before, and the later ones tell nothing that can be counted as new.
 
+A lead that all n independent examples can just show is z sqrt(q / n) at level a, z^2 = 2 log(1/a),
+q the mean square of V_i - V_j. The Kelly bet on it is z / sqrt(q n): n is known, and q is guessed
+from the places before (``kelly_stake``), which a bet may depend on as on all that came before. It
+does not depend on the mean that is tested, so factors still fall in c. With a smaller share of
+three times that bet, for larger leads, it finds such leads .52 of the time, where the mixture over
+all sizes (Shares, below) found .41: means over n = 60 to 1,000, q = .06 to .35, and leads of 2.2
+and 3 sqrt(q / n), at a = .025; where it is worst, n = 60 and q = .35, it finds .05 less.
+
 Where examples come in clusters (one document, one user) that are independent draws, one example of
 each, drawn beforehand, is bet on (``independent``). In a random order of all examples these stand
 as in a random order of their clusters. Earlier examples of a cluster are no part of the wealth of
 two rows, but may decide who leads, so only fixed pairs are bet on for new examples then.
 
-Shares. w_b = b / (sum of all b): most of a run's examples go to rows that are told apart by the
+Shares. Over all N, w_b = b / (sum of all b): most examples go to rows that are told apart by the
 larger bets, and a small bet that is needed in the end loses log(1 / w_b) by its smaller share.
 
 Unknown values enter as the least of V_i and the highest of V_j that are possible. Then D is smaller
@@ -82,10 +90,15 @@ from bestarm_agent.stats.betting import (
     bet_grid,
     check_ranges,
     growth_factors,
+    kelly_stake,
     lower_bound,
+    sums_before,
 )
 
 _LEADERS = -1  # stands for the committed leaders where a row is expected
+# On new examples: Kelly's bet on a lead that all examples just show, and a larger one for leads
+# that few examples show. The share of the second costs the first one log(1 / .85) of its wealth.
+_ON_NEW = Bets((1.0, 3.0), (0.85, 0.15))
 _FINE = 2.0**-11  # precision of a bound, rounded upwards
 _CHUNK = 512  # places that are worked out together
 _SLACK = 1e-9  # of compared sums
@@ -164,6 +177,7 @@ class PairedSequences:
         self._met = bytearray([bool(independent)]) * (n_examples // draws)
         for example in independent:
             self._met[example] = 0
+        self._n_independent = len(independent) or len(self._met)
         self._first = bytearray()  # of every place of the order: whether it is their first
         self._low = [array("d", [0.0]) for _ in range(n_rows)]  # sums of the first values
         self._high = [array("d", [0.0]) for _ in range(n_rows)]
@@ -338,8 +352,8 @@ class PairedSequences:
         Rows in step are worked out together.
         """
         if test not in self._wealth:
-            bets = pair_bets(self._size, test.level)
-            self._wealth[test] = Wealth(len(self.length), 0.5, bets, test.size)
+            bets, odds = self._bets(test)
+            self._wealth[test] = Wealth(len(self.length), 0.5, bets, test.size, odds)
         wealth, opponent = self._wealth[test], test.opponent
         stop = np.minimum(self.length, self._n_known(opponent))
         due = stop > wealth.n
@@ -363,15 +377,19 @@ class PairedSequences:
 
     def _gap(self, test: _Against, row: int, shifted: BoolArray, least: float) -> float:
         """Find the least gap at the ``shifted`` places whose wealth has ever been enough."""
-        sizes, shares = pair_bets(self._size, test.level)
+        (sizes, shares), odds = self._bets(test)
         stop = int(min(self.length[row], self._n_known(test.opponent)))
         values, drawn, idle = self._draws(
             test.opponent, np.array([row]), 0, stop, on_new=test.size is None
         )
+        stake: float | FloatArray = 1.0
+        if odds:
+            squares = sums_before(~idle * (2.0 * values - 1.0) ** 2, 0.0)
+            stake = kelly_stake(squares[:, :-1], sums_before(~idle, 0.0)[:, :-1], odds)
 
         def excludes(gap: float) -> bool:
             mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
-            factors = growth_factors(values, drawn, mean, np.array(sizes), test.size)
+            factors = growth_factors(values, drawn, mean, np.array(sizes), test.size, stake=stake)
             factors[:, idle] = 1.0
             with np.errstate(over="ignore", under="ignore"):
                 path = np.tensordot(shares, np.cumprod(factors, axis=-1), axes=1)
@@ -387,6 +405,12 @@ class PairedSequences:
             middle = (low + high) / 2
             low, high = (low, middle) if excludes(middle) else (middle, high)
         return high
+
+    def _bets(self, test: _Against) -> tuple[Bets, float]:
+        """Return the bets of a test, and the odds of ``kelly_stake``, 0 where they stand as is."""
+        if test.size is not None:
+            return pair_bets(self._size, test.level), 0.0
+        return _ON_NEW, 2.0 * np.log(test.enough) / self._n_independent
 
     def _n_known(self, opponent: int) -> int:
         """Return the number of places from the first at which an opponent's value is known."""
