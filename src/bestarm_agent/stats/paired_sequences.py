@@ -384,8 +384,9 @@ class PairedSequences:
         )
         stake: float | FloatArray = 1.0
         if odds:
-            squares = sums_before(~idle * (2.0 * values - 1.0) ** 2, 0.0)
-            stake = kelly_stake(squares[:, :-1], sums_before(~idle, 0.0)[:, :-1], odds)
+            counted = (~idle).astype(float)
+            squares = sums_before(counted * (2.0 * values - 1.0) ** 2, 0.0)
+            stake = kelly_stake(squares[:, :-1], sums_before(counted, 0.0)[:, :-1], odds)
 
         def excludes(gap: float) -> bool:
             mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
