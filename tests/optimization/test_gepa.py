@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Message, PromptTemplate
-from bestarm_agent.domain.events import Asked, ProposerCalled
+from bestarm_agent.domain.events import Asked, Attempted
 from bestarm_agent.domain.values import Json
 from bestarm_agent.optimization.gepa import split
 from tests.optimization.test_rounds import write_study
@@ -46,7 +46,7 @@ def test_reflection_proposes_and_the_rule_decides(
     done = invoke(capsys, "optimize", path, *flags, "--out", "best.txt", "--json", folder=tmp_path)
     assert done.code == 0, done.err
     shown = json.loads(done.out)
-    n_asked = sum(isinstance(event, ProposerCalled) for event in events_of(path)) // 2
+    n_asked = sum(isinstance(event, Attempted) and event.seq is None for event in events_of(path))
     assert {line["what"]: line["spend"]["calls"] for line in shown["costs"]}[
         "proposing prompts"
     ] == n_asked

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from bestarm_agent.domain.events import (
     Asked,
+    Attempted,
     BudgetSet,
     CandidatesAdded,
     CandidatesBarred,
     Event,
     Proposed,
-    ProposerCalled,
     Resumed,
+    Settled,
     Started,
     Stopped,
     Told,
@@ -181,9 +182,14 @@ FORMAT: list[tuple[Event, str, str]] = [
         '{"at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
     ),
     (
-        ProposerCalled("key", Spend(calls=1, tokens=9), at_most=True, priced=False),
-        "proposer-called",
-        '{"key":"key","cost":{"calls":1,"tokens":9},"at_most":true,"priced":false}',
+        Attempted(None, "key", Spend(calls=1, tokens=9), priced=False),
+        "attempted",
+        '{"seq":null,"key":"key","cost":{"calls":1,"tokens":9},"priced":false}',
+    ),
+    (
+        Settled(3, "", Spend(calls=1)),
+        "settled",
+        '{"seq":3,"key":"","cost":{"calls":1}}',
     ),
     (Proposed(2), "proposed", '{"rounds":2}'),
 ]
@@ -316,8 +322,8 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
     """Guards the strategies above: a class that joins the events is drawn too."""
     stored = dataclasses_within(Event) | dataclasses_within(Reply)
     expected = (
-        "Started CandidatesAdded CandidatesBarred ExamplesAdded Asked Attempted Charged Told "
-        "ProposerCalled Proposed BudgetSet Stopped Resumed Outcome Score Vote Failure Usage "
+        "Started CandidatesAdded CandidatesBarred ExamplesAdded Asked Attempted Settled Told "
+        "Proposed BudgetSet Stopped Resumed Outcome Score Vote Failure Usage "
         "Spend Budget Candidate PromptTemplate Message Reply Position Token Slice Example"
     )
     assert {cls.__name__ for cls in stored} == set(expected.split())

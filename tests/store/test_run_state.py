@@ -10,11 +10,10 @@ import pytest
 from bestarm_agent.domain.events import (
     Attempted,
     CandidatesBarred,
-    Charged,
     Event,
     Proposed,
-    ProposerCalled,
     Resumed,
+    Settled,
     Stopped,
     Told,
 )
@@ -23,7 +22,7 @@ from bestarm_agent.domain.values import Outcome, Score
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, line_of
-from bestarm_agent.store.run_state import PendingCost, RunState, Session, fold, folded
+from bestarm_agent.store.run_state import Attempts, RunState, Session, fold, folded
 from bestarm_agent.store.store import Store
 from tests.support.entered_files import python_calls
 from tests.support.store_runs import (
@@ -116,22 +115,30 @@ def test_the_time_of_a_killed_session_counts_up_to_its_last_outcome() -> None:
 
 def test_what_a_pending_pair_has_cost() -> None:
     call, judging = Spend(calls=1, tokens=5), Spend(calls=1)
-    attempted = Attempted(0, "key", call)
-    state = fold(after_grid(asked(0), attempted))
-    assert state.cost_of(0) == PendingCost(attempts=(attempted,))
-    state.take([line_of(Charged(0, call, judging))])
-    state.take([line_of(attempted)])
-    assert state.cost_of(0) == PendingCost(call, judging, first_sent=False, attempts=(attempted,))
+    first, again = Attempted(0, "", Spend()), Attempted(0, "key", call)
+    state = fold(after_grid(asked(0)))
+    untold = Attempts(open=(first,), keys=frozenset({""}))
+    assert state.attempts_of(0) == untold, "the ask stands for one"
+    state.take([line_of(again)])
+    assert state.attempts_of(0) == Attempts(open=(first, again), keys=frozenset({"", "key"}))
+    state.take([line_of(Settled(0, "", call)), line_of(again)])
+    state.take([line_of(Settled(0, "key", judging, judge=True))])
+    known = state.attempts_of(0)
+    assert (known.spend, known.judge_spend, known.open) == (call, judging, (again,))
     assert state.pending_spend == call + judging
     state.take([line_of(told(0))])
-    assert state.cost_of(0) == PendingCost()
+    assert state.attempts_of(0) == untold
+    assert state.pending_spend == Spend()
 
 
-def test_of_a_proposers_reply_the_latest_call_counts() -> None:
-    calls = [("a", 3), ("b", 1), ("a", 2)]
-    events = [ProposerCalled(key, Spend(calls=n)) for key, n in calls]
-    state = fold([started(), *events, Proposed(4)])
-    assert state.proposer_spend == state.spend == Spend(calls=3)
+def test_a_proposers_attempts_add_up_and_count_with_their_bounds_until_they_are_settled() -> None:
+    begun = [Attempted(None, key, Spend(calls=3), priced=key != "b") for key in "aab"]
+    state = fold([started(), *begun, Proposed(4)])
+    assert state.proposer_spend == state.spend == Spend(calls=9)
+    state.take([line_of(Settled(None, key, Spend(calls=2))) for key in "ab"])
+    assert state.proposer_spend == Spend(calls=7)
+    assert state.pending_spend == Spend()
+    assert not state.attempts_of(None).priced
     assert state.rounds == 4
 
 

@@ -20,7 +20,7 @@ from bestarm_agent.domain.values import (
     Score,
     Vote,
 )
-from bestarm_agent.engine.call import Model, ProviderClient, ReplyCache, RetryPolicy
+from bestarm_agent.engine.call import AttemptLog, Model, ProviderClient, ReplyCache, RetryPolicy
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
@@ -111,8 +111,13 @@ def failing(
     )
 
 
-async def logged_nowhere(_key: str, _cost: Spend, _judges: bool) -> None:
-    """Log an attempt nowhere."""
+def attempt_log(*begun: str, record: Callable[[Event], None] = lambda _event: None) -> AttemptLog:
+    """A log of no run: attempts at the replies of these keys were begun before."""
+
+    async def flush() -> None:
+        await asyncio.sleep(0)
+
+    return AttemptLog(0, record, flush, begun={*begun})
 
 
 class OwnScore(Judge):

@@ -1,9 +1,9 @@
 """Events of a run's log, from which everything else about the run is computed.
 
 A run is ``Started``, gets its candidates, examples and budget, then any mix of ``Asked``,
-``Attempted``, ``Charged`` and ``Told``, of ``ProposerCalled`` and ``Proposed``, of more candidates,
-more examples or another budget, and of ``Stopped`` and ``Resumed``. Fields with defaults are absent
-from logs of versions that did not record them.
+``Attempted``, ``Settled`` and ``Told``, of ``Proposed``, of more candidates, more examples or
+another budget, and of ``Stopped`` and ``Resumed``. Fields with defaults are absent from logs of
+versions that did not record them.
 """
 
 from __future__ import annotations
@@ -103,37 +103,26 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """A request is about to be sent for a pair; durable before it leaves.
+    """A request is about to be sent, for a pair or for a proposer; durable before it leaves.
 
     ``Asked`` stands for the first attempt at the candidate's first draw, so that is not logged.
     """
 
-    seq: int  # the ask's number
+    seq: int | None  # the ask's number; None: of a proposer
     key: str  # of the reply, in the reply cache
     cost: Spend  # the most that the attempt can cost
     judge: bool = False  # whether it is a judge's call
+    priced: bool = True  # whether the model's price is known; else costs lack dollars
 
 
 @dataclass(frozen=True, slots=True)
-class Charged:
-    """The exact cost so far of a pair that stays pending; it replaces what attempts may cost."""
+class Settled:
+    """An attempt is over, or a reply was found; ``Told`` settles all attempts of its pair."""
 
-    seq: int  # the ask's number
-    spend: Spend  # of the candidate's call
-    judge_spend: Spend
-
-
-@dataclass(frozen=True, slots=True)
-class ProposerCalled:
-    """A call of the proposer of prompts: first with the most it can cost, later with its cost.
-
-    The latest of a reply's key counts.
-    """
-
-    key: str  # of the reply, in the reply cache
-    cost: Spend  # of all its attempts
-    at_most: bool = False  # whether an attempt may be under way, counted with its bound
-    priced: bool = True  # whether the model's price is known; else ``cost`` lacks dollars
+    seq: int | None  # the ask's number; None: of a proposer
+    key: str  # of the attempt that is over; empty: the one that the ask stands for
+    cost: Spend  # exactly, or its bound if nobody knows; 0: it was never sent
+    judge: bool = False  # whether it was a judge's call
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +169,8 @@ Event: TypeAlias = (
     | ExamplesAdded
     | Asked
     | Attempted
-    | Charged
+    | Settled
     | Told
-    | ProposerCalled
     | Proposed
     | BudgetSet
     | Stopped

@@ -27,6 +27,7 @@ from functools import partial
 from tenacity import AsyncRetrying, RetryCallState
 from tenacity.wait import wait_exponential_jitter
 
+from bestarm_agent.domain.events import Attempted, Event, Settled
 from bestarm_agent.domain.redaction import masked, raised
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
@@ -72,18 +73,72 @@ class RetryPolicy:
 class AttemptLog:
     """The attempts at the calls of one pair, or of one proposer, as the run's log has them.
 
+    An attempt is durable before it is sent. What it cost is logged with what comes next of its
+    pair: a kill in between leaves it open, and it counts with its bound. An outcome settles all::
+
+        begun -> settled -> logged (next attempt, or the pair stays pending)
+          |         `-----> outcome
+          `-> killed: lost -> found in the reply cache: its cost takes the place of the bound
+                        `---> never found: settled at its bound
+
     Attributes:
-        record: logs an attempt by the reply's key, the most that it can cost, and whether it is a
-            judge's call; durable on return.
-        resent: whether attempts were made before this process, or this sending, began: their
-            replies may be stored, and are not bought again.
-        charged: by key of the reply, the bound that was charged for the latest attempt of a process
-            that ended before it recorded the cost.
+        seq: the ask's number; None: of a proposer.
+        record, flush: of the run's record.
+        is_asked: whether the ask stands for the next attempt of the candidate.
+        lost: attempts of processes that did not live to settle them, charged with these bounds.
+        begun: keys of the replies that attempts were begun for, in any process: such a reply may
+            be stored, and is not bought again.
     """
 
-    record: Callable[[str, Spend, bool], Awaitable[None]]
-    resent: bool = False
-    charged: dict[str, Spend] = field(default_factory=dict)
+    seq: int | None
+    record: Callable[[Event], None]
+    flush: Callable[[], Awaitable[None]]
+    is_asked: bool = False
+    lost: list[Attempted] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
+    _settled: list[Settled] = field(default_factory=list)  # not logged yet
+
+    async def begin(self, call: Call, bound: Spend) -> str:
+        """Log an attempt, durably; return the key that it is settled by."""
+        self.begun.add(key := call.key)
+        if self.is_asked and not call.is_judges:
+            self.is_asked = False
+            return ""
+        self._log_settled()
+        self.record(Attempted(self.seq, key, bound, call.is_judges, call.model.able.priced))
+        try:
+            await self.flush()
+        except BaseException:
+            self.settle(key, Spend(), call.is_judges)  # it is not sent
+            raise
+        return key
+
+    def settle(self, key: str, cost: Spend, is_judges: bool) -> None:
+        """Note what an attempt cost, or what a reply did that was found."""
+        self._settled.append(Settled(self.seq, key, cost, is_judges))
+
+    def take_lost(self, call: Call) -> Attempted | None:
+        """Return, and forget, the latest lost attempt that may have brought the call's reply."""
+        for one in reversed(self.lost):
+            if one.key == call.key or not (one.key or call.is_judges):
+                self.lost.remove(one)
+                return one
+        return None
+
+    def close(self) -> None:
+        """Settle and log all: the pair stays pending, or the proposer's call is over."""
+        if self.is_asked:
+            self.is_asked = False
+            self.settle("", Spend(), False)
+        for one in self.lost:
+            self.settle(one.key, one.cost, one.judge)
+        self.lost.clear()
+        self._log_settled()
+
+    def _log_settled(self) -> None:
+        settled, self._settled = self._settled, []
+        for event in settled:
+            self.record(event)
 
 
 @dataclass(slots=True)
@@ -148,7 +203,7 @@ class Call:
         log: where attempts are logged; None where no run pays for them.
         is_judges: whether a judge makes it.
         is_first: whether its model never answered; a time-out is then not repeated.
-        is_logged: whether the log holds the next attempt: an ask stands for the first one.
+        resent: whether an attempt at it was begun before, by another call.
         slot: its places in the gates, given up while it waits.
         reservation: for the next attempt; None: reserved when it is sent.
         permit: the rate limiter's for the next attempt; None: to be waited for.
@@ -164,7 +219,7 @@ class Call:
     log: AttemptLog | None = None
     is_judges: bool = False
     is_first: bool = False
-    is_logged: bool = False
+    resent: bool = False
     slot: Slot = field(default_factory=Slot)
     reservation: Reservation | None = None
     permit: Permit | None = None
@@ -174,6 +229,10 @@ class Call:
     has_waited: bool = False
     n_refitted: int = 0
     _keyed: tuple[Request, str] | None = None  # what was asked last for its key
+
+    def __post_init__(self) -> None:
+        if self.log is not None and self.log.begun:
+            self.resent = self.key in self.log.begun
 
     @property
     def fitted(self) -> Request:
@@ -203,11 +262,6 @@ class Call:
         """Key of the beginning that it shares in the provider's prompt cache; () if none."""
         prefix = self.request.prefix
         return prefix and (self.model.name, *prefix)
-
-    @property
-    def resent(self) -> bool:
-        """Return whether it may have been sent before."""
-        return self.log is not None and self.log.resent
 
     def bound(self) -> Spend:
         """Return the most that one attempt can cost."""
@@ -331,7 +385,7 @@ class ProviderClient:
     async def _attempt(self, call: Call) -> Reply:
         """Make one attempt, once it may be sent and is logged; settle what it cost."""
         limits, tries = call.model.limits, call.tries
-        permit, reservation = await self._cleared(call)
+        permit, reservation, key = await self._cleared(call)
         self._n_sent += 1
         number = self._n_sent
         tries.n += 1
@@ -349,6 +403,8 @@ class ProviderClient:
         finally:
             self.ledger.settle(reservation, cost)
             call.spend += cost
+            if call.log is not None:
+                call.log.settle(key, cost, call.is_judges)
             limits.ended(permit, result)
         if isinstance(result, Reply):
             tries.failure = None
@@ -389,9 +445,8 @@ class ProviderClient:
         doubted.fatal, doubted.transient = False, not is_later
         return doubted
 
-    async def _cleared(self, call: Call) -> tuple[Permit, Reservation]:
-        """Return permit and reservation for the next attempt, once the log holds the attempt."""
-        log = call.log
+    async def _cleared(self, call: Call) -> tuple[Permit, Reservation, str]:
+        """Return permit, reservation and key of the next attempt, once the log holds it."""
         permit = await self._permitted(call)
         if not call.has_waited and (filled := self._caches.filling.get(call.prefix)):
             # its permit is given back: a refusal of the other call may begin a pause. Its places
@@ -404,12 +459,12 @@ class ProviderClient:
         call.reservation = call.reservation or self.ledger.reserve(call.bound())
         if call.reservation is None:
             raise BudgetEndedError("the budget cannot pay for another call; raise it")
-        if log is not None and not call.is_logged:
-            bound = replace(call.reservation.amount, answers=0)
-            await log.record(call.key, bound, call.is_judges)
+        key = ""
+        if call.log is not None:
+            key = await call.log.begin(call, replace(call.reservation.amount, answers=0))
         reservation = call.reservation
-        call.permit, call.reservation, call.is_logged = None, None, False
-        return permit, reservation
+        call.permit, call.reservation = None, None
+        return permit, reservation, key
 
     async def _permitted(self, call: Call) -> Permit:
         """Return the call's permit, waited for if need be; raise the error of a halted model."""
@@ -664,10 +719,14 @@ class ReplyCache:
         answers = Spend() if reservation is None else Spend(answers=reservation.amount.answers)
         if reservation is not None:
             self._ledger.settle(reservation, answers)
-        charged = None if call.log is None else call.log.charged.pop(call.key, None)
-        correction = Spend() if charged is None else replied_spend(reply, answers=0) - charged
+        lost = None if call.log is None else call.log.take_lost(call)
+        cost = Spend() if lost is None else replied_spend(reply, answers=0)
+        correction = Spend() if lost is None else cost - lost.cost
         self._ledger.charge(correction)
         call.spend += answers + correction
+        if call.log is not None and (lost or answers != Spend()):
+            key = call.key if lost is None else lost.key
+            call.log.settle(key, answers + cost, call.is_judges)
         self._remark(call, reply.notices)
         return reply
 

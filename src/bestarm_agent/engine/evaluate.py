@@ -133,10 +133,8 @@ class Evaluation:
 
     def begin_again(self) -> None:
         """Get ready to be sent again after it was put off."""
-        if (log := self.call.log) is not None:
-            log.resent |= self.spend != _NOTHING or self.obstacle is not None
         self._before = self.candidate_spend
-        self.call = self.candidate.call(self.example, log)
+        self.call = self.candidate.call(self.example, self.call.log)
         self.obstacle = None
 
     def reserve(self, bound: Spend, judging: Spend) -> bool:
@@ -152,6 +150,11 @@ class Evaluation:
         self.call.reservation = ledger.reserve(bound)
         self.judging = ledger.reserve(judging) or Reservation(_NOTHING)
         return True
+
+    def close_log(self) -> None:
+        """Log what its attempts cost: it stays pending."""
+        if self.call.log is not None:
+            self.call.log.close()
 
     def failed(self, error: PluginError) -> Outcome:
         """Return the outcome of a pair that a plug-in's mistake ended."""

@@ -64,8 +64,9 @@ class JudgeClient:
         if candidate:
             example = f"{candidate}/{request.example}"
             request = replace(request, candidate=candidate, example=example)
-        is_first = model.is_untried and not (log is not None and log.resent)
-        return Call(model, request, log, is_judges=True, is_first=is_first)
+        made = Call(model, request, log, is_judges=True)
+        made.is_first = model.is_untried and not made.resent
+        return made
 
 
 def fitted(request: Request, capabilities: Capabilities) -> Request:

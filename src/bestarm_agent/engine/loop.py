@@ -11,19 +11,16 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 
 import numpy as np
 
 from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import (
     Asked,
-    Attempted,
     BudgetSet,
     CandidatesBarred,
-    Charged,
     Resumed,
     Stopped,
     Told,
@@ -407,25 +404,17 @@ class RunLoop:
     def _inherited(self, asked: Asked) -> Evaluation:
         """Charge the attempts whose cost no process lived to record: they may have been billed."""
         candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
-        cost = self.record.state.cost_of(asked.seq)
-        attempts = list(cost.attempts)
-        if cost.first_sent:
-            call = candidate.call(example)
-            attempts.insert(0, Attempted(asked.seq, call.key, call.bound()))
-        lost = sum((one.cost for one in attempts if not one.judge), Spend())
-        lost_judging = sum((one.cost for one in attempts if one.judge), Spend())
-        self.ledger.charge(lost + lost_judging)
-        spend, judge_spend = cost.spend + lost, cost.judge_spend + lost_judging
-        log = AttemptLog(
-            partial(self._log_attempt, asked.seq),
-            resent=spend + judge_spend != Spend(),
-            charged={one.key: one.cost for one in attempts},
-        )
+        known, call = self.record.state.attempts_of(asked.seq), candidate.call(example)
+        lost = [one if one.key else replace(one, cost=call.bound()) for one in known.open]
+        log = self._attempt_log(asked.seq)
+        log.lost, log.begun = lost, {key or call.key for key in known.keys}
+        spend = sum((one.cost for one in lost if not one.judge), known.spend)
+        judge_spend = sum((one.cost for one in lost if one.judge), known.judge_spend)
+        self.ledger.charge(sum((one.cost for one in lost), Spend()))
         return Evaluation(candidate, example, log, spend=spend, judge_spend=judge_spend)
 
-    async def _log_attempt(self, seq: int, key: str, cost: Spend, is_judges: bool) -> None:
-        self.record.record(Attempted(seq, key, cost, is_judges))
-        await self.record.flush()
+    def _attempt_log(self, seq: int) -> AttemptLog:
+        return AttemptLog(seq, self.record.record, self.record.flush)
 
     def _prepare(self, asked: Asked) -> bool:
         """Reserve a pair's cost and take its place in the gates.
@@ -435,9 +424,9 @@ class RunLoop:
         candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
         pair = self._pairs.get(asked.seq)
         if pair is None:
-            log = AttemptLog(partial(self._log_attempt, asked.seq))
+            log = self._attempt_log(asked.seq)
+            log.is_asked = True
             pair = self._pairs[asked.seq] = Evaluation(candidate, example, log)
-            pair.call.is_logged = True  # the ask stands for the first attempt
         else:
             pair.begin_again()
         try:
@@ -448,7 +437,7 @@ class RunLoop:
             return False
         self.pool.raise_bound(asked.candidate, bound + judging)
         if not pair.reserve(bound, judging):
-            self._log_cost(asked.seq, pair)
+            pair.close_log()
             return False
         gate = candidate.model.client.gate
         pair.call.slot = Slot(gate, self.pool.gate, when_left=self._news.set)
@@ -512,17 +501,9 @@ class RunLoop:
 
     def _let_go(self) -> None:
         """Give back what is held for pairs that were not sent; log what pending pairs cost."""
-        for seq, pair in self._pairs.items():
+        for pair in self._pairs.values():
             pair.let_go()
-            self._log_cost(seq, pair)
-
-    def _log_cost(self, seq: int, pair: Evaluation) -> None:
-        """Log the exact cost of a pair that stays pending if the log does not tell it."""
-        spend, judge_spend = pair.candidate_spend, pair.judge_spend
-        known = self.record.state.cost_of(seq)
-        is_exact = not known.first_sent and not known.attempts
-        if not is_exact or (known.spend, known.judge_spend) != (spend, judge_spend):
-            self.record.record(Charged(seq, spend, judge_spend))
+            pair.close_log()
 
     # Time.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from bestarm_agent.config.datasets import Label
 from bestarm_agent.domain.concurrent import together
-from bestarm_agent.domain.events import Proposed, ProposerCalled
+from bestarm_agent.domain.events import Proposed
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Candidate, Example, Message, Reply, Request, Score
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, ReplyCache
@@ -206,27 +206,16 @@ class Proposer:
 
     async def _asked(self, request: Request, model: Model) -> Reply:
         """Ask; what an earlier process of the run asked is taken from the cache."""
-        run, priced = self._run, model.able.priced
-        call = Call(model, fitted(request, model.able))
-        known = run.record.state.proposer_calls.get(call.key)
-        before = Spend() if known is None else known.cost
-
-        def note(more: Spend, *, at_most: bool) -> None:
-            cost = before + call.spend + more
-            run.record.record(ProposerCalled(call.key, cost, at_most, priced))
-
-        async def attempted(_key: str, cost: Spend, _is_judges: bool) -> None:
-            note(cost, at_most=True)
-            await run.record.flush()
-
-        call.log = AttemptLog(attempted, resent=known is not None)
-        if known is not None and known.at_most:
-            call.log.charged[call.key] = known.cost
+        run = self._run
+        known = run.record.state.attempts_of(None)
+        log = AttemptLog(None, run.record.record, run.record.flush, begun={*known.keys})
+        call = Call(model, fitted(request, model.able), log)
+        log.lost = [one for one in known.open if one.key == call.key]
         try:
             async with call.in_turn():
                 return await run.replies.obtain(call)
         finally:
-            note(Spend(), at_most=False)
+            log.close()
 
     def check(self, model: str) -> None:
         """Raise ConfigError if ``ask`` could not ask a model."""

@@ -29,7 +29,7 @@ _CLASSES: dict[str, type[Event]] = {
     re.sub("(?<!^)(?=[A-Z])", "-", cls.__name__).lower(): cls for cls in get_args(Event)
 }
 _TAGS = {cls: tag for tag, cls in _CLASSES.items()}
-OF_PAIRS = ("asked", "attempted", "charged", "told")
+OF_PAIRS = ("asked", "attempted", "settled", "told")
 """Tags of the events of pairs, which are nearly all."""
 
 _to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

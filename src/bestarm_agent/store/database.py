@@ -37,7 +37,7 @@ from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
 _T = TypeVar("_T")
 Row: TypeAlias = Mapping[str, Any]  # of a table
 
-SCHEMA = 8
+SCHEMA = 9
 """Version of the layout below; a store of another one is refused."""
 TABLES = {
     "meta": "(key TEXT PRIMARY KEY, value TEXT NOT NULL)",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic_core import from_json
 
 from bestarm_agent.domain import events
-from bestarm_agent.domain.events import Asked, Attempted, Charged, Event, ProposerCalled, Stopped
+from bestarm_agent.domain.events import Asked, Attempted, Event, Settled, Stopped
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
@@ -86,15 +86,15 @@ class _Numbered(list[_T]):
 
 
 @dataclass(frozen=True, slots=True)
-class PendingCost:
-    """Cost of a pair without an outcome."""
+class Attempts:
+    """The attempts for a pair without an outcome, or for proposers of prompts."""
 
-    spend: Spend = field(default_factory=Spend)  # of the candidate's call, as far as known exactly
-    judge_spend: Spend = field(default_factory=Spend)  # of judging, as far as known exactly
-    # whether the first attempt may have been sent, at a cost not counted here
-    first_sent: bool = True
-    # further attempts that may have been sent, at most at these costs
-    attempts: tuple[Attempted, ...] = ()
+    spend: Spend = field(default_factory=Spend)  # of those that are settled, without judging
+    judge_spend: Spend = field(default_factory=Spend)  # of judging, as far as settled
+    # begun and not settled: they may have been sent, and cost so much at most
+    open: tuple[Attempted, ...] = ()
+    keys: frozenset[str] = frozenset()  # of the replies that attempts were begun for
+    priced: bool = True  # whether all prices are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,11 @@ class RunState:
         self.signs = _Numbered[str]()  # that replies may have been scored wrongly
         self.signs.number_of("")
         self.pending: dict[int, None] = {}  # asks without an outcome, in the order of asking
-        self.pending_costs: dict[int, PendingCost] = {}  # where events tell them
+        # by ask, where events tell of them; None: of proposers
+        self.attempts: dict[int | None, Attempts] = {}
         self.budget = Budget()  # the present caps
         # the run's own caps; None before they differed from others
         self.configured: Budget | None = None
-        self.proposer_calls: dict[str, ProposerCalled] = {}  # by key of the reply
         self.rounds = 0  # rounds of proposals that are over
         self.sessions: list[Session] = []
         self.seconds = 0.0  # wall-clock, of the sessions that are over
@@ -268,20 +268,26 @@ class RunState:
         ended = self.sessions[-1].stopped if self.sessions else None
         return {} if ended is None else ended.broken
 
-    def cost_of(self, seq: int) -> PendingCost:
-        """Return what an ask without an outcome has cost so far."""
-        return self.pending_costs.get(seq) or PendingCost()
+    def attempts_of(self, seq: int | None) -> Attempts:
+        """Return the attempts for an ask without an outcome, or for proposers (None).
+
+        The ask stands for one of an unknown bound, whose key is empty.
+        """
+        if seq is None or seq in self.attempts:
+            return self.attempts.get(seq) or Attempts()
+        return Attempts(open=(Attempted(seq, "", Spend()),), keys=frozenset({""}))
 
     @property
     def pending_spend(self) -> Spend:
         """The exactly known cost of the pairs without an outcome."""
-        costs = self.pending_costs.values()
-        return sum((cost.spend + cost.judge_spend for cost in costs), Spend())
+        pairs = (one for seq, one in self.attempts.items() if seq is not None)
+        return sum((one.spend + one.judge_spend for one in pairs), Spend())
 
     @property
     def proposer_spend(self) -> Spend:
-        """The cost of proposers' calls."""
-        return sum((call.cost for call in self.proposer_calls.values()), Spend())
+        """The cost of proposers' calls; of those under way, the most."""
+        known = self.attempts_of(None)
+        return sum((one.cost for one in known.open), known.spend)
 
     @property
     def end(self) -> str | None:
@@ -320,7 +326,7 @@ class RunState:
             problem = "for the second time" if seq in range(n_asked) else "which was never asked"
             raise self._impossible(f"there is an outcome of ask {seq}, {problem}")
         del self.pending[seq]
-        self.pending_costs.pop(seq, None)
+        self.attempts.pop(seq, None)
         self.elapsed = max(self.elapsed, record.get("elapsed", 0.0))
         return int(seq)
 
@@ -406,20 +412,10 @@ class RunState:
             case Stopped():
                 self.sessions[-1] = replace(self.sessions[-1], stopped=event)
                 self._end_session(event.seconds)
-            case Attempted() | Charged():
-                self._set_cost(event)
-            case ProposerCalled():
-                self.proposer_calls[event.key] = event
+            case Attempted() | Settled():
+                self.attempts[event.seq] = _taken(self.attempts_of(event.seq), event)
             case events.Proposed():
                 self.rounds = event.rounds
-
-    def _set_cost(self, event: Attempted | Charged) -> None:
-        if isinstance(event, Charged):
-            cost = PendingCost(event.spend, event.judge_spend, first_sent=False)
-        else:
-            known = self.cost_of(event.seq)
-            cost = replace(known, attempts=(*known.attempts, event))
-        self.pending_costs[event.seq] = cost
 
     def _end_session(self, seconds: float) -> None:
         self.seconds += seconds
@@ -430,6 +426,19 @@ class RunState:
             f"event {self.n_events} of the log is impossible: {problem}; the log is damaged: "
             f"restore the store from a copy, or begin a new run (it reuses the stored replies)"
         )
+
+
+def _taken(known: Attempts, event: Attempted | Settled) -> Attempts:
+    if isinstance(event, Attempted):
+        keys, priced = known.keys | {event.key}, known.priced and event.priced
+        return replace(known, open=(*known.open, event), keys=keys, priced=priced)
+    left = list(known.open)
+    over = next((one for one in left if one.key == event.key), None)
+    if over is not None:
+        left.remove(over)
+    if event.judge:
+        return replace(known, open=tuple(left), judge_spend=known.judge_spend + event.cost)
+    return replace(known, open=tuple(left), spend=known.spend + event.cost)
 
 
 def _pending(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:

@@ -10,7 +10,7 @@ import pytest
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Example, Message, Reply, Request
-from bestarm_agent.engine.call import AttemptLog, Model, ReplyCache
+from bestarm_agent.engine.call import Model, ReplyCache
 from bestarm_agent.engine.judging import (
     JudgeCalls,
     JudgeClient,
@@ -22,7 +22,7 @@ from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities
-from tests.support.runs import Actor, OwnScore, Scene, always, failing, logged_nowhere
+from tests.support.runs import Actor, OwnScore, Scene, always, attempt_log, failing
 from tests.support.virtual_time import run_virtual
 
 BUSY = failing(FailureKind.OVERLOADED)
@@ -236,7 +236,7 @@ def test_a_time_out_is_not_repeated_at_a_server_that_never_answered(
 ) -> None:
     asker, asked = panel("local", "online"), JudgeCall(JudgeModel("p", model), Request(model))
     asker.call(asked).model.is_tried = answered
-    log = AttemptLog(logged_nowhere, resent=resent)
+    log = attempt_log(*[asker.call(asked, "a").key] * resent)
     assert asker.call(asked, "a", log).is_first is is_first
 
 

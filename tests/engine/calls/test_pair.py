@@ -9,13 +9,13 @@ import pytest
 
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Outcome
-from bestarm_agent.engine.call import AttemptLog, Call, ReplyCache
+from bestarm_agent.engine.call import Call, ReplyCache
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import score_of
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.store.store import Store
-from tests.support.runs import Actor, Answer, Scene, always, failing, logged_nowhere, scored
+from tests.support.runs import Actor, Answer, Scene, always, attempt_log, failing, scored
 from tests.support.virtual_time import run_virtual
 
 CALL = Spend(calls=1, tokens=10, usd_nanos=100)  # the most that the candidate's call costs
@@ -23,11 +23,10 @@ JUDGING = Spend(calls=1, tokens=7, usd_nanos=30)
 FITS = {"calls": 2, "tokens": 17, "usd_nanos": 130, "answers": 1}  # a cap that is just enough
 
 
-def pair_of(ledger: Ledger, *, resent: bool = False, spend: Spend | None = None) -> Evaluation:
+def pair_of(ledger: Ledger, *, spend: Spend | None = None) -> Evaluation:
     scene = Scene({"a": Actor("p", always(1.0))}, n_examples=1)
     (candidate,) = scene.candidates(scene.clients(ledger), Spend())
-    log = AttemptLog(logged_nowhere, resent=resent)
-    return Evaluation(candidate, scene.examples[0], log, spend=spend or Spend())
+    return Evaluation(candidate, scene.examples[0], attempt_log(), spend=spend or Spend())
 
 
 WHOLE = CALL + JUDGING + Spend(answers=1)
@@ -62,27 +61,19 @@ async def test_a_pair_that_is_not_sent_gives_back_all_that_it_holds() -> None:
     assert ledger.outstanding == ledger.spent == Spend()
 
 
-@pytest.mark.parametrize(
-    ("before", "spend", "obstacle", "resent"),
-    [
-        (False, Spend(), None, False),
-        (False, Spend(calls=1), None, True),
-        (False, Spend(), Exception("bad key"), True),
-        (True, Spend(), None, True),
-    ],
-)
-def test_a_pair_that_was_put_off_begins_anew_and_keeps_its_history(
-    before: bool, spend: Spend, obstacle: Exception | None, resent: bool
-) -> None:
-    pair = pair_of(Ledger(Budget()), resent=before)
-    first = pair.call
-    first.spend, first.tries.n_failures, pair.obstacle = spend, 2, obstacle
-    first.is_logged = True
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_a_pair_that_was_put_off_begins_anew_and_keeps_its_history(is_begun: bool) -> None:
+    pair = pair_of(Ledger(Budget()))
+    first, log, spend = pair.call, pair.call.log, Spend(calls=1)
+    assert log is not None
+    if is_begun:
+        await log.begin(first, CALL)
+    first.spend, first.tries.n_failures = spend, 2
+    pair.obstacle = Exception("bad key")
     pair.begin_again()
-    assert (pair.call.resent, pair.spend, pair.obstacle) == (resent, spend, None)
+    assert [pair.call.resent, pair.spend, pair.obstacle] == [is_begun, spend, None]
     assert pair.call is not first
-    assert (pair.call.tries.n_failures, pair.call.spend) == (0, Spend())
-    assert not pair.call.is_logged, "the ask stood for the first call alone"
+    assert (pair.call.tries.n_failures, pair.call.spend, pair.call.log) == (0, Spend(), log)
 
 
 def evaluated(
@@ -96,7 +87,8 @@ def evaluated(
     evaluator = Evaluator(replies, scene.judge_client(clients))
     (candidate,) = scene.candidates(clients, Spend())
     (example,) = scene.examples
-    pair = Evaluation(candidate, example, AttemptLog(logged_nowhere, resent=resent))
+    key = candidate.call(example).key
+    pair = Evaluation(candidate, example, attempt_log(*[key] * resent))
     assert pair.reserve(pair.call.bound(), evaluator.judge_client.bound(example))
     outcome = run_virtual(evaluator.evaluate(pair))
     assert ledger.spent == pair.spend

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from bestarm_agent.domain.events import Attempted, Event, Settled
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.call import AttemptLog, Call, Model, ReplyCache, reply_key
+from bestarm_agent.engine.call import Call, Model, ReplyCache, reply_key
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.store.store import Store
 from tests.support import runs
-from tests.support.runs import Actor, logged_nowhere, scored
+from tests.support.runs import Actor, attempt_log, scored
 from tests.support.virtual_time import run_virtual
 
 REQUEST = Request(
@@ -88,11 +89,9 @@ class Scene:
         self.client = runs.Scene({}).client(self.provider, self.ledger)
 
     def call(self, *, resent: bool = False, fingerprint: str = "v1") -> Call:
-        call = Call(
-            Model(self.client, REQUEST.model, fingerprint),
-            REQUEST,
-            AttemptLog(logged_nowhere, resent=resent),
-        )
+        model = Model(self.client, REQUEST.model, fingerprint)
+        key = Call(model, REQUEST).key
+        call = Call(model, REQUEST, attempt_log(*[key] * resent))
         call.reservation = self.ledger.reserve(self.provider.bound(REQUEST) + Spend(answers=1))
         return call
 
@@ -140,10 +139,14 @@ def test_what_a_found_reply_cost_takes_the_place_of_the_bound_that_was_charged()
     scene.obtain(first)
     bound = scene.provider.bound(REQUEST)
     scene.ledger.charge(bound)  # as for an attempt that a kill cut off
+    logged: list[Event] = []
     again = scene.call()
-    again.log = log = AttemptLog(logged_nowhere, resent=True, charged={first.key: bound})
+    again.log = log = attempt_log(first.key, record=logged.append)
+    log.lost = [Attempted(0, first.key, bound), Attempted(0, first.key, bound)]
     scene.obtain(again)
-    assert (again.found, log.charged) == (True, {})
+    assert (again.found, log.lost) == (True, [Attempted(0, first.key, bound)])
+    log.close()
+    assert logged == [Settled(0, first.key, first.spend), Settled(0, first.key, bound)]
     assert first.spend != bound + Spend(answers=1)
     assert again.spend == first.spend - bound
     assert scene.ledger.spent == first.spend + first.spend
@@ -203,3 +206,19 @@ def test_remarks_come_once_with_their_number_the_most_frequent_first() -> None:
         "p/m ignores seed (3 replies)",
         "p/m ignores top_k (1 reply)",
     )
+
+
+def test_only_the_attempt_that_was_answered_is_replaced_by_its_cost() -> None:
+    """Time-outs before a kill stay in the books, of pairs and of proposers alike."""
+    scene = Scene()
+    first = scene.call()
+    scene.obtain(first)
+    bound, cost = scene.provider.bound(REQUEST), first.spend - Spend(answers=1)
+    before = scene.ledger.spent
+    again = scene.call()
+    again.log = log = attempt_log(first.key)
+    log.lost = [Attempted(None, first.key, bound)] * 3  # two timed out, one was answered
+    scene.ledger.charge(bound + bound + bound)
+    scene.obtain(again)
+    log.close()
+    assert scene.ledger.spent == before + bound + bound + cost + Spend(answers=1)

@@ -9,16 +9,17 @@ from itertools import pairwise
 
 import pytest
 
+from bestarm_agent.domain.events import Attempted, Event, Settled
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model
+from bestarm_agent.engine.call import BudgetEndedError, Call, Model
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Slot
 from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
 from tests.support import runs
-from tests.support.runs import Actor, failing, scored
+from tests.support.runs import Actor, attempt_log, failing, scored
 from tests.support.virtual_time import run_virtual
 
 BOUND = Spend(calls=1, tokens=100, usd_nanos=1000)
@@ -241,23 +242,29 @@ async def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it
 
 
 @pytest.mark.parametrize(
-    ("is_logged", "is_judges", "n_sent_before"),
-    [(False, False, [0, 1]), (True, False, [1]), (False, True, [0, 1])],
+    ("is_asked", "is_judges"), [(False, False), (True, False), (False, True), (True, True)]
 )
-def test_every_attempt_is_in_the_log_before_it_is_sent(
-    is_logged: bool, is_judges: bool, n_sent_before: list[int]
+def test_every_attempt_is_in_the_log_before_it_is_sent_and_settled_before_the_next(
+    is_asked: bool, is_judges: bool
 ) -> None:
     scene = Scene(BUSY, ANSWER)
-    attempts: list[tuple[int, str, Spend, bool]] = []
-
-    async def record(key: str, cost: Spend, judges: bool) -> None:
-        attempts.append((len(scene.provider.sent), key, cost, judges))
-
+    logged: list[tuple[int, Event]] = []
     call = scene.sent
-    call.log, call.is_logged, call.is_judges = AttemptLog(record), is_logged, is_judges
+    call.log = log = attempt_log(record=lambda one: logged.append((len(scene.provider.sent), one)))
+    log.is_asked, call.is_judges = is_asked, is_judges
     run_virtual(scene.call())
-    logged = [(n, call.key, BOUND, is_judges) for n in n_sent_before]
-    assert attempts == logged, "answers are not logged"
+    stands, key = is_asked and not is_judges, call.key
+    begun = Attempted(0, key, BOUND, is_judges)
+    first = [] if stands else [(0, begun)]
+    cost = Spend(answers=1, calls=1)
+    over = Settled(0, "" if stands else key, cost, is_judges)
+    assert logged == [*first, (1, over), (1, begun)], "an outcome settles the one that is answered"
+    logged.clear()
+    log.is_asked = False
+    log.close()
+    assert [event for _, event in logged] == [Settled(0, key, call.spend - cost, is_judges)], (
+        "where the pair stays pending"
+    )
 
 
 async def test_a_client_that_records_nothing_repeats_nothing_but_refusals() -> None:

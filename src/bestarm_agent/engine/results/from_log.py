@@ -305,7 +305,7 @@ def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     parts["pairs that are not told yet"] = spent - state.spend
     if not state.started.judge_priced:
         unpriced |= {"judging", "pairs that are not told yet"}
-    if not all(call.priced for call in state.proposer_calls.values()):
+    if not state.attempts_of(None).priced:
         unpriced.add("proposing prompts")
     return tuple(
         CostLine(what, spend, what not in unpriced)
