@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ providers:
   - "openai:gpt-5"
 tests:
   - vars: {topic: bananas}
-    assert: [{type: icontains, value: banana}]
   - vars: {topic: avocado toast}
     assert:
       - {type: icontains, value: avocado}
@@ -40,16 +38,19 @@ Translated = tuple[dict[str, Any], list[dict[str, Any]], str]
 
 
 def translated(folder: Path, config: str = "", **keys: str) -> Translated:
-    """Return the study, its rows, and its comments; ``keys`` are YAML by key of the config."""
+    """Return the study, its rows, and the comments of both; ``keys`` are YAML by key."""
     usual = {"prompts": "['{{x}}']", "providers": "[openai:a]"}
     lines = [f"{key}: {text}" for key, text in {**usual, **keys}.items()]
     (folder / "promptfooconfig.yaml").write_text(config or "\n".join(lines))
-    study, dataset = write_study(folder / "promptfooconfig.yaml", folder / "study.yaml")
-    text = study.read_text()
-    comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+    (study, dataset), said = write_study(folder / "promptfooconfig.yaml", folder / "study.yaml")
+    both = f"{study.read_text()}\n{dataset.read_text()}"
+    comments = "\n".join(line for line in both.splitlines() if line.startswith("#"))
     load_study(study, environ={"KEY": "k"})  # it is a study
-    rows = [json.loads(line) for line in dataset.read_text().splitlines()]
-    return yaml.safe_load(text), rows, comments
+    return (
+        yaml.safe_load(study.read_text()),
+        yaml.safe_load(dataset.read_text()),
+        f"{said}\n{comments}",
+    )
 
 
 def test_the_config_that_promptfoo_writes_becomes_a_study_that_plan_accepts(
@@ -61,20 +62,232 @@ def test_the_config_that_promptfoo_writes_becomes_a_study_that_plan_accepts(
     planned = invoke(capsys, "plan", "study.yaml", folder=tmp_path)
 
     assert (written.code, planned.code) == (0, 0), written.err + planned.err
-    assert "written: study.yaml, study.jsonl" in written.out
+    assert "written: study.yaml, study-tests.yaml" in written.out
+    assert (
+        "3 tests written; 1 check in JavaScript left out, as comments say at the tests; "
+        "1 test without a check: a model grades"
+    ) in written.out
     study = yaml.safe_load((tmp_path / "study.yaml").read_text())
     assert study["models"] == [{"model": "openai/gpt-5-mini"}, {"model": "openai/gpt-5"}]
     assert [prompt["name"] for prompt in study["prompts"]] == ["prompt-1", "prompt-2"]
-    assert (study["scorer"]["name"], study["scorer"]["normalise"]) == ("contains", ["case"])
-    rows = (tmp_path / "study.jsonl").read_text().splitlines()
-    assert [json.loads(row) for row in rows] == [
-        {"topic": "bananas", "expected": "banana"},
-        {"topic": "avocado toast", "expected": "avocado"},
+    assert study["scorer"] == {
+        "name": "checks",
+        "field": "checks",
+        "all": True,
+        "model": "openai/gpt-5.6-sol",
+    }
+    text = (tmp_path / "study-tests.yaml").read_text()
+    assert yaml.safe_load(text) == [
+        {"topic": "bananas", "checks": ["rubric"]},
+        {
+            "topic": "avocado toast",
+            "checks": [{"contains": "avocado", "normalise": ["case"], "words": False}],
+        },
+        {
+            "topic": "new york city",
+            "checks": [{"llm-rubric": "ensure that the output is funny"}],
+        },
     ]
-    comments = (tmp_path / "study.yaml").read_text()
-    assert "# - assertions of type `javascript` (in 1 of 3 tests)" in comments
-    assert "# - assertions of type `llm-rubric` (in 1 of 3 tests)" in comments
-    assert "description" not in comments
+    assert "# Left out: javascript: 1 / (output.length + 1)\n- topic: avocado toast" in text
+    assert "description" not in (tmp_path / "study.yaml").read_text()
+
+
+# Configurations in the forms of the examples in promptfoo's repository; the number of tests, of
+# checks in the rows, and of checks in the study
+FORMS: dict[str, tuple[str, int, int, int]] = {
+    "templates and semantic checks": (
+        """
+assertionTemplates: {noise: {type: icontains, value: arrr}}
+tests:
+  - {description: exact, vars: {x: Yes}, assert: [{type: equals, value: Yarr}]}
+  - {vars: {x: story}, assert: [{type: is-json}]}
+  - {vars: {x: hi}, assert: [{type: similar, value: Ahoy}, {type: python, value: len(output)}]}
+  - vars: {x: fox}
+    assert: [{type: llm-rubric, value: a pirate}, {$ref: '#/assertionTemplates/noise'}]
+""",
+        4,
+        5,
+        0,
+    ),
+    "one rubric for all": (
+        """
+defaultTest: {assert: [{type: llm-rubric, value: no apology}, {type: javascript, value: 'x'}]}
+tests: [{vars: {x: a}}, {vars: {x: b}}]
+""",
+        2,
+        0,
+        1,
+    ),
+    "a conversation": (
+        """
+defaultTest: {vars: {system: You help}}
+tests: [{vars: {x: "who?"}, metadata: {conversationId: a}}, {vars: {x: "where?"}}]
+""",
+        2,
+        2,
+        0,
+    ),
+    "its own prompt of the grader": (
+        """
+defaultTest: {options: {rubricPrompt: [{role: system, content: 'about {{y}}'}]}}
+tests: [{vars: {x: a, y: b}, assert: [{type: llm-rubric}]}]
+""",
+        1,
+        1,
+        0,
+    ),
+    "riddles, by cost and speed": (
+        """
+defaultTest: {assert: [{type: cost, threshold: 0.01}, {type: latency, threshold: 3000}]}
+tests:
+  - {vars: {x: mouth}, assert: [{type: icontains, value: echo}, {type: llm-rubric, value: calm}]}
+  - {vars: {x: air}, assert: [{type: icontains-any, value: [fire, flame]}]}
+  - {vars: {x: corner}}
+""",
+        3,
+        4,
+        0,
+    ),
+    "prompts with labels": (
+        """
+prompts: {a.txt: first, b.txt: second}
+tests: [{vars: {x: hello}}, {vars: {x: hippos}, assert: [{type: llm-rubric, value: swims}]}]
+""",
+        2,
+        2,
+        0,
+    ),
+    "metrics by name": (
+        """
+derivedMetrics: [{name: all, value: Valid / 2}]
+tests:
+  - vars: {x: refund}
+    assert:
+      - {type: is-json, metric: Valid}
+      - {type: javascript, value: output.a === 1, metric: Category}
+      - {type: llm-rubric, value: 'is about {{x}}', metric: Summary}
+""",
+        1,
+        2,
+        0,
+    ),
+    "another grader, and a number": (
+        """
+defaultTest: {options: {provider: {text: {id: 'google:gemini-2.5-flash'}}}}
+tests:
+  - {vars: {x: train}, assert: [{type: contains, value: 52.5}, {type: llm-rubric, value: 52 mph}]}
+""",
+        1,
+        2,
+        0,
+    ),
+    "retrieval": (
+        """
+tests:
+  - vars: {x: "max?", context: 'file://doc.md'}
+    assert:
+      - {type: contains, value: $500}
+      - {type: factuality, value: managers approve}
+      - {type: context-recall, threshold: 0.9, value: max}
+""",
+        1,
+        2,
+        0,
+    ),
+    "a folder of articles": (
+        """
+tests:
+  - vars: {x: 'file://articles/*'}
+    assert: [{type: not-starts-with, value: Sure (}, {type: not-contains, value: AI language}]
+""",
+        2,
+        4,
+        0,
+    ),
+    "no assertion at all": ("tests: [{vars: {x: a, y: b}}, {vars: {x: c}}]", 2, 2, 0),
+    "a table": ("tests: file://tests.csv", 2, 2, 0),
+    "JSON after a transform": (
+        """
+tests:
+  - {vars: {x: banana}, assert: [{type: is-json}, {type: javascript, value: JSON.parse(output)}]}
+  - vars: {x: fruit}
+    options: {transform: JSON.parse(output)}
+    assert:
+      - {type: is-json, value: {required: [color], type: object}}
+      - {type: contains-any, transform: output.countries, value: [India, Brazil]}
+""",
+        2,
+        2,
+        0,
+    ),
+    "calls of tools": (
+        """
+tests:
+  - {vars: {x: Boston}, assert: [is-json, {type: is-valid-openai-tools-call}]}
+  - {vars: {x: Mars}}
+""",
+        2,
+        2,
+        0,
+    ),
+    "sets, weights, thresholds": (
+        """
+tests:
+  - vars: {x: a}
+    threshold: 0.5
+    assert:
+      - type: assert-set
+        weight: 2
+        assert: [{type: regex, value: 'a+'}, {type: cost, threshold: 1}]
+      - {type: rouge-n, value: a cat sat, threshold: 0.6, weight: 0}
+""",
+        1,
+        2,
+        0,
+    ),
+    "scenarios": (
+        """
+scenarios:
+  - config: [{vars: {x: a}}, {vars: {x: b}}]
+    tests: [{vars: {y: 1}, assert: [{type: contains, value: '{{x}}{{y}}'}]}, {vars: {y: 2}}]
+""",
+        4,
+        4,
+        0,
+    ),
+    "a variable by a program": ("tests: [{vars: {x: q, context: 'file://context.py'}}]", 1, 1, 0),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_test_of_usual_configurations_is_kept_and_plan_accepts_them(
+    form: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "fake")
+    monkeypatch.setenv("GEMINI_API_KEY", "fake")
+    (tmp_path / "articles").mkdir()
+    files = {"articles/1.txt": "one", "articles/2.txt": "two", "doc.md": "At most $500."}
+    files |= {
+        "a.txt": "A {{x}}",
+        "b.txt": "B {{x}}",
+        "tests.csv": "x,__expected\na,icontains: b\nc,\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    config, n_tests, n_checks, n_for_all = FORMS[form]
+    begin = "" if config.lstrip().startswith("prompts") else "prompts: ['{{x}}']\n"
+    study, rows, comments = translated(
+        tmp_path, f"{begin}providers: [openai:gpt-5-mini]\n{config.strip()}\n"
+    )
+
+    assert len(rows) == n_tests, comments
+    assert sum(len(row["checks"]) for row in rows) == n_checks, comments
+    assert len(study["scorer"].get("checks", [])) == n_for_all
+    planned = invoke(capsys, "plan", "study.yaml", folder=tmp_path)
+    assert planned.code == 0, planned.err
 
 
 def test_models_take_over_their_settings(tmp_path: Path) -> None:
@@ -118,7 +331,7 @@ def test_prompts_are_read_from_files(tmp_path: Path) -> None:
     assert [prompt["name"] for prompt in study["prompts"]] == ["talk", "list", "list-3"]
     assert study["prompts"][0]["messages"][1] == {"role": "user", "content": "{{x | tojson}}"}
     assert [prompt["text"] for prompt in study["prompts"][1:]] == ["One {{x}}", "Two {{x}}"]
-    assert "the prompt code.py: a text or JSON is read, code is not run" in comments
+    assert "the prompt code.py: texts, JSON and YAML are read, code is not run" in comments
 
 
 def test_tests_come_from_tables_and_defaults_and_lists_are_expanded(tmp_path: Path) -> None:
@@ -126,7 +339,7 @@ def test_tests_come_from_tables_and_defaults_and_lists_are_expanded(tmp_path: Pa
         "x,__expected,__metric\nParis,icontains: Paris,m\nRome,icontains: Rome,m\n"
     )
     (tmp_path / "long.txt").write_text("a long text\n")
-    _, rows, comments = translated(
+    study, rows, comments = translated(
         tmp_path,
         "prompts: ['{{x}} {{y}}']\n"
         "providers: [openai:a]\n"
@@ -137,38 +350,76 @@ def test_tests_come_from_tables_and_defaults_and_lists_are_expanded(tmp_path: Pa
         "  - {vars: {x: Kyiv}}\n",
     )
 
-    assert [row["x"] for row in rows] == ["Paris", "Rome", "Oslo", "Bern"]
-    assert all(row["expected"] == row["x"] for row in rows)
+    assert [row["x"] for row in rows] == ["Paris", "Rome", "Oslo", "Bern", "Kyiv"]
+    assert [row["checks"][0].get("contains") for row in rows[:4]] == [row["x"] for row in rows[:4]]
+    assert rows[4]["checks"] == ["rubric"]
     assert {row["y"] for row in rows} == {"a long text"}
-    assert "assertions of type `latency` (in 4 of 4 tests)" in comments
-    assert "tests without an assertion of type `icontains`" in comments
+    assert "all" not in study["scorer"], "a test passes by a share of its checks"
+    assert "1 check `latency` left out" in comments
+    assert "# - Left out: latency: 9" in comments
     assert "the column __metric of the tests" in comments
-    assert "`tests: threshold`" in comments
+    assert "threshold: 1; the score is the weighted mean" in comments
 
 
 @pytest.mark.parametrize(
-    ("assertion", "name", "target"),
+    ("assertion", "check"),
     [
-        ("{type: equals, value: Rome}", "exact", "Rome"),
-        ("{type: contains-any, value: 'a, b'}", "contains", ["a", "b"]),
-        ("{type: icontains-all, value: [a, b]}", "contains", ["a", "b"]),
-        ("{type: llm-rubric, value: is polite}", "llm-rubric", "is polite"),
-        ("{type: factuality, value: '2 is even'}", "factuality", "2 is even"),
+        ("{type: equals, value: Rome}", {"exact": "Rome"}),
+        ("{type: contains-any, value: 'a, b'}", {"contains": ["a", "b"]}),
+        ("{type: icontains-all, value: [a, b]}", {"contains": ["a", "b"], "require": "all"}),
+        ("{type: not-icontains, value: a}", {"contains": "a", "not": True}),
+        ("{type: starts-with, value: 'a+'}", {"regex": r"\Aa\+"}),
+        ("{type: contains-json, value: '{type: object}'}", {"json-schema": {"type": "object"}}),
+        ("{type: llm-rubric, value: is polite, threshold: 0.8}", {"at_least": 0.8}),
+        ("{type: factuality, value: '2 is even'}", {"factuality": "2 is even"}),
+        ("{type: g-eval, value: brief}", {"g-eval": "brief", "logprobs": False}),
+        (
+            "{type: llm-rubric, value: '{{x}}?', provider: 'groq:a', metric: 'Is it {{x}}?'}",
+            {"llm-rubric": "q?", "model": "groq/a", "name": "Is it q"},
+        ),
+        (
+            "{type: assert-set, threshold: 0.5, assert: [{type: regex, value: a}]}",
+            {"checks": [{"regex": "a"}], "at_least": 0.5},
+        ),
     ],
 )
-def test_the_commonest_assertion_becomes_the_scorer(
-    tmp_path: Path, assertion: str, name: str, target: object
-) -> None:
+def test_assertions_become_checks(tmp_path: Path, assertion: str, check: dict[str, object]) -> None:
     study, rows, comments = translated(
         tmp_path,
         tests=f"[{{vars: {{x: q}}, assert: [{assertion}]}}]",
         defaultTest="{description: a case}",
     )
 
-    assert study["scorer"]["name"] == name
+    [[found]] = [row["checks"] for row in rows]
+    assert found | check == found
     assert study["scorer"].get("model", "openai/gpt-5.6-sol") == "openai/gpt-5.6-sol"
-    assert rows == [{"x": "q", "expected": target}]
+    assert rows[0]["x"] == "q"
+    assert "eft out" not in comments
     assert "Not taken over" not in comments
+
+
+@pytest.mark.parametrize(
+    ("assertion", "why"),
+    [
+        ("{type: regex, value: '('}", "malformed"),
+        ("{type: is-json, value: {type: 3}}", "not a JSON schema"),
+        ("{type: contains, value: ''}", "target is empty"),
+        ("{type: equals, value: '{{ x | nothing }}'}", "nothing"),
+        ("{type: rouge-n, value: '!!!'}", "itself scores 0"),
+        ("{type: ruby, value: 'true'}", "1 check in Ruby left out"),
+        ("{type: contains, value: a, transform: 'output.b'}", "after the transform output.b"),
+        ("{type: equals, value: 'file://a.js'}", "code is not run"),
+    ],
+)
+def test_what_cannot_be_checked_here_is_a_comment_with_the_reason(
+    tmp_path: Path, assertion: str, why: str
+) -> None:
+    _, rows, comments = translated(
+        tmp_path, tests=f"[{{vars: {{x: q}}, assert: [{assertion}]}}, {{vars: {{x: r}}}}]"
+    )
+    assert why in comments
+    assert "1 check" in comments
+    assert [row["checks"] for row in rows] == [["rubric"], ["rubric"]]
 
 
 def test_files_by_pattern_references_and_shorthands_of_cells(tmp_path: Path) -> None:
@@ -181,9 +432,14 @@ def test_files_by_pattern_references_and_shorthands_of_cells(tmp_path: Path) -> 
     tests = "[file://more/*, tests.csv, {vars: {x: 6}, assert: [{$ref: '#/gone'}]}]"
     _, rows, comments = translated(tmp_path, tests=tests)
 
-    assert rows == [{"x": x, "expected": y} for x, y in ((1, 1), (2, 2), (3, 2))]
-    for kind in ("javascript", "is-json", "$ref"):
-        assert f"assertions of type `{kind}` (in 1 of 5 tests)" in comments
+    assert [row["x"] for row in rows] == [1, 2, 3, "4", "5", 6]
+    names = [
+        next(iter(check)) if isinstance(check, dict) else check
+        for r in rows
+        for check in r["checks"]
+    ]
+    assert names == ["exact", "exact", "exact", "rubric", "json-schema", "rubric"]
+    assert "1 check in JavaScript, 1 check `$ref` left out" in comments
     assert "metadata" not in comments
 
 
@@ -197,14 +453,14 @@ def test_what_cannot_be_translated_has_a_stand_in(tmp_path: Path) -> None:
 
     assert study["models"] == [{"model": "openai/NAME-A-MODEL"}]
     assert study["prompts"] == [{"name": "stand-in", "text": "{{ x }}\n{{ y }}"}]
-    assert study["scorer"] == {"name": "rubric", "model": "openai/gpt-5.6-sol"}
-    assert study["dataset"] == {"path": "study.jsonl"}
-    assert rows == [{"x": 1, "y": 2}]
+    assert study["scorer"]["model"] == "openai/gpt-5.6-sol"
+    assert study["dataset"] == "study-tests.yaml"
+    assert rows == [{"x": 1, "y": 2, "checks": ["rubric"]}]
     for note in (
         "the provider echo",
         "the prompt file://code.js",
         "the prompt {'label': 'a', 'messages': []}: write its messages to a .json file",
-        "any assertion",
+        "1 test without a check: a model grades",
     ):
         assert note in comments
 
@@ -216,7 +472,7 @@ def test_what_cannot_be_translated_has_a_stand_in(tmp_path: Path) -> None:
         ("prompts: ['{{x}}']\nproviders: [openai:a]\n", "has no test"),
         ("prompts: [gone.txt]\nproviders: [openai:a]\ntests: [{vars: {x: 1}}]", "gone.txt"),
         ("providers: [openai:a]\ntests: [7]", "a test of a promptfoo config is a mapping, got 7"),
-        ("providers: [openai:a]\ndefaultTest: file://a.yaml", "write .* defaultTest into it"),
+        ("providers: [openai:a]\ndefaultTest: [a]", "write .* defaultTest into it"),
         ("providers: [openai:a\n", "malformed YAML"),
     ],
 )

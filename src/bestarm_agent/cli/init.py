@@ -96,11 +96,12 @@ def init(
     answer, as "0.15/0.60".
     """
     target: str | None = None
+    said = ""
     written: tuple[Path, ...]
     if config is None and data is None and models is None and sys.stdin.isatty():
         data, models, target = _asked()
     if config is not None:
-        written = write_study(config, path)
+        written, said = write_study(config, path)
     elif data is not None and models is not None:
         written = write_new({path: _own_study(path, data, models, target, base_url, price)})
     elif base_url is not None or price is not None:
@@ -110,6 +111,8 @@ def init(
     else:
         raise ConfigError("--data and --models go together: --data FILE.csv --models openai/NAME")
     click.echo(f"written: {', '.join(map(str, written))}")
+    if said:
+        click.echo(said)
     if config is None and data is None:
         click.echo(f"it runs as it is: bestarm-agent select {path}")
     else:

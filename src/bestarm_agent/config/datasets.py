@@ -1,8 +1,8 @@
 """Datasets: read files and hub datasets row by row, make examples of the rows, group them.
 
-Text formats are JSON lines, JSON, CSV and TSV; parquet and the Hugging Face hub need the extra
-``data``. Errors name the file and the row. Slices are examples with the same value in a field.
-Of recorded traces, each call of a model is a row (``config.traces``).
+Text formats are JSON lines, JSON, YAML, CSV and TSV; parquet and the Hugging Face hub need the
+extra ``data``. Errors name the file and the row. Slices are examples with the same value in a
+field. Of recorded traces, each call of a model is a row (``config.traces``).
 
 Gold scores, which people gave to answers, are such a file too: a row holds ``example`` (its id),
 ``score`` in [0, 1], and the answer: ``candidate`` (its label), ``answer`` (the text) or
@@ -32,7 +32,7 @@ from bestarm_agent.config.attachments import url_of
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.study import DatasetSpec, HuggingFaceSpec
 from bestarm_agent.config.traces import calls_in, is_trace
-from bestarm_agent.config.yaml import check_file, check_regular, parse_row, shown_path
+from bestarm_agent.config.yaml import check_file, check_regular, parse_row, parsed_yaml, shown_path
 from bestarm_agent.domain.redaction import without_fields
 from bestarm_agent.domain.values import Example, Json, Slice, canonical, digest
 from bestarm_agent.errors import ConfigError, PluginError, nearest
@@ -230,6 +230,16 @@ def read_json(path: Path) -> Iterator[FileRow]:
         )
     for number, row in enumerate(rows, start=1):
         place = f"row {number}"
+        yield FileRow(place, _object(row, path, place))
+
+
+def read_yaml_list(path: Path) -> Iterator[FileRow]:
+    """Read a YAML list of mappings, in which comments may stand."""
+    rows, lines = parsed_yaml(path, "".join(line for _, line in _lines(path)))
+    if not isinstance(rows, list):
+        raise ConfigError(f"{shown_path(path)}: expected a list of mappings, got {_kind(rows)}")
+    for number, row in enumerate(rows):
+        place = f"line {lines[number,]}"
         yield FileRow(place, _object(row, path, place))
 
 
@@ -443,6 +453,8 @@ _SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "json",
+    ".yaml": "yaml",
+    ".yml": "yaml",
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
@@ -504,6 +516,8 @@ def _rows(path: Path, format: str, wanted: _Wanted, base_dir: Path) -> Iterator[
             return read_jsonl(path)
         case "json":
             return read_json(path)
+        case "yaml":
+            return read_yaml_list(path)
         case "csv":
             return read_separated(path, ",")
         case "tsv":

@@ -485,7 +485,7 @@ class CandidateSpec(StudyModel):
     )
 
 
-_FORMATS = ("auto", "jsonl", "json", "csv", "tsv", "parquet", "traces")
+_FORMATS = ("auto", "jsonl", "json", "yaml", "csv", "tsv", "parquet", "traces")
 
 
 class HuggingFaceSpec(StudyModel):
@@ -515,6 +515,7 @@ class DatasetSpec(StudyModel):
     format: Text = Field(
         "auto",
         description="Format of the file: `auto` (by the ending of its name), `jsonl`, `json`, "
+        "`yaml`, "
         "`csv`, `tsv`, `parquet`, `traces` (recorded calls; `auto` knows them by the first row), "
         "a plug-in, or a "
         "reader's path `module:function`.",

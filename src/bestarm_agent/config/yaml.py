@@ -530,7 +530,7 @@ def read_text(path: Path) -> str:
 
 def read_yaml(path: Path) -> tuple[dict[str, JsonValue], dict[KeyPath, int]]:
     """Read a YAML file that holds a mapping; return it, and the line of each key and list item."""
-    data, lines = _parse_yaml(path, read_text(path))
+    data, lines = parsed_yaml(path, read_text(path))
     if not isinstance(data, dict):
         raise ConfigError(
             f"{shown_path(path)}, line 1: expected keys with values, such as `description: ...`"
@@ -538,7 +538,8 @@ def read_yaml(path: Path) -> tuple[dict[str, JsonValue], dict[KeyPath, int]]:
     return data, lines
 
 
-def _parse_yaml(path: Path, text: str, language: str = "YAML") -> _Parsed:
+def parsed_yaml(path: Path, text: str, language: str = "YAML") -> _Parsed:
+    """Read the YAML text of a file, as ``parse_yaml``; raise ConfigError with its position."""
     try:
         return parse_yaml(text)
     except YamlProblem as problem:
@@ -635,7 +636,7 @@ def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
     if path.suffix.lower() in _DATASETS:
         raise ConfigError(f"{name} is a dataset by its suffix; name a study file, such as a .yaml")
     text = read_text(path)
-    parse = _parse_json if path.suffix.lower() == ".json" else _parse_yaml
+    parse = _parse_json if path.suffix.lower() == ".json" else parsed_yaml
     try:
         value, lines = parse(path, text) if text.strip() else (None, {})
     except RecursionError:
@@ -659,7 +660,7 @@ def _parse_json(path: Path, text: str) -> _Parsed:
     except ValueError as error:  # an integer of thousands of digits
         raise ConfigError(f"{name}: malformed JSON: {error}") from None
     # a valid JSON text is YAML once its tabs, which no JSON text holds inside, are spaces
-    return value, _parse_yaml(path, text.replace("\t", " "), "JSON")[1]
+    return value, parsed_yaml(path, text.replace("\t", " "), "JSON")[1]
 
 
 def plain_copy(value: object, places: Places, *at: str | int) -> JsonValue:

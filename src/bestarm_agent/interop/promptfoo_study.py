@@ -1,8 +1,11 @@
 """Write a study from a promptfoo config.
 
-Providers become models, prompts prompts, the variables of the tests a dataset. The commonest kind
-of assertion becomes the scorer, and its values the targets. What has no counterpart is listed in
-comments at the top of the study.
+Providers become models, prompts prompts, the tests a dataset in YAML with the checks of each, and
+the default test's assertions the checks of all. What has no counterpart, such as code and
+transforms, stands as a comment at its test, or at the top of the study if it is of no test.
+
+A check is taken over only if it can be made here and recognises its own value, so that the study is
+one that ``plan`` accepts.
 """
 
 from __future__ import annotations
@@ -18,16 +21,19 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import load_rows
-from bestarm_agent.config.prompts import CompiledPrompt, prompt_files
+from bestarm_agent.config.fields import replaced
+from bestarm_agent.config.prompts import ROW, CompiledPrompt, prompt_files
 from bestarm_agent.config.starter import write_new
-from bestarm_agent.config.yaml import YamlProblem, check_file, parse_yaml, read_text
-from bestarm_agent.domain.values import PromptTemplate
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.config.yaml import YamlProblem, check_file, parse_yaml, parsed_yaml, read_text
+from bestarm_agent.domain.values import Example, Message, PromptTemplate
+from bestarm_agent.errors import ConfigError, counted
+from bestarm_agent.judges.registry import create_judge
 
 Found: TypeAlias = Any  # what stands in a file that somebody else wrote
 
-TARGET = "expected"  # field of the dataset
+FIELD = "checks"  # of the dataset
 _FILE = "file://"
 _TEXTS = (".txt", ".md", ".j2")
 _DATA = (".json", ".yaml", ".yml")
@@ -44,38 +50,57 @@ _PARAMS = {name: name for name in _SAMPLING.split()} | {
     "max_output_tokens": "max_tokens",
 }
 _GRADER = "openai/gpt-5.6-sol"  # promptfoo's default model
-# the scorer for a kind of assertion, and for none
-_SCORERS: Mapping[str, dict[str, Any]] = {
-    "equals": {"name": "exact", "normalise": ["strip"]},
+_ASKING = {"model": None}  # that of the test or assertion, if it names one
+# the scorer, and its options, for a kind of assertion
+_CHECKS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "equals": ("exact", {"normalise": ["strip"]}),
     **{
-        f"{case}contains{which}": {
-            "name": "contains",
-            "normalise": ["case" if case else "strip"],
-            "words": False,
-            "require": "any" if which == "-any" else "all",
-        }
+        f"{case}contains{which}": (
+            "contains",
+            {
+                "normalise": ["case" if case else "strip"],
+                "words": False,
+                **({"require": "all"} if which == "-all" else {}),
+            },
+        )
         for case in ("", "i")
         for which in ("", "-any", "-all")
     },
-    "llm-rubric": {"name": "llm-rubric", "model": _GRADER},
-    "model-graded-closedqa": {"name": "model-graded-qa", "model": _GRADER},
-    "factuality": {"name": "factuality", "model": _GRADER},
-    "model-graded-factuality": {"name": "factuality", "model": _GRADER},
-    "": {"name": "rubric", "model": _GRADER},
+    "starts-with": ("regex", {}),
+    "regex": ("regex", {}),
+    "is-json": ("json-schema", {"fences": False}),
+    "contains-json": ("json-schema", {}),
+    "llm-rubric": ("llm-rubric", _ASKING),
+    "model-graded-closedqa": ("model-graded-qa", _ASKING),
+    "factuality": ("factuality", _ASKING),
+    "model-graded-factuality": ("factuality", _ASKING),
+    "g-eval": ("g-eval", {"logprobs": False, "at_least": 0.7, **_ASKING}),
+    "rouge-n": ("rouge", {"variant": "rouge1", "at_least": 0.75}),
+    "bleu": ("bleu", {"at_least": 0.5}),
 }
-_KNOWN = ("prompts", "providers", "targets", "tests", "defaultTest", "evaluateOptions")
-_TEST = ("vars", "assert", "options")
+_CODE = {"javascript": "JavaScript", "python": "Python", "ruby": "Ruby", "webhook": "a web hook"}
+_TRANSFORMS = ("transform", "postprocess")
+_KNOWN = (
+    *("prompts", "providers", "targets", "tests", "scenarios"),
+    *("defaultTest", "evaluateOptions", "assertionTemplates"),
+)
+_TEST = ("vars", "assert", "options", "threshold")
+_ASSERTION = (
+    *("$ref", "type", "value", "threshold", "weight", "metric"),
+    *("provider", "transform", "assert"),
+)
 # keys that change nothing about which candidate is best
-_HARMLESS = """$schema assertionTemplates cache cache_control description metadata outputPath
+_HARMLESS = """$schema cache cache_control description metadata outputPath
 outputs sharing tags writeLatestResults commandLineOptions maxConcurrency showProgressBar
 generateSuggestions label apiKey"""
 _CELLS = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 _DELIMITER = re.compile(r"^[ \t]*---[ \t]*$", re.MULTILINE)  # between the prompts of a .txt
+_WIDTH = 300  # characters of a comment
 _ODD = re.compile(r"[^\w .:@+()-]+")
 
 
-def write_study(config: Path, study: Path) -> tuple[Path, Path]:
-    """Write a study and its dataset beside it; return both paths.
+def write_study(config: Path, study: Path) -> tuple[tuple[Path, Path], str]:
+    """Write a study and its dataset beside it; return both paths, and what was taken over.
 
     Raises:
         ConfigError: the config cannot be read, has no test, or a file exists already.
@@ -83,16 +108,29 @@ def write_study(config: Path, study: Path) -> tuple[Path, Path]:
     data = _parsed(config)
     if not isinstance(data, dict) or not ({"providers", "targets"} & data.keys()):
         raise ConfigError(f"{config}: not a promptfoo config: it has no `providers`")
-    dataset = study.with_name(f"{study.stem}.jsonl")
+    dataset = study.with_name(f"{study.stem}-tests.yaml")
     for path in (study, dataset):
         if path.exists():  # said before the config is read, which may take functions
             raise ConfigError(
                 f"{path} exists already and is not overwritten; choose another name, or move it"
             )
-    content, rows = _Translation(config.parent, data).study(dataset.name)
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_new({dataset: lines, study: content})
-    return study, dataset
+    content, rows, said = _Translation(config.parent, data).study(dataset.name)
+    write_new({dataset: rows, study: content})
+    return (study, dataset), said
+
+
+@dataclass
+class _Test:
+    """An example, its checks, and what of its test has no counterpart."""
+
+    inputs: dict[str, Found]
+    checks: list[Found]
+    comments: list[str]
+
+    def text(self, field: str) -> str:
+        """Return its row of the dataset, with the checks in a field, under its comments."""
+        lines = [f"# {' '.join(one.split())[:_WIDTH]}" for one in self.comments]
+        return "\n".join([*lines, _yaml([{**self.inputs, field: self.checks}])])
 
 
 @dataclass
@@ -102,32 +140,71 @@ class _Translation:
     folder: Path
     data: Mapping[str, Found]
     notes: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)  # by the words for it
+    weighs: bool = False  # whether a test passes by a mean, and not by all of its assertions
+    asks: bool = False  # whether a check asks a model
 
-    def study(self, dataset: str) -> tuple[str, list[dict[str, Any]]]:
-        """Return the study as YAML, and the rows of its dataset."""
+    def study(self, dataset: str) -> tuple[str, str, str]:
+        """Return the study and its dataset as YAML, and what was taken over, in one line."""
         data = self.data
         self._drop(data, _KNOWN, "")
         self._drop(data.get("evaluateOptions") or {}, (), "evaluateOptions.")
-        tests = [*self._tests()]
+        default = self._content(data.get("defaultTest") or {})
+        if not isinstance(default, dict):
+            raise ConfigError(f"write the promptfoo config's defaultTest into it, got {default!r}")
+        self._drop(default, _TEST, "defaultTest.")
+        # those that show a variable are other checks in each test
+        shared: list[Found] = []
+        for one in self._assertions(default):
+            shared += [] if "{{" in str(one) else self._check(one, {}, None)
+        own = [one for one in self._assertions(default) if "{{" in str(one)]
+        tests = [
+            row for test in self._tests({**default, "assert": own}) for row in self._rows(test)
+        ]
         if not tests:
             raise ConfigError("the promptfoo config has no test; a study needs examples")
-        kind = self._commonest(tests)
-        rows = [row for test in tests for row in self._rows(test, kind)]
+        unchecked = [test for test in tests if not (test.checks or shared)]
+        for test in unchecked:
+            self.asks, test.checks = True, ["rubric"]
         models = [*self._models(data.get("providers", data.get("targets")))]
         prompts = [*self._prompts(data.get("prompts", "{{prompt}}"))]
-        stand_in = "\n".join(f"{{{{ {name} }}}}" for name in rows[0] if name != TARGET)
+        self._complete([test.inputs for test in tests], prompts)
+        stand_in = "\n".join(f"{{{{ {name} }}}}" for name in tests[0].inputs)
+        grader = self._grader(default.get("options") or {}) or _GRADER
+        field = FIELD if FIELD not in tests[0].inputs else f"{FIELD}_of_test"
         study: dict[str, Any] = {
             "models": models or [{"model": "openai/NAME-A-MODEL"}],
             "prompts": prompts or [{"name": "stand-in", "text": stand_in}],
-            "dataset": {"path": dataset, **({"target": TARGET} if kind else {})},
-            "scorer": _SCORERS[kind],
+            "dataset": dataset,
+            "scorer": {
+                "name": "checks",
+                "field": field,
+                **({} if self.weighs else {"all": True}),
+                **({"model": grader} if self.asks else {}),
+                **({"checks": shared} if shared else {}),
+            },
         }
         head = ["# Written from a promptfoo config; check it with `bestarm-agent plan`."]
         if self.notes:
             head += ["# Not taken over, since it has no counterpart here:"]
             head += [f"# - {' '.join(note.split())}" for note in dict.fromkeys(self.notes)]
-        body = yaml.safe_dump(study, sort_keys=False, allow_unicode=True, width=100)
-        return "\n".join(head) + "\n\n" + body, rows
+        said = [f"{counted(len(tests), 'test')} written"]
+        if self.left_out:
+            few = ", ".join(counted(n, one) for one, n in self.left_out.items())
+            said.append(f"{few} left out, as comments say at the tests")
+        if unchecked:
+            said.append(f"{counted(len(unchecked), 'test')} without a check: a model grades")
+        rows = "\n".join(test.text(field) for test in tests)
+        return "\n".join([*head, "", _yaml(study)]), rows, "; ".join(said)
+
+    def _complete(self, rows: list[dict[str, Found]], prompts: list[dict[str, Any]]) -> None:
+        """Give each row all variables that others, or prompts, have: promptfoo shows nothing."""
+        used = {name for one in prompts for name in CompiledPrompt(_template(one)).fields}
+        known = {name for row in rows for name in row}
+        if missing := sorted(used - known - {ROW}):
+            self.notes.append(f"variables that no test gives are empty: {', '.join(missing)}")
+        for row in rows:
+            row |= dict.fromkeys(sorted((known | {*missing}) - row.keys()), "")
 
     def _drop(self, found: Iterable[str], known: tuple[str, ...], where: str) -> None:
         """Note the keys that nothing is made of."""
@@ -140,6 +217,8 @@ class _Translation:
         if not isinstance(value, str) or not value.startswith(_FILE):
             return value
         path = self.folder / value.removeprefix(_FILE)
+        if "*" in path.name:
+            return [_text(one).strip() for one in sorted(path.parent.glob(path.name))]
         if path.suffix not in _TEXTS + _DATA:
             self.notes.append(f"{value}: code is not run")
             return None
@@ -150,8 +229,11 @@ class _Translation:
         return prompt_files(name, self.folder) if set(name) & set("*?[") else [self.folder / name]
 
     def _models(self, found: Found) -> Iterator[dict[str, Any]]:
+        names: Counter[str] = Counter()
         for each in _each(found):
             one = each if isinstance(each, dict) else {"id": each}
+            if "id" not in one and len(one) == 1:  # {"openai:gpt-...": {config: ...}}
+                one = {"id": next(iter(one)), **_mapping(next(iter(one.values())))}
             name = str(one.get("id", one))
             if (model := self._model(name, one.get("config") or {})) is None:
                 self.notes.append(
@@ -159,8 +241,13 @@ class _Translation:
                     "`command/...`, or with `base_url` (docs/providers.md)"
                 )
                 continue
-            self._drop(one, ("id", "config"), f"{name}: ")
-            yield {**model, **({"label": _name(one["label"])} if one.get("label") else {})}
+            self._drop(one, ("id", "config", "label"), f"{name}: ")
+            label = _name(one["label"]) if one.get("label") else ""
+            called = label or model["model"]
+            names[called] += 1
+            if names[called] > 1:
+                label = f"{_name(called)}-{names[called]}"
+            yield {**model, **({"label": label} if label else {})}
 
     def _model(self, name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
         provider, _, model = name.partition(":")
@@ -185,6 +272,8 @@ class _Translation:
 
     def _prompts(self, found: Found) -> Iterator[dict[str, Any]]:
         names: Counter[str] = Counter()
+        if isinstance(found, dict) and not {"raw", "id"} & found.keys():
+            found = [{"id": name, "label": label} for name, label in found.items()]
         for each in _each(found):
             given = {"raw": each} if isinstance(each, str) else each
             for stem, body in self._bodies(given):
@@ -202,35 +291,56 @@ class _Translation:
         if name == text and ("\n" in text or "{{" in text or not re.search(r"\.\w{2,4}$", text)):
             yield "", _body(text)
             return
-        if not name.endswith((*_TEXTS, ".json")):
-            self.notes.append(f"the prompt {text}: a text or JSON is read, code is not run")
+        if not name.endswith((*_TEXTS, *_DATA)):
+            self.notes.append(f"the prompt {text}: texts, JSON and YAML are read, code is not run")
             return
         for path in self._files(name):
-            content = _text(path)
+            is_yaml = path.suffix in (".yaml", ".yml")
+            content = json.dumps(_parsed(path)) if is_yaml else _text(path)
             parts = _DELIMITER.split(content) if path.suffix == ".txt" else [content]
             yield from ((path.stem, _body(part.strip())) for part in parts if part.strip())
 
-    def _tests(self) -> Iterator[dict[str, Any]]:
-        """Yield the tests with the variables and assertions that the default test adds."""
-        default = self.data.get("defaultTest") or {}
-        if not isinstance(default, dict):
-            raise ConfigError(f"write the promptfoo config's defaultTest into it, got {default!r}")
-        self._drop(default, _TEST, "defaultTest.")
-        self._drop(default.get("options") or {}, (), "defaultTest.options.")
-        for each in _each(self.data.get("tests") or []):
-            for test in self._from_files(each) if isinstance(each, str) else [each]:
-                if not isinstance(test, dict):
-                    raise ConfigError(f"a test of a promptfoo config is a mapping, got {test!r}")
-                self._drop(test, _TEST, "tests: ")
-                self._drop(test.get("options") or {}, (), "tests: options.")
-                asserted = [*_each(default.get("assert")), *_each(test.get("assert"))]
-                given = {**(default.get("vars") or {}), **(test.get("vars") or {})}
-                yield {
-                    "vars": {key: self._content(value) for key, value in given.items()},
-                    "assert": [{"type": "$ref", **a} for a in asserted if isinstance(a, dict)],
-                }
+    def _tests(self, default: Mapping[str, Found]) -> Iterator[dict[str, Any]]:
+        """Yield the tests with what the default test, or their scenario, adds to them."""
+        for each in _each(self.data.get("tests")):
+            yield from (self._joined(default, test) for test in self._read(each))
+        for scenario in map(self._content, _each(self.data.get("scenarios"))):
+            for config in _each(scenario.get("config")):
+                first = self._joined(default, config)
+                for each in _each(scenario.get("tests")) or [{}]:
+                    yield from (self._joined(first, test) for test in self._read(each))
+
+    def _read(self, each: Found) -> Iterable[Found]:
+        """Return the tests that an entry of `tests` is, or those of the file that it names."""
+        name = each.get("path") if isinstance(each, dict) and "vars" not in each else each
+        return self._from_files(name) if isinstance(name, str) else [each]
+
+    def _joined(self, first: Mapping[str, Found], test: Found) -> dict[str, Any]:
+        """Return a test with the variables, assertions and options that stand before its own."""
+        if not isinstance(test, dict):
+            raise ConfigError(f"a test of a promptfoo config is a mapping, got {test!r}")
+        self._drop(test, _TEST, "tests: ")
+        return {
+            **first,
+            **test,
+            "vars": {**_mapping(first.get("vars")), **_mapping(self._content(test.get("vars")))},
+            "options": {**_mapping(first.get("options")), **_mapping(test.get("options"))},
+            "assert": [*_each(first.get("assert")), *self._assertions(test)],
+        }
+
+    def _assertions(self, test: Mapping[str, Found]) -> list[dict[str, Any]]:
+        templates = self.data.get("assertionTemplates") or {}
+        found = []
+        for each in _each(self._content(test.get("assert"))):
+            one = each if isinstance(each, dict) else {"type": str(each)}
+            template = templates.get(str(one.get("$ref")).rpartition("/")[2]) or {}
+            found.append({"type": "$ref", **template, **one})
+        return found
 
     def _from_files(self, name: str) -> Iterator[Found]:
+        if not name.removeprefix(_FILE).endswith((*_DATA, ".jsonl", ".csv", "*")):
+            self.notes.append(f"the tests of {name}: only files of data are read")
+            return
         for path in self._files(name.removeprefix(_FILE)):
             if path.suffix in (".yaml", ".yml"):
                 yield from _each(_parsed(path))
@@ -252,32 +362,102 @@ class _Translation:
                 self.notes.append(f"the column {name} of the tests")
         return test
 
-    def _commonest(self, tests: list[dict[str, Any]]) -> str:
-        """Return the kind of assertion that most tests have among those with a scorer, or ""."""
-        kinds = Counter(k for test in tests for k in {str(a["type"]) for a in test["assert"]})
-        valued = {a["type"] for test in tests for a in test["assert"] if a.get("value") is not None}
-        chosen = max(
-            (kind for kind in _SCORERS if kind in valued), key=kinds.__getitem__, default=""
-        )
-        for kind, count in kinds.items():
-            if kind != chosen:
-                self.notes.append(f"assertions of type `{kind}` (in {count} of {len(tests)} tests)")
-        if not chosen:
-            self.notes.append("any assertion: the judge `rubric` grades answers (docs/judges.md)")
-        return chosen
-
-    def _rows(self, test: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
-        """Yield a row for each combination of the test's variables that are lists of texts."""
-        values = [self._content(a.get("value")) for a in test["assert"] if a["type"] == kind]
-        if kind and not values:
-            self.notes.append(f"tests without an assertion of type `{kind}`")
-            return
-        choices = [v if isinstance(v, list) and v else [v] for v in test["vars"].values()]
+    def _rows(self, test: Mapping[str, Any]) -> Iterator[_Test]:
+        """Yield an example for each combination of the variables that are lists of texts."""
+        before, options = len(self.notes), test["options"]
+        given = {str(key): self._content(value) for key, value in test["vars"].items()}
+        self._drop(options, ("provider", *_TRANSFORMS), "tests: options.")
+        for name in options.keys() & {*_TRANSFORMS}:
+            self._leave_out("transform", f"{name}: {options[name]}; checks read whole answers")
+        if test.get("threshold") is not None:
+            self.weighs = True
+            self.notes.append(f"threshold: {test['threshold']}; the score is the weighted mean")
+        of_test, self.notes[before:] = self.notes[before:], []
+        choices = [v if isinstance(v, list) and v else [v] for v in given.values()]
         for combination in product(*choices):
-            inputs = dict(zip(test["vars"], combination, strict=True))
-            targets = [_filled(part, inputs) for value in values for part in _parts(value, kind)]
-            target = {TARGET: targets[0] if len(targets) == 1 else targets}
-            yield {**inputs, **(target if kind else {})}
+            inputs = dict(zip(given, ("" if v is None else v for v in combination), strict=True))
+            checks: list[Found] = []
+            for one in test["assert"]:
+                checks += self._check(one, inputs, self._grader(options))
+            yield _Test(inputs, checks, [*of_test, *self.notes[before:]])
+            self.notes[before:] = []
+
+    def _leave_out(self, what: str, said: str) -> None:
+        self.left_out[what] += 1
+        self.notes.append(f"Left out: {said}")
+
+    def _grader(self, options: Mapping[str, Found]) -> str | None:
+        """Return the model that options name for grading, as it is called here; None: none."""
+        given = options.get("provider")
+        given = given.get("text", given) if isinstance(given, dict) else given
+        name = given.get("id") if isinstance(given, dict) else given
+        model = self._model(name, {}) if isinstance(name, str) else None
+        return None if model is None else str(model["model"])
+
+    def _check(self, assertion: Found, inputs: Found, grader: str | None) -> list[Found]:
+        """Return the check for an assertion; none, with a comment, if there is none."""
+        kind = str(assertion["type"])
+        bare, after = kind.removeprefix("not-"), assertion.get("transform")
+        what = f"check in {_CODE[bare]}" if bare in _CODE else f"check `{kind}`"
+        said = f"{kind}: {assertion.get('value', assertion.get('threshold', ''))}"
+        check, why = None, f" after the transform {after}" if after else ""
+        try:
+            check = None if after else self._translated(bare, assertion, inputs, grader)
+            if check is not None:
+                check |= {"not": True} if bare != kind else {}
+                given: Any = {"checks": [{**check, "weight": 1}], "model": _GRADER}
+                judge, example = create_judge("checks", given, Catalog()), Example("test", inputs)
+                judge.check(example)
+                why = judge.unrecognised(example)
+                self.asks |= bool(judge.models)
+        except (ConfigError, YamlProblem) as error:
+            why = f" ({error})"
+        if check is None or why:
+            self._leave_out(what, f"{said} {why}")
+            return []
+        return [check]
+
+    def _translated(self, kind: str, given: Found, inputs: Found, grader: str | None) -> Found:
+        """Return the check of a kind of assertion, or None, without `not`; raises ConfigError."""
+        self._drop(given, _ASSERTION, f"assertions: {kind}.")
+        weight, threshold = given.get("weight", 1), given.get("threshold")
+        more = {} if weight == 1 else {"weight": weight}
+        more |= {} if threshold is None else {"at_least": threshold}
+        if metric := given.get("metric"):
+            more["name"] = _name(_filled(metric, inputs))
+        self.weighs |= weight not in (0, 1)
+        if kind == "assert-set":
+            parts = [self._check(one, inputs, grader) for one in self._assertions(given)]
+            checks = [check for part in parts for check in part]
+            return {"checks": checks, "all": threshold is None, **more} if checks else None
+        value = _filled(self._content(given.get("value")), inputs)
+        name, options = _CHECKS.get(kind, ("", {}))
+        if name == "json-schema":
+            value = parse_yaml(value)[0] if isinstance(value, str) else value or {}
+        elif not name or value is None:
+            return None
+        elif kind == "starts-with":
+            value = rf"\A{re.escape(str(value))}"
+        else:
+            parts = _parts(value, kind)
+            value = parts[0] if len(parts) == 1 else parts
+        if "model" in options and (model := self._grader(given) or grader):
+            more["model"] = model
+        own = {key: one for key, one in options.items() if one is not None}
+        return {name: value, **own, **more}
+
+
+def _yaml(found: Found) -> str:
+    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _template(prompt: Mapping[str, Any]) -> PromptTemplate:
+    messages = tuple(Message(**one) for one in prompt.get("messages", ()))
+    return PromptTemplate("prompt", text=prompt.get("text"), messages=messages)
+
+
+def _mapping(found: Found) -> Mapping[str, Found]:
+    return found if isinstance(found, dict) else {}
 
 
 def _each(found: Found) -> list[Found]:
@@ -292,10 +472,7 @@ def _text(path: Path) -> str:
 
 
 def _parsed(path: Path) -> Found:
-    try:
-        return parse_yaml(_text(path))[0]
-    except YamlProblem as problem:
-        raise ConfigError(f"{path}: malformed YAML: {problem}") from None
+    return parsed_yaml(path, _text(path))[0]
 
 
 def _body(text: str) -> dict[str, Any]:
@@ -321,10 +498,14 @@ def _name(found: Found) -> str:
 
 
 def _filled(value: Found, inputs: Mapping[str, Any]) -> Found:
-    """Return a value with the variables of its test filled in."""
-    if not isinstance(value, str) or "{{" not in value:
-        return value
-    return CompiledPrompt(PromptTemplate("assertion", text=_jinja(value))).render(inputs)
+    """Return a value with the variables of its test filled into its texts."""
+
+    def filled(one: Found, _: object) -> Found:
+        if not isinstance(one, str) or "{{" not in one:
+            return one
+        return CompiledPrompt(PromptTemplate("assertion", text=_jinja(one))).render(inputs)
+
+    return replaced(value, filled)
 
 
 def _parts(value: Found, kind: str) -> list[Found]:
