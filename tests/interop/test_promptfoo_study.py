@@ -316,6 +316,18 @@ def test_models_take_over_their_settings(tmp_path: Path) -> None:
     assert "maxConcurrency" not in comments
 
 
+def test_equal_providers_are_one_and_others_of_a_model_have_names(tmp_path: Path) -> None:
+    study, _, comments = translated(
+        tmp_path,
+        providers="[{id: openai:a, label: x, config: {tools: []}}, {id: openai:a, label: y}, "
+        "{id: openai:a, config: {temperature: 1}}, {'openai:a': {config: {temperature: 0}}}]",
+        tests="[{vars: {x: 1}, assert: [{type: javascript}, {type: javascript}]}]",
+    )
+    assert [model.get("label") for model in study["models"]] == ["x", None, "openai_a-2"]
+    assert "the provider openai:a y: equal to another" in comments
+    assert "2 checks in JavaScript left out" in comments
+
+
 def test_prompts_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "chat.json").write_text(
         '[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "{{x | dump}}"}]'

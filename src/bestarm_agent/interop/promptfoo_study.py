@@ -140,7 +140,7 @@ class _Translation:
     folder: Path
     data: Mapping[str, Found]
     notes: list[str] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)  # by the words for it
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # by noun and kind
     weighs: bool = False  # whether a test passes by a mean, and not by all of its assertions
     asks: bool = False  # whether a check asks a model
 
@@ -190,8 +190,8 @@ class _Translation:
             head += [f"# - {' '.join(note.split())}" for note in dict.fromkeys(self.notes)]
         said = [f"{counted(len(tests), 'test')} written"]
         if self.left_out:
-            few = ", ".join(counted(n, one) for one, n in self.left_out.items())
-            said.append(f"{few} left out, as comments say at the tests")
+            few = [f"{counted(n, one)} {kind}".strip() for (one, kind), n in self.left_out.items()]
+            said.append(f"{', '.join(few)} left out, as comments say at the tests")
         if unchecked:
             said.append(f"{counted(len(unchecked), 'test')} without a check: a model grades")
         rows = "\n".join(test.text(field) for test in tests)
@@ -229,7 +229,7 @@ class _Translation:
         return prompt_files(name, self.folder) if set(name) & set("*?[") else [self.folder / name]
 
     def _models(self, found: Found) -> Iterator[dict[str, Any]]:
-        names: Counter[str] = Counter()
+        names, seen = Counter[str](), list[dict[str, Any]]()
         for each in _each(found):
             one = each if isinstance(each, dict) else {"id": each}
             if "id" not in one and len(one) == 1:  # {"openai:gpt-...": {config: ...}}
@@ -242,6 +242,10 @@ class _Translation:
                 )
                 continue
             self._drop(one, ("id", "config", "label"), f"{name}: ")
+            if model in seen:
+                self.notes.append(f"the provider {name} {one.get('label', '')}: equal to another")
+                continue
+            seen.append(model)
             label = _name(one["label"]) if one.get("label") else ""
             called = label or model["model"]
             names[called] += 1
@@ -368,7 +372,7 @@ class _Translation:
         given = {str(key): self._content(value) for key, value in test["vars"].items()}
         self._drop(options, ("provider", *_TRANSFORMS), "tests: options.")
         for name in options.keys() & {*_TRANSFORMS}:
-            self._leave_out("transform", f"{name}: {options[name]}; checks read whole answers")
+            self._leave_out("transform", "", f"{name}: {options[name]}; checks read whole answers")
         if test.get("threshold") is not None:
             self.weighs = True
             self.notes.append(f"threshold: {test['threshold']}; the score is the weighted mean")
@@ -382,8 +386,8 @@ class _Translation:
             yield _Test(inputs, checks, [*of_test, *self.notes[before:]])
             self.notes[before:] = []
 
-    def _leave_out(self, what: str, said: str) -> None:
-        self.left_out[what] += 1
+    def _leave_out(self, noun: str, kind: str, said: str) -> None:
+        self.left_out[noun, kind] += 1
         self.notes.append(f"Left out: {said}")
 
     def _grader(self, options: Mapping[str, Found]) -> str | None:
@@ -398,7 +402,7 @@ class _Translation:
         """Return the check for an assertion; none, with a comment, if there is none."""
         kind = str(assertion["type"])
         bare, after = kind.removeprefix("not-"), assertion.get("transform")
-        what = f"check in {_CODE[bare]}" if bare in _CODE else f"check `{kind}`"
+        what = f"in {_CODE[bare]}" if bare in _CODE else f"`{kind}`"
         said = f"{kind}: {assertion.get('value', assertion.get('threshold', ''))}"
         check, why = None, f" after the transform {after}" if after else ""
         try:
@@ -413,7 +417,7 @@ class _Translation:
         except (ConfigError, YamlProblem) as error:
             why = f" ({error})"
         if check is None or why:
-            self._leave_out(what, f"{said} {why}")
+            self._leave_out("check", what, f"{said} {why}")
             return []
         return [check]
 
