@@ -86,6 +86,8 @@ def test_a_study_goes_from_answers_to_labels_to_a_proof(tmp_path: Path, capsys: 
     page = tmp_path / "r.html"
     invoke(capsys, "report", "--out", page, folder=tmp_path)
     assert "b is the best of these 3" in page.read_text()
+    lines = invoke(capsys, "export", folder=tmp_path)
+    assert all(line.split(",")[2] == "" for line in lines.out.splitlines()[1:])
 
 
 def test_before_labels_no_score_is_shown(tmp_path: Path, capsys: Capsys) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from math import isfinite
+from math import isfinite, isnan
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined, Template, select_autoescape
@@ -111,8 +111,10 @@ def _sampled(columns: list[int]) -> list[int]:
 
 def _code(state: RunState, seq: int) -> str:
     told = state.told[seq]
-    code = _CODES.get(State(told["state"]))
-    return str(round(9 * float(told["score"]))) if code is None else code
+    code, score = _CODES.get(State(told["state"])), float(told["score"])
+    if code is None and isnan(score):
+        code = PENDING  # it was answered, and people have yet to score it
+    return str(round(9 * score)) if code is None else code
 
 
 _MOST_PAIRS = 3000

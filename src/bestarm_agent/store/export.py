@@ -170,7 +170,7 @@ def pairs_of(
     state: RunState, seqs: Sequence[int], texts: Iterable[Mapping[str, Any]] = repeat({})
 ) -> Iterator[PairOutcome]:
     """Yield the pairs of some asks by their numbers; ``texts`` holds further fields of each."""
-    names, by_people = labels(state), state.started.scored_by == "people"
+    names = labels(state)
     columns = zip(*(state.told[name][seqs].tolist() for name in _TOLD), strict=True)
     asks = zip(seqs, state.asks[seqs].tolist(), texts, columns, strict=False)
     for seq, (row, column, reason), more, told in asks:
@@ -186,7 +186,7 @@ def pairs_of(
         yield PairOutcome(
             names[row],
             state.example_ids[column],
-            None if isnan(score) or by_people else score,  # the log's stand for none
+            None if isnan(score) else score,
             _STATES[status],
             seq,
             state.reasons[reason],

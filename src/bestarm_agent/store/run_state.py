@@ -360,7 +360,8 @@ class RunState:
             state, failure = _FAILED, self.failures.number_of(found)
         return (
             _VOID if score is None else state,
-            math.nan if score is None else score,
+            # where people score later, the log's scores stand for none
+            math.nan if score is None or self.started.scored_by == "people" else score,
             math.nan if judged is None else judged.get("gold", math.nan),
             spend.get("answers", 0),
             spend.get("calls", 0),
