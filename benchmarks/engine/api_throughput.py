@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import resource
@@ -177,13 +176,8 @@ async def study(url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost
         path = write_study(Path(name), url, in_flight, pace)
         async with Study.open(path) as opened:
             await opened.run(Budget(answers=1))
-            usual = gc.get_threshold()
-            gc.freeze()  # as the command line does
-            gc.set_threshold(10_000)
             with Meter() as meter:
                 standing = await opened.run(Budget(answers=calls))
-            gc.set_threshold(*usual)
-            gc.unfreeze()
             assert standing.told == calls + 1, standing.end
         return meter.cost(calls)
 

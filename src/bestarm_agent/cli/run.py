@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -223,8 +222,6 @@ async def run_shown(
         async with frames(study, progress):
             if more is not None:
                 study.raise_budget(more.caps(study.standing().grid))
-            gc.freeze()  # what is loaded by now lives as long as this process
-            gc.set_threshold(10_000)  # else it looks at every call in flight again and again
             standing = await drive(study)
         progress.show(standing)
     return standing

@@ -97,6 +97,7 @@ class AttemptLog:
     lost: list[Attempted] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
     _settled: list[Settled] = field(default_factory=list)  # not logged yet
+    _is_closed: bool = False  # those lost are settled at their bounds
 
     async def begin(self, call: Call, bound: Spend) -> str:
         """Log an attempt, durably; return the key that it is settled by."""
@@ -117,22 +118,31 @@ class AttemptLog:
         """Note what an attempt cost, or what a reply did that was found."""
         self._settled.append(Settled(self.seq, key, cost, is_judges))
 
-    def take_lost(self, call: Call) -> Attempted | None:
-        """Return, and forget, the latest lost attempt that may have brought the call's reply."""
-        for one in reversed(self.lost):
-            if one.key == call.key or not (one.key or call.is_judges):
-                self.lost.remove(one)
-                return one
-        return None
+    def found(self, call: Call, reply: Reply, answers: Spend) -> Spend:
+        """Settle a call whose reply was in the cache; return what that adds to the books.
+
+        If a lost attempt may have brought it, its cost takes the place of the bound.
+        """
+        keys = {call.key} if call.is_judges else {call.key, ""}
+        fits = (one for one in reversed(self.lost) if one.key in keys)
+        lost, change = next(fits, None), Spend()
+        cost, key = answers, call.key
+        if lost is not None:
+            self.lost.remove(lost)
+            change, key = replied_spend(reply, answers=0) - lost.cost, lost.key
+            cost += change if self._is_closed else change + lost.cost
+        if lost is not None or answers != Spend():
+            self.settle(key, cost, call.is_judges)
+        return change
 
     def close(self) -> None:
         """Settle and log all: the pair stays pending, or the proposer's call is over."""
         if self.is_asked:
             self.is_asked = False
             self.settle("", Spend(), False)
-        for one in self.lost:
+        for one in [] if self._is_closed else self.lost:
             self.settle(one.key, one.cost, one.judge)
-        self.lost.clear()
+        self._is_closed = True
         self._log_settled()
 
     def _log_settled(self) -> None:
@@ -375,12 +385,22 @@ class ProviderClient:
             ProviderError: it failed for good, or too often.
             BudgetEndedError: the next attempt does not fit into the budget.
         """
+        try:
+            return await self._attempt(call)
+        except ProviderError as error:
+            failed = [error]
+
+        async def again() -> Reply:  # most calls fail never, and need nothing of this
+            if failed:
+                raise failed.pop()
+            return await self._attempt(call)
+
         retrying = AsyncRetrying(
             retry=partial(self._is_repeated, call),
             wait=partial(self._backoff, call),
             sleep=partial(self._pause, call),
         )
-        return await retrying(self._attempt, call)
+        return await retrying(again)
 
     async def _attempt(self, call: Call) -> Reply:
         """Make one attempt, once it may be sent and is logged; settle what it cost."""
@@ -719,14 +739,9 @@ class ReplyCache:
         answers = Spend() if reservation is None else Spend(answers=reservation.amount.answers)
         if reservation is not None:
             self._ledger.settle(reservation, answers)
-        lost = None if call.log is None else call.log.take_lost(call)
-        cost = Spend() if lost is None else replied_spend(reply, answers=0)
-        correction = Spend() if lost is None else cost - lost.cost
-        self._ledger.charge(correction)
-        call.spend += answers + correction
-        if call.log is not None and (lost or answers != Spend()):
-            key = call.key if lost is None else lost.key
-            call.log.settle(key, answers + cost, call.is_judges)
+        change = Spend() if call.log is None else call.log.found(call, reply, answers)
+        self._ledger.charge(change)
+        call.spend += answers + change
         self._remark(call, reply.notices)
         return reply
 

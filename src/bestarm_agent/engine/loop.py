@@ -8,9 +8,11 @@ before its call is sent.
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -38,6 +40,7 @@ from bestarm_agent.errors import PluginError
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, State, Stop, both
 
+_COLLECTED_AFTER = 10_000  # more objects than were let go
 _SETTLED = (Stop.SEPARATED, Stop.WITHIN, Stop.LEVEL)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 _FEWEST_TOLD = 20  # before void pairs since the run began, or went on, end it
@@ -64,6 +67,28 @@ class End(StrEnum):
 
 
 _RUN_OUT = (End.EXHAUSTED, End.INDIFFERENT, End.BUDGET)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Keep the garbage collector from looking at every call in flight again and again.
+
+    What is loaded by now is not looked at meanwhile, unless the caller has frozen what it wants. Of
+    runs at once the outermost does this.
+    """
+    usual, is_ours = gc.get_threshold(), not gc.get_freeze_count()
+    if not 0 < usual[0] < _COLLECTED_AFTER:  # the caller wants it off, or seldom
+        yield
+        return
+    if is_ours:
+        gc.freeze()
+    gc.set_threshold(_COLLECTED_AFTER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+        if is_ours:
+            gc.unfreeze()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +209,8 @@ class RunLoop:
             self.record.record(Resumed(self._clock.utc(), __version__))
         end = End.ERROR
         try:
-            end = await self._run_tasks()
+            with _seldom_collected():
+                end = await self._run_tasks()
             is_late = not self._seconds_left()
             end = self._rules.reviewed(end, self.record.pairs.table, is_late=is_late)
         except asyncio.CancelledError:

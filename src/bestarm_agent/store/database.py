@@ -125,6 +125,17 @@ def _execute(connection: sa.Connection, query: str, values: Row | Sequence[Row] 
     return connection.execute(_compiled(query, connection.dialect.name), values)
 
 
+def _put(connection: sa.Connection, query: str, rows: Sequence[Row]) -> None:
+    """Write rows by the driver's own ``executemany``, as SQLAlchemy prepares each row anew."""
+    if connection.dialect.name == "postgresql":
+        query = re.sub(r":(\w+)", r"%(\1)s", query)
+    cursor = connection.connection.cursor()
+    try:
+        cursor.executemany(query, rows)
+    finally:
+        cursor.close()
+
+
 @dataclass(slots=True)
 class Batch:
     """Rows that are written together, and replies that are looked up with them."""
@@ -268,7 +279,7 @@ class Database:
             puts = (_PUT_RUN, list(runs.values())), (_PUT_EVENT, events), (_PUT_REPLY, replies)
             for put, rows in puts:
                 if rows:
-                    _execute(connection, put, rows)
+                    _put(connection, put, rows)
             holders = self._take(connection, claims) if claims else {}
             # last: whoever wants a lock that was given back waits for the end of this transaction,
             # which must not then wait for a lock of theirs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 
 import pytest
@@ -487,3 +488,17 @@ def test_a_limit_that_opens_while_the_loop_looks_around_does_not_stop_the_run(
     limits = RateLimits({Resource.REQUESTS: 60})
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, limiters={"a": limits})
     assert scene.run() is End.EXHAUSTED
+
+
+def test_the_collector_is_as_it_was_after_a_run_and_seldom_works_during_it() -> None:
+    usual, seen = (gc.get_threshold(), gc.get_freeze_count()), list[tuple[int, int]]()
+
+    def answer(_request: Request, _before: int) -> Reply:
+        seen.append((gc.get_threshold()[0], gc.get_freeze_count()))
+        return scored(0.5)
+
+    scene = Scene({"a": Actor("p", answer)}, n_examples=2)
+    scene.run()
+    assert seen
+    assert all(threshold == 10_000 and n_frozen for threshold, n_frozen in seen)
+    assert (gc.get_threshold(), gc.get_freeze_count()) == usual
