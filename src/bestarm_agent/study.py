@@ -343,9 +343,13 @@ class Study:
             raise TypeError(f"specs must be a list of candidates, got {specs!r}")
         return self._run.add(specs)
 
-    def standing(self) -> Standing:
-        """Return where the run stands now."""
-        standing = confirmed(self._run.standing(), self._confirming.state)
+    def standing(self, *, of_new: bool = True) -> Standing:
+        """Return where the run stands now.
+
+        ``of_new``: whether to say what holds for new examples, which takes longest with very many
+        candidates.
+        """
+        standing = confirmed(self._run.standing(of_new=of_new), self._confirming.state)
         return standing if self._by_people is None else with_people(standing, self._by_people)
 
     async def _take_labels(self) -> None:

@@ -13,10 +13,10 @@ from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.stats.betting import Bets, Wealth, bet_grid, bounds_on_new, early_bets
 from bestarm_agent.stats.new_examples import (
     Lead,
+    Leads,
     examples_needed,
     examples_to_prove,
     lead_of,
-    lead_of_means,
     resolution,
 )
 from bestarm_agent.stats.paired_sequences import PairedSequences, _Against
@@ -69,11 +69,15 @@ def test_a_lead_by_hand() -> None:
     hidden = lead_of(np.array([0.0, -1.0]), np.array([1.0, 1.0]))  # two voids
     assert (hidden.mean, hidden.n) == (0.25, 2)
     assert lead_of(np.empty(0), np.empty(0)).chance == 0.5
-    assert lead_of_means((0.9, 0), (0.5, 9)).chance == 0.5
-    apart = lead_of_means((0.9, 100), (0.5, 50))
+    assert by_means((0.9, 0), (0.5, 9)).chance == 0.5
+    apart = by_means((0.9, 100), (0.5, 50))
     assert apart.mean == pytest.approx(0.4)
     assert apart.n == 50
     assert apart.differing == pytest.approx((50 * (0.09 / 2 + 0.25) + 1.5) / 60)
+
+
+def by_means(one: tuple[float, int], other: tuple[float, int]) -> Lead:
+    return Leads.by_means(one, np.array([other[0]]), np.array([other[1]])).each()[0]
 
 
 @pytest.mark.parametrize(
@@ -250,3 +254,34 @@ def test_forecasts_for_chosen_winners_come_true_in_50_to_90_percent() -> None:
     # Binomial(made, .5) and (made, .9): two-sided at 1e-3 each
     low, high = binom.ppf(0.001, made, 0.5), binom.ppf(0.999, made, 0.9)
     assert low <= true <= high, (true, made)
+
+
+def test_leads_side_by_side_are_those_one_by_one() -> None:
+    rng = np.random.default_rng(3)
+    pairs = PairedSequences(5, 60, 0.05, draws=2)
+    for row, n in enumerate((40, 40, 25, 0, 7)):
+        low = rng.integers(0, 2, n).astype(float)
+        pairs.extend(row, np.arange(n), low * 0.5, np.minimum(1.0, low + 0.25))
+    others = np.array([4, 2, 3, 1])
+    leads = Leads.by_sums(*pairs.common_sums(0, others))
+    for lead, other in zip(leads.each(), others.tolist(), strict=True):
+        alone = lead_of(*pairs.common(0, other))
+        assert lead.n == alone.n
+        assert (lead.mean, lead.differing) == pytest.approx((alone.mean, alone.differing))
+    assert leads.n.tolist() == [7, 25, 0, 30], "of two draws of one example, the first"
+
+
+@pytest.mark.parametrize("n", [0, 1, 35])
+def test_the_largest_of_many_gaps_is_that_of_the_one_furthest_ahead(n: int) -> None:
+    rng = np.random.default_rng(n)
+    pairs = PairedSequences(6, 60, 0.2)
+    for row in range(6):
+        values = (rng.random(n) < 0.9 - 0.15 * row).astype(float)
+        pairs.extend(row, np.arange(n), values, values)
+    others = np.arange(1, 6)
+    for bound in (pairs.lag, pairs.shortfall):
+        each = [bound(0, int(other)) for other in others]
+        assert bound(0, others) == pytest.approx(max(each), abs=2.0**-10)
+        assert bound(0, others, 0.0, np.full(5, 0.125)) <= 0.125
+        assert bound(0, others, 1.0) == 1.0
+    assert pairs.lag(0, np.array([], dtype=np.int64), 0.25) == 0.25

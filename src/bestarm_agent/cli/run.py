@@ -265,7 +265,7 @@ async def frames(study: Study, progress: Progress) -> AsyncIterator[None]:
     async def draw() -> None:
         while True:
             began = time.perf_counter()
-            progress.show(study.standing())
+            progress.show(study.standing(of_new=False))
             took = time.perf_counter() - began  # long with very many candidates
             await asyncio.sleep(max(_FRAME_SECONDS, _PAUSE * took))
 

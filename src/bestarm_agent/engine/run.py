@@ -123,8 +123,8 @@ class Run:
         self.loop.add_candidates(entries)
         return candidates
 
-    def standing(self) -> Standing:
-        """Return where the run stands now."""
+    def standing(self, *, of_new: bool = True) -> Standing:
+        """Return where the run stands now; ``of_new`` as ``build_standing`` has it."""
         loop, record, now = self.loop, self.record, self.options.clock.now()
         return build_standing(
             record.state,
@@ -137,6 +137,7 @@ class Run:
             broken=loop.pool.broken(),
             in_flight=loop.in_flight,
             waits=self.candidates.board.summary(now) if loop.is_running else (),
+            of_new=of_new,
         )
 
     @asynccontextmanager

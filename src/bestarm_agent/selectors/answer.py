@@ -55,14 +55,13 @@ from bestarm_agent.stats.new_examples import (
     FEWEST_EXAMPLES,
     SHARE_OF_TEST,
     Lead,
-    lead_of,
-    lead_of_means,
+    Leads,
     nearness,
-    resolution,
 )
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 _SHARE_NEW = 0.02  # of the scores, between two looks at whether the best is near enough
+_WORST = 32  # rivals that are compared first
 _SLACK = 1e-9  # of means that are equal but for rounding
 _MORE = 1.6  # so many times the examples are worth asking to show for new ones what is beaten here
 
@@ -137,6 +136,8 @@ class Answer:
             for row in range(n_rows):
                 for _ in table.row(row):
                     self._pairs.ask(row)
+        self._tops: tuple[IntArray, FloatArray] | None = None  # upper ends, for so many outcomes
+        self._on_new: dict[int, tuple[tuple[int, ...], tuple[float, float]]] = {}
         self._intervals = MeanIntervals(n_rows, table.n_examples, of_means)  # (B)
         self.is_within = self.is_level = False
         self._next_review = 0  # number of scores
@@ -301,9 +302,11 @@ class Answer:
         rivals: list[int] = np.flatnonzero(~self.barred).tolist()
         rivals.remove(one)
         if self._pairs is None or self.barred.any():
-            return [other for other in rivals if self.lead(one, other)[0] <= 0.0]
+            leads = self._least_leads(one, rivals)
+            return [other for other, least in zip(rivals, leads, strict=True) if least <= 0.0]
         gone = self._behind_on_new(self._pairs, one)
-        return [other for other in rivals if not gone[other]]
+        found: list[int] = np.array(rivals, dtype=np.int64)[~gone[rivals]].tolist()
+        return found
 
     def _behind_on_new(self, pairs: PairedSequences, one: int) -> BoolArray:
         """(K,) mask of those that are shown to be behind ``one``, or not the best, on new ones.
@@ -321,24 +324,38 @@ class Answer:
 
         0 if it is shown to be ahead of them all.
         """
-        rivals, behind = self.open_on_new(one), 0.0
-        for other in rivals:
-            if self._pairs is None or self.barred.any():
-                behind = max(behind, -self.lead(one, other)[0])
-            elif self._problem.independent:
-                behind = self._pairs.shortfall_on_new(one, other, self.level_of_new, behind)
-            else:
-                behind = self._pairs.lag_on_new(one, other, self.level_of_new, behind)
-        return behind
+        rivals = np.array(self.open_on_new(one), dtype=np.int64)
+        if self._pairs is None or self.barred.any():
+            return max([0.0, *(-least for least in self._least_leads(one, rivals.tolist()))])
+        bound = self._pairs.lag_on_new
+        if self._problem.independent:
+            bound = self._pairs.shortfall_on_new
+        return bound(one, rivals, self.level_of_new)
 
     def compared(self, one: int, other: int) -> Lead:
         """Return what is seen of one candidate's lead over another."""
+        return self.leads_over(one, [other]).each()[0]
+
+    def leads_over(self, one: int, others: Sequence[int]) -> Leads:
+        """Return what is seen of one candidate's leads over others, in their order."""
+        rows = np.array(others, dtype=np.int64)
         if self._pairs is None:
-            means = self._table.mean()
+            means = np.nan_to_num(self._table.mean())
             n = np.minimum(self._table.n_scored, self.n_independent)
-            return lead_of_means(*((means[i], int(n[i])) for i in (one, other)))
+            return Leads.by_means((float(means[one]), int(n[one])), means[rows], n[rows])
         self._feed()
-        return lead_of(*self._pairs.common(one, other))
+        return Leads.by_sums(*self._pairs.common_sums(one, rows))
+
+    def _least_leads(self, one: int, others: Sequence[int]) -> list[float]:
+        """Return the lower bound that ``lead`` has for each of the others."""
+        if self._pairs is not None:
+            return [self.lead(one, other)[0] for other in others]
+        n_told = self._table.n_trials - self._table.count(State.PENDING)
+        if self._tops is None or not np.array_equal(self._tops[0], n_told):
+            tops = [self.mean_on_new(row)[1] for row in range(len(n_told))]
+            self._tops = n_told, np.array(tops)
+        found: list[float] = (self.mean_on_new(one)[0] - self._tops[1][others]).tolist()
+        return found
 
     def lead(self, one: int, other: int) -> tuple[float, float]:
         """Bound the lead of one candidate over another on new examples, in [-1, 1].
@@ -354,19 +371,30 @@ class Answer:
         return self._pairs.difference(one, other, alpha, on_new=True)
 
     def mean_on_new(self, candidate: int) -> tuple[float, float]:
-        """Bound a candidate's mean on new examples; the bounds of all hold together."""
+        """Bound a candidate's mean on new examples; the bounds of all hold together.
+
+        Worked out again only once more is told of it.
+        """
         table, n_drawn = self._table, self._table.n_examples // self._problem.draws
-        alpha = (1.0 - self._problem.confidence) / table.n_candidates
-        known = table.told_since(
-            np.zeros(table.n_candidates, dtype=np.int64), np.array([candidate])
+        key = (
+            table.n_candidates,
+            int(table.n_trials[candidate] - table.count(State.PENDING)[candidate]),
         )
+        found = self._on_new.get(candidate)
+        if found is not None and found[0] == key:
+            return found[1]
+        alpha = (1.0 - self._problem.confidence) / table.n_candidates
+        known = table.told_since(np.zeros_like(table.n_trials), np.array([candidate]))
         low = high = np.empty(0)
         for _, examples, low, high in known:
-            rows, first = np.unique(examples % n_drawn, return_index=True)
-            if self._problem.independent:
-                first = first[np.isin(rows, self._problem.independent)]
-            low, high = low[np.sort(first)], high[np.sort(first)]  # of each example, one draw
-        return bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
+            if self._problem.draws > 1 or self._problem.independent:
+                rows, first = np.unique(examples % n_drawn, return_index=True)
+                if self._problem.independent:
+                    first = first[np.isin(rows, self._problem.independent)]
+                low, high = low[np.sort(first)], high[np.sort(first)]  # of each example, one draw
+        bounds = bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
+        self._on_new[candidate] = key, bounds
+        return bounds
 
     def _are_level(self, leader: int) -> bool:
         """Tell whether the leading one is so near to all that are open that no call is worth it.
@@ -377,23 +405,24 @@ class Answer:
         pairs, n, level = self._pairs, self.n_independent, self.level_of_new
         if pairs is None or not self.speaks_of_new:
             return False
-        seen, is_rival = list[Lead](), self._rivals_of_leader(leader, self._bounds)
+        is_rival = self._rivals_of_leader(leader, self._bounds)
         if (is_rival & (pairs.length < min(FEWEST_EXAMPLES, n))).any():  # not level: too few
             most = nearness(1.0, n)  # however much they differ
             if self._problem.for_new or n < FEWEST_EXAMPLES:
                 return False
             if self._gap_of_leader(leader, self._bounds, most) > most:
                 return False
-        for other in reversed(self.ranking()):  # the worst one shows soonest that they are not
-            if is_rival[other]:
-                seen.append(lead := self.compared(leader, other))
-                if lead.mean > resolution(lead.differing, n, level):
-                    return False
-        if not seen or all(lead.is_level(n, level) for lead in seen):
-            return bool(seen)
+        rivals = [other for other in reversed(self.ranking()) if is_rival[other]]
+        # the worst one shows soonest that they are not: most often there is no need for the others
+        for some in (rivals[:_WORST], rivals):
+            seen = self.leads_over(leader, some)
+            if (seen.mean > seen.resolution(n, level)).any():
+                return False
+        if seen.are_level(n, level).all():
+            return bool(rivals)
         if self._problem.for_new or n < FEWEST_EXAMPLES:
             return False
-        reach = nearness(max(lead.differing for lead in seen), n)
+        reach = nearness(float(seen.differing.max()), n)
         return self._gap_of_leader(leader, self._bounds, reach) <= reach
 
     def _may_change(self, order: list[int], top_k: int, bounds: Callable[[], Bounds]) -> bool:
@@ -527,7 +556,7 @@ class Answer:
 
 
 def _largest(
-    bound: Callable[[int, int, float], float],
+    bound: Callable[[int, IntArray, float, FloatArray], float],
     leader: int,
     among: BoolArray,
     bounds: FloatArray,
@@ -535,12 +564,7 @@ def _largest(
 ) -> float:
     """Return the largest bound of those ``among``, none above its (K,) ``bounds``.
 
-    Where ``enough`` is above 0, the first bound above it, or ``enough``.
+    At least ``enough``.
     """
-    largest = enough
-    for other in (among & (bounds > max(_SLACK, enough))).nonzero()[0].tolist():
-        if bounds[other] > largest:
-            largest = min(bounds[other], bound(leader, other, largest))
-            if 0.0 < enough < largest:
-                break
-    return float(largest)
+    others = np.flatnonzero(among & (bounds > max(_SLACK, enough)))
+    return float(bound(leader, others, enough, bounds[others]))

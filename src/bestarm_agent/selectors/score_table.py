@@ -204,8 +204,10 @@ class ScoreTable:
         examples, (n,) lower and (n,) upper ends of the scores: a void trial may be anything in
         [0, 1] for good. ``rows``, by default all, are those looked at.
         """
-        behind = self.n_trials - self.count(State.PENDING) > length
-        for row in (np.flatnonzero(behind) if rows is None else rows[behind[rows]]).tolist():
+        if rows is None:
+            rows = np.arange(self.n_candidates)
+        behind = self.n_trials[rows] - self.count(State.PENDING)[rows] > length[rows]
+        for row in rows[behind].tolist():
             seqs = np.frombuffer(self._rows[row], dtype=np.intc)[length[row] :]
             state = self.state[seqs]
             pending = np.flatnonzero(state == _PENDING)

@@ -19,8 +19,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Self
 
-from bestarm_agent.stats.arrays import FloatArray
+import numpy as np
+
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 
 USUAL_DIFFERING = 0.15  # share of differing answers that is taken for granted before any is seen
 # Of the error probability; the rest is for the intervals of leads. With one best candidate the
@@ -48,42 +51,105 @@ class Lead:
     differing: float  # q, with the usual share as so many examples more
 
     @property
-    def believed(self) -> tuple[float, float]:
-        """Return mean and standard deviation of the lead on new examples, as believed now.
+    def chance(self) -> float:
+        """Return the probability that the one is better on new examples, in (0, 1)."""
+        return self.chance_within(0.0)
+
+    def chance_within(self, gap: float) -> float:
+        """Return the probability that the one is at most ``gap`` behind the other, in (0, 1)."""
+        return float(Leads.of([self]).chances(gap)[0])
+
+    def most(self, probability: float) -> float:
+        """Return what the lead on new examples does not exceed, with that probability."""
+        return float(Leads.of([self]).most(probability)[0])
+
+    def is_level(self, n_examples: int, level: float) -> bool:
+        """Tell whether all ``n_examples`` would leave the two nearer than they can tell apart."""
+        return bool(Leads.of([self]).are_level(n_examples, level)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """The leads of a candidate over k others, as arrays of the fields of ``Lead``."""
+
+    mean: FloatArray  # (k,)
+    n: IntArray  # (k,)
+    differing: FloatArray  # (k,)
+
+    @classmethod
+    def of(cls, leads: Sequence[Lead]) -> Self:
+        """Put leads side by side."""
+        n = np.array([one.n for one in leads], dtype=np.int64)
+        return cls(
+            np.array([one.mean for one in leads], dtype=float),
+            n,
+            np.array([one.differing for one in leads], dtype=float),
+        )
+
+    @classmethod
+    def by_sums(cls, total: FloatArray, squares: FloatArray, n: IntArray) -> Self:
+        """Return the leads by (k,) sums, and sums of squares, of ``n`` (k,) differences."""
+        differing = (squares + _PRIOR_WEIGHT * USUAL_DIFFERING) / (n + _PRIOR_WEIGHT)
+        return cls(total / np.maximum(n, 1), n, np.minimum(1.0, differing))
+
+    @classmethod
+    def by_means(cls, one: tuple[float, int], mean: FloatArray, n: IntArray) -> Self:
+        """Return the leads by means and numbers of scores, seen on different examples."""
+        (own, own_n), seen = one, (n > 0) & (one[1] > 0)
+        fewest = np.where(seen, np.minimum(n, own_n), 0)
+        its = np.where(seen, mean, 0.0)
+        variance = own * (1.0 - own) * fewest / max(own_n, 1) if own_n else 0.0
+        variance = variance + its * (1.0 - its) * fewest / np.maximum(n, 1)
+        lead = np.where(seen, (own if own_n else 0.0) - its, 0.0)
+        return cls.by_sums(lead * fewest, fewest * variance, fewest)
+
+    def __len__(self) -> int:
+        """Return k."""
+        return len(self.n)
+
+    def __getitem__(self, places: BoolArray | IntArray) -> Leads:
+        """Return some of them."""
+        return Leads(self.mean[places], self.n[places], self.differing[places])
+
+    def each(self) -> list[Lead]:
+        """Return them one by one."""
+        columns = (self.mean.tolist(), self.n.tolist(), self.differing.tolist())
+        return [Lead(*one) for one in zip(*columns, strict=True)]
+
+    @property
+    def believed(self) -> tuple[FloatArray, FloatArray]:
+        """Return (k,) means and (k,) standard deviations on new examples, as believed now.
 
         Normal, with differences spread about 0 by ``_SPREAD`` before any example is seen. So a
         lead that was seen shrinks, the more so the fewer examples it rests on: it belongs to a
         candidate that was chosen for it.
         """
-        if not self.n:
-            return 0.0, _SPREAD
-        variance = self.differing / self.n
+        variance = np.where(self.n > 0, self.differing / np.maximum(self.n, 1), np.inf)
         weight = _SPREAD**2 / (_SPREAD**2 + variance)
-        return weight * self.mean, math.sqrt(weight * variance)
+        spread = np.where(self.n > 0, weight * np.minimum(variance, 1.0), _SPREAD**2)
+        return weight * self.mean, np.sqrt(spread)
 
-    @property
-    def chance(self) -> float:
-        """Return the probability that the one is better on new examples, in (0, 1)."""
+    def chances(self, gap: float = 0.0) -> FloatArray:
+        """Return the (k,) probabilities of being at most ``gap`` behind on new examples."""
         mean, deviation = self.believed
-        return _below(mean / deviation)
+        return np.array([_below(z) for z in ((mean + gap) / deviation).tolist()], dtype=float)
 
-    def chance_within(self, gap: float) -> float:
-        """Return the probability that the one is at most ``gap`` behind the other, in (0, 1)."""
-        mean, deviation = self.believed
-        return _below((mean + gap) / deviation)
-
-    def most(self, probability: float) -> float:
-        """Return what the lead on new examples does not exceed, with that probability."""
+    def most(self, probability: float) -> FloatArray:
+        """Return (k,) what the leads on new examples do not exceed, each with that probability."""
         mean, deviation = self.believed
         return mean + deviation * NormalDist().inv_cdf(probability)
 
-    def is_level(self, n_examples: int, level: float) -> bool:
-        """Tell whether all ``n_examples`` would leave the two nearer than they can tell apart."""
-        if self.n < min(FEWEST_EXAMPLES, n_examples):
-            return False
-        error = math.sqrt(self.differing * (1.0 / self.n - 1.0 / n_examples))
-        most = resolution(self.differing, n_examples, level)
-        return abs(self.mean) + _SURE * error <= most
+    def are_level(self, n_examples: int, level: float) -> BoolArray:
+        """(k,) mask of those that all ``n_examples`` would leave nearer than these can show."""
+        left = np.maximum(1.0 / np.maximum(self.n, 1) - 1.0 / n_examples, 0.0)
+        error = np.sqrt(self.differing * left)
+        enough = self.n >= min(FEWEST_EXAMPLES, n_examples)
+        most = self.resolution(n_examples, level)
+        return np.asarray(enough & (np.abs(self.mean) + _SURE * error <= most))
+
+    def resolution(self, n_examples: int, level: float) -> FloatArray:
+        """Return (k,) the ``resolution`` of so many examples."""
+        return np.minimum(1.0, _constant(level) * np.sqrt(self.differing / n_examples))
 
 
 def _below(z: float) -> float:
@@ -93,21 +159,9 @@ def _below(z: float) -> float:
 
 def lead_of(low: FloatArray, high: FloatArray) -> Lead:
     """Return the lead by differences on common examples, known to lie in [low, high]."""
-    middle, n = (low + high) / 2.0, len(low)
-    squares = float((middle**2).sum()) + _PRIOR_WEIGHT * USUAL_DIFFERING
-    mean = float(middle.sum()) / n if n else 0.0
-    return Lead(mean, n, min(1.0, squares / (n + _PRIOR_WEIGHT)))
-
-
-def lead_of_means(one: tuple[float, int], other: tuple[float, int]) -> Lead:
-    """Return the lead by means and numbers of scores, seen on different examples."""
-    (mean, n), (its_mean, its_n) = one, other
-    if not (n and its_n):
-        return Lead(0.0, 0, USUAL_DIFFERING)
-    fewest = min(n, its_n)
-    variance = sum(p * (1.0 - p) * fewest / count for p, count in (one, other))
-    prior = _PRIOR_WEIGHT * USUAL_DIFFERING
-    return Lead(mean - its_mean, fewest, (fewest * variance + prior) / (fewest + _PRIOR_WEIGHT))
+    middle = (low + high) / 2.0
+    sums = np.array([middle.sum()]), np.array([(middle**2).sum()])
+    return Leads.by_sums(*sums, np.array([len(low)])).each()[0]
 
 
 def chance_of_at_least(bar: float, mean: float, n: int) -> float:
@@ -161,7 +215,7 @@ def examples_needed(difference: float, differing: float, level: float) -> int:
     return math.ceil(needed)
 
 
-def examples_to_prove(leads: Sequence[Lead], level: float) -> int | None:
+def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None:
     """Return how many examples in all should show leads that were seen; None: who knows.
 
     It is the smallest n with which all are shown with probability ``_LIKELY_ENOUGH``, where a lead
@@ -172,12 +226,15 @@ def examples_to_prove(leads: Sequence[Lead], level: float) -> int | None:
     and it is shown from c sqrt(q / n) on, with c as in (1) without the power. Leads share the luck
     of the winner, so the least probable one counts, not their product.
     """
-    if not leads or any(not lead.n for lead in leads):
+    if not isinstance(leads, Leads):
+        leads = Leads.of(leads)
+    if not len(leads) or not leads.n.all():
         return None
-    low, high = max(lead.n for lead in leads), _MOST_TIMES * max(lead.n for lead in leads)
+    low = int(leads.n.max())
+    high = _MOST_TIMES * low
 
     def enough(n: int) -> bool:
-        return min(_shown_by(lead, n, level) for lead in leads) >= _LIKELY_ENOUGH
+        return _all_shown_by(leads, n, level) >= _LIKELY_ENOUGH
 
     if not enough(high):
         return None
@@ -187,13 +244,14 @@ def examples_to_prove(leads: Sequence[Lead], level: float) -> int | None:
     return high
 
 
-def _shown_by(lead: Lead, n: int, level: float) -> float:
-    """Return the probability that ``n`` examples show a lead, as (2)."""
-    (mean, deviation), more = lead.believed, n - lead.n
-    expected = (lead.n * lead.mean + more * mean) / n
-    variance = (more * deviation / n) ** 2 + more * lead.differing / n**2
-    least = math.sqrt(2.0 * math.log(1.0 / level) * lead.differing / n)
-    return _below((expected - least) / math.sqrt(variance)) if variance else float(expected > least)
+def _all_shown_by(leads: Leads, n: int, level: float) -> float:
+    """Return the least probability that ``n`` examples show one of the leads, as (2)."""
+    (mean, deviation), more = leads.believed, n - leads.n
+    expected = (leads.n * leads.mean + more * mean) / n
+    error = np.sqrt((more * deviation / n) ** 2 + more * leads.differing / n**2)
+    least = np.sqrt(2.0 * math.log(1.0 / level) * leads.differing / n)
+    certain = np.where(expected > least, np.inf, -np.inf)
+    return _below(float(np.divide(expected - least, error, out=certain, where=error > 0).min()))
 
 
 def _constant(level: float) -> float:

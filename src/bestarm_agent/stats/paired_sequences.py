@@ -77,7 +77,7 @@ References:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -102,6 +102,7 @@ _ON_NEW = Bets((1.0, 3.0), (0.85, 0.15))
 _FINE = 2.0**-11  # precision of a bound, rounded upwards
 _CHUNK = 512  # places that are worked out together
 _SLACK = 1e-9  # of compared sums
+_BLOCK = 1 << 20  # numbers that are worked out at a time
 
 
 class _Against(NamedTuple):
@@ -268,18 +269,28 @@ class PairedSequences:
         self._highest(test, np.arange(len(self.length)) == worse, to_the_end=True)
         return float(self._wealth[test].now[worse])
 
-    def lag(self, leader: int, other: int, least: float = 0.0) -> float:
-        """Bound by how much ``other`` is better than ``leader``, if it is the best of all.
+    def lag(
+        self,
+        leader: int,
+        others: int | IntArray,
+        least: float = 0.0,
+        most: FloatArray | float = 1.0,
+    ) -> float:
+        """Bound by how much one of ``others`` is better than ``leader``, if it is the best of all.
 
-        The largest over all other rows says how far ``leader`` is behind at most. The bound is in
-        [``least``, 1], rounded upwards; a larger ``least`` saves work.
+        With all other rows it says how far ``leader`` is behind at most. The bound is in
+        [``least``, 1], rounded upwards; a larger ``least`` saves work. ``most``, for each of
+        ``others``, is what is known of it otherwise.
         """
-        return self._gap(self._against(_LEADERS), other, self._places_led(leader), least)
+        test, led = self._against(_LEADERS), self._places_led(leader)
+        return self._largest_gap(test, others, led, least, most)
 
-    def lag_on_new(self, leader: int, other: int, alpha: float, least: float = 0.0) -> float:
+    def lag_on_new(
+        self, leader: int, others: int | IntArray, alpha: float, least: float = 0.0
+    ) -> float:
         """Bound as ``lag`` does, for new examples; holds together with ``rejected_on_new``."""
-        led = self._places_led(leader)
-        return self._gap(_Against(_LEADERS, alpha, None), other, led, least)
+        test, led = _Against(_LEADERS, alpha, None), self._places_led(leader)
+        return self._largest_gap(test, others, led, least)
 
     def beaten_on_new(self, leader: int, alpha: float) -> BoolArray:
         """Return a (K,) mask of those that ``leader`` beats on new examples, pair by pair.
@@ -288,21 +299,30 @@ class PairedSequences:
         """
         return self._rejected(self._pair_on_new(leader, alpha))
 
-    def shortfall_on_new(self, leader: int, other: int, alpha: float, least: float = 0.0) -> float:
+    def shortfall_on_new(
+        self, leader: int, others: int | IntArray, alpha: float, least: float = 0.0
+    ) -> float:
         """Bound as ``shortfall`` does, for new examples."""
         test = self._pair_on_new(leader, alpha)
-        return self._gap(test, other, np.full(len(self._order), True), least)
+        return self._largest_gap(test, others, np.full(len(self._order), True), least)
 
     def _pair_on_new(self, leader: int, alpha: float) -> _Against:
         return _Against(leader, alpha / max(1, len(self.length) - 1), None)
 
-    def shortfall(self, leader: int, other: int, least: float = 0.0) -> float:
-        """Bound by how much ``other`` may be better than ``leader``, by that pair alone.
+    def shortfall(
+        self,
+        leader: int,
+        others: int | IntArray,
+        least: float = 0.0,
+        most: FloatArray | float = 1.0,
+    ) -> float:
+        """Bound by how much one of ``others`` may be better than ``leader``, by that pair alone.
 
         All such bounds against the best row hold together, at all times, with probability at least
-        1 - ``pair_alpha``. The bound is in [``least``, 1], rounded upwards.
+        1 - ``pair_alpha``. The bound is in [``least``, 1], rounded upwards; ``most`` as in ``lag``.
         """
-        return self._gap(self._against(leader), other, np.full(len(self._order), True), least)
+        everywhere = np.full(len(self._order), True)
+        return self._largest_gap(self._against(leader), others, everywhere, least, most)
 
     def difference(
         self, a: int, b: int, alpha: float, *, on_new: bool = False
@@ -327,6 +347,28 @@ class PairedSequences:
         )
         first = self._firsts(0, stop - 1)
         return (low_a - high_b)[first], (high_a - low_b)[first]
+
+    def common_sums(self, a: int, others: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return what ``common`` amounts to for row ``a`` and each of ``others``.
+
+        The (k,) sums and (k,) sums of squares of the middles of the ranges, and their (k,) numbers.
+        """
+        stops = np.minimum(self.length[a], self.length[others])
+        total, squares = np.zeros((2, len(others)))
+        n: IntArray = np.zeros(len(others), dtype=np.int64)
+        for part, stop in _in_step(stops):
+            first = self._firsts(0, stop)
+            own, its = (
+                (
+                    np.diff(_block(self._low, rows, 0, stop))
+                    + np.diff(_block(self._high, rows, 0, stop))
+                )[:, first]
+                for rows in (np.array([a]), others[part])
+            )
+            middle = (own - its) / 2.0
+            total[part], squares[part] = middle.sum(axis=1), (middle**2).sum(axis=1)
+            n[part] = first.sum()
+        return total, squares, n
 
     def _least(self, a: int, b: int, alpha: float, size: int | None) -> float:
         stop = int(min(self.length[a], self.length[b]))
@@ -375,37 +417,65 @@ class PairedSequences:
                 wealth.extend(values, rows=step, drawn=drawn, idle=idle)
         return wealth.highest
 
-    def _gap(self, test: _Against, row: int, shifted: BoolArray, least: float) -> float:
-        """Find the least gap at the ``shifted`` places whose wealth has ever been enough."""
-        (sizes, shares), odds = self._bets(test)
-        stop = int(min(self.length[row], self._n_known(test.opponent)))
-        values, drawn, idle = self._draws(
-            test.opponent, np.array([row]), 0, stop, on_new=test.size is None
-        )
-        stake: float | FloatArray = 1.0
-        if odds:
-            counted = (~idle).astype(float)
-            squares = sums_before(counted * (2.0 * values - 1.0) ** 2, 0.0)
-            stake = kelly_stake(squares[:, :-1], sums_before(counted, 0.0)[:, :-1], odds)
+    def _largest_gap(
+        self,
+        test: _Against,
+        others: int | IntArray,
+        shifted: BoolArray,
+        least: float,
+        most: FloatArray | float = 1.0,
+    ) -> float:
+        """Find the largest gap of ``others``, none above its ``most``, and at least ``least``.
 
-        def excludes(gap: float) -> bool:
+        All are tried at the largest gap so far; the one that is furthest from being excluded there
+        is worked out, which seldom leaves more than a few.
+        """
+        left = np.atleast_1d(np.asarray(others, dtype=np.int64))
+        caps = np.broadcast_to(np.asarray(most, dtype=float), left.shape)
+        while len(left):
+            wealth = np.where(caps > least, self._wealth_at(test, left, shifted, least), np.inf)
+            at, stays = int(wealth.argmin()), wealth < test.enough
+            if not stays.any():
+                break
+            gap = self._gap(test, int(left[at]), shifted, least)
+            least, stays[at] = max(least, min(float(caps[at]), gap)), False
+            left, caps = left[stays], caps[stays]
+        return least
+
+    def _gap(self, test: _Against, row: int, shifted: BoolArray, low: float) -> float:
+        """Find the least gap of a row that is excluded, above ``low``, which is not."""
+        high, rows = 1.0, np.array([row])
+        while high - low > _FINE:
+            middle = (low + high) / 2
+            is_excluded = self._wealth_at(test, rows, shifted, middle)[0] >= test.enough
+            low, high = (low, middle) if is_excluded else (middle, high)
+        return high
+
+    def _wealth_at(
+        self, test: _Against, rows: IntArray, shifted: BoolArray, gap: float
+    ) -> FloatArray:
+        """(rows,) highest wealth against a gap at the ``shifted`` places; infinite if refuted."""
+        (sizes, shares), odds = self._bets(test)
+        stops = np.minimum(self.length[rows], self._n_known(test.opponent))
+        highest = np.ones(len(rows))
+        for part, stop in _in_step(stops, len(sizes)):
+            values, drawn, idle = self._draws(
+                test.opponent, rows[part], 0, stop, on_new=test.size is None
+            )
+            stake: float | FloatArray = 1.0
+            if odds:
+                counted = (~idle).astype(float)
+                squares = sums_before(counted * (2.0 * values - 1.0) ** 2, 0.0)
+                stake = kelly_stake(squares[:, :-1], sums_before(counted, 0.0)[:, :-1], odds)
             mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
             factors = growth_factors(values, drawn, mean, np.array(sizes), test.size, stake=stake)
             factors[:, idle] = 1.0
             with np.errstate(over="ignore", under="ignore"):
                 path = np.tensordot(shares, np.cumprod(factors, axis=-1), axes=1)
-            is_refuted = test.size is not None and bool(
-                (drawn + values > test.size * mean + _SLACK).any()
-            )
-            return is_refuted or bool(path.max(initial=1.0) >= test.enough)
-
-        if excludes(least):
-            return least
-        low, high = least, 1.0
-        while high - low > _FINE:
-            middle = (low + high) / 2
-            low, high = (low, middle) if excludes(middle) else (middle, high)
-        return high
+            if test.size is not None:
+                path[drawn + values > test.size * mean + _SLACK] = np.inf
+            highest[part] = path.max(axis=-1, initial=1.0)
+        return highest
 
     def _bets(self, test: _Against) -> tuple[Bets, float]:
         """Return the bets of a test, and the odds of ``kelly_stake``, 0 where they stand as is."""
@@ -425,7 +495,7 @@ class PairedSequences:
         x_t = (1 + the opponent's value - the row's) / 2, at the least that is possible. Where a row
         leads it would meet itself, and nothing is bet; nor, ``on_new``, on later draws.
         """
-        high = np.array([self._high[row][start : stop + 1] for row in rows.tolist()])
+        high = _block(self._high, rows, start, stop)
         if opponent == _LEADERS:
             before, after = np.array(self._led[2 * start : 2 * stop]).reshape(-1, 2).T
             idle = np.array(self.leaders[start:stop]) == rows[:, None]
@@ -460,3 +530,18 @@ class PairedSequences:
         self._first.append(not self._met[row])
         self._met[row] = 1
         self._order.append(example)
+
+
+def _block(sums: Sequence[array[float]], rows: IntArray, start: int, stop: int) -> FloatArray:
+    """(rows, places + 1) sums before each place from ``start`` to ``stop``, and at the end."""
+    parts = [memoryview(sums[row])[start : stop + 1] for row in rows.tolist()]
+    return np.frombuffer(b"".join(parts)).reshape(len(parts), -1)
+
+
+def _in_step(stops: IntArray, width: int = 1) -> Iterator[tuple[IntArray, int]]:
+    """Yield places of those ``stops`` that are equal and above 0, in parts that fit the memory."""
+    for stop in np.unique(stops[stops > 0]).tolist():
+        alike = np.flatnonzero(stops == stop)
+        step = max(1, _BLOCK // (stop * width))
+        for start in range(0, len(alike), step):
+            yield alike[start : start + step], stop

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Asked, Attempted, Event, Settled, Stopped
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Budget, Spend, sum_of
 from bestarm_agent.domain.values import Candidate, Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
 from bestarm_agent.selectors.types import IntArray, State
@@ -255,7 +255,7 @@ class RunState:
     @property
     def spend(self) -> Spend:
         """The cost of all outcomes, and of proposers' calls."""
-        return sum(self.spends(), self.proposer_spend)
+        return sum_of([*self.spends(), self.proposer_spend])
 
     @property
     def name(self) -> str:

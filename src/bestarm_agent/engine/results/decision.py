@@ -101,7 +101,7 @@ def decided(standing: Standing) -> Standing:
         next_one = replace(next_one, command=None)
     decision = _with_words(s, draft, named_row, next_one, problems)
     rows = tuple(
-        row if row.status is found[row.index] else replace(row, status=found[row.index])
+        row if row.status is found[row.index] else row.with_status(found[row.index])
         for row in s.rows
     )
     return replace(s, rows=rows, _decision=decision)

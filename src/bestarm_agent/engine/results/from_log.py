@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bestarm_agent.config.study import Objective
-from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend, sum_of
 from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.decision import (
@@ -35,7 +35,7 @@ from bestarm_agent.engine.results.standing import (
 from bestarm_agent.engine.scorer_signs import SignCount, fault_of
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import BoolArray, Guarantee, State
+from bestarm_agent.selectors.types import BoolArray, Guarantee, IntArray, State
 from bestarm_agent.store.run_state import RunState
 
 CALLS = 1000  # whose price is told
@@ -53,6 +53,7 @@ def build_standing(
     broken: Mapping[str, str] | None = None,
     in_flight: int = 0,
     waits: tuple[Wait, ...] = (),
+    of_new: bool = True,
 ) -> Standing:
     """Build the standing of a run; what is not given is as the log has it.
 
@@ -67,6 +68,8 @@ def build_standing(
         broken: labels of the candidates that cannot be called any more, with the reason.
         in_flight: pairs under way.
         waits: why calls wait.
+        of_new: whether to say what holds for new examples; a picture of a run that goes on need
+            not.
     """
     spent = state.spend + state.pending_spend if spent is None else spent
     broken = state.broken if broken is None else broken
@@ -92,19 +95,18 @@ def build_standing(
         # before a score, one that has no rival is not shown to be good for anything either
         margin = pairs.margin() if seen else 1.0
     latest = state.told["failure"][state.failed()[-1:]]
-    rows = _rows(
-        state, pairs, order, ruled_out, broken, objective, ruling.findings if ruling else ()
-    )
-    if state.started.scored_by == "people":  # the log's scores stand for none
+    is_scored = state.started.scored_by != "people"  # else the log's scores stand for none
+    unit, on_new = unit_of(state), None
+    if of_new and is_scored:
+        on_new = _on_new(state, pairs, order, named, result, unit)
+    against = {} if on_new is None else on_new[1]
+    findings = ruling.findings if ruling else ()
+    rows = _rows(state, pairs, order, ruled_out, broken, objective, findings, against)
+    if not is_scored:
         rows, margin, separated = tuple(map(unscored, rows)), None, False
     graded = bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1)))
     scorer = state.started.config.get("scorer")
     named_row = next((row for row in rows if row.index == named), None)
-    unit = unit_of(state)
-    on_new = _on_new(pairs, rows, named_row, result, unit)
-    if on_new is not None:
-        against = on_new[1]
-        rows = tuple(replace(row, against=against.get(row.index)) for row in rows)
     standing = Standing(
         name=state.name,
         run_id=run_id,
@@ -153,40 +155,47 @@ def sign_counts(state: RunState, leader: Row | None) -> list[SignCount]:
     told = state.told
     is_scored = ~np.isnan(told["score"]) & (told["state"] != State.VOID)
     names = [candidate.prompt.name for candidate in state.candidates]
-    prompts = list(dict.fromkeys(names))
-    of_row = np.array([prompts.index(name) for name in names], dtype=np.int64)
+    prompts = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    of_row = np.array([prompts[name] for name in names], dtype=np.int64)
     rows = state.asks["candidate"]
-    masks = [
-        (f"prompt `{name}`", is_scored & (of_row[rows] == k)) for k, name in enumerate(prompts)
-    ]
-    found = [_sign_count(state, whose, mask) for whose, mask in masks]
+    of_ask = of_row[rows]
+    # each prompt's own asks, in the order of asking
+    seqs = np.flatnonzero(is_scored)
+    seqs = seqs[np.argsort(of_ask[seqs], kind="stable")]
+    ends = np.searchsorted(of_ask[seqs], np.arange(1, len(prompts)))
+    parts = zip(prompts, np.split(seqs, ends), strict=True) if prompts else ()
+    found = [_sign_count(state, f"prompt `{name}`", part) for name, part in parts]
     if leader is not None and len(names) > len(prompts):
-        mask = is_scored & (rows == leader.index)
-        one = _sign_count(state, f"candidate `{leader.candidate.label}`", mask)
+        seqs = np.flatnonzero(is_scored & (rows == leader.index))
+        one = _sign_count(state, f"candidate `{leader.candidate.label}`", seqs)
         found.append(replace(one, n=0) if not one.wrong else one)
     return found
 
 
-def _sign_count(state: RunState, whose: str, mask: BoolArray) -> SignCount:
-    wrong = mask & (state.told["score"] <= 0.0)
-    numbers = np.bincount(state.told["sign"][mask], minlength=len(state.signs)).tolist()
+def _sign_count(state: RunState, whose: str, seqs: IntArray) -> SignCount:
+    wrong = state.told["score"][seqs] <= 0.0
+    numbers = np.bincount(state.told["sign"][seqs], minlength=len(state.signs)).tolist()
     signs = Counter({name: numbers[k] for k, name in enumerate(state.signs) if name and numbers[k]})
-    return SignCount(whose, int(mask.sum()), int(wrong.sum()), signs)
+    return SignCount(whose, len(seqs), int(wrong.sum()), signs)
 
 
 def _on_new(
+    state: RunState,
     pairs: Pairs,
-    rows: Sequence[Row],
-    named: Row | None,
+    order: Sequence[int],
+    named: int | None,
     result: ObjectiveResult | None,
     unit: str,
 ) -> tuple[NewExamples, dict[int, Against]] | None:
-    if named is None or named.estimate is None or not named.n:
+    if named is None or not pairs.table.n_scored[named]:
+        return None
+    estimate = float(pairs.estimates().mean[named])
+    if math.isnan(estimate):
         return None
     is_cheapest = result is not None and result.spec.name is Objective.CHEAPEST
     within = result.spec.epsilon if result and is_cheapest else pairs.problem.within or 0.0
-    labels = {row.index: row.candidate.label for row in rows}
-    return new_examples(pairs, named.index, labels, named.estimate, within=within, unit=unit)
+    labels = {row: state.candidates[row].label for row in order}
+    return new_examples(pairs, named, labels, estimate, within=within, unit=unit)
 
 
 def _ruled_out(
@@ -216,6 +225,7 @@ def _rows(
     broken: Mapping[str, str],
     objective: ObjectiveTracker | None,
     findings: Sequence[Finding],
+    against: Mapping[int, Against],
 ) -> tuple[Row, ...]:
     """Return the rows in that order."""
     table, estimates = pairs.table, pairs.estimates()
@@ -250,6 +260,7 @@ def _rows(
                 is_broken=candidate.label in broken,
                 is_barred=i in state.barred,
                 is_ruled_out=bool(ruled_out[i]),
+                against=against.get(i),
                 usd_per_1000=None if (usd := _known(price[i])) is None else _per_1000(usd),
                 gpu_seconds_per_1000=None if not (x := _known(work[i])) else CALLS * x,
                 p50_seconds=percentile(latencies[i], 50),
@@ -292,15 +303,21 @@ def percentile(seconds: Sequence[float], percent: int) -> float | None:
 
 def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
-    parts, unpriced = defaultdict[str, Spend](Spend), set[str]()
-    for i, (candidate, spend) in enumerate(zip(state.candidates, state.spends(), strict=True)):
-        answered = f"{candidate.provider}: answered calls of candidates"
-        lost = f"{candidate.provider}: attempts that brought no answer"
-        parts[answered] += spend - state.judging[i] - state.lost[i]
-        parts[lost] += state.lost[i]
-        if state.costs[i] is None:
+    parts, unpriced = dict[str, Spend](), set[str]()
+    rows_of = defaultdict[str, list[int]](list)
+    for i, candidate in enumerate(state.candidates):
+        rows_of[candidate.provider].append(i)
+    spends = state.spends()
+    for provider, rows in rows_of.items():
+        answered = f"{provider}: answered calls of candidates"
+        lost = f"{provider}: attempts that brought no answer"
+        whole, judged, lost_there = (
+            sum_of(one[i] for i in rows) for one in (spends, state.judging, state.lost)
+        )
+        parts[answered], parts[lost] = whole - judged - lost_there, lost_there
+        if any(state.costs[i] is None for i in rows):
             unpriced |= {answered, lost, "pairs that are not told yet"}
-    parts["judging"] = sum(state.judging, Spend())
+    parts["judging"] = sum_of(state.judging)
     parts["proposing prompts"] = state.proposer_spend
     parts["pairs that are not told yet"] = spent - state.spend
     if not state.started.judge_priced:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.new_examples import (
     USUAL_DIFFERING,
@@ -84,30 +86,25 @@ def new_examples(
     if not (pairs.rule.seeks_best and answer.speaks_of_new) or answer.barred[winner]:
         return None
     others = [row for row in labels if row != winner and not answer.barred[row]]
-    seen = {row: answer.compared(winner, row) for row in others}
+    seen = answer.leads_over(winner, others)
+    means = dict(zip(others, seen.mean.tolist(), strict=True))
     may_be_better, behind = set(answer.open_on_new(winner)), answer.behind_on_new(winner)
+    open_ones = np.array([row in may_be_better for row in others], dtype=bool)
     is_open = [row for row in others if row in may_be_better]
     bounds = {row: answer.lead(winner, row) for row in (is_open or others)[:_SHOWN_LEADS]}
     if len(is_open) <= len(bounds):
         behind = min(behind, max([0.0, *(-lower for lower, _ in bounds.values())]))
     leads = []
     for row, (least, most) in bounds.items() if is_open else list(bounds.items())[:1]:
-        mean = min(max(seen[row].mean, least), most)
+        mean = min(max(means[row], least), most)
         leads.append(LeadOnNew(labels[row], mean, min(mean, max(least, -behind)), most))
-    against = {
-        row: Against(
-            behind=lead.mean,
-            n=lead.n,
-            chance=lead.chance,
-            most_behind=lead.most(SURE),
-            is_level=bool(
-                row in may_be_better and lead.is_level(n, level) and lead.chance < _LIKELY
-            ),
-            is_beaten=row not in may_be_better,
-        )
-        for row, lead in seen.items()
-    }
-    differing = seen[(is_open or others)[0]].differing if others else USUAL_DIFFERING
+    chances = seen.chances()
+    is_level = open_ones & seen.are_level(n, level) & (chances < _LIKELY)
+    columns = (seen.mean, seen.n, chances, seen.most(SURE), is_level, ~open_ones)
+    lines = zip(*(column.tolist() for column in columns), strict=True)
+    against = {row: Against(*line) for row, line in zip(others, lines, strict=True)}
+    nearest = seen.differing[open_ones if is_open else slice(None)][:1].tolist()
+    differing = nearest[0] if nearest else USUAL_DIFFERING
     lower, upper = answer.mean_on_new(winner)
     found = NewExamples(
         shown=bool(others and behind <= within),
@@ -116,7 +113,7 @@ def new_examples(
         upper=upper,
         leads=tuple(leads),
         resolution=resolution(differing, n, level),
-        examples_needed=examples_to_prove([seen[row] for row in is_open], level),
+        examples_needed=examples_to_prove(seen[open_ones], level),
         n_examples=n,
         unit=unit,
     )

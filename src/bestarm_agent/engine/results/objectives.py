@@ -305,8 +305,9 @@ def _probably_within(epsilon: float, selector: Pairs, prices: FloatArray) -> Boo
     """
     seen, leader = selector.table.n_scored > 0, selector.ranking()[0]
     found: BoolArray = np.arange(len(seen)) == leader
-    for row in np.flatnonzero(seen & (prices < prices[leader])).tolist():
-        found[row] = selector.answer.compared(leader, row).most(SURE) <= epsilon
+    cheaper = np.flatnonzero(seen & (prices < prices[leader]))
+    leads = selector.answer.leads_over(leader, cheaper.tolist())
+    found[cheaper] = leads.most(SURE) <= epsilon
     return found
 
 
