@@ -171,7 +171,7 @@ def chance_of_at_least(bar: float, mean: float, n: int) -> float:
         >>> round(chance_of_at_least(0.9, 0.95, 60), 2)
         0.87
     """
-    return lead_of_means((mean, n), (bar, _MANY)).chance
+    return Leads.by_means((mean, n), np.array([bar]), np.array([_MANY])).each()[0].chance
 
 
 def resolution(differing: float, n_examples: int, level: float) -> float:
