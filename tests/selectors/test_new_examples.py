@@ -239,3 +239,14 @@ def test_of_dependent_examples_only_one_of_each_cluster_counts(
                 naive += any(found)
     assert wrong.max() <= most
     assert rule != "uniform" or naive > runs / 2
+
+
+@pytest.mark.parametrize("rule", ["auto", "uniform"])
+def test_leads_over_many_are_those_over_each(rule: str) -> None:
+    world = World.bernoulli([0.9, 0.6, 0.6, 0.2, 0.5], 40, 6)
+    answer = WorldRun(opened(rule, 5, 40, budget=90, seed=2), world).finish().selector.answer
+    others = [3, 1, 4, 2]
+    for lead, other in zip(answer.leads_over(0, others).each(), others, strict=True):
+        assert lead == answer.compared(0, other)
+    if rule == "uniform":  # others are ruled out by a test of their own
+        assert answer.open_on_new(0) == [k for k in range(1, 5) if answer.lead(0, k)[0] <= 0.0]

@@ -16,13 +16,14 @@ from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run import exit_code
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.results.standing import ProblemKind, Standing, Status
 from bestarm_agent.engine.scorer_signs import ScorerFault
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.report.markdown import markdown
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.view.documents import standing_page
-from tests.support.standings import changed, standing_with
+from tests.support.standings import changed, selector_with, standing_with, state_of
 
 REJECTS = ScorerFault("`exact` rejects right answers", "try `contains`", "--set", rejects=True)
 
@@ -211,3 +212,18 @@ def test_the_table_and_the_sentence_never_contradict_each_other() -> None:
         equal = [r.candidate.label for r in standing.rows if r.status is Status.EQUAL]
         assert equal == list(standing.decision.as_good)
         assert CandidateTable(standing, 3) is not None
+
+
+def test_a_picture_of_a_run_that_goes_on_says_nothing_of_new_examples() -> None:
+    labels, scores = ["a", "b", "c"], [[1.0] * 40, [1.0, 0.0] * 20, [0.0] * 40]
+    selector = selector_with(scores, 60)
+    state = state_of(labels, 60)
+    whole = build_standing(state, selector, "r")
+    brief = build_standing(state, selector, "r", of_new=False)
+    assert whole.new_examples is not None
+    assert all(row.against is not None for row in whole.rows[1:])
+    assert brief.new_examples is None
+    assert all(row.against is None for row in brief.rows)
+    assert [replace(row, against=None, status=Status.WORSE) for row in whole.rows] == [
+        replace(row, status=Status.WORSE) for row in brief.rows
+    ]
