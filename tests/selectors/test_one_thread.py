@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
-from bestarm_agent.selectors.auto import axes_model, factor_model
+from bestarm_agent.selectors.auto import axes_model
 from bestarm_agent.selectors.rules import ucb_e_lrf
 from bestarm_agent.stats.arrays import one_thread
 from tests.support.selector_suite import World, WorldRun, opened
@@ -29,7 +29,7 @@ def test_a_decorated_function_has_one_thread_and_gives_the_others_back() -> None
 @pytest.mark.parametrize(
     ("rule", "with_axes", "module", "name"),
     [
-        ("auto", False, factor_model, "weighted_sum"),
+        ("auto", False, axes_model, "weighted_sum"),
         ("auto", True, axes_model, "running"),
         ("auto", False, np.linalg, "inv"),
         ("auto", True, np.linalg, "inv"),

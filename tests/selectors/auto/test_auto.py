@@ -1,4 +1,4 @@
-"""Paired top-two on the one-factor model."""
+"""Paired top-two on a model of the scores."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+from bestarm_agent.selectors.auto.axes_model import Posterior
 from bestarm_agent.selectors.auto.duels import Duels, effective_prices, narrowed
-from bestarm_agent.selectors.auto.factor_model import JointPosterior
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.types import Ask, FloatArray, State, Tell
 from tests.support.selector_suite import World, WorldRun, opened, play
@@ -17,7 +18,8 @@ from tests.support.selector_suite import World, WorldRun, opened, play
 def duels_of(mean: list[float], **given: object) -> Duels:
     """Duels on a posterior of standard deviation .1 each, ties broken by number."""
     n = len(mean)
-    posterior = JointPosterior(np.array(mean), np.full(n, 0.1), np.arange(n), 0.1**2 * np.eye(n))
+    alone = sparse.csr_array((n, 1))
+    posterior = Posterior(np.array(mean), np.full(n, 0.1), alone, np.zeros((1, 1)))
     given = {"out": np.full(n, False), "void_share": np.zeros(n)} | given
     return Duels(posterior, np.arange(float(n)), **given)  # type: ignore[arg-type]
 
@@ -48,6 +50,9 @@ def test_chances_to_overtake_by_hand() -> None:
     assert duels.floor_weight.tolist() == [3.0, 1.0, 2.0]
     # variance of a gap .02: z = .1 / .1414 and .2 / .1414
     np.testing.assert_allclose(duels.weight, [0.2398, 0.0786], atol=1e-4)
+    squared = duels_of([0.5, 0.7, 0.6], power=2.0)
+    np.testing.assert_allclose(squared.weight, duels.weight**2)
+    assert squared.likeliest == duels.likeliest
     duels = duels_of([0.5, 0.7, 0.6], void_share=np.array([0.0, 0.6, 0.0]))
     # void pulls keep challengers: variance .02 + .36 / 12 = .05: z = .1 / .2236 and .2 / .2236
     np.testing.assert_allclose(duels.weight, [0.3274, 0.1855], atol=1e-4)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.auto.axes_model import CrossedEffects
-from bestarm_agent.selectors.auto.factor_model import OneFactor
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
 from tests.support.selector_suite import World, WorldRun, opened
@@ -109,15 +107,3 @@ def test_pairs_in_flight_spread_out_over_the_grid() -> None:
     asked = [ask.pair for ask in selector.ask(20)]
     assert len(set(asked)) == 20
     assert len({pair.candidate for pair in asked}) > 3
-
-
-def test_many_pulls_hand_over_to_the_model_without_axes() -> None:
-    world, axes = additive((3, 4), 4, 60), grid(3, 4)
-    selector = opened(Auto, 12, 60, seed=4, axes=axes)
-    assert isinstance(selector.rule, Auto)
-    run = WorldRun(selector, world).go(20)
-    models = [type(selector.rule._model)]
-    run.go(120)
-    models.append(type(selector.rule._model))
-    assert models == [CrossedEffects, OneFactor]
-    assert len(run.pairs) == len(set(run.pairs)) == 140

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bestarm_agent.selectors.auto import axes_model
-from bestarm_agent.selectors.auto.axes_model import CrossedEffects, CrossedPosterior
+from bestarm_agent.selectors.auto.axes_model import CrossedEffects, Posterior
 
 Array = NDArray[np.float64]
 AXES = np.indices((3, 2, 2)).reshape(3, -1).T
@@ -66,7 +66,7 @@ def test_it_agrees_with_dense_conditioning(
         places = min(int(model.rows.length.max()), most_places)
         mean, covariance = dense(model, seen, places)
         posterior = model.fit(sweeps=1)
-        assert isinstance(posterior, CrossedPosterior)
+        assert isinstance(posterior, Posterior)
         np.testing.assert_allclose(posterior.mean, mean, atol=1e-12)
         np.testing.assert_allclose(posterior.sd, np.sqrt(covariance.diagonal()), atol=1e-12)
         for row in range(K):

@@ -1,12 +1,13 @@
-"""A Gaussian model of candidates that have axes: what the levels of an axis share is learned.
+"""A Gaussian model of scores on common examples, and what it says of all rows' means.
 
 Row i has seen the first L_i of m examples, in an order that all rows share. Its score is
 
     y_ij = x_i . b + d_i + z_j + e_ij                                                          (1)
 
 with x_i marking the effects that the row has: of a constant, of its level on every axis, and of its
-combination of levels on every two axes. Besides them are the row's own deviation d_i and the
-example's easiness z_j. All are independent and Gaussian around 0 (scores are taken from 1/2),
+combination of levels on every two axes; without axes, of the constant alone. Besides them are the
+row's own deviation d_i and the example's easiness z_j. All are independent and Gaussian around 0
+(scores are taken from 1/2),
 
     b_l ~ N(0, v_f),  d_i ~ N(0, v_d),  z_j ~ N(0, v_z),  e_ij ~ N(0, s^2),                    (2)
 
@@ -59,7 +60,6 @@ from typing import TypeAlias
 import numpy as np
 from scipy import sparse
 
-from bestarm_agent.selectors.auto.factor_model import Posterior, prefix, suffix
 from bestarm_agent.selectors.auto.prefix_rows import PrefixRows, weighted_sum
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
@@ -144,9 +144,11 @@ GUESS = Variances()  # q_f
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CrossedPosterior(Posterior):
-    """A posterior that knows the covariance of any two rows."""
+class Posterior:
+    """Posterior of the rows' means over all m examples; it knows the covariance of any two."""
 
+    mean: FloatArray  # (K,) posterior means; not clipped to [0, 1]
+    sd: FloatArray  # (K,) posterior standard deviations
     loads: sparse.csr_array  # (K, D) c_i
     shared: FloatArray  # (D, D) covariance of what rows share
 
@@ -196,11 +198,8 @@ class CrossedEffects:
         self.rows.open(row, place, float(self._level[row]) + ease)
 
     @one_thread
-    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
-        """Fit variances, then effects, to the scores so far; return the posterior of the means.
-
-        All rows are fitted in any case.
-        """
+    def fit(self, sweeps: int = 2) -> Posterior:
+        """Fit variances, then effects, to the scores so far; return the posterior of the means."""
         for row in np.flatnonzero(self.rows.length).tolist():
             self.rows.fill(row, partial(self._expected, row))
         return self._refine(sweeps)
@@ -226,8 +225,11 @@ class CrossedEffects:
         reach = min(longest, _MOST_PLACES)
         self._length = rows.length.copy()  # L_i
         self._place = np.minimum(self._length, reach)
-        self._total = rows.totals.copy()  # Y_i
         seen = rows.blocks(np.flatnonzero(self._length))
+        self._total: FloatArray = np.zeros(len(ones))  # Y_i
+        for who, values in seen:
+            self._total[who] = values.sum(axis=1)
+        self._square = sum(float((values**2).sum()) for _, values in seen)
         # (J,) sums of the y_ij of the rows that have seen j, and their number n_j
         self._at_place = weighted_sum(seen, ones, longest)[:reach]
         self._n_rows = suffix(self._place, ones, reach)
@@ -292,8 +294,7 @@ class CrossedEffects:
         level, easiness = self._level, self._easiness
         of_rows = self._length * level - 2.0 * self._total + 2.0 * self._passed[self._place]
         of_places = easiness * (self._n_rows * easiness - 2.0 * self._at_place)
-        square = float(self.rows.squares.sum())
-        return max(0.0, square + float(level @ of_rows) + float(of_places.sum()))
+        return max(0.0, self._square + float(level @ of_rows) + float(of_places.sum()))
 
     def _outlook(self, noise: float) -> Posterior:
         """Return the posterior of the rows' means over all m examples."""
@@ -308,7 +309,7 @@ class CrossedEffects:
         )
         own = (left**2 * gain + left) * noise / m**2
         sd = np.sqrt(own + variances_of(loads, self._covariance))  # (7)
-        return CrossedPosterior(mean, sd, loads, self._covariance)
+        return Posterior(mean, sd, loads, self._covariance)
 
     def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> sparse.csr_array:
         """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J."""
@@ -343,6 +344,22 @@ def inverted(precision: FloatArray) -> FloatArray:
     touched = np.ix_(*2 * [np.count_nonzero(precision, axis=1) > 1])
     inverse[touched] = np.linalg.inv(precision[touched])
     return inverse
+
+
+def prefix(values: FloatArray) -> FloatArray:
+    """Return the (m + 1,) running sums, from 0."""
+    return np.concatenate([np.zeros(1), np.cumsum(values)])
+
+
+def suffix(length: IntArray, values: FloatArray, reach: int) -> FloatArray:
+    """Return, for each place j, the sum of the values (K,) of the rows longer than j.
+
+    Example:
+        >>> suffix(np.array([1, 2]), np.array([10.0, 1.0]), reach=2)
+        array([11.,  1.])
+    """
+    ends = np.bincount(length, weights=values, minlength=reach + 1)
+    return np.asarray(np.cumsum(ends[::-1])[::-1][1:])
 
 
 def running(matrix: FloatArray, n: int) -> FloatArray:

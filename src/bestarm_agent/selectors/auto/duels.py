@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
-from bestarm_agent.selectors.auto.factor_model import Posterior
+from bestarm_agent.selectors.auto.axes_model import Posterior
 from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
 
 _NARROWING, _NARROWINGS = 1.5, 12
@@ -41,13 +41,15 @@ class Duels:
         void_share: (K,) share of the void pulls in those told, in [0, 1].
         price: (K,) of one more pull, > 0, in any unit. None: one price.
         most_challengers: limits their effective number, >= 1. None: no limit.
+        power: of the chances, >= 1. Of thousands of candidates, many poor ones together would
+            outweigh a good one: with 2 they do not.
 
     Attributes:
         order: (K,) candidates by falling posterior mean: the leader, then its challengers.
         floor_weight: (K,) the rank times the square root of the effective price: the floor gives a
             candidate 1 / floor_weight as many examples as the leader.
-        weight: (K - 1,) the chance that the challenger is better than the leader, over the mean of
-            their effective prices, or a higher power of that.
+        weight: (K - 1,) the chance that the challenger is better than the leader, to the power that
+            was given, over the mean of their effective prices, or a higher power of that.
         likeliest: the highest chance of a challenger to be better than the leader, in [0, 1].
     """
 
@@ -60,6 +62,7 @@ class Duels:
         void_share: FloatArray,
         price: FloatArray | None = None,
         most_challengers: float | None = None,
+        power: float = 1.0,
     ) -> None:
         self.order = order = np.lexsort((ties, -posterior.mean, out))
         rank = np.empty(len(order), dtype=np.int64)
@@ -73,7 +76,7 @@ class Duels:
         chance = ndtr(-behind / np.sqrt(variance + hidden[challengers]))
         chance[out[challengers]] = 0.0
         self.likeliest = float(chance.max(initial=0.0))
-        weight = chance / (0.5 * (price[leader] + price[challengers]))
+        weight = chance**power / (0.5 * (price[leader] + price[challengers]))
         if most_challengers is not None:
             weight = narrowed(weight, most_challengers)
         self.weight = weight

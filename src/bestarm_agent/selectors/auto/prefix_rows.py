@@ -16,22 +16,19 @@ class PrefixRows:
     """Rows that each hold a prefix of one shared order, with holes.
 
     A hole (a pending, void or skipped cell) holds a guess, so that sums over a prefix can include
-    it. ``totals`` and ``squares`` (K,) are sums of the values and of their squares, ``length`` (K,)
-    the places each row has come to.
+    it. ``length`` (K,) are the places each row has come to.
 
     Example:
         >>> rows = PrefixRows(2)
         >>> rows.put(0, 1, 1.0, guess=0.5)
-        >>> rows.values(0), rows.totals
-        (array([0.5, 1. ]), array([1.5, 0. ]))
+        >>> rows.values(0)
+        array([0.5, 1. ])
     """
 
     def __init__(self, n_rows: int) -> None:
         self._values = [np.zeros(16) for _ in range(n_rows)]
         self._holes: list[set[int]] = [set() for _ in range(n_rows)]
         self.length: IntArray = np.zeros(n_rows, dtype=np.int64)
-        self.totals: FloatArray = np.zeros(n_rows)
-        self.squares: FloatArray = np.zeros(n_rows)
 
     def open(self, row: int, place: int, guess: float = 0.0) -> None:
         """Extend a row to ``place``; the new places are holes that hold ``guess``."""
@@ -42,21 +39,15 @@ class PrefixRows:
             longer = np.zeros(max(place + 1, 2 * len(self._values[row])))
             longer[:length] = self._values[row][:length]
             self._values[row] = longer
-        new = range(length, place + 1)
         self._values[row][length : place + 1] = guess
-        self._holes[row].update(new)
+        self._holes[row].update(range(length, place + 1))
         self.length[row] = place + 1
-        self.totals[row] += guess * len(new)
-        self.squares[row] += guess * guess * len(new)
 
     def put(self, row: int, place: int, value: float, guess: float = 0.0) -> None:
         """Set a value; if that extends the row, skipped places hold ``guess``."""
         self.open(row, place, guess)
-        old = float(self._values[row][place])
         self._values[row][place] = value
         self._holes[row].discard(place)
-        self.totals[row] += value - old
-        self.squares[row] += value * value - old * old
 
     def fill(self, row: int, guess: Callable[[IntArray], FloatArray]) -> None:
         """Update the guesses in a row's holes, given their places."""
@@ -64,9 +55,6 @@ class PrefixRows:
             return
         places = np.array(sorted(self._holes[row]), dtype=np.int64)
         self._values[row][places] = guess(places)
-        values = self.values(row)
-        self.totals[row] = values.sum()
-        self.squares[row] = values @ values
 
     def blocks(self, rows: IntArray) -> list[Block]:
         """Group rows of the same length, shortest first, with copies of their values."""

@@ -1,7 +1,7 @@
 """Paired top-two on a model of examples: the rule to use when there is no reason for another.
 
 All candidates take their examples from one random order, so they are compared on common ones, and
-a one-factor Gaussian posterior (``factor_model``) says how sure every difference is.
+a Gaussian posterior (``axes_model``) says how sure every difference is.
 
 Allocation. Most pulls go to duels: the leader against a challenger, drawn by its chance to overtake
 (derived in ``duels``). A quarter goes to a floor that keeps the candidate of rank r at 1 / r
@@ -23,9 +23,8 @@ those whom it is not shown to beat. Duels would go on with the closest challenge
 cap ends the run, this also replaces a pull that would be the first at a place of the order while
 scores of the place before are pending: the leader that all others meet there is chosen by then.
 
-Candidates that share levels of axes (model, prompt, parameters) are not all tried: until there are
-four scores per candidate, another model learns what levels share
-(``axes_model``).
+Candidates that share levels of axes (model, prompt, parameters) are not all tried: the model learns
+what levels share.
 
 Only allocation and the answer rest on the model. A run is stopped by the betting intervals and the
 paired comparisons of ``Answer`` alone, which hold whatever the scores are like.
@@ -37,9 +36,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.auto.axes_model import CrossedEffects
+from bestarm_agent.selectors.auto.axes_model import CrossedEffects, Posterior
 from bestarm_agent.selectors.auto.duels import Duels
-from bestarm_agent.selectors.auto.factor_model import OneFactor, Posterior
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
     Belief,
@@ -57,14 +55,13 @@ _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _UNLIKELY = 0.05  # chance of a challenger below which the leader is taken to be the best
 _FIRST_SWEEPS, _SWEEPS = 8, 2
 _FEWEST_NEW, _SHARE_NEW = 4, 0.02  # scores between two fits: a number, a share of all
-_SHARE_ALL = 1.125  # growth of the scores between two fits of all candidates
 _FIRST_FIT = 20  # scores before the first fit of a grid
 _SHARE_NEW_OF_GRID = 0.05  # scores between two fits of a grid: a share of all
 _FLOOR = 0.25  # share of the pulls that keep the candidate of rank r at 1 / r
 _FLOOR_OF_GRID = 0.1  # a grid's model knows what the floor would find out
+_POWER_OF_GRID = 2.0  # of chances to overtake: most candidates of a grid were never tried
 _FEWEST_EXAMPLES = 20  # before history is judged by them
 _FEWEST_CALLS = 1.5  # in the budget for each candidate; with fewer, not all are tried
-_FEW = 4  # scores per candidate up to which a grid is modelled by its axes
 
 
 class Auto(Rule):
@@ -99,12 +96,12 @@ class Auto(Rule):
         self.anytime = problem.budget is None
         self.uses_history = history is not None and history.validation.is_strong
         self._history = history
-        self._model: OneFactor | CrossedEffects
+        self._model: CrossedEffects
         self._duels: Duels | None  # None until the warm-up is told
         self._latest: Posterior | None  # of the scores up to the `_answered_at`-th
         self._answered_at: int
         self._n_told = self._n_open = 0  # outcomes; asks that the model knows of
-        self._scored: list[tuple[int, int]]  # asks whose scores it lacks, each with `n_asked` then
+        self._scored: list[int]  # asks whose scores it lacks
         self._begin()
 
     @property
@@ -158,7 +155,7 @@ class Auto(Rule):
 
     def _draw(self, duels: Duels, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials
-        floor = _FLOOR_OF_GRID if isinstance(self._model, CrossedEffects) else _FLOOR
+        floor = _FLOOR_OF_GRID if self._has_axes else _FLOOR
         if rng.random() < floor:  # of candidates not tried yet, the most promising is first
             return duels.below_floor(allowed, n_trials + self._has_axes), "floor"
         return duels.draw(allowed, n_trials, rng), "duel"
@@ -188,41 +185,33 @@ class Auto(Rule):
         """Note the score; fit the model if it is time to."""
         self._n_told += 1
         if tell.state is not State.VOID:
-            self._scored.append((tell.seq, self.table.n_asked))
+            self._scored.append(tell.seq)
         if self._n_told >= self._next_fit:
             self._fit()
 
     def _catch_up(self) -> None:
-        """Let the model have what was asked and told since the last look, in that order.
+        """Let the model have what was asked and told since the last look.
 
         A pair that was asked counts as seen, with the score that the model expects.
         """
         table, model, places = self.table, self._model, self.order.places
-        rows, seqs = table.candidate[self._n_open :].tolist(), [seq for seq, _ in self._scored]
-        opened = zip(rows, places[table.example[self._n_open :]].tolist(), strict=True)
-        examples, rows = table.example[seqs], table.candidate[seqs].tolist()
-        scores = (table.score[seqs] - self._ease[examples]).tolist()
-        told = zip(self._scored, rows, places[examples].tolist(), scores, strict=True)
-        for (_, n_asked), *scored in told:
-            while self._n_open < n_asked:
-                model.open(*next(opened))
-                self._n_open += 1
-            model.put(*scored)
-        for asked in opened:
-            model.open(*asked)
+        rows, at = table.candidate[self._n_open :], places[table.example[self._n_open :]]
+        for row, place in zip(rows.tolist(), at.tolist(), strict=True):
+            model.open(row, place)
+        examples, rows = table.example[self._scored], table.candidate[self._scored]
+        scores = table.score[self._scored] - self._ease[examples]
+        told = zip(rows.tolist(), places[examples].tolist(), scores.tolist(), strict=True)
+        for row, place, score in told:
+            model.put(row, place, score)
         self._n_open, self._scored = table.n_asked, []
 
     def _fit(self) -> None:
         self._catch_up()
-        if isinstance(self._model, CrossedEffects) and self._is_well_seen():
-            self._make_model()
-            self._next_fit_of_all = 0
-        all_rows = self._n_told >= self._next_fit_of_all
-        if all_rows and self.uses_history and self._history_misleads():
+        if self.uses_history and self._history_misleads():
             self.uses_history = False
             self._make_model()
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
-        self._latest = self._model.fit(sweeps, all_rows=all_rows)
+        self._latest = self._model.fit(sweeps)
         self._answered_at = self._n_told
         void = self.table.count(State.VOID)
         self._duels = Duels(
@@ -232,12 +221,11 @@ class Auto(Rule):
             void_share=void / np.maximum(1, void + self.table.n_scored),
             price=self.expected_costs(),
             most_challengers=self._most_challengers(),
+            power=_POWER_OF_GRID if self._has_axes else 1.0,
         )
         self.answer.presumed_order = self._duels.order
-        share = _SHARE_NEW_OF_GRID if isinstance(self._model, CrossedEffects) else _SHARE_NEW
+        share = _SHARE_NEW_OF_GRID if self._has_axes else _SHARE_NEW
         self._next_fit = self._n_told + max(_FEWEST_NEW, int(share * self._n_told))
-        if all_rows:
-            self._next_fit_of_all = int(_SHARE_ALL * self._n_told)
 
     def _most_challengers(self) -> float | None:
         """Return K^(1 - x) after the share x of the budget; None without one."""
@@ -267,25 +255,20 @@ class Auto(Rule):
         self._next_fit = self.n_tried
         if self._has_axes:
             self._next_fit = min(self._next_fit, _FIRST_FIT)
-        self._next_fit_of_all = 0
 
     def _make_model(self) -> None:
-        """Make the model of the axes if they are of use, else that without; with all scores."""
+        """Make the model, with the scores so far."""
         axes, n_examples = self.problem.axes, self.table.n_examples
         # (N,) by how much good past candidates score higher on an example than on the average one
         self._ease: FloatArray = np.zeros(n_examples)
         if self._history is not None and self.uses_history:
             expected = self._history.factors.of(n_examples).expected()
             self._ease = expected - expected.mean()
-        self._model = OneFactor(self.table.n_candidates, n_examples)
-        self._has_axes = False
-        if axes is not None:
-            crossed = CrossedEffects(axes, n_examples)
-            self._has_axes = bool(crossed.effects.families)  # rows share levels
-            if self._has_axes and not self._is_well_seen():
-                self._model = crossed
+        alone = np.full((self.table.n_candidates, 1), -1)
+        self._model = CrossedEffects(alone if axes is None else axes, n_examples)
+        self._has_axes = bool(self._model.effects.families)  # rows share levels
         done = (self.table.state != _PENDING) & (self.table.state != _VOID)
-        self._n_open, self._scored = 0, [(seq, seq + 1) for seq in np.flatnonzero(done).tolist()]
+        self._n_open, self._scored = 0, np.flatnonzero(done).tolist()
         self._catch_up()
 
     def _history_misleads(self) -> bool:
@@ -310,8 +293,3 @@ class Auto(Rule):
         slope = float(expected @ seen) / square
         of_examples = np.bincount(example, expected * (seen - slope * expected))
         return slope + 2.0 * float(np.sqrt(of_examples @ of_examples)) / square < 0.5
-
-    def _is_well_seen(self) -> bool:
-        """Return whether candidates have been seen so often that their axes tell nothing new."""
-        untried = (self.table.n_trials == 0) & ~self.answer.barred
-        return self._n_told >= _FEW * len(untried) and not untried.any()
