@@ -59,7 +59,8 @@ _FIRST_FIT = 20  # scores before the first fit of a grid
 _SHARE_NEW_OF_GRID = 0.05  # scores between two fits of a grid: a share of all
 _FLOOR = 0.25  # share of the pulls that keep the candidate of rank r at 1 / r
 _FLOOR_OF_GRID = 0.1  # a grid's model knows what the floor would find out
-_POWER_OF_GRID = 2.0  # of chances to overtake: most candidates of a grid were never tried
+_LARGE_GRID = 1000  # candidates
+_POWER_OF_LARGE = 2.0  # of chances to overtake there
 _FEWEST_EXAMPLES = 20  # before history is judged by them
 _FEWEST_CALLS = 1.5  # in the budget for each candidate; with fewer, not all are tried
 
@@ -214,6 +215,7 @@ class Auto(Rule):
         self._latest = self._model.fit(sweeps)
         self._answered_at = self._n_told
         void = self.table.count(State.VOID)
+        is_large = self._has_axes and self.table.n_candidates >= _LARGE_GRID
         self._duels = Duels(
             self._latest,
             self.answer.tie_ranks,
@@ -221,7 +223,7 @@ class Auto(Rule):
             void_share=void / np.maximum(1, void + self.table.n_scored),
             price=self.expected_costs(),
             most_challengers=self._most_challengers(),
-            power=_POWER_OF_GRID if self._has_axes else 1.0,
+            power=_POWER_OF_LARGE if is_large else 1.0,
         )
         self.answer.presumed_order = self._duels.order
         share = _SHARE_NEW_OF_GRID if self._has_axes else _SHARE_NEW
