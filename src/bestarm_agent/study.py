@@ -283,8 +283,10 @@ class Study:
             # Only here: a stop that came while nothing ran must still end the next run.
             run.stop.clear()
 
-    async def complete(self, candidates: Sequence[str]) -> Standing:
+    async def complete(self, candidates: Sequence[str], budget: Budget | None = None) -> Standing:
         """Have candidates, by label, answer all examples, within what is left of the budget.
+
+        ``budget`` is as that of ``run``.
 
         So people's labels of some answers can lean on the judge's scores of all the others.
 
@@ -294,9 +296,9 @@ class Study:
         pairs, state = self._run.record.pairs, self._run.record.state
         pairs.complete([row_of(state, label) for label in candidates])
         try:
-            return await self.run(confirm=False)
+            return await self.run(budget, confirm=False)
         finally:
-            pairs.complete(None)
+            self._run.record.pairs.complete(None)
 
     @property
     def budget(self) -> Budget:

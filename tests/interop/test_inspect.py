@@ -157,6 +157,21 @@ def test_a_task_that_fails_leaves_the_race(tmp_path: Path) -> None:
     assert rows["good"].n == len(logs[0].samples) > 1
 
 
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_race_ends_where_the_first_samples_of_a_task_fail(tmp_path: Path, slots: int) -> None:
+    ran: list[int] = []
+
+    def runs(number: int) -> None:
+        ran.append(number)
+        raise RuntimeError("no such model")
+
+    tasks = [task(graded_by("good"), "good"), task(graded_by("bad"), "bad", runs=runs)]
+    said = "first 2 samples of 'bad' failed, the last with: .*no such model"
+    with pytest.raises(ConfigError, match=said):
+        select(Race(), tasks, tmp_path, max_samples=slots)
+    assert 2 <= len(ran) <= 2 + slots  # those that have begun end
+
+
 def test_one_task_races_several_models(tmp_path: Path) -> None:
     race = Race(budget=30)
     logs = select(race, [task(graded_by("fair"))], tmp_path, models=["mockllm/a", "mockllm/b"])

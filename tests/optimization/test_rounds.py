@@ -265,10 +265,24 @@ def test_a_stop_ends_the_rounds(tmp_path: Path) -> None:
     assert asked == [1]
 
 
+@pytest.mark.parametrize("budget", [{"answers": 100}, {}])
+def test_rounds_start_from_a_single_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], budget: dict[str, Json]
+) -> None:
+    prompts: Json = [{"bare": "{{ a }} {{ op }} {{ b }}? plus is known."}]
+    path = write_study(tmp_path, prompts=prompts, budget=budget)
+    flags = ("--proposer", "proposer:propose", "--rounds", "2", "--quiet", "--json")
+    done = invoke(capsys, "optimize", path, *flags, folder=tmp_path)
+    assert done.code == 0, done.err
+    # it knows one operation of three; the proposals explain the two others
+    assert json.loads(done.out)["decision"]["take"] == "round2-1"
+    asks = [event for event in events_of(path) if isinstance(event, Asked)]
+    assert len(asks) <= 100
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"prompts": [{"bare": "{{ a }}"}]}, "the study has one candidate"),
         (
             {"certify": {"risk": 0.2, "judge": "exact", "order": "given"}, "budget": {}},
             "look for the best candidate",

@@ -134,7 +134,10 @@ class RunRecord:
             elif self.state.n_asked:
                 feed_rare(self.pairs, move)
             else:
+                wanted = None if self._made is None else self._made[0].wanted
                 self._made = None
+                if wanted is not None:  # by ``Study.complete``, before the first ask
+                    self.pairs.complete(wanted)
 
     def _feed_pairs(self, moves: IntArray, *, is_known: bool) -> None:
         """Feed asks and outcomes, by the numbers that the state has of them."""

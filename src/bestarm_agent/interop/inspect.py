@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
 
 RACED: WeakValueDictionary[str, RacedTask] = WeakValueDictionary()  # by Inspect's id of the eval
+_FIRST = 2  # samples of a task: where all of these fail, so will the others
 _START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
 
 
@@ -120,6 +121,7 @@ class RacedTask:
         self.told: set[int] = set()
         self.has_begun = self.is_over = False  # a sample of it has come; it will run none any more
         self.is_lost = False  # over before the race was
+        self._n_failed = 0  # samples that ended with an error
         self.places: dict[str, int] = {}  # of samples, by id; once it has started
         self._race = race
         self._free_slots = 0  # given back, and not taken again yet
@@ -185,8 +187,16 @@ class RacedTask:
         place, outcome = self.places[str(sample.id)], self._outcome_of(sample)
         self._race.record_outcome(self, place, outcome)
         self._race.go_on()
-        if sample.error is not None and self._fails_on_error:
+        if sample.error is None:
+            return
+        self._n_failed += 1
+        if self._fails_on_error:
             self.leave("its task failed")
+        elif self._n_failed == len(self.told) == _FIRST:
+            self._race.fail(
+                f"the first {_FIRST} samples of {self.label!r} failed, the last with: "
+                f"{sample.error.message:.500}; correct the task, and race again"
+            )
 
     def sample_put_back(self, id: str | int) -> None:
         """Note that Inspect tries a sample again, behind those that wait."""

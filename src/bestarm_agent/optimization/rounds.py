@@ -26,6 +26,7 @@ from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Study
 
 _WRONG = 8  # wrong answers that a proposer sees
+_FEW = 40  # answers of a single candidate that show what it gets wrong
 _GEPA = "bestarm_agent.optimization.gepa:propose"
 _CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)
 
@@ -90,9 +91,8 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
         The standing at the end.
 
     Raises:
-        ConfigError: the study certifies, is a gate, or has one candidate, about which nothing is
-            asked; or the proposer failed, returned something else, or nothing that could join. The
-            run is kept.
+        ConfigError: the study certifies or is a gate; or the proposer failed, returned something
+            else, or nothing that could join. The run is kept.
         StoreError: the store could not be written.
         ValueError: ``rounds`` is below 1.
     """
@@ -104,7 +104,7 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
     joined = study.proposer.rounds > 0  # or is to be counted as such, in a run that goes on
     for number in range(study.proposer.rounds + 1, rounds + 1):
         asked = study.standing().asked
-        standing = await study.run(_part(study, rounds + 2 - number), confirm=False)
+        standing = await _run(study, _part(study, rounds + 2 - number))
         if standing.end in _CUT_OFF:
             return standing
         is_spent = standing.end == End.BUDGET and standing.asked == asked
@@ -171,11 +171,19 @@ def _check(study: Study) -> None:
         )
     if config.optimize is not None and config.optimize.model is not None:
         study.proposer.check(config.optimize.model)
-    if len(study.standing().rows) == 1 and config.selector.stop_when_separated:
-        raise ConfigError(
-            "the study has one candidate, about which nothing is asked; add another prompt, or let "
-            "it be scored with `selector: {stop_when_separated: false}`"
-        )
+
+
+async def _run(study: Study, budget: Budget) -> Standing:
+    """Run a part of a study.
+
+    A single candidate, which is the best without a call, answers a few examples, so that a proposer
+    sees what it gets wrong.
+    """
+    rows = study.standing().rows
+    if len(rows) > 1 or not study.parts.config.selector.stop_when_separated:
+        return await study.run(budget, confirm=False)
+    few = _FEW if budget.answers is None else min(_FEW, budget.answers)
+    return await study.complete([rows[0].candidate.label], replace(budget, answers=few))
 
 
 def _part(study: Study, parts: int) -> Budget:

@@ -51,7 +51,7 @@ class Pairs:
         self.table = rule.table
         self.answer = rule.answer
         self._random = KeyedRandom(rule.problem.seed, "selector")
-        self._wanted: list[int] | None = None  # rows whose missing pairs are asked, by no rule
+        self.wanted: list[int] | None = None  # rows whose missing pairs are asked, by no rule
 
     def complete(self, candidates: Sequence[int] | None) -> None:
         """Ask from now on for what these rows have not been asked, and for nothing else.
@@ -59,7 +59,7 @@ class Pairs:
         None gives the word back to the rule. The examples come in the rule's order, so that its
         statements stay what they are.
         """
-        self._wanted = None if candidates is None else list(candidates)
+        self.wanted = None if candidates is None else list(candidates)
 
     @property
     def problem(self) -> Problem:
@@ -96,7 +96,7 @@ class Pairs:
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
         rows = self._open if allowed is None else self._open & allowed
-        if self._wanted is not None:
+        if self.wanted is not None:
             if not rows.any():
                 return None
             row = int(np.where(rows, self.table.n_trials, self.table.n_examples).argmin())
@@ -195,7 +195,7 @@ class Pairs:
 
     def stopped(self) -> Stop | None:
         """Return why nothing will be asked any more, or None while that may still happen."""
-        if self._wanted is not None:
+        if self.wanted is not None:
             return None if self._open.any() else Stop.EXHAUSTED
         ending, is_over = self._ending(), self.rule.seeks_best and not self.rule.open.any()
         if is_over and ending in (None, Stop.INDIFFERENT):
@@ -228,9 +228,9 @@ class Pairs:
     @property
     def _open(self) -> BoolArray:
         """(K,) rows of which something may be asked."""
-        if self._wanted is None:
+        if self.wanted is None:
             return self.rule.open
-        wanted = np.isin(np.arange(self.table.n_candidates), self._wanted)
+        wanted = np.isin(np.arange(self.table.n_candidates), self.wanted)
         return wanted & self.rule.open
 
     def _ending(self) -> Stop | None:

@@ -15,7 +15,7 @@ from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.api.anthropic import AnthropicProvider
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.protocol import is_same_model, max_prompt_tokens
-from bestarm_agent.providers.api.provider import ApiProvider
+from bestarm_agent.providers.api.provider import ApiProvider, _model_names
 from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Said, in_thread
 from tests.support.provider_calls import error, reply
@@ -440,3 +440,16 @@ def test_the_query_of_an_address_stays_behind_the_path(api: FakeApi, vendor: str
     base = api.openai_url if vendor == "openai" else api.url
     provider = provider_of(vendor, api, base_url=f"{base}?api-version=2026-11-01")
     assert reply(provider, asked("2+3")).text == "a b"
+
+
+def test_models_that_will_be_shut_down_come_first_with_their_day() -> None:
+    listed: list[Json] = [
+        {"id": "a"},
+        {"id": "b", "shutdown_date": "2027-01-14"},
+        {"id": "c", "shutdown_date": 1_806_537_600},
+    ]
+    assert _model_names({"data": listed}) == (
+        "b (shut down on 2027-01-14)",
+        "c (shut down on 2027-04-01)",
+        "a",
+    )

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -497,7 +498,18 @@ class ApiProvider(Provider[ApiOptions]):
 
 
 def _model_names(body: Mapping[str, Json]) -> tuple[str, ...]:
-    return tuple(filter(None, (text(item.get("id")) for item in items(body.get("data")))))
+    """Return the names in a list; first those that have a day on which they are shut down."""
+    listed = [item for item in items(body.get("data")) if text(item.get("id"))]
+    ending = [one for one in listed if one.get("shutdown_date")]
+    going = [f"{one['id']} (shut down on {_day(one['shutdown_date'])})" for one in ending]
+    return (*going, *(str(one["id"]) for one in listed if one not in ending))
+
+
+def _day(given: Json) -> str:
+    """Return a day that is given as such, as a time, or in seconds since 1970."""
+    if isinstance(given, int | float):
+        return datetime.fromtimestamp(given, UTC).date().isoformat()
+    return str(given)[:10]
 
 
 def _raw() -> type[Response]:
