@@ -74,3 +74,15 @@ def test_a_longer_dataset_changes_nothing_and_a_shorter_one_is_refused(
     done = resume(tmp_path, capsys, "--budget-answers", "1")
     assert done.code == 2
     assert "9 examples where there were 10, 0 of them different" in " ".join(done.err.split())
+
+
+def test_an_amount_without_a_cap_to_raise_is_said_to_change_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path, n_candidates=3, n_examples=10, usd=[0.001] * 3)
+    cut = ("--budget-answers", "12")
+    assert invoke(capsys, "select", path, "-q", *cut, folder=tmp_path).code == 0
+    done = invoke(capsys, "resume", "-q", "--budget-usd", "1", folder=tmp_path)
+    assert "--budget-usd changes nothing: the study has no such cap" in done.err
+    more = invoke(capsys, "resume", "-q", "--budget-answers", "6", folder=tmp_path)
+    assert "changes nothing" not in more.err

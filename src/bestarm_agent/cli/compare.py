@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from rich.text import Text
@@ -60,8 +60,9 @@ def compare(
     sources: Sequence[str],
     between: tuple[str, str] | None,
     everything: bool,
+    metrics: Sequence[str],
+    cluster: str | None,
     markdown: Path | None,
-    **of_files: Any,  # noqa: ANN401 - options as click reads them
 ) -> int:
     """Compare candidates; show the examples on which two differ, with both answers."""
     files = [is_log_file(one) or is_score_file(one) or Path(one).is_file() for one in sources]
@@ -69,14 +70,16 @@ def compare(
         from bestarm_agent.interop.paired import compare_files
 
         check_targets(markdown)
-        compared = compare_files(sources, between=between, confidence=_CONFIDENCE, **of_files)
+        compared = compare_files(
+            sources, between=between, confidence=_CONFIDENCE, metrics=metrics, cluster=cluster
+        )
         return _show_files(compared, given, everything, markdown)
     if any(files):
         raise ConfigError(
             f"{sources[files.index(False)]!r} is no file, and is to be compared with one; "
             "`bestarm-agent export RUN --out FILE.csv` writes the scores of a run"
         )
-    if markdown or any(of_files.values()):
+    if markdown or metrics or cluster:
         raise ConfigError(
             "--metric, --cluster and --markdown are for files; the study of a run says how it "
             "scores and what belongs together, and `report --format md` writes about it"

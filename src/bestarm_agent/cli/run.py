@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +43,13 @@ EXIT_NO_GUARANTEE = 3
 EXIT_FAILURES = 4
 EXIT_WORSE = 5
 EXIT_INTERRUPTED = 130
+_FLAGS = {
+    "usd_nanos": "--budget-usd",
+    "answers": "--budget-answers or --budget-share",
+    "calls": "--budget-calls",
+    "tokens": "--budget-tokens",
+    "seconds": "--budget-minutes",
+}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that is open
@@ -181,7 +188,7 @@ async def _run_and_report(
                 return EXIT_INTERRUPTED
         opened.append(study)
         known = study.notices
-        print_notices(console, known)
+        print_notices(console, [*known, *_without_effect(study, more)])
         standing = await run_shown(study, more, progress_on(console, display), drive)
         print_notices(console, (*study.notices[len(known) :], *study.remarks()))
         report = await study.write_report()
@@ -194,6 +201,19 @@ async def _run_and_report(
     print_result(standing, as_json=as_json, report=report, failures=failures)
     asked = study.parts.config.selector.confidence is not None
     return exit_code(standing, confidence_asked=asked)
+
+
+def _without_effect(study: Study, more: BudgetSpec | None) -> Iterator[str]:
+    """Say which amounts change nothing: going on raises caps, and adds none."""
+    if more is None:
+        return
+    added = more.caps(study.standing().grid)
+    for name, flag in _FLAGS.items():
+        if getattr(added, name) is not None and getattr(study.budget, name) is None:
+            yield (
+                f"{flag} changes nothing: the study has no such cap, and going on raises caps but "
+                "adds none; begin a study with one (what was bought is taken from the reply cache)"
+            )
 
 
 def print_notices(console: Console, notices: Iterable[str]) -> None:

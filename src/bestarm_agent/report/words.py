@@ -262,6 +262,8 @@ def used_line(standing: Standing) -> str:
 def budget_line(standing: Standing) -> str:
     """Say what was spent, each against its cap where there is one."""
     spent, budget = standing.spent, standing.budget
+    if standing.end is not None:  # what a stage, such as a confirmation, was allowed is over
+        budget = standing.configured or budget
     parts = [f"{standing.asked:,} of {standing.grid:,} answers ({percent(standing.share)})"]
     if budget.answers is not None:
         parts[0] += f", at most {budget.answers:,}"

@@ -273,7 +273,9 @@ def test_a_missing_key_is_an_error_before_any_call(
         monkeypatch.delenv(name, raising=False)
 
     def check(model: str = "m", **options: Json) -> None:
-        kind.create("mine", options, Path()).check(model)
+        made = kind.create("mine", options, Path())
+        made.check(model)
+        made.check_machine(model)  # not asked by a plan, which calls nothing
 
     for options, model, message in (
         ({}, "m", f"{variable} is not set; set it"),
@@ -296,10 +298,12 @@ def mine(**options: Json) -> OpenAIProvider:
 def test_the_vendors_key_goes_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the-real-one")
     with pytest.raises(ConfigError, match=r"OPENAI_API_KEY is set, but .* does not send") as told:
-        mine(base_url="https://elsewhere.example/v1").check("m")
+        mine(base_url="https://elsewhere.example/v1").check_machine("m")
     assert "say `providers: {mine: {key: OPENAI_API_KEY}}`" in str(told.value)
-    mine(base_url="https://elsewhere.example/v1", key="OPENAI_API_KEY").check("m")
-    mine(base_url="https://api.openai.com/v1/").check("m")  # a slash more is the same address
+    mine(base_url="https://elsewhere.example/v1", key="OPENAI_API_KEY").check_machine("m")
+    mine(base_url="https://api.openai.com/v1/").check_machine(
+        "m"
+    )  # a slash more is the same address
     with in_thread(FakeApi(key=None)) as open_server:
         reply(mine(base_url=open_server.openai_url), asked("2+3"))
         assert "the-real-one" not in str(open_server.received[-1].headers)
@@ -312,7 +316,7 @@ def test_no_message_shows_what_an_address_or_a_header_hides() -> None:
     assert "t0k3n" not in str(found)
     assert "open-sesame" not in str(found)
     with pytest.raises(ConfigError, match=r"if https://api.example/v1 needs none"):
-        mine(**hidden, base_url="https://api.example/v1?token=t0k3n").check("m")
+        mine(**hidden, base_url="https://api.example/v1?token=t0k3n").check_machine("m")
     with pytest.raises(ConfigError, match="holds a user name or a password") as caught:
         mine(base_url="http://me:pass-word@127.0.0.1:9/v1")
     assert "pass-word" not in str(caught.value)
