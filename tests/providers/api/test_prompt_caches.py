@@ -108,12 +108,12 @@ def test_results_of_tools_in_a_row_are_one_turn_and_move_no_mark(api: FakeApi) -
     assert api.received[-1].body["messages"][0]["content"] == [block(HEAD, marked=True)]
 
 
-def test_a_plain_prompt_is_marked_too_and_openai_is_sent_no_marks(api: FakeApi) -> None:
+def test_a_plain_prompt_is_marked_too_and_openai_is_sent_no_marks_for_nothing(api: FakeApi) -> None:
     request = Request("m", text=f"{HEAD}2+3", params={"max_tokens": 8}, prefix=(HEAD,))
     replies(provider_of("anthropic", api), request)
     marked = api.received[-1].body["messages"][0]["content"]
     assert marked == [block(HEAD.strip(), marked=True), block(" 2+3")]
-    replies(provider_of("openai", api), request)
+    replies(provider_of("openai", api, price={"input": 1, "output": 2}), request)
     assert api.received[-1].body["messages"] == [{"role": "user", "content": f"{HEAD}2+3"}]
 
 
@@ -173,3 +173,45 @@ def test_a_length_that_is_none_is_refused(api: FakeApi, value: Json) -> None:
 
 def test_what_is_marked_is_no_part_of_the_key() -> None:
     assert request_of(S, prefix=(SYSTEM,)).as_json() == request_of(S, prefix=()).as_json()
+
+
+def test_where_openai_bills_what_is_cached_the_end_of_the_beginning_is_marked(
+    api: FakeApi,
+) -> None:
+    """Chat completions and responses: parts have types of their own, calls of tools no parts."""
+    point = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+    rates: dict[str, Json] = {"input": 1, "output": 2, "cached": 0.1, "cache_write": 1.25}
+    billed: dict[str, Json] = {"price": rates}
+    request = request_of(S, ("user", f"{HEAD}2+3"), prefix=(SYSTEM, HEAD))
+    plain = Request("m", text=f"{HEAD}2+3", params={"max_tokens": 8}, prefix=(HEAD,))
+    forms = (("chat", "messages", "text"), ("responses", "input", "input_text"))
+    for form, field, kind in forms:
+        options: dict[str, Json] = {**billed, "api": form}
+        for asked in (request, plain):
+            replies(provider_of("openai", api, **options), asked)
+            *before, last = api.received[-1].body[field]
+            assert last["content"] == [
+                {"type": kind, "text": HEAD.strip(), **point},
+                {"type": kind, "text": " 2+3"},
+            ]
+            assert [one["content"] for one in before] == ([SYSTEM] if asked is request else [])
+    replies(provider_of("openai", api, price={**rates, "cache_write": 1}), request)
+    assert "breakpoint" not in str(api.received[-1].body)
+
+
+def test_a_mark_is_placed_beside_calls_of_tools(api: FakeApi) -> None:
+    billed: Json = {"input": 1, "output": 2, "cached": 0.1, "cache_write": 1.25}
+    messages = (
+        Message("user", HEAD),
+        Message("assistant", "", tool_calls=(tool_call("f", {}, "c1"),)),
+        Message("tool", "5", tool_call_id="c1"),
+        Message("user", "2+3"),
+    )
+    tools: tuple[dict[str, Json], ...] = ({"name": "f", "parameters": {"type": "object"}},)
+    params: dict[str, Json] = {"max_tokens": 8}
+    asked = Request("m", messages=messages, params=params, tools=tools, prefix=(HEAD, "", "5", ""))
+    for form, field in (("chat", "messages"), ("responses", "input")):
+        replies(provider_of("openai", api, price=billed, api=form), asked)
+        first, *others = api.received[-1].body[field]
+        assert "prompt_cache_breakpoint" in first["content"][0]
+        assert "breakpoint" not in str(others)

@@ -59,13 +59,14 @@ class Call:
     def blocks(self) -> list[tuple[str, str, bool]]:
         """(role, text, whether it is marked to be cached) of every block, the system's first."""
         said = self.body.get("messages", self.body.get("prompt", self.body.get("input", "")))
-        turns = [("user", said)] if isinstance(said, str) else [(m["role"], m) for m in said]
+        turns = [("user", said)] if isinstance(said, str) else [(_role(m), m) for m in said]
         found = []
         system = self.body.get("system")
         for role, turn in ([("system", system)] if system else []) + turns:
             content = turn.get("content", "") if isinstance(turn, Mapping) else turn
             parts = content if isinstance(content, list) else [{"text": content}]
-            found += [(role, _text(part), "cache_control" in part) for part in parts]
+            marks = ("cache_control", "prompt_cache_breakpoint")
+            found += [(role, _text(part), any(map(part.__contains__, marks))) for part in parts]
         return found
 
     @property

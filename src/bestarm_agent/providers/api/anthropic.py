@@ -25,6 +25,7 @@ from bestarm_agent.providers.api.protocol import (
     count,
     items,
     mapping,
+    marked,
     own_params,
     response_format,
     spoken,
@@ -35,6 +36,7 @@ from bestarm_agent.providers.base import EFFORT
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
 _THOUGHTS = ("thinking", "redacted_thinking")
+_MARK: Mapping[str, Json] = {"cache_control": {"type": "ephemeral"}}
 _PATH = "v1/messages"
 # Efforts as budgets of thinking tokens, for models that know no words: LiteLLM's choice.
 _BUDGETS: Mapping[Json, int] = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
@@ -95,7 +97,7 @@ def _mark_prefix(body: dict[str, Json], turns: Sequence[dict[str, Json]], reques
     """Mark what all examples begin with, to be cached: of the system's part, and of all."""
     n = sum(message.role == "system" for message in request.messages)
     if "system" in body:
-        body["system"] = _marked(body["system"], "\n\n".join(request.prefix[:n]))
+        body["system"] = marked(body["system"], "\n\n".join(request.prefix[:n]), _MARK)
     heads: list[tuple[dict[str, Json], str]] = []
     place, in_results = -1, False  # of the message's turn: results of tools in a row are one
     messages = request.messages[n:] or (Message("user", request.text or ""),)
@@ -105,28 +107,9 @@ def _mark_prefix(body: dict[str, Json], turns: Sequence[dict[str, Json]], reques
         in_results = is_result
         heads.append((turns[place], head))
     for turn, head in reversed(heads):
-        if head.strip() and (marked := _marked(turn["content"], head)) != turn["content"]:
-            turn["content"] = marked
+        if head.strip() and (blocks := marked(turn["content"], head, _MARK)) != turn["content"]:
+            turn["content"] = blocks
             return
-
-
-def _marked(content: Json, head: str) -> Json:
-    """Return a text in which the end of ``head``, its beginning, is marked to be cached.
-
-    A block of white space alone is refused, and tokens begin with it rather than end. Of several
-    blocks the first is marked, if it is a text.
-    """
-    if isinstance(content, list):
-        first = _marked(mapping(content[0]).get("text"), head)
-        return [*first, *content[1:]] if isinstance(first, list) else content
-    n = len(head.rstrip())
-    if not n or not isinstance(content, str):
-        return content
-    if not content[n:].strip():
-        n = len(content)
-    mark: Json = {"type": "ephemeral"}
-    blocks: list[Json] = [{"type": "text", "text": content[:n], "cache_control": mark}]
-    return [*blocks, {"type": "text", "text": content[n:]}] if content[n:] else blocks
 
 
 def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:

@@ -18,6 +18,7 @@ from bestarm_agent.providers.api.protocol import (
     chat_messages,
     items,
     mapping,
+    marked,
     openai_usage,
     own_params,
     positions,
@@ -54,6 +55,34 @@ def _encode_chat(request: Request, facts: ModelFacts, limit: int) -> dict[str, J
     if request.top_logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     return body
+
+
+_BREAKPOINT: Mapping[str, Json] = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+
+
+def _mark_chat(body: dict[str, Json], request: Request) -> None:
+    _mark(items(body["messages"]), request, "text")
+
+
+def _mark_response(body: dict[str, Json], request: Request) -> None:
+    _mark([one for one in items(body["input"]) if "role" in one], request, "input_text")
+
+
+def _mark(messages: Sequence[Mapping[str, Json]], request: Request, kind: str) -> None:
+    """Mark the end of what all examples begin with: models from GPT-5.6 on bill what is cached.
+
+    The last message that begins alike for all is marked; an assistant's has parts of another type.
+    """
+    sent = [
+        (one, head)
+        for one, head in zip(request.messages or (None,), request.prefix, strict=False)
+        if one is None or one.tool_call_id is None
+    ]
+    for message, (_, head) in reversed([*zip(messages, sent, strict=False)]):
+        if message["role"] == "assistant" or not head.strip():
+            continue
+        message["content"] = marked(message["content"], head, _BREAKPOINT, kind)  # type: ignore[index] # a dict
+        return
 
 
 def _decode_chat(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
@@ -211,7 +240,9 @@ def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> A
     )
 
 
-CHAT = Wire("chat/completions", frozenset(), _encode_chat, _decode_chat, renames_limit=True)
+CHAT = Wire(
+    "chat/completions", frozenset(), _encode_chat, _decode_chat, mark=_mark_chat, renames_limit=True
+)
 COMPLETIONS = Wire(
     "completions",
     frozenset({EFFORT, "thinking", "verbosity", "service_tier", "prompt_cache_key"})
@@ -224,6 +255,7 @@ RESPONSES = Wire(
     frozenset({"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias", "top_k"}),
     _encode_response,
     _decode_response,
+    mark=_mark_response,
 )
 
 

@@ -374,6 +374,8 @@ class Wire:
     # reads the body of a response, given further reasons to stop
     decode: Callable[[Mapping[str, Json], Mapping[str, Finish]], ApiAnswer]
     headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
+    # marks what all examples begin with, where a cache bills what is written
+    mark: Callable[[dict[str, Json], Request], None] | None = None
     renames_limit: bool = False  # the longest answer goes by either name of ``MAX_TOKENS``
 
     def refused(self, facts: ModelFacts) -> frozenset[str]:
@@ -403,6 +405,24 @@ def chat_messages(
         if one.tool_call_id is not None:
             messages[-1]["tool_call_id"] = one.tool_call_id
     return messages
+
+
+def marked(content: Json, head: str, mark: Mapping[str, Json], kind: str = "text") -> Json:
+    """Return a text in which the end of ``head``, its beginning, is marked to be cached.
+
+    A block of white space alone is refused, and tokens begin with it rather than end. Of several
+    blocks the first is marked, if it is a text. ``kind`` is the type of a block.
+    """
+    if isinstance(content, list):
+        first = marked(mapping(content[0]).get("text"), head, mark, kind)
+        return [*first, *content[1:]] if isinstance(first, list) else content
+    n = len(head.rstrip())
+    if not n or not isinstance(content, str):
+        return content
+    if not content[n:].strip():
+        n = len(content)
+    blocks: list[Json] = [{"type": kind, "text": content[:n], **mark}]
+    return [*blocks, {"type": kind, "text": content[n:]}] if content[n:] else blocks
 
 
 def _written(call: Mapping[str, Json]) -> dict[str, Json]:

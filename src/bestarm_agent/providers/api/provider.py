@@ -397,6 +397,9 @@ class ApiProvider(Provider[ApiOptions]):
             (other,) = set(MAX_TOKENS) - {named}
             facts = facts.model_copy(update={"max_tokens_field": other})
         body = wire.encode(request, facts, max_output_tokens(request, facts))
+        rates = known.price.standard[0] if known.price else None
+        if request.prefix and wire.mark and rates and rates.cache_write > rates.input:
+            wire.mark(body, request)
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
 
     def _refused(
