@@ -277,9 +277,10 @@ class Panel(OwnScore):
     """Asks two models with the same request."""
 
     name = "panel"
+    models = JudgeModel("p", "small"), JudgeModel("p", "large")
 
     def longest_calls(self, example: Example) -> list[JudgeCall]:
-        return [JudgeCall(JudgeModel("p", name), REQUEST) for name in ("small", "large")]
+        return [JudgeCall(model, REQUEST) for model in self.models]
 
 
 def able(*params: str, chat: bool = True, logprobs: bool = True) -> Capabilities:
