@@ -25,27 +25,47 @@ from bestarm_agent.judges.rule import (
 )
 
 _NORMALISE = normaliser(STANDARD)
+# Emphasis, quotes and dollar signs go before anything is looked for, so that "**B**", `B` and "$B$"
+# are one bare letter. An underscore becomes a space because it may stand between two words.
 _EMPHASIS = str.maketrans({**dict.fromkeys('*`"“”„«»$', ""), "_": " ", "’": "'"})
+# The beginning of \text{, \mathrm{ or \textbf{ (up to two letters more). The closing brace stays:
+# to every pattern below it is punctuation, as in "\boxed{\text{B}}".
 _LATEX_TEXT = re.compile(r"\\(?:text|math)[a-z]{0,2}\s?\{")
+# One private-use character per letter, U+E000 for A to U+E019 for Z. A pattern can so name "any
+# option" as one character class, however the reply wrote it, and no reply holds such a character by
+# chance. U+F8FF lies outside the class, so that a rejected option is found by no statement.
 _FIRST, _REJECTED = 0xE000, "\uf8ff"  # the mention of option A, and of one that is rejected
 
 
 def _any(listed: str) -> str:
     """Return a pattern for any of the words, whole; "_" stands for a space, "*" for an ending."""
+    # Word edges are spelt out instead of \b because \b takes "_" for a letter, and because "*"
+    # needs the edge after the ending, not after the stem: "eliminat*" must match "eliminated"
+    # whole.
     words = (re.escape(word).replace("_", r"\s").replace(r"\*", r"\w*") for word in listed.split())
     return rf"(?<![^\W_])(?:{'|'.join(words)})(?![^\W_])"
 
 
+# The parts that the patterns below are made of. _MARK, _NEAR and _CLAUSE name what may not stand in
+# between, rather than what may, so that a language or a layout that nobody thought of still passes.
+# None of them crosses a mention, so that a word is always about the nearest one.
 _MENTION = "\ue000-\ue019"
 _T = f"[{_MENTION}]"
 _MARK = rf"[^\w\n{_MENTION}]"  # of punctuation, brackets, lists
 _NEAR = rf"[^{_MENTION}.;!?\n]"  # what may stand between a word and the mention that it is about
+# "A and B", "A, B", "A/B", "A) B".
 _AND = rf"(?:,|/|&|\+|(?:, )?{_any('and or nor und oder et ou y o e')}|或|和|\)? )"
+# A list of up to ten mentions, "A, B and option C": one statement about all of them.
 _TL = rf"{_T}(?: ?{_AND} ?(?:(?:option|choice) )?{_T}){{0,9}}"  # several are one statement
+# What may stand before a letter: "the option B", "to be the answer B". Bounded at three words.
 _THE = r"(?:(?:the|option|choice|letter|answer|to|be|die|la|le|el|o) ){0,3}"
+# A conjunction begins a reason or a contrast, and what follows is about another thing: in "B
+# because A is wrong" the word "wrong" is not about B. A clause ends there, and at punctuation.
 _WHY = _any("because since as so but other others rest while whereas weil denn car porque")
 _CLAUSE = rf"(?:(?!{_WHY})[^{_MENTION}.;,:!?\n])"
 
+# Words and signs that reject what stands before them. "not" does so except in "not only A" and
+# where a mention follows within two words ("it is not A"), which is the second rejection's case.
 _WRONG = (
     _any(
         "cannot never wrong incorrect false eliminated impossible fail fails untrue worse "
@@ -55,6 +75,7 @@ _WRONG = (
     )
     + rf"|n't\b|\bnot\b(?!\s(?:only|(?:\w+\s){{0,2}}{_T}))|错|不|誤|違|[❌✗✘✖]"
 )
+# Words and signs that affirm what stands before them: "B is correct", "B ✓".
 _RIGHT = (
     _any(
         "correct right answer best better true accurate likeliest winner fits yes richtig* korrekt "
@@ -62,6 +83,7 @@ _RIGHT = (
     )
     + "|正确|正解|对|맞|[✅✓✔☑]"
 )
+# Nouns that a letter follows: "Answer: B", "the correct option is B", "\boxed{B}".
 _ANSWER = (
     _any(
         "answer ans solution correct_option correct_choice correct_one correct_letter best_option "
@@ -70,6 +92,7 @@ _ANSWER = (
     )
     + r"|答案|答え|正解|정답|\\boxed(?![a-z])"
 )
+# Verbs that a letter follows: "I choose B", "I'd go with B".
 _CHOOSE = (
     _any(
         "choos* chose pick picked select* go_with going_with went_with vote_for opt_for settle*_on "
@@ -78,12 +101,16 @@ _CHOOSE = (
     )
     + "|选择?|選"
 )
+# Words that draw a conclusion: "so B.", "which leaves B.", "sondern B".
 _SO = _any(
     "so therefore thus hence leaves leave leaving remaining remains left but daher also donc luego "
     "quindi sondern mais sino"
 )
+# Where a sentence may end after a mention. "so B." concludes; "so B has the higher value" does not.
 _ENDS = rf"(?=\s*(?:[.!,;:)\]}}\n<]|$|{_any('because since as is it weil car porque')}))"
 
+# Rejections are taken out first, since "the answer is not A but B" would otherwise state A. Their
+# order matters: each takes away what it names, and the later, looser ones see only the rest.
 _REJECTIONS = [
     # A is wrong; A, C and D are not; B can be ruled out; C: false
     rf"{_TL}(?=(?: |[:=] ?| [-–—] )(?:{_CLAUSE}{{0,30}}?[\s\w])?(?:{_WRONG}))",
@@ -120,10 +147,14 @@ _STATEMENTS = [
     ],
 ]
 # B) because ...: several such lines repeat the options
+# A reply that repeats its options with a remark on each ("A) Lyon: no river. B) ...") has several
+# such lines and states none by them, so this pattern counts only if all of them name one option.
 _LEADING = (
     rf"^{_MARK}{{0,8}}(?P<tl>{_T})(?=\s?[)\]:.,]|\s[-–—]|\s{_any('because since as weil car')})"
 )
 # What was said before does not count if something is said after it.
+# "Answer: A. Wait, it is B" has two statements, and the clearer one is the one withdrawn. So the
+# reply is cut at these words, and the parts are read from the last to the first.
 _CHANGES = (
     r"\bno[,.!?:]|(?<!\w )actually\b|"
     + _any(
@@ -134,6 +165,12 @@ _CHANGES = (
     )
     + "|等等|不对"
 )
+# A bare letter is the hardest mention: "a" and "I" are words, "B" may be a grade, a plan, a
+# vitamin. The alternatives go from the safest layout to the loosest, with one group each, of which
+# one match fills one: brackets "(b)"; "b)" or "Option b" at a line's start; "answer: b"; "b)"
+# followed by white space; and any capital alone. In the last one "A" is an option unless a word
+# follows that it could be the article of ("A cat", but not "A is right"), and "I" unless it could
+# be the pronoun ("I think" or "I, too", but not "I is right").
 _LETTER = re.compile(  # one that is an option, and not a word or a part of one
     r"""
       (?<![^\W_]) [(\[{']\s? ([A-Za-z]) \s?[)\]}']              # (B), [b]
@@ -153,9 +190,14 @@ _LETTER = re.compile(  # one that is an option, and not a word or a part of one
     """,
     re.VERBOSE | re.MULTILINE,
 )
+# "B) Paris", "(B) Paris" and "Paris (B)" mention one option twice: its letter and its text have
+# both become the same character by then, and are joined.
 _SAME = re.compile(rf"[(\[{{]?({_T})(?:[ :.)(\[\]{{}}–—|-]{{0,4}}\1)+[)\]}}]?")  # B) Paris
+# "(B)": brackets go, so that "the answer is (B)." ends as "the answer is B." does.
 _BRACKETED = re.compile(rf"[(\[{{]\s?({_T})\s?[)\]}}]")
+# A line that holds one option and nothing else: "B) Paris", after the joining above.
 _LISTED = re.compile(rf"^{_MARK}{{0,8}}({_T})[ .,;:|)\]]*$", re.MULTILINE)
+# All are compiled here, in one place, since every one of them needs the same two flags.
 _RULED_OUT, _CLEAR, _IMPLIED, (_LED, _CHANGE) = (
     [re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in patterns]
     for patterns in (_REJECTIONS, *_STATEMENTS, [_LEADING, _CHANGES])
@@ -181,6 +223,8 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
         >>> chosen_letter("Answer: A\nWait, no. It is Paris, not A.", {"A": "Lyon", "B": "Paris"})
         'B'
     """
+    # The order of the three steps matters: a repeated list of options would be four statements, and
+    # rejections must be gone before statements are looked for.
     plain = _without_lists(_mentions(text, options))
     rejected: set[str] = set()
 
@@ -190,6 +234,9 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
 
     for pattern in _RULED_OUT:
         plain = pattern.sub(reject, plain)
+    # From the last part to the first. A part after a change of mind that states nothing may still
+    # mention an option ("The answer is A. Hmm, B?"): such mentions are kept and must agree with the
+    # statement found, else the reply is ambiguous.
     later: set[str] = set()
     for part in reversed(_CHANGE.split(plain)):
         if statement := _statement(part):
@@ -197,6 +244,8 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
             said = _letters(last if last in others else statement)  # of A and B, B is right
             return _only(said | later)
         later |= _letters(part)
+    # No statement: the only option that is mentioned and not rejected; or, if all mentions are
+    # rejections, the only option that none of them named.
     if (letter := _only(_letters(plain))) is not None:
         return letter
     left = options.keys() - rejected
@@ -216,16 +265,23 @@ def _statement(plain: str) -> str:
 def _mentions(text: str, options: Mapping[str, str]) -> str:
     """Return a reply in plain characters, with one for each mention of an option."""
     plain = _tidied(_LATEX_TEXT.sub("", text))
+    # Longest texts first, so that "New York City" is not taken for "New York" with a word after it.
     known = sorted(options.items(), key=lambda option: -len(option[1]))
     for letter, option in known:
         said = _NORMALISE(_tidied(option))
         if not said or said.upper() in options:
             continue  # a letter is read as a letter
+        # Lower case changes the length of a few characters ("İ" becomes two); then places found in
+        # one text would be wrong in the other, and case counts.
         low = plain.lower() if len(plain.lower()) == len(plain) else plain
+        # From the end, so that a replacement does not move the places that are still to be
+        # replaced.
         for at in reversed([*occurrences(low, said, words=True)]):
             plain = plain[:at] + _mark(letter) + plain[at + len(said) :]
 
     def marked(found: re.Match[str]) -> str:
+        # Each alternative of the pattern has one group, so the last group that matched holds the
+        # letter.
         letter, place = str(found[found.lastindex or 0]).upper(), found.span(found.lastindex or 0)
         if letter not in options:
             return found[0]
@@ -244,6 +300,8 @@ def _without_lists(plain: str) -> str:
     lines, last = [*_LISTED.finditer(plain)], None
     dropped: set[int] = set()
     for line in lines:
+        # Letters must rise and nothing may stand between the lines: "A) Lyon / B) Paris" is a list,
+        # and the lone "B" under a sentence is an answer.
         follows = (
             last is not None and last[1] < line[1] and not plain[last.end() : line.start()].strip()
         )
@@ -318,6 +376,8 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
 
     def _target(self, reference: str, example: Example) -> str:
         options, said = self._lettered(example), _NORMALISE(reference)
+        # A target may be an option's letter or its text. If it is both, of two different options
+        # (options A: "B", B: "A"), no guess is made: the target decides every score of the example.
         texts = [letter for letter, text in options.items() if text and _NORMALISE(text) == said]
         letter = said.strip("()[]. ").upper()
         if len(texts) == 1 and texts[0] != letter in options:

@@ -23,15 +23,22 @@ from bestarm_agent.judges.rule import DoubtError, RuleJudge, ShortRuleOptions
 Number: TypeAlias = Decimal | Fraction
 Mark: TypeAlias = Literal[".", ","]
 
+# Far above any answer, and low enough that exact arithmetic on it takes no time: a reply may write
+# 10^999999999, whose digits would fill the memory.
 MAX_DIGITS = 1000
 
 _MINUS = "−–﹣－-"  # the hyphen last: elsewhere in a character class it means a range
 _SPACE = "[ \u00a0\u2009\u202f]"
+# A run is a number with all separators that touch it, before it is known what these mean. A space
+# joins only groups of exactly three digits after one to three ("50 000"), since elsewhere it stands
+# between two numbers ("rooms 12 and 14 16"). The run must not end where another digit follows a
+# separator, or "1 234.567.8" would be read by its first part.
 _RUN = rf"""(?:
     [1-9]\d{{0,2}} (?:{_SPACE}\d{{3}})+ (?:[.,]\d+)? (?![.,'’_/:]?\d)   # 50 000 and 1 234,56
   | \d+ (?:[.,'’_]\d+)*
   | (?<![\w.]) \.\d+                                # .5, but not the end of ...5 or is.5
 )"""
+# "10^3", "10**3", "10^{-3}". NAME is replaced where it is used: a pattern may name a group once.
 _POWER = rf"(?:\^|\*\*) [{{(]? (?P<NAME>[+{_MINUS}]?\d+) [)}}]?"
 # powers of ten, by word
 _SCALES = {
@@ -46,7 +53,17 @@ _SCALES = {
 }
 _SCALE = {word: power for words, power in _SCALES.items() for word in words.split()}
 _WORDS = "|".join(sorted(_SCALE, key=len, reverse=True))
+# "m" and "b" are metres and bytes as often as millions and billions, so they scale a number only
+# after a currency ("$3m"); see the conditional group at the end of the pattern. "k" always does.
 _SHORT = {"k": 3, "m": 6, "b": 9}
+# The sign: not after a word, a bracket or a digit, where a hyphen joins or subtracts ("x-15",
+# "7-3"), and "minus" not after a digit ("7 minus 3"). Then a currency, with a sign possibly behind
+# it ("$-5"). Then no letter may touch the number ("H2O", "GPT-2", but "USD5" is an amount).
+#
+# The number itself is a mixed fraction ("2 1/2") or a run. What hangs together with a run is caught
+# in `more` ("3/4", "10-15", "5 ± 1", "12:30", "3 to 4"), so that the reader of the match can refuse
+# it as a whole; the search must not go on inside and take "15" for the answer. Then an exponent
+# ("1.5e-3", "2 × 10^3", "2^10"), then a word or letter for a scale ("3 million", "5k").
 _NUMBER = re.compile(
     rf"""
     (?: (?<![\w)\]}}%.{_MINUS}]) (?P<sign>[+{_MINUS}] (?:(?<=[=≈]\s.)\s)?)  # not the hyphen of x-15
@@ -68,20 +85,28 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+# "between 3 and 5": when the 5 is reached, the words before it say that it ends a range.
 _BETWEEN = re.compile(
     r"\b(?:between|zwischen|entre)\s\S*\d\S*\s(?:and|und|et|y|e)\s+$", re.IGNORECASE
 )
+# Every character that a match of the pattern above can begin with. The search for it is one scan of
+# the C engine; the long pattern is tried at these places only.
 _START = re.compile(rf"[\d\\$€£¥₹₩₽₺.+{_MINUS}]|[mn](?=inus\s|egative\s)")
+# "\frac{3}{4}", "\dfrac34", and "2\frac{1}{2}", which is two and a half, not two times a half.
 _LATEX_FRACTION = re.compile(
     rf"(?P<whole>\d?)\\[dtc]?frac\s?(?:\{{(?P<over>[+{_MINUS}]?[\d.]+)\}}|(?P<o>\d))"
     r"\s?(?:\{(?P<under>[\d.]+)\}|(?P<u>\d))"
 )
 _SUPERSCRIPTS = "⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹"
+# "10³", the one power that is written so in numbers; in "5 m³" the raised digit belongs to the
+# unit.
 _RAISED = re.compile(rf"(?<=10)[{_SUPERSCRIPTS}]+")
 _PLAIN = str.maketrans(_SUPERSCRIPTS, "-+0123456789")
+# "½" and "2½".
 _VULGAR = re.compile(r"(?P<whole>\d?)(?P<fraction>[¼½¾⅐-⅞])")
 _TO_MINUS = str.maketrans(dict.fromkeys(_MINUS, "-"))
 _TO_ASCII = str.maketrans({"٫": ".", "٬": ",", "．": ".", "⁄": "/", "’": "'"})
+# "~~12~~ 14": what is struck out was taken back.
 _STRUCK = re.compile(r"~~.*?~~|<del>.*?</del>")
 # an underscore that is emphasis, and not a part of a name or the mark of a subscript
 _EMPHASIS = re.compile(r"(?<![^\W_])_+(?!\{)|_+(?![^\W_]|\{)")
@@ -126,6 +151,9 @@ def last_number(text: str, decimal: Mark | None = None) -> Number | None:
 
 def _last_line(text: str) -> list[re.Match[str]]:
     """Return the numbers of the last line with any: list markers count if there are no others."""
+    # Each line is read without a list's number first ("3. Paris" answers nothing by its 3). Only if
+    # no line holds any other number does the marker count: "1. 46" gives 46, and the reply "46."
+    # gives 46.
     boxed = _boxed(text)
     lines = text.splitlines() if boxed is None else [boxed]
     for pattern in (_LISTED, None):
@@ -163,6 +191,7 @@ def _is_number(text: str, decimal: Mark | None) -> bool:
 def _boxed(text: str) -> str | None:
     """Return what stands in the last box of a text, None without one."""
     _, is_there, rest = text.rpartition("\\boxed{")
+    # Braces nest, as in \boxed{\frac{1}{2}}, which no regular expression can count.
     depth = 1
     for at, character in enumerate(rest if is_there else ""):
         depth += (character == "{") - (character == "}")
@@ -179,10 +208,13 @@ def _found(line: str) -> Iterator[re.Match[str]]:
         found = _NUMBER.match(line, start.start())
         if found:
             yield found
+        # After a failed try the search goes on behind one character, after a match behind all of
+        # it: no part of what was read is read again.
         at = (found or start).end()
 
 
 def _number(found: re.Match[str], decimal: Mark | None) -> Said:
+    # Limits come before any conversion: int() and Fraction() of long texts take quadratic time.
     if len(found[0]) > MAX_DIGITS:
         raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
     if _BETWEEN.search(found.string[: found.start()]):
@@ -193,6 +225,8 @@ def _number(found: re.Match[str], decimal: Mark | None) -> Said:
     word = (group["scale"] or group["short"]).lower()
     scale = _SCALE.get(word) or _SHORT.get(word, 0)
     if not (group["over"] or group["more"] or group["power"]):
+        # The exponent is written into the text of the decimal, so that nothing is rounded on the
+        # way: the default context of Decimal would round a product to 28 digits.
         digits = _digits(group["run"], decimal)
         exponent = _exponent(group["e"] or group["times"] or "0")
         value = Decimal(f"{sign}{digits}E{exponent + scale}")
@@ -206,16 +240,20 @@ def _share(found: re.Match[str], group: Mapping[str, str], decimal: Mark | None)
     over, under = Fraction(group["over"] or _digits(group["run"], decimal)), group["under"]
     if group["power"] and not group["more"]:
         exponent = _exponent(group["power"])
+        # A power has about as many digits as its base has, times the exponent.
         if len(group["run"]) * abs(exponent) > MAX_DIGITS * len("10"):
             raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
         return over**exponent
     if group["more"]:
         start, _, rest = group["more"].partition("/")
+        # Of all that may hang together with a run, only a slash with one number behind it is a
+        # number: "3/4". "1/2/3" is a date or a quotient of quotients, "10-15" a range.
         if start.strip() or not re.fullmatch(_RUN, rest.strip(), re.VERBOSE):
             raise DoubtError(f"{found[0].strip()!r} is a range, a date or several numbers")
         under = _digits(rest.strip(), decimal)
     if Fraction(under) == 0:
         raise ValueError("a fraction over zero")
+    # "2 3/4" is a mixed number, "12 3/2" is not: perhaps 12 and 3/2, perhaps 123/2.
     if group["whole"] and over >= Fraction(under):
         raise DoubtError(f"{found[0].strip()!r} can be read in several ways")
     return int(group["whole"] or 0) + over / Fraction(under)
@@ -237,11 +275,15 @@ def _digits(run: str, decimal: Mark | None) -> str:
     """
     groups, marks = re.split(r"\D", run), re.sub(r"\d", "", run)
     last, whole = marks[-1:], groups
+    # Where commas are decimal marks, "1.234" is one thousand, and "1.23", which cannot be groups of
+    # three, is still a decimal.
     is_point = last == "." and not (decimal == "," and _grouped(groups, "."))
     if last in (".", ",") and (
         last not in marks[:-1] if marks[:-1] else last == decimal or is_point
     ):
         whole, marks = groups[:-1], marks[:-1]
+    # The separators that are left must be alike and make groups: "1,234,567" passes. "3,5" and
+    # "1,2,3" do not, and are refused rather than read by a guess.
     if marks and not (len(set(marks)) == 1 and _grouped(whole, marks[0])):
         hint = "" if decimal else '; set `decimal: ","` or `decimal: "."`'
         raise DoubtError(f"{run!r} can be read in several ways{hint}")
@@ -253,12 +295,17 @@ def _grouped(groups: Sequence[str], mark: str) -> bool:
     first, *more = groups
     if not re.fullmatch(r"[1-9]\d{0,2}", first) or len(groups[-1]) != 3:
         return False
+    # The middle groups: threes everywhere, or twos by Indian custom (12,34,567) with a three at the
+    # end.
     sizes = {len(one) for one in more[:-1]}
     return sizes <= {3} or (mark == "," and sizes == {2} and len(first) < 3)
 
 
 def _plain(line: str) -> str:
     r"""Rewrite \frac{3}{4}, ½ and 10³ in plain characters; drop emphasis and exponents of units."""
+    # The order matters: LaTeX spaces become thin spaces before fractions are read, raised digits
+    # become "^3" before the exponents of units are dropped, and "m^2" must be gone before numbers
+    # are looked for, or its 2 would be the last number of the line.
     line = _STRUCK.sub(" ", line.translate(_TO_ASCII)).replace("{,}", ",")
     if "\\" in line:
         for written, plain in _LATEX_SPACES.items():
@@ -345,6 +392,9 @@ class NumericJudge(RuleJudge[NumericOptions, Said]):
     def _close(self, answer: Said, target: Said) -> bool:
         if self._near(answer.value, target.value):
             return True
+        # Only one of the two says its scale in a word: a target column headed "in millions" holds
+        # 3.2 where the reply says "3.2 million". Where both say it or neither does, the scales must
+        # agree.
         if (answer.unscaled is None) == (target.unscaled is None):
             return False
         return self._near(answer.unscaled or answer.value, target.unscaled or target.value)
@@ -358,6 +408,8 @@ class NumericJudge(RuleJudge[NumericOptions, Said]):
             and not (self._absolute or self._relative)
         ):
             return False
+        # Decimal's own subtraction rounds to 28 digits, Fraction does not. It is only made where a
+        # tolerance asks for it: for 1E+1000 it has a thousand digits.
         share = Fraction(target)
         tolerance = max(self._absolute, self._relative * abs(share))
         return abs(Fraction(answer) - share) <= tolerance

@@ -27,10 +27,16 @@ from bestarm_agent.domain.values import Finish, Json, Reply
 
 TOP_LOGPROBS = 20  # the most that OpenAI's API gives
 
+# Bounds on hostile replies: each brace tried costs a decoding attempt, so a reply of braces alone
+# would take quadratic time. The objects asked for are short and come last, within these bounds.
 _MAX_CHARS = 200_000
 _MAX_BRACES = 500
+# A scale from 0 to 100 is listed value by value, so that servers with constrained decoding can
+# write no other; longer lists are left to the check of the range.
 _MAX_CHOICES = 101
+# What models put around a one-token answer: **B**, "B", B. and code marks.
 _AROUND = " \t\r\n*_`\"'."
+# "7", "7.5", "7/10", "7 out of 10".
 _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?")
 
 
@@ -79,6 +85,7 @@ class NumberScale:
         written = _NUMBER.fullmatch(said.strip()) if isinstance(said, str) else None
         if written is None:
             raise UnreadableError(f"{_shown(said)} is not a number")
+        # "4/5" on a scale to 10 is not a 4 of 10: the judge used a scale of its own.
         if written[2] is not None and float(written[2]) != max(self._worst, self._best):
             raise UnreadableError(f"{_shown(said)} is on another scale")
         return float(written[1])
@@ -164,6 +171,8 @@ class VerdictForm:
         A reply played back was given to another prompt: it may be an object without a mark.
         Raises UnreadableError if there is no verdict, or one that is not on its scale.
         """
+        # The reply is read by its mark. Only a reply that was recorded elsewhere may do without:
+        # the mark is drawn from this study's prompt, which that judge never saw.
         text = said_at_last(reply)
         if reply.finish is Finish.LENGTH:  # perhaps within an explanation that quotes a verdict
             raise UnreadableError("the judge's reply was cut off; raise its `max_tokens`")
@@ -212,16 +221,22 @@ def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str
     said = said_at_last(reply).strip(_AROUND)
     if said not in worth:
         raise UnreadableError(f"{said[:60]!r} is not one of the scores or tokens asked for")
+    # The scored token is searched, since reasoning or quotes may precede it. A model whose
+    # tokenizer splits it has no position with the whole token; then no single distribution covers
+    # the scale.
     at = [position for position in reply.logprobs if position.chosen.text.strip() == said]
     if not at:
         if reply.logprobs:
             raise UnreadableError(f"{said!r} is not one token of the judge's model")
         return worth[said], said
+    # Several tokens may mean one answer ("5", " 5"): their probabilities add up. What lies on
+    # tokens outside the scale is left out, and the rest is made to sum to 1 (G-Eval, equation 1).
     mass = dict.fromkeys(worth, 0.0)
     for token in at[-1].alternatives or (at[-1].chosen,):
         if token.text.strip() in mass:
             mass[token.text.strip()] += math.exp(token.logprob)
     total = sum(mass.values())
+    # exp() of a very low log probability is 0.0: the weights say nothing, the token written counts.
     if total <= 0:
         return worth[said], said
     return sum(worth[token] * share for token, share in mass.items()) / total, said
@@ -229,10 +244,13 @@ def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object with keys in lower case; nothing of one that says a key twice."""
+    # A key given twice is how a quoted answer would overrule a verdict before it (JSON decoders let
+    # the last one win), so such an object counts as empty.
     found = {key.strip().lower(): value for key, value in pairs}
     return found if len(found) == len(pairs) else {}
 
 
+# strict=False: explanations hold line breaks and tabs that JSON wants escaped.
 _DECODER = JSONDecoder(strict=False, object_pairs_hook=_object)
 
 
@@ -246,6 +264,7 @@ def _decoded(text: str, at: int) -> tuple[Any, int]:
 
 def _last_object(text: str, mark: str) -> Mapping[str, object] | None:
     """Return the last complete JSON object of a text that carries the mark."""
+    # From the end, because the last object is the judge's own; what it quotes comes before.
     at = len(text)
     for _ in range(_MAX_BRACES):
         at = text.rfind("{", 0, at)
@@ -257,6 +276,11 @@ def _last_object(text: str, mark: str) -> Mapping[str, object] | None:
     return None
 
 
+# What the fallback reads, where the object is not JSON. A pair is a quoted key, then a quoted value
+# of at most 60 characters or a bare number or word, then perhaps a comment: "score": 4 // good.
+# Long values are no verdicts, and the bounds on every repetition keep the search linear. _BEGINNING
+# is the pairs right behind the mark, `, "score": 4, "explanation": ...`; _ENDING those that close
+# the object, `..., "score": 4}`.
 _QUOTE = '["\u201c\u201d]'
 _PAIR = rf"""
     {_QUOTE}\s*([\w-]{{1,60}})\s*{_QUOTE} \s*:\s*
@@ -280,6 +304,11 @@ def _as_marked(
     places = [*re.finditer(marked, text, re.IGNORECASE)]
     if not places:
         return found
+    # Three cases. (1) The object with the last mark is JSON: it counts, unless the text behind it
+    # ends another object with different values. That is how it looks when a judge quotes an answer
+    # without escaping and the quotation closes the judge's object early. (2) It is not JSON, and
+    # the values stand right behind the mark, before anything that was quoted: they count. (3) They
+    # stand at the end: all endings must say the same, since any of them may be part of a quotation.
     value, end = _decoded(text, places[-1].start())
     rest = text[end or places[-1].end() :]
     said = [_pairs(ending[1]) for ending in _ENDING.finditer(_without_objects(rest))]
@@ -304,6 +333,8 @@ def _pairs(text: str, first: Collection[str] = ()) -> dict[str, str]:
 
 def _without_objects(text: str) -> str:
     """Return a text without the JSON objects in it."""
+    # Complete objects behind the mark are quotations or examples; their last pairs must not be
+    # taken for the ending of the judge's own object.
     at = 0
     for _ in range(_MAX_BRACES):
         if (at := text.find("{", at)) < 0:
