@@ -32,6 +32,7 @@ _TAGS = {cls: tag for tag, cls in _CLASSES.items()}
 OF_PAIRS = ("asked", "attempted", "settled", "told")
 """Tags of the events of pairs, which are nearly all."""
 
+# NaN and infinities are no JSON; where a reader would stop at one, the writer must not begin.
 _to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -91,8 +92,10 @@ def as_stored(value: object, cls: type[_T]) -> _T:
     if not isinstance(value, cls):
         raise ValueError(f"a {cls.__name__} was due, got {value!r:.60}")
     tag = cls.__name__.lower()
-    found: _T = _read(_dump(value, tag, tag), tag)
-    return found
+    # Written and read again rather than checked field by field: there is no second list of rules
+    # that could differ from what reading a log demands.
+    stored: _T = _validated(_dump(value, tag, tag), tag)
+    return stored
 
 
 @cache
@@ -106,6 +109,8 @@ def _dump(value: object, tag: str, what: str) -> str:
     try:
         # no warnings of mappings other than dict
         record = _adapter(tag).dump_python(value, exclude_defaults=True, warnings=False)
+        # These hold what people configured, keys among it. It is redacted here, where everything
+        # passes on its way into the store, so that no caller can forget it.
         match value:
             case events.Started():
                 record["config"] = redacted(record["config"])
@@ -121,7 +126,7 @@ def _dump(value: object, tag: str, what: str) -> str:
 
 def _load(text: str, tag: str, what: str) -> Any:  # noqa: ANN401 - an event or a reply
     try:
-        return _read(text, tag)
+        return _validated(text, tag)
     except ValueError as error:
         raise StoreError(
             f"a stored {what} is damaged, or a newer version wrote it ({error}): {text[:80]!r}; "
@@ -130,7 +135,7 @@ def _load(text: str, tag: str, what: str) -> Any:  # noqa: ANN401 - an event or 
         ) from error
 
 
-def _read(text: str, tag: str) -> Any:  # noqa: ANN401 - an event, a reply or a score
+def _validated(text: str, tag: str) -> Any:  # noqa: ANN401 - an event, a reply or a score
     """Read what ``_dump`` wrote; raise ValueError with the field that is wrong."""
     try:
         value = _adapter(tag).validate_json(text)

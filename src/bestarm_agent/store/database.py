@@ -39,6 +39,9 @@ Row: TypeAlias = Mapping[str, Any]  # of a table
 
 SCHEMA = 9
 """Version of the layout below; a store of another one is refused."""
+# Names in braces differ between the two databases: ``_WORDS`` has what stands for them. Tables
+# without row ids keep their rows in the tree of the primary key, so that a row of ``events`` or
+# ``locks`` is found by one search and not by two.
 TABLES = {
     "meta": "(key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     # ordinal: in order of beginning; counts and end are what the list of runs shows, written with
@@ -70,6 +73,8 @@ _WORDS = {
 _VERSION_KEY = "bestarm-agent schema version"
 _CREATION = 0x62657374_61726D00  # "bestarm": one process creates the tables of a PostgreSQL store
 
+# What a commit writes is safe to write twice: a connection may break after the server has committed
+# and before it could say so, and ``Database.run`` then does the whole transaction again.
 _PUT_RUN = (
     "INSERT INTO runs (id, name, at, n_asked, n_told, stopped, n_events) "
     "VALUES (:id, :name, :at, :n_asked, :n_told, :stopped, :n_events) "
@@ -77,11 +82,12 @@ _PUT_RUN = (
     "stopped = excluded.stopped, n_events = excluded.n_events"
 )
 _IF_NEW = " ON CONFLICT DO NOTHING"
-_PUT_EVENT = (  # one may be there: an earlier attempt was committed, without an answer
+_PUT_EVENT = (
     "INSERT INTO events (run_id, n, kind, payload) VALUES (:run_id, :n, :kind, :payload)" + _IF_NEW
 )
 _PUT_REPLY = "INSERT INTO replies (key, payload) VALUES (:key, :payload)" + _IF_NEW
 _FIND_REPLIES = "SELECT key, payload FROM replies WHERE key IN :names"
+# The clock of locks is the database's: those of two hosts may differ by more than the patience.
 _TAKE = "INSERT INTO locks (name, owner, seen) VALUES (:name, :owner, {now})" + _IF_NEW
 _HOLDERS = "SELECT name, owner FROM locks WHERE name IN :names"
 _END = (
@@ -101,6 +107,8 @@ _LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothin
 BUSY_SECONDS = 30.0  # that a writer waits for another process's transaction
 COMMITS_BETWEEN = 200  # checkpoints
 _MAGIC = b"SQLite format 3\0"
+# By the beginning of SQLite's name of the error, since it has longer names for some causes of the
+# same kind, such as SQLITE_IOERR_WRITE; or by the class of an error of the operating system.
 _ADVICE: dict[str | tuple[str, ...], str] = {
     "SQLITE_NOTADB": "it is not an SQLite database; give another `output_dir`, or move it away",
     "SQLITE_CORRUPT": "it is damaged; if it was copied while in use, copy the file ending in -wal "
@@ -116,6 +124,7 @@ _ADVICE: dict[str | tuple[str, ...], str] = {
 @cache
 def _compiled(query: str, dialect: str) -> sa.TextClause:
     """Return a query, made once, as SQLAlchemy compiles each anew; ``IN :name`` takes a list."""
+    # "WHERE name IN :names" has the list ``names``; SQLAlchemy writes a parameter for each element
     lists = re.findall(r"IN :(\w+)", query)
     words = sa.text(query.format(**_WORDS[dialect]))
     return words.bindparams(*(sa.bindparam(name, expanding=True) for name in lists))
@@ -128,7 +137,7 @@ def _execute(connection: sa.Connection, query: str, values: Row | Sequence[Row] 
 def _put(connection: sa.Connection, query: str, rows: Sequence[Row]) -> None:
     """Write rows by the driver's own ``executemany``, as SQLAlchemy prepares each row anew."""
     if connection.dialect.name == "postgresql":
-        query = re.sub(r":(\w+)", r"%(\1)s", query)
+        query = re.sub(r":(\w+)", r"%(\1)s", query)  # ":key" of SQLite is "%(key)s" of psycopg
     cursor = connection.connection.cursor()
     try:
         cursor.executemany(query, rows)
@@ -146,7 +155,7 @@ class Batch:
     replies: list[Row] = field(default_factory=list)
     locks: dict[str, bool] = field(default_factory=dict)  # those to take (True) or to give back
     wanted: set[str] = field(default_factory=set)  # keys of replies to look up
-    found: Mapping[str, str] = field(default_factory=dict)  # payloads of those that are there
+    payloads: Mapping[str, str] = field(default_factory=dict)  # of those that are stored, by key
     holders: Mapping[str, str] = field(default_factory=dict)  # owners of the locks to take
     failure: StoreError | None = None  # why nothing of it was written
     done: asyncio.Event = field(default_factory=asyncio.Event)  # all is durable, or has failed
@@ -225,8 +234,8 @@ class Database:
 
         def work(connection: sa.Connection) -> Sequence[Any]:
             # the driver's own rows: SQLAlchemy's cost a third of the time that a log is read in
-            found: Sequence[Any] = _execute(connection, query, values).cursor.fetchall()
-            return found
+            rows: Sequence[Any] = _execute(connection, query, values).cursor.fetchall()
+            return rows
 
         return await self.in_thread(lambda: self.run(work, writes=writes))
 
@@ -240,7 +249,9 @@ class Database:
         Raises:
             StoreError: the database refuses, or its server stays away.
         """
-        patience = PATIENCE_SECONDS if self._is_open else 0.0  # for a server
+        # A server that was there once will come back, so that a long run waits for its restart. One
+        # that cannot be reached from the start has a wrong address more often: say so at once.
+        patience = PATIENCE_SECONDS if self._is_open else 0.0
         ends = time.monotonic() + (patience if self._is_server else BUSY_SECONDS)
         while True:
             try:
@@ -265,15 +276,33 @@ class Database:
         Raises:
             StoreError: as ``run``, or another process took a run that is to be written.
         """
-        runs = {lock: run for one in batches for lock, run in one.runs.items()}
-        events = [row for one in batches for row in one.events]
-        replies = sorted((row for one in batches for row in one.replies), key=itemgetter("key"))
-        locks = {name: takes for one in batches for name, takes in one.locks.items()}
+        # Later batches count: a lock that one batch takes and a later one gives back is free in the
+        # end, and the other way round it stays ours without being free in between.
+        runs = {lock: run for batch in batches for lock, run in batch.runs.items()}
+        events = [row for batch in batches for row in batch.events]
+        locks = {name: takes for batch in batches for name, takes in batch.locks.items()}
+        # In PostgreSQL an insert of a key waits for another transaction that has inserted the same
+        # key and is not committed. Two transactions that insert the same keys must therefore do it
+        # in the same order, or each waits for the other.
+        replies = [row for batch in batches for row in batch.replies]
+        replies.sort(key=itemgetter("key"))
         claims = sorted(name for name, takes in locks.items() if takes)
         free = sorted(locks.keys() - claims)
-        wanted = {"names": [*{key for one in batches for key in one.wanted}]}
+        wanted = {"names": [*{key for batch in batches for key in batch.wanted}]}
 
         def work(connection: sa.Connection) -> tuple[dict[str, str], dict[str, str]]:
+            # The order of the statements matters.
+            # 1. The locks of the runs are renewed. If another process took one of them, nothing at
+            #    all is written; if not, nobody can take it before the transaction ends, since the
+            #    renewed rows stay locked until then.
+            # 2. Events and replies are written.
+            # 3. Locks are claimed. That waits for other processes that claim the same ones, in the
+            #    order of the names.
+            # 4. Locks are given back. Whoever wants one of them waits from then on for the end of
+            #    this transaction, which must not wait for a lock of theirs any more: so after 3.
+            # 5. Replies are looked up, after 2 and 3: a reply that is put in the same transaction
+            #    is found, and so is one whose buyer gave back the claim that 3 waited for (it does
+            #    both in one transaction, ``Store.put_reply``).
             if runs:
                 self._keep(connection, runs)
             puts = (_PUT_RUN, list(runs.values())), (_PUT_EVENT, events), (_PUT_REPLY, replies)
@@ -281,17 +310,15 @@ class Database:
                 if rows:
                     _put(connection, put, rows)
             holders = self._take(connection, claims) if claims else {}
-            # last: whoever wants a lock that was given back waits for the end of this transaction,
-            # which must not then wait for a lock of theirs
             if free:
                 mine = {"owner": self.owner, "names": free}
                 _execute(connection, _FREE + " AND name IN :names", mine)
-            found = _execute(connection, _FIND_REPLIES, wanted).all() if wanted["names"] else ()
-            return dict(found), holders
+            stored = _execute(connection, _FIND_REPLIES, wanted).all() if wanted["names"] else ()
+            return dict(stored), holders
 
-        found, holders = self.run(work, writes=bool(events or replies or locks))
+        payloads, holders = self.run(work, writes=bool(events or replies or locks))
         for batch in batches:
-            batch.found, batch.holders = found, holders
+            batch.payloads, batch.holders = payloads, holders
         taken = {name for name, owner in holders.items() if owner == self.owner}
         self._held = self._held.difference(free) | taken
         self.give_sign_of_life()
@@ -309,6 +336,10 @@ class Database:
     def _take(self, connection: sa.Connection, names: Sequence[str]) -> dict[str, str]:
         """Take the locks that are free, or whose holder has ended or was stopped; return owners."""
         values: dict[str, Any] = {"names": names, "owner": self.owner, "patience": PATIENCE_SECONDS}
+        # An insert takes what nobody holds and leaves the rest. Rows of holders that have ended or
+        # have given no sign of life are then deleted, and the insert is tried again: another
+        # process may have deleted them too, and be first. Nothing to delete: who holds a lock
+        # lives.
         while True:
             _execute(connection, _TAKE, [{"name": name, "owner": self.owner} for name in names])
             holders = dict(_execute(connection, _HOLDERS, values).all())
@@ -351,12 +382,12 @@ class Database:
 
     def _has_tables(self, connection: sa.Connection) -> bool:
         """Return whether the tables are there; raise StoreError for others, or another layout."""
-        found = sa.inspect(connection)
-        present = set(found.get_table_names())
+        inspector = sa.inspect(connection)
+        present = set(inspector.get_table_names())
         # others may have tables in a server's database, too
         if not (present & TABLES.keys() if self._is_server else present):
             return False
-        columns = found.get_columns("meta") if "meta" in present else []
+        columns = inspector.get_columns("meta") if "meta" in present else []
         version = None
         if {"key", "value"} <= {column["name"] for column in columns}:
             query = "SELECT value FROM meta WHERE key = :key"
@@ -396,7 +427,9 @@ class Database:
         self._commits += 1
         if self._commits % COMMITS_BETWEEN:
             return
-        # a log begins anew once all is copied, which commits that go on meanwhile would prevent
+        # Copying beside the commits delays none of them. But SQLite writes the log from its
+        # beginning again only once all of it is copied, and commits that go on meanwhile may
+        # prevent that for ever. So every tenth copy is made here, where the next commit waits.
         if self._checkpoint is not None and self._commits % (10 * COMMITS_BETWEEN) == 0:
             self._checkpoint.join()
             self._copy_log()
@@ -422,8 +455,11 @@ class Writer:
         self._database = database
         self._failure: StoreError | None = None  # why nothing can be written any more
         self._is_closed = False
-        self._open: Batch | None = None  # not handed over yet
-        self._due: asyncio.Handle | None = None  # hands it over
+        # A batch goes through three hands: the event loop fills it; ``hand_over`` puts it into the
+        # inbox, after which only the thread changes it; ``_wake``, on its loop again, ends its
+        # wait.
+        self._filling: Batch | None = None  # not handed over yet
+        self._hand_over_call: asyncio.Handle | None = None  # the scheduled call that does that
         self._latest: Batch | None = None  # the last one handed over
         self._inbox: SimpleQueue[Batch | None] = SimpleQueue()
         self._thread = Thread(target=self._drain, name="bestarm-store", daemon=True)
@@ -441,34 +477,40 @@ class Writer:
         if self._is_closed:
             raise StoreError(f"{self._database.where} is closed; connect to it again")
         loop = asyncio.get_running_loop()
-        if self._open is None or self._open.loop is not loop:
+        # A batch belongs to one event loop, whose waiters it wakes. A store in which a second
+        # ``asyncio.run`` goes on still holds what nothing waited for in the first.
+        if self._filling is None or self._filling.loop is not loop:
             self.hand_over()  # if there is one, of a loop that has ended
-            self._open = Batch(loop)
-            self._due = loop.call_later(_LONGEST_WAIT, self.hand_over)
-        return self._open
+            self._filling = Batch(loop)
+            self._hand_over_call = loop.call_later(_LONGEST_WAIT, self.hand_over)
+        return self._filling
 
     async def wait(self, batch: Batch | None = None) -> None:
         """Wait until a batch, or else all that is queued, is durable; raise StoreError if not."""
-        batch = batch or self._open or self._latest
+        batch = batch or self._filling or self._latest
         if batch is None:
             return
-        if batch.loop is not asyncio.get_running_loop():  # it ended, and wakes nobody
-            batch = self.batch()  # which is written after the other
-        if batch is self._open and isinstance(self._due, asyncio.TimerHandle):
-            self._due.cancel()
-            self._due = batch.loop.call_soon(self.hand_over)
+        if batch.loop is not asyncio.get_running_loop():
+            # that loop has ended and can wake nobody; but batches are written in order, so that the
+            # other one is durable when a new one is
+            batch = self.batch()
+        # The first wait brings the hand-over forward from a timer to the end of this turn of the
+        # loop: whatever else becomes ready in the turn still joins, and shares the commit.
+        if batch is self._filling and isinstance(self._hand_over_call, asyncio.TimerHandle):
+            self._hand_over_call.cancel()
+            self._hand_over_call = batch.loop.call_soon(self.hand_over)
         await batch.done.wait()
         if batch.failure is not None:
             raise batch.failure
 
     def hand_over(self) -> None:
         """Give the open batch to the thread now."""
-        batch, self._open = self._open, None
+        batch, self._filling = self._filling, None
         if batch is None:
             return
         self._latest = batch
-        if self._due is not None:
-            self._due.cancel()
+        if self._hand_over_call is not None:
+            self._hand_over_call.cancel()
         if self._database.in_memory:
             self._commit([batch])
             batch.done.set()
@@ -500,6 +542,9 @@ class Writer:
                 with suppress(StoreError):  # the next write meets it, too
                     self._database.give_sign_of_life()
                 continue
+            # Group commit: all that came while the last transaction was written shares the next
+            # one, so that a slow disk makes groups larger and not the queue longer. None, at the
+            # end of the inbox, closes.
             while latest is not None:
                 batches.append(latest)
                 if self._inbox.empty():
@@ -507,6 +552,7 @@ class Writer:
                 latest = self._inbox.get()
             closed = latest is None
             self._commit(batches)
+            # one call for each loop, not for each batch: it writes to a socket to wake the loop
             for loop in {batch.loop for batch in batches}:
                 own = [batch for batch in batches if batch.loop is loop]
                 with suppress(RuntimeError):  # the loop has ended: nothing waits any more
@@ -616,10 +662,14 @@ def _configure_sqlite(engine: sa.Engine) -> None:
     def configure(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # transactions begin where we say, tables included
         connection.execute("PRAGMA synchronous = NORMAL")
+        # SQLite's own checkpoint would come within a commit; ``_look_after`` makes it beside them
         connection.execute("PRAGMA wal_autocheckpoint = 0")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
+        # A transaction that begins by reading and writes later fails at once if another process has
+        # written between the two: waiting could not help it. One that says at its beginning that it
+        # will write waits there instead, as long as ``timeout`` allows.
         if connection.get_execution_options().get("writes"):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
@@ -627,12 +677,12 @@ def _configure_sqlite(engine: sa.Engine) -> None:
 def _explanation(error: Exception, where: str) -> str:
     """Say what went wrong with a database or its file, and the way out."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-    said = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+    message = (str(cause).strip() or type(cause).__name__).splitlines()[0]
     code = getattr(cause, "sqlite_errorname", type(cause).__name__)
     for prefix, advice in _ADVICE.items():
         if code.startswith(prefix):
-            return f"{where} cannot be used: {advice} ({said})"
-    return f"{where} cannot be used: {said}; put that right, then try again"
+            return f"{where} cannot be used: {advice} ({message})"
+    return f"{where} cannot be used: {message}; put that right, then try again"
 
 
 def _will_pass(error: Exception) -> bool:

@@ -55,9 +55,10 @@ def whole_file(target: Path | str | IO[bytes], what: str) -> Iterator[IO[bytes]]
     try:
         with _written(target, what):
             path.parent.mkdir(parents=True, exist_ok=True)
-            made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(made, "wb") as stream:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "wb") as stream:
                 yield stream
+            # Within a folder a rename replaces at once: readers see the old file or the new one.
             partial.replace(path)
     finally:
         with suppress(OSError):  # it took its place, or its folder is gone
@@ -88,16 +89,16 @@ def sole_writer(path: Path, what: str) -> Iterator[None]:
     """
     lock = path.with_name(f".{path.name}.lock")
     try:
-        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(
             f"the {what} {path} cannot be changed ({error.strerror}); make its folder writable"
         ) from error
     try:
-        flock(held, LOCK_EX)
+        flock(descriptor, LOCK_EX)
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class PairOutcome:
         return {**values, "verdicts": verdicts(self.votes)}
 
 
-_FIELDS = [one.name for one in fields(PairOutcome)]
+_FIELDS = [column.name for column in fields(PairOutcome)]
 _NUMBERS = _FIELDS[: _FIELDS.index("message")]
 _STATES = {int(state): state.name.lower() for state in State}
 
@@ -173,10 +174,11 @@ def pairs_of(
     names = labels(state)
     columns = zip(*(state.told[name][seqs].tolist() for name in _TOLD), strict=True)
     asks = zip(seqs, state.asks[seqs].tolist(), texts, columns, strict=False)
-    for seq, (row, column, reason), more, told in asks:
-        status, score, nanos, number, *numbers = told
+    for seq, (row, column, reason), text_fields, outcome in asks:
+        status, score, nanos, number, *numbers = outcome
         candidate, known = state.candidates[row], dict[str, Any]()
         if status != State.PENDING:
+            # 0 dollars of a candidate without a known price are not free, but unknown
             priced = state.costs[row] is not None or nanos > 0
             known = {"usd": usd(nanos) if priced else None}
             known |= zip(_NAMED, numbers, strict=True)
@@ -194,7 +196,7 @@ def pairs_of(
             candidate.provider,
             candidate.model,
             **known,
-            **more,
+            **text_fields,
         )
 
 
@@ -214,7 +216,9 @@ def escaped(cell: Json) -> Json:
     return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell
 
 
-# what a spreadsheet takes for the beginning of a formula, full-width signs as well
+# What a spreadsheet takes for the beginning of a formula, full-width signs as well. A tab or a line
+# break counts, since programs drop it and run what follows: "\t=cmd()". "-5" and "+1.5e3" are
+# numbers, and stay numbers in the spreadsheet.
 _FORMULA_STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _ROWS_AT_ONCE = 1_000  # in Parquet; texts may be long

@@ -78,7 +78,8 @@ class _Numbered(list[_T]):
         self._numbers: dict[_T, int] = {}
 
     def number_of(self, value: _T) -> int:
-        """Return the place of a value, which is added if it is new."""
+        """Return the position of a value, which is added if it is new."""
+        # one look-up for both: ``setdefault`` gives back the length only for a new value
         number = self._numbers.setdefault(value, len(self))
         if number == len(self):
             self.append(value)
@@ -189,38 +190,51 @@ class RunState:
         Raises:
             StoreError: with the number, from 0, of an event that is damaged or cannot come there.
         """
+        # The form is for speed, as a log may hold a million pairs. A page is parsed as one JSON
+        # array, which saves a call for each line, and pairs become rows of the columns at its end,
+        # in two assignments and not two for each pair.
+        #
+        # So within a page the state is taken in halves. What later lines are checked against
+        # changes with each line: ``pending``, ``attempts``, ``n_events``, the candidates and the
+        # examples. The columns, ``n_asked`` and ``n_told`` follow at the end, asks first, since an
+        # outcome is written to the row of its ask. Until then the number of an ask is ``n_asked``
+        # plus those collected. The time of an outcome is worked out at its line: a stop later in
+        # the page moves ``seconds``. An error leaves the halves as they are: the state is of no use
+        # after it.
         first, moves, steps = self.n_events, list[list[int] | Event](), list[int]()
         asked: list[_Record] = []
-        told: list[tuple[_Record, int, float]] = []
+        outcomes: list[tuple[_Record, int, float]] = []
         try:
             records = from_json(f"[{','.join(text for _, text in lines)}]")
             for (tag, text), record in zip(lines, records, strict=True):
                 if (tag == "started") != (self.n_events == 0):
                     raise self._impossible(f"{tag!r}; Started comes first, and only then")
                 if tag in ("asked", "told"):
+                    # pairs that follow one another share a list; any other event ends it
                     if not (moves and moves[-1] is steps):
                         moves.append(steps := [])
                     if tag == "asked":
-                        move = self._ask(record, self.n_asked + len(asked))
+                        number = self._ask(record, self.n_asked + len(asked))
                         asked.append(record)
                     else:
-                        move = ~self._tell(record, self.n_asked + len(asked))
-                        at = self.seconds + record.get("elapsed", 0.0)
-                        told.append((record, self.n_events, at))
-                    steps.append(move)
+                        number = ~self._tell(record, self.n_asked + len(asked))
+                        came_at = self.seconds + record.get("elapsed", 0.0)
+                        outcomes.append((record, self.n_events, came_at))
+                    steps.append(number)
                 else:
                     [event] = events_in([(tag, text)], self.n_events)
                     self._rare(event)
                     moves.append(event)
                 self.n_events += 1
             self._put_asks(asked)
-            self._put_outcomes(told)
+            self._put_outcomes(outcomes)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-            events_in(lines, first)  # which is raised of the first that cannot be read
+            # read one by one, which is slow, the first damaged line names itself and its field
+            events_in(lines, first)
             raise StoreError(
                 f"the log is damaged ({error!r}); restore the store from a copy"
             ) from error
-        return [np.array(one) if isinstance(one, list) else one for one in moves]
+        return [np.array(move) if isinstance(move, list) else move for move in moves]
 
     def __repr__(self) -> str:  # asyncio.run shows its result to itself, which must not take long
         size = f"{len(self.candidates)} x {len(self.example_ids)}"
@@ -241,8 +255,10 @@ class RunState:
     def spends(self) -> list[Spend]:
         """Return (K,) the costs of the candidates' outcomes."""
         *whole, gpu_seconds = (self.by_candidate(self.told[name]) for name in AMOUNTS)
-        columns = [np.rint(one).astype(np.int64).tolist() for one in whole]
-        return [Spend(*one) for one in zip(*columns, gpu_seconds.tolist(), strict=True)]
+        # ``bincount`` adds in floats, which are exact for sums of whole numbers below 2**53: in
+        # nano-dollars, 9 million dollars
+        columns = [np.rint(sums).astype(np.int64).tolist() for sums in whole]
+        return [Spend(*amounts) for amounts in zip(*columns, gpu_seconds.tolist(), strict=True)]
 
     def latencies(self) -> list[list[float]]:
         """Return (K,) the seconds of the candidates' answered calls, rising."""
@@ -250,7 +266,7 @@ class RunState:
         order = np.lexsort((seconds, rows))
         order = order[seconds[order] > 0]
         ends = np.searchsorted(rows[order], np.arange(len(self.candidates)), side="right")
-        return [one.tolist() for one in np.split(seconds[order], ends)[:-1]]
+        return [rising.tolist() for rising in np.split(seconds[order], ends)[:-1]]
 
     @property
     def spend(self) -> Spend:
@@ -280,14 +296,14 @@ class RunState:
     @property
     def pending_spend(self) -> Spend:
         """The exactly known cost of the pairs without an outcome."""
-        pairs = (one for seq, one in self.attempts.items() if seq is not None)
-        return sum((one.spend + one.judge_spend for one in pairs), Spend())
+        pairs = (attempts for seq, attempts in self.attempts.items() if seq is not None)
+        return sum((attempts.spend + attempts.judge_spend for attempts in pairs), Spend())
 
     @property
     def proposer_spend(self) -> Spend:
         """The cost of proposers' calls; of those under way, the most."""
         known = self.attempts_of(None)
-        return sum((one.cost for one in known.open), known.spend)
+        return sum((attempt.cost for attempt in known.open), known.spend)
 
     @property
     def end(self) -> str | None:
@@ -309,13 +325,15 @@ class RunState:
     def _put_asks(self, records: Sequence[_Record]) -> None:
         n = self.n_asked + len(records)
         if n > len(self._asked):
-            more = max(n, 2 * len(self._asked)) - len(self._asked)
-            self._asked = np.append(self._asked, np.empty(more, ASKED))
-            self._told = np.append(self._told, _pending(more, self._told.dtype))
-            self._order = np.append(self._order, np.empty(more, np.int64))
+            # room is doubled, so that copying takes a constant time for each pair
+            n_added = max(n, 2 * len(self._asked)) - len(self._asked)
+            self._asked = np.append(self._asked, np.empty(n_added, ASKED))
+            self._told = np.append(self._told, _pending(n_added, self._told.dtype))
+            self._order = np.append(self._order, np.empty(n_added, np.int64))
         number_of = self.reasons.number_of
         self._asked[self.n_asked : n] = [
-            (one["candidate"], one["example"], number_of(one["reason"])) for one in records
+            (record["candidate"], record["example"], number_of(record["reason"]))
+            for record in records
         ]
         self.n_asked = n
 
@@ -330,16 +348,17 @@ class RunState:
         self.elapsed = max(self.elapsed, record.get("elapsed", 0.0))
         return int(seq)
 
-    def _put_outcomes(self, told: Sequence[tuple[_Record, int, float]]) -> None:
+    def _put_outcomes(self, outcomes: Sequence[tuple[_Record, int, float]]) -> None:
         """Add outcomes, with the number of the event of each, and when it came."""
-        if not told:
+        if not outcomes:
             return
-        seqs = np.array([record["seq"] for record, _, _ in told])
-        self._told[seqs] = np.array([self._columns(*one) for one in told], self._told.dtype)
-        n = self.n_told + len(told)
+        seqs = np.array([record["seq"] for record, _, _ in outcomes])
+        rows = [self._columns(*outcome) for outcome in outcomes]
+        self._told[seqs] = np.array(rows, self._told.dtype)
+        n = self.n_told + len(outcomes)
         self._order[self.n_told : n] = seqs
         self.n_told = n
-        for record, _, _ in told:
+        for record, _, _ in outcomes:
             outcome = record["outcome"]
             if not outcome.get("cached"):  # bought by this run
                 self.cached_tokens += outcome.get("usage", {}).get("cached", 0)
@@ -348,7 +367,7 @@ class RunState:
                     row = self._asked["candidate"][record["seq"]]
                     spends[row] += Spend(**outcome[name])
 
-    def _columns(self, record: _Record, event: int, at: float) -> tuple[object, ...]:
+    def _columns(self, record: _Record, event: int, came_at: float) -> tuple[object, ...]:
         """Return an outcome as ``told_type`` has it."""
         outcome, score = record["outcome"], record["score"]
         spend, usage = outcome.get("spend", {}), outcome.get("usage", {})
@@ -356,8 +375,8 @@ class RunState:
         state, failure = _DONE, -1
         if judged is None:
             kind, blame, message = map(outcome["failure"].__getitem__, _FAILURE)
-            found = Failure(FailureKind(kind), Blame(blame), message)
-            state, failure = _FAILED, self.failures.number_of(found)
+            reason = Failure(FailureKind(kind), Blame(blame), message)
+            state, failure = _FAILED, self.failures.number_of(reason)
         return (
             _VOID if score is None else state,
             # where people score later, the log's scores stand for none
@@ -374,14 +393,14 @@ class RunState:
             outcome.get("cached", False),
             failure,
             self.signs.number_of(outcome.get("sign", "")),
-            at,
+            came_at,
             event,
             self._measures_of(judged or {}) if self._n_measures else (),
         )
 
     def _measures_of(self, judged: _Record) -> tuple[float, ...]:
         known = judged.get("measures") or [None] * self._n_measures
-        return tuple([math.nan if one is None else one for one in known[: self._n_measures]])
+        return tuple([math.nan if x is None else x for x in known[: self._n_measures]])
 
     def _rare(self, event: Event) -> None:
         match event:
@@ -408,8 +427,10 @@ class RunState:
                 self.budget = event.budget
                 self.configured = event.configured or self.configured
             case events.Resumed():
+                # A session that was killed has no ``Stopped`` with its length: it is counted until
+                # its last outcome. After a stop ``elapsed`` is 0, and nothing is counted twice.
                 self.sessions.append(Session(event.at, event.version))
-                self._end_session(self.elapsed)  # 0 unless the session before was killed
+                self._end_session(self.elapsed)
             case Stopped():
                 self.sessions[-1] = replace(self.sessions[-1], stopped=event)
                 self._end_session(event.seconds)
@@ -433,13 +454,14 @@ def _taken(known: Attempts, event: Attempted | Settled) -> Attempts:
     if isinstance(event, Attempted):
         keys, priced = known.keys | {event.key}, known.priced and event.priced
         return replace(known, open=(*known.open, event), keys=keys, priced=priced)
-    left = list(known.open)
-    over = next((one for one in left if one.key == event.key), None)
-    if over is not None:
-        left.remove(over)
+    # Each attempt is settled by an event of its own: of several of one key only one is over.
+    unsettled = list(known.open)
+    settled = next((attempt for attempt in unsettled if attempt.key == event.key), None)
+    if settled is not None:
+        unsettled.remove(settled)
     if event.judge:
-        return replace(known, open=tuple(left), judge_spend=known.judge_spend + event.cost)
-    return replace(known, open=tuple(left), spend=known.spend + event.cost)
+        return replace(known, open=tuple(unsettled), judge_spend=known.judge_spend + event.cost)
+    return replace(known, open=tuple(unsettled), spend=known.spend + event.cost)
 
 
 def _pending(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:

@@ -33,9 +33,12 @@ CONFIRMS = ".confirm"  # ends the name of a run that confirms the winner of anot
 _SHOWN_CHARACTERS = 200
 _EVENTS_PAGE = 2000  # read at a time
 _RUN = "run "  # begins the name of the lock of a run's writer
+# Runs are read by clauses added to ``_RUNS``, the likeliest first, so that finding one of thousands
+# reads few. One more than a message names tells whether there are older ones.
 _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs "
 _NEWEST = f" ORDER BY ordinal DESC LIMIT {_NAMED + 1}"
-# without reading all; a confirmation is the latest run only if there is no other
+# Conditions are tried in turn, and the first that fits any run decides. A run that confirms the
+# winner of another is the latest only where there is no other: "latest" means what people began.
 _BY_NAME = ("WHERE id = :run", "WHERE name = :run")
 _LATEST = ("WHERE name NOT IN (SELECT id || :confirms FROM runs)", "")
 _BY_PREFIX = "WHERE :run <> '' AND substr(id, 1, :length) = :run"
@@ -44,6 +47,8 @@ _OUTLINE = (
     f"WHERE run_id = :run AND kind NOT IN {codec.OF_PAIRS} ORDER BY n"
 )
 _OUTCOMES = "SELECT n, payload FROM events WHERE run_id = :run AND n IN :numbers"
+# One statement both compares and writes: it changes no row, and returns none, where another process
+# has stored the version in the meantime.
 _PUT_STATE = (
     "INSERT INTO states (name, version, payload) VALUES (:name, :version, :data) "
     "ON CONFLICT (name) DO UPDATE SET version = excluded.version, payload = excluded.payload "
@@ -67,15 +72,9 @@ class RunInfo:
 
 
 _RUN_ID = r"[0-9A-Za-z][0-9A-Za-z-]*"
-_KINDS: tuple[Any, ...] = (
-    str,
-    str,
-    str,
-    int,
-    int,
-    (str, type(None)),
-    int,
-)  # of the fields of ``RunInfo``
+# of the fields of ``RunInfo``: SQLite takes any value in any column, so that a damaged or foreign
+# file may hold others
+_KINDS: tuple[Any, ...] = (str, str, str, int, int, (str, type(None)), int)
 
 
 def new_run_id(now: datetime) -> str:
@@ -187,17 +186,17 @@ class Store(_Closing):
     async def find(self, run: str) -> RunInfo:
         """Find a run, to read it; raises RunNotFoundError as ``open`` does."""
         for condition in _LATEST if run == "latest" else _BY_NAME:
-            if found := await self._infos(condition + _NEWEST, run=run, confirms=CONFIRMS):
-                return found[0]
+            if infos := await self._infos(condition + _NEWEST, run=run, confirms=CONFIRMS):
+                return infos[0]
         if len(fits := await self._infos(_BY_PREFIX + _NEWEST, run=run, length=len(run))) == 1:
             return fits[0]
-        there = fits or await self._infos(_NEWEST)
-        shown = ", ".join(f"{one.id} ({one.name})" for one in there[:_NAMED])
-        shown += ", older ones" if len(there) > _NAMED else ""
+        candidates = fits or await self._infos(_NEWEST)
+        names = ", ".join(f"{info.id} ({info.name})" for info in candidates[:_NAMED])
+        names += ", older ones" if len(candidates) > _NAMED else ""
         if fits:
-            raise RunNotFoundError(f"{run!r} could be any of {shown}; write more of the id")
-        if there:
-            raise RunNotFoundError(f'there is no run {run!r}; there is {shown}, or "latest"')
+            raise RunNotFoundError(f"{run!r} could be any of {names}; write more of the id")
+        if candidates:
+            raise RunNotFoundError(f'there is no run {run!r}; there is {names}, or "latest"')
         raise RunNotFoundError(
             f"there is no run {run!r}: {self._database.where} is empty; begin a run with "
             f"`bestarm-agent select`, or, if it was copied while it was in use, copy the file "
@@ -230,6 +229,10 @@ class Store(_Closing):
             "SELECT n, kind, payload FROM events WHERE run_id = :run AND n >= :since "
             f"ORDER BY n LIMIT {_EVENTS_PAGE}"
         )
+        # Pages are transactions of their own: a snapshot that stays open while a long log is read
+        # would keep SQLite from writing its own log from the beginning again. Events are only ever
+        # added at the end, so that pages read one after the other are one log. Numbers begin at 0
+        # and leave none out: the last number of a page tells whether one is missing.
         while rows := await self._database.rows(query, {"run": run_id, "since": since}):
             if rows[-1][0] != since + len(rows) - 1:
                 raise StoreError(
@@ -250,16 +253,16 @@ class Store(_Closing):
         What this process has queued is waited for.
         """
         await self._writer.wait()
-        found: dict[int, Told] = {}
+        outcomes: dict[int, Told] = {}
         for start in range(0, len(events), _EVENTS_PAGE):
             numbers = {"run": run_id, "numbers": list(events[start : start + _EVENTS_PAGE])}
             for n, text in await self._database.rows(_OUTCOMES, numbers):
                 event = codec.event_of(("told", text))
                 assert isinstance(event, Told)  # by its tag
-                found[n] = event
-        if not found.keys() >= set(events):
+                outcomes[n] = event
+        if not outcomes.keys() >= set(events):
             raise StoreError(f"the log of run {run_id} has a gap; restore the store from a copy")
-        return [found[n] for n in events]
+        return [outcomes[n] for n in events]
 
     # replies
 
@@ -268,7 +271,7 @@ class Store(_Closing):
         batch = self._writer.batch()
         batch.wanted.add(key)
         await self._writer.wait(batch)
-        payload = batch.found.get(key)
+        payload = batch.payloads.get(key)
         return None if payload is None else codec.load_reply(payload)
 
     async def put_reply(self, key: str, reply: Reply) -> None:
@@ -276,6 +279,8 @@ class Store(_Closing):
 
         A claim on it ends with that.
         """
+        # Reply and end of the claim go into one batch, hence into one transaction: whoever takes
+        # the claim next finds the reply, and a process that dies in between has done neither.
         payload = codec.dump_reply(reply)
         batch = self._writer.batch()
         self._unlock(f"reply {key}")
@@ -305,6 +310,11 @@ class Store(_Closing):
 
     async def _lock(self, name: str) -> str | None:
         """Take a lock, or return its owner."""
+        # Locks in the database belong to the process, so ``_locks`` keeps tasks of this process
+        # apart. A name enters it before the first await and leaves it the moment it is given back,
+        # not when that is durable: a task that wants it next need not wait. Its batch is the same
+        # or a later one, batches are written in order, and of two orders in one transaction the
+        # later counts, so that no other process can come between the two.
         if name in self._locks:
             return self._database.owner
         batch = self._writer.batch()
@@ -313,9 +323,12 @@ class Store(_Closing):
         try:
             await self._writer.wait(batch)
         except BaseException:
+            # cancelled: whether the lock was taken is not known, and giving back what another
+            # process holds changes nothing
             self._unlock(name)
             raise
-        owner = batch.holders.get(name, "")  # none: it was given back a moment too late for us
+        # no owner: its holder released it in the same commit
+        owner = batch.holders.get(name, "")
         if owner == self._database.owner:
             return None
         self._locks.discard(name)
