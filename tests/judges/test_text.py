@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Example, Finish, Reply, Score
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
-from bestarm_agent.judges.base import Judge, shown
+from bestarm_agent.judges.base import Judge, excerpt
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.judges.rule import Step, clipped, contains, normaliser
 from tests.support.judge_answers import NoCalls
@@ -251,6 +251,6 @@ def test_whole_words_are_a_subset_of_plain_occurrences(text: str, part: str) -> 
 
 
 def test_what_is_shown_is_short_and_can_be_stored() -> None:
-    assert shown("x" * 1000) == "x" * 200
-    assert shown("a\ud800b") == "a?b"
-    assert shown("é😀") == "é😀"
+    assert excerpt("x" * 1000) == "x" * 200
+    assert excerpt("a\ud800b") == "a?b"
+    assert excerpt("é😀") == "é😀"

@@ -31,6 +31,8 @@ from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.plugins import guard, holds
 
 _MAX_SHOWN = 200
+# How a provider says that a reply is no answer at all. A reply cut off by the token limit is not
+# among them: it may hold its answer, and each judge looks for itself.
 _DECLINED = {
     Finish.REFUSAL: (FailureKind.REFUSED, "the model refused to answer"),
     Finish.CONTENT_FILTER: (FailureKind.CONTENT_FILTERED, "a content filter cut the answer off"),
@@ -93,9 +95,9 @@ class Judge(ABC, Generic[OptionsT]):
     reference answer if ``needs_reference`` is true. ``options`` are validated by ``options_type``.
 
     Attributes:
-        name: in messages and reports.
-        digest: of all that decides a score (rule, options, template, model); scores of two digests
-            never mix.
+        name: what messages and reports call it.
+        digest: digest of everything that decides a score (rule, options, template, model); scores
+            of two digests never mix.
 
     Example:
         >>> class Short(Judge):
@@ -111,19 +113,25 @@ class Judge(ABC, Generic[OptionsT]):
     version: ClassVar[int] = 1
     options_type: ClassVar[type[BaseModel]] = JudgeOptions  # pydantic model of the options
     needs_reference: bool = False  # whether every example must have a reference answer
-    check_option: ClassVar[str] = ""  # that the value of a check sets; "": it is the right answer
+    # the option that the value of a check sets; "": the value is the right answer
+    check_option: ClassVar[str] = ""
     models: tuple[JudgeModel, ...] = ()  # the models that the judge calls
     name: str
     digest: str
 
     def __init_subclass__(cls, **named: Any) -> None:  # noqa: ANN401 - for the next base
         super().__init_subclass__(**named)
+        # A subclass may be anybody's plug-in. Its methods are wrapped, so that whatever they raise
+        # or return becomes an error that names the judge, and not a traceback from the middle of a
+        # run.
         nothing, calls = (lambda found: found is None), partial(holds, kind=JudgeCall)
         guard(cls, {"check": nothing, "longest_calls": calls})
 
     def __init__(self, name: str, options: OptionsT) -> None:
         self.name = name
         self.options = options
+        # Options are dumped as validated, with their defaults: a default that is written out is the
+        # same judge, and a default that changes in a later version is another one.
         self.digest = self._digest(options=options.model_dump(mode="json"))
 
     @classmethod
@@ -190,7 +198,8 @@ class JudgeSetup:
     base_dir: Path  # the study's folder
     # builds another judge of the study by name and options
     judge: Callable[[str, Mapping[str, Json]], Judge]
-    # returns the class of a judge by name, and the options that its entry sets; None: there is none
+    # returns the class of a judge by name and the options that its entry sets, or None for no such
+    # judge
     named: Callable[[str], tuple[type[Judge[Any]], Mapping[str, Json]] | None]
     subject: str  # what the options belong to, for messages
     lines: Mapping[KeyPath, int] | None = None  # of every option in the catalogue file, if known
@@ -215,6 +224,8 @@ def refuse_declined(reply: Reply) -> None:
     if declined := _DECLINED.get(reply.finish):
         kind, message = declined
         raise candidate_failed(message, kind)
+    # A cut reply that is empty is no wrong answer. With the reasoning taken off, nothing but the
+    # advice on `max_tokens` would tell the two apart.
     if reply.reasoning and reply.finish is Finish.LENGTH and not reply.said.strip():
         message = "the reply was cut off while the model thought; raise `max_tokens`"
         raise candidate_failed(message, FailureKind.UNPARSABLE)
@@ -222,9 +233,9 @@ def refuse_declined(reply: Reply) -> None:
 
 def unparsable(reason: str, text: str) -> JudgeError:
     """Return the error for a reply without an answer: the candidate's failure."""
-    excerpt = " ".join(shown(text).split())
-    said = f"{excerpt[:60]!r}" if excerpt else "an empty reply"
-    return candidate_failed(f"{reason} in {said}", FailureKind.UNPARSABLE)
+    beginning = " ".join(excerpt(text).split())
+    quoted = f"{beginning[:60]!r}" if beginning else "an empty reply"
+    return candidate_failed(f"{reason} in {quoted}", FailureKind.UNPARSABLE)
 
 
 def candidate_failed(reason: str, kind: FailureKind) -> JudgeError:
@@ -237,6 +248,6 @@ def judge_failed(reason: str) -> JudgeError:
     return JudgeError(reason, kind=FailureKind.JUDGE_FAILED, blame=Blame.JUDGE)
 
 
-def shown(text: str) -> str:
+def excerpt(text: str) -> str:
     """Return the beginning of ``text``, without lone surrogates."""
     return clean_text(text[:_MAX_SHOWN])

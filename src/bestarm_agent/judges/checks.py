@@ -52,8 +52,9 @@ class CheckOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Name | None = None  # under which it is counted; None: its scorer's, after "not "
-    weight: float = Field(1.0, ge=0, allow_inf_nan=False)  # 0: counted, and not part of the score
+    # the name under which it is counted; default: its scorer's, after "not " for a negated check
+    name: Name | None = None
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False)  # 0: measured, but no part of the score
     not_: bool = Field(False, alias="not")  # whether it passes where its scorer says 0
     # scores from here on are 1, and others 0; None: the score as it is
     at_least: float | None = Field(None, gt=0, le=1)
@@ -63,7 +64,7 @@ class ChecksOptions(JudgeOptions):
     """Options of ``checks``."""
 
     checks: tuple[JsonValue, ...] = ()  # of every example
-    field: str | None = Field(None, min_length=1)  # of an example, that holds checks of its own
+    field: str | None = Field(None, min_length=1)  # the field of an example with its own checks
     all: bool = False  # whether the lowest score of a check counts, instead of the weighted mean
     model: ModelName | None = None  # of checks that ask a model and name none
 
@@ -89,21 +90,22 @@ class Check:
 
         A reply in which the scorer finds nothing to read has not passed, so it has passed ``not``.
         """
+        # `not` must not turn the failure of a judge into a pass: what was not judged has no value.
         if isinstance(result, JudgeError) and result.blame is Blame.JUDGE:
             return None
-        found = result.value if isinstance(result, Score) else 0.0
+        score = result.value if isinstance(result, Score) else 0.0
         if self.options.at_least is not None:
-            found = float(found >= self.options.at_least)
-        return 1.0 - found if self.options.not_ else found
+            score = float(score >= self.options.at_least)
+        return 1.0 - score if self.options.not_ else score
 
     def vote(self, result: Result, value: float) -> Vote:
         """Return what is kept of it for people."""
         if isinstance(result, JudgeError):
             why = str(result)
         else:
-            why = "; ".join(f"{one.said} {one.why}".strip() for one in result.votes)
-        said = "passed" if value == 1 else "failed" if value == 0 else f"{value:.2g}"
-        return Vote(self.name, value, f"{said} {self.written}".strip(), why)
+            why = "; ".join(f"{vote.said} {vote.why}".strip() for vote in result.votes)
+        verdict = "passed" if value == 1 else "failed" if value == 0 else f"{value:.2g}"
+        return Vote(self.name, value, f"{verdict} {self.written}".strip(), why)
 
 
 class ChecksJudge(Group[ChecksOptions]):
@@ -125,6 +127,8 @@ class ChecksJudge(Group[ChecksOptions]):
         self.options, self._setup = options, setup
         self._named = cache(setup.named)
         self._judges: dict[str, Judge] = {}  # by name and options: rows share them
+        # Rows with equal checks are read once; their judges are shared too, so that a rubric on a
+        # thousand rows is one judge with one cache of replies.
         self._of_rows: dict[str, list[Check]] = {}  # by the field's value
         self._names: dict[str, None] = {}  # in the order in which they were met
         self._of_all = self._read(list(options.checks), is_own=False)
@@ -160,6 +164,8 @@ class ChecksJudge(Group[ChecksOptions]):
         by_name: dict[str, list[float]] = {}
         for check, result in zip(checks, results, strict=True):
             value, weight = check.value(result), check.options.weight
+            # Only a check that counts may make the pair fail. One of weight 0 was asked for
+            # people's eyes.
             if value is None:
                 if weight and isinstance(result, JudgeError):
                     raise result
@@ -169,6 +175,7 @@ class ChecksJudge(Group[ChecksOptions]):
             if weight:
                 counted.append(value)
                 weights.append(weight)
+        # Rounding may put a weighted mean just above 1, and a score is at most 1.
         value = min(counted) if self.options.all else min(1.0, fmean(counted, weights))
         measures = [fmean(by_name[one]) if one in by_name else None for one in self._names]
         return Score(value, votes=tuple(votes), measures=tuple(measures))
@@ -203,6 +210,8 @@ class ChecksJudge(Group[ChecksOptions]):
                 except ConfigError as error:
                     raise ConfigError(f"example `{example.id}`, `{field}`: {error}") from None
                 self._of_rows[key] = read
+                # Judges are only ever appended, so those behind the known members are the ones of
+                # this row.
                 new = [*self._judges.values()][len(self.members) :]
                 self.members = (*self.members, *new)
                 # scores do not mix either where a scorer that only rows name has changed
@@ -218,6 +227,9 @@ class ChecksJudge(Group[ChecksOptions]):
 
     def _read(self, written: Sequence[Json], *, is_own: bool) -> list[Check]:
         """Read a list of checks; raises OptionsError with the number of the wrong one."""
+        # Errors carry the index of the check, from which the study's reader finds the line. A row
+        # has no lines of the study, so its error names no subject and the caller puts the example
+        # before it.
         checks = []
         for i, one in enumerate(written):
             try:
@@ -257,6 +269,10 @@ class ChecksJudge(Group[ChecksOptions]):
                 f"names {' and '.join(f'`{key}`' for key in scorers) or 'no scorer'}; a check has "
                 f"one, with what it compares with: {{contains: Paris}}; got {shown(written)}"
             )
+        # What is left after the scorer and the keys of every check is options of the scorer, which
+        # it checks itself. A value goes to the option that the scorer names for it, unless the
+        # catalogue's entry has set that option already: then, and for scorers without one, it is
+        # the right answer.
         scorer, value = scorers[0], given.pop(scorers[0])
         own = {key: given.pop(key) for key in _KEYS & given.keys() if given[key] is not None}
         options = parse_options(CheckOptions, own, subject=f"`{scorer}`")
@@ -273,8 +289,8 @@ class ChecksJudge(Group[ChecksOptions]):
         if key not in self._judges:
             self._judges[key] = self._setup.judge(scorer, given)
         name = options.name or ("not " if options.not_ else "") + scorer
-        said = "" if value is None else shown(value, width=_WIDTH)
-        return Check(self._judges[key], options, name, said, reference)
+        value_text = "" if value is None else shown(value, width=_WIDTH)
+        return Check(self._judges[key], options, name, value_text, reference)
 
 
 _KEYS = frozenset(keys_of(CheckOptions))

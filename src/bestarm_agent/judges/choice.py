@@ -14,7 +14,7 @@ from string import ascii_uppercase
 from pydantic import Field
 
 from bestarm_agent.domain.values import Example, Json
-from bestarm_agent.judges.base import judge_failed, shown, unparsable
+from bestarm_agent.judges.base import excerpt, judge_failed, unparsable
 from bestarm_agent.judges.rule import (
     STANDARD,
     RuleJudge,
@@ -228,9 +228,9 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
     plain = _without_lists(_mentions(text, options))
     rejected: set[str] = set()
 
-    def reject(found: re.Match[str]) -> str:
-        rejected.update(_letters(found[0]))
-        return re.sub(_T, _REJECTED, found[0])
+    def reject(mention: re.Match[str]) -> str:
+        rejected.update(_letters(mention[0]))
+        return re.sub(_T, _REJECTED, mention[0])
 
     for pattern in _RULED_OUT:
         plain = pattern.sub(reject, plain)
@@ -241,25 +241,25 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
     for part in reversed(_CHANGE.split(plain)):
         if statement := _statement(part):
             *others, last = re.findall(_T, statement)
-            said = _letters(last if last in others else statement)  # of A and B, B is right
-            return _only(said | later)
+            stated = _letters(last if last in others else statement)  # of A and B, B is right
+            return _only(stated | later)
         later |= _letters(part)
     # No statement: the only option that is mentioned and not rejected; or, if all mentions are
     # rejections, the only option that none of them named.
     if (letter := _only(_letters(plain))) is not None:
         return letter
-    left = options.keys() - rejected
-    return _only(left) if rejected and len(left) == 1 else None
+    remaining = options.keys() - rejected
+    return _only(remaining) if rejected and len(remaining) == 1 else None
 
 
 def _statement(plain: str) -> str:
     """Return the last statement of the clearest kind, "" without any."""
     for patterns in (_CLEAR, _IMPLIED):
-        found = [match for pattern in patterns for match in pattern.finditer(plain)]
-        if found:
-            return max(found, key=lambda match: match.end("tl"))["tl"]
-    led = {match["tl"] for match in _LED.finditer(plain)}
-    return led.pop() if len(led) == 1 else ""  # several repeat the options
+        statements = [match for pattern in patterns for match in pattern.finditer(plain)]
+        if statements:
+            return max(statements, key=lambda match: match.end("tl"))["tl"]
+    leading = {match["tl"] for match in _LED.finditer(plain)}
+    return leading.pop() if len(leading) == 1 else ""  # several repeat the options
 
 
 def _mentions(text: str, options: Mapping[str, str]) -> str:
@@ -268,25 +268,26 @@ def _mentions(text: str, options: Mapping[str, str]) -> str:
     # Longest texts first, so that "New York City" is not taken for "New York" with a word after it.
     known = sorted(options.items(), key=lambda option: -len(option[1]))
     for letter, option in known:
-        said = _NORMALISE(_tidied(option))
-        if not said or said.upper() in options:
+        wording = _NORMALISE(_tidied(option))
+        if not wording or wording.upper() in options:
             continue  # a letter is read as a letter
         # Lower case changes the length of a few characters ("İ" becomes two); then places found in
         # one text would be wrong in the other, and case counts.
         low = plain.lower() if len(plain.lower()) == len(plain) else plain
         # From the end, so that a replacement does not move the places that are still to be
         # replaced.
-        for at in reversed([*occurrences(low, said, words=True)]):
-            plain = plain[:at] + _mark(letter) + plain[at + len(said) :]
+        for start in reversed([*occurrences(low, wording, words=True)]):
+            plain = plain[:start] + _mark(letter) + plain[start + len(wording) :]
 
-    def marked(found: re.Match[str]) -> str:
+    def marked(mention: re.Match[str]) -> str:
         # Each alternative of the pattern has one group, so the last group that matched holds the
         # letter.
-        letter, place = str(found[found.lastindex or 0]).upper(), found.span(found.lastindex or 0)
+        group = mention.lastindex or 0
+        letter, span = str(mention[group]).upper(), mention.span(group)
         if letter not in options:
-            return found[0]
-        start = found.start()
-        return found[0][: place[0] - start] + _mark(letter) + found[0][place[1] - start :]
+            return mention[0]
+        offset = mention.start()
+        return mention[0][: span[0] - offset] + _mark(letter) + mention[0][span[1] - offset :]
 
     return _BRACKETED.sub(r"\1", _SAME.sub(r"\1", _LETTER.sub(marked, plain)))
 
@@ -316,7 +317,7 @@ def _mark(letter: str) -> str:
 
 
 def _letters(plain: str) -> set[str]:
-    return {ascii_uppercase[ord(found) - _FIRST] for found in re.findall(_T, plain)}
+    return {ascii_uppercase[ord(mention) - _FIRST] for mention in re.findall(_T, plain)}
 
 
 def _only(letters: set[str]) -> str | None:
@@ -372,14 +373,15 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
             return _from_mapping(value)
         if isinstance(value, Sequence) and not isinstance(value, str):
             return _from_list(value)
-        raise ValueError(f"field `{field}` must hold a list of options, got {shown(str(value))!r}")
+        got = excerpt(str(value))
+        raise ValueError(f"field `{field}` must hold a list of options, got {got!r}")
 
     def _target(self, reference: str, example: Example) -> str:
-        options, said = self._lettered(example), _NORMALISE(reference)
+        options, written = self._lettered(example), _NORMALISE(reference)
         # A target may be an option's letter or its text. If it is both, of two different options
         # (options A: "B", B: "A"), no guess is made: the target decides every score of the example.
-        texts = [letter for letter, text in options.items() if text and _NORMALISE(text) == said]
-        letter = said.strip("()[]. ").upper()
+        texts = [letter for letter, text in options.items() if text and _NORMALISE(text) == written]
+        letter = written.strip("()[]. ").upper()
         if len(texts) == 1 and texts[0] != letter in options:
             raise ValueError(
                 f"it is ambiguous: the letter of one option, and the text of option {texts[0]}; "

@@ -144,8 +144,8 @@ class CriteriaJudge(GradingJudge[CriteriaOptions]):
     options_type = CriteriaOptions
 
     def __init__(self, name: str, options: CriteriaOptions) -> None:
-        weights = {key: one.weight for key, one in options.criteria.items()}
-        about: Json = {key: one.about for key, one in options.criteria.items()}
+        weights = {key: criterion.weight for key, criterion in options.criteria.items()}
+        about: Json = {key: criterion.about for key, criterion in options.criteria.items()}
         super().__init__(name, options, weights, {"criteria": about})
 
 
@@ -179,6 +179,8 @@ class GEvalJudge(ModelJudge[GEvalOptions]):
     def __init__(self, name: str, options: GEvalOptions) -> None:
         scale = NumberScale(*options.scale)
         low, high = sorted(options.scale)
+        # Each value of the scale must be one token, or its probability could not be read off; hence
+        # digits.
         self._worth = {str(digit): scale.value(digit) for digit in range(low, high + 1)}
         request = f"Reply with the score and nothing else: {scale.words}."
         words: dict[str, Json] = {"rubric": options.rubric, "steps": list(options.steps)}

@@ -31,11 +31,11 @@ async def gather_all(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
     Calls in flight are paid for, so one failure does not cancel the others.
     """
-    found = await _settled(coroutines)
-    if errors := [error for error in found if isinstance(error, Exception)]:
+    outcomes = await _settled(coroutines)
+    if errors := [error for error in outcomes if isinstance(error, Exception)]:
         # an error that stops the whole run comes before an unreadable verdict
         raise min(errors, key=lambda error: isinstance(error, JudgeError))
-    return cast("list[T]", found)
+    return cast("list[T]", outcomes)
 
 
 async def _settled(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T | Exception]:
@@ -73,7 +73,7 @@ class Group(Judge[OptionsT]):
         return tuple(models.values())
 
     def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
-        """Return who judges replies to ``example``, and by which: by default all, by it."""
+        """Return (judge, example) pairs; by default every member with this example."""
         return [(member, example) for member in self.members]
 
     def check(self, example: Example) -> None:
@@ -82,9 +82,9 @@ class Group(Judge[OptionsT]):
             member.check(own_example)
 
     def unrecognised(self, example: Example) -> str:
-        """Say what the first of its members says that does not recognise a target."""
-        said = (member.unrecognised(own_example) for member, own_example in self._asked(example))
-        return next(filter(None, said), "")
+        """Return the reason of the first member that does not recognise one of its targets."""
+        reasons = (member.unrecognised(own_example) for member, own_example in self._asked(example))
+        return next(filter(None, reasons), "")
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of all members."""
@@ -102,11 +102,13 @@ class Group(Judge[OptionsT]):
             member.score(example, reply, _MemberCalls(calls, i) if self.numbers_calls else calls)
             for i, (member, example) in enumerate(asked, 1)
         ]
-        found = await _settled(scores)
-        for error in found:
+        # All are awaited even if one has failed: their calls are paid for, and their errors may be
+        # the ones that decide (a refused reply blames the candidate whatever another judge says).
+        outcomes = await _settled(scores)
+        for error in outcomes:
             if isinstance(error, Exception) and not isinstance(error, JudgeError):
                 raise error
-        return cast("list[Result]", found)
+        return cast("list[Result]", outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ class _MemberCalls:
 
 def _numbered(call: JudgeCall, number: int) -> JudgeCall:
     """Return a call that says which member's it is."""
+    # Two members may ask the same model the same question. The suffix keeps their calls apart in
+    # the records of a run, so that each has a reply of its own.
     name = f"{call.request.example}/judge-{number}"
     return replace(call, request=replace(call.request, example=name))
 
@@ -171,16 +175,18 @@ class EnsembleJudge(Group[EnsembleOptions]):
         return cls(
             name,
             parsed,
-            [setup.judge(one.name, one.__pydantic_extra__) for one in parsed.members],
+            [setup.judge(member.name, member.__pydantic_extra__) for member in parsed.members],
             combine=parsed.combine,
             quorum=parsed.quorum,
-            weights=[one.weight for one in parsed.members],
+            weights=[member.weight for member in parsed.members],
         )
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Let all members score a reply and combine their scores."""
         results = await self._results(self._asked(example), reply, calls)
         failures = [result for result in results if isinstance(result, JudgeError)]
+        # A reply that cannot be judged is the candidate's failure for every judge. It comes before
+        # the quorum, since else the failures of other judges would hide it.
         for failure in failures:
             if failure.blame is Blame.CANDIDATE:
                 raise failure
@@ -210,6 +216,8 @@ class EnsembleJudge(Group[EnsembleOptions]):
             return float(median(values))
         if self.options.combine == "mean":
             return min(1.0, fmean(values, weights))
+        # Votes are counted as above or below one half, and a value of exactly one half for neither
+        # side.
         lead = sum(w * ((v > RIGHT) - (v < RIGHT)) for v, w in zip(values, weights, strict=True))
         return 0.5 if lead == 0 else float(lead > 0)
 
@@ -240,7 +248,7 @@ class MeasuredJudge(Group[JudgeOptions]):
         score, *others = await self._results(self._asked(example), reply, calls)
         if isinstance(score, JudgeError):
             raise score
-        measures = [one.value if isinstance(one, Score) else None for one in others]
+        measures = [result.value if isinstance(result, Score) else None for result in others]
         return replace(score, measures=(*measures, *score.measures))
 
 
@@ -281,8 +289,8 @@ class AuditedJudge(Group[JudgeOptions]):
     def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
         autoevaluator, trusted = self.members
         labelled = self._labelled.get(example.id)
-        found = [(autoevaluator, example)]
-        return found if labelled is None else [*found, (trusted, labelled)]
+        pairs = [(autoevaluator, example)]
+        return pairs if labelled is None else [*pairs, (trusted, labelled)]
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply, in [0, 1]; ``gold`` is the trusted score, None if that judge failed.
@@ -291,15 +299,20 @@ class AuditedJudge(Group[JudgeOptions]):
         it. If the autoevaluator fails, JudgeError blames the judge.
         """
         asked = self._asked(example)
+        # People's score replaces the trusted judge's, which is then not called: it would cost and
+        # not count.
         given = self._people.get((example.id, digest(reply.said))) if asked[1:] else None
         if given is not None:
             del asked[1:]
         results = await self._results(asked, reply, calls)
+        # The two judges may differ in what they can read. A reply that only one of them cannot read
+        # must still give both scores, or exactly the pairs where they disagree most would be
+        # missing.
         for i, result in enumerate(results):
             if isinstance(result, JudgeError) and result.blame is Blame.CANDIDATE:
                 results[i] = Score(self._floor)
         score, *gold = results
         if isinstance(score, JudgeError):
             raise score
-        trusted = [one.value for one in gold if isinstance(one, Score)]
+        trusted = [result.value for result in gold if isinstance(result, Score)]
         return replace(score, gold=trusted[0] if trusted else given)

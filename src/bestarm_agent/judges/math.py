@@ -18,7 +18,7 @@ from bestarm_agent.judges.rule import ShortRuleOptions, WholeTextJudge
 class MathOptions(ShortRuleOptions):
     """Options of ``math``."""
 
-    # most seconds for reading an answer, and for each comparison; beyond it the pair is void
+    # most seconds for reading an answer, and for each comparison; beyond it the pair has no answer
     timeout_seconds: int = Field(5, ge=1, le=60)
 
 
@@ -46,33 +46,36 @@ class MathJudge(WholeTextJudge[MathOptions]):
 
     def _agrees(self, answer: str, example: Example) -> bool:
         targets = references(example)
+        # The same text needs no algebra. This also spares the process for most right answers.
         if answer.strip() in map(str.strip, targets):
             return True
         try:
-            found = self._compared(answer, targets)
+            verdict = self._compared(answer, targets)
         except ValueError as error:
             raise judge_failed(
                 f"judge `{self.name}` cannot compare a reply with the reference of example "
                 f"`{example.id}`: {error}"
             ) from None
-        if found == "no answer":
+        if verdict == "no answer":
             raise unparsable("no number or formula", answer)
-        return found == "right"
+        return verdict == "right"
 
     def _target(self, reference: str, example: Example) -> str:
+        # A reference is checked by comparing anything with it: the process reads references first,
+        # and says so if it cannot.
         self._compared("1", [super()._target(reference, example)])
         return reference
 
     def _compared(self, answer: str, targets: Sequence[str]) -> str:
         """Return "right", "wrong" or "no answer"; raises ValueError for a reference or a limit."""
         seconds = self.options.timeout_seconds
-        found = MATH.compare(answer, targets, seconds)
-        if found == "timeout":
+        verdict = MATH.compare(answer, targets, seconds)
+        if verdict == "timeout":
             raise ValueError(f"it took more than {seconds} s; raise `timeout_seconds`")
-        if found == "no reference":
+        if verdict == "no reference":
             raise ValueError(
                 "it is no number or formula; write it as LaTeX, such as `\\frac{1}{2}`"
             )
-        if found not in ("right", "wrong", "no answer"):
-            raise ValueError(found)
-        return found
+        if verdict not in ("right", "wrong", "no answer"):
+            raise ValueError(verdict)
+        return verdict

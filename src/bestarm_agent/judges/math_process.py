@@ -24,9 +24,13 @@ from typing import Any, Final
 THREADS: Final = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "math")
 
 _KILLED = -9  # by the limit, or for want of memory
+# Two words beside each other, "the answer", are prose and no formula. "\sin x" (a command) and "2x
+# + 3y" are tried.
 _PROSE = re.compile(r"(?<!\\)\b[^\W\d_]{2,}\s+[^\W\d_]{2,}")  # two words: no formula
 _MAX_BARE = 1000  # characters of a line that is tried as LaTeX
+# math-verify compares numbers rounded to 6 decimals: 1e-7 and 3e-7 would be equal.
 _SMALL, _CLOSE = 1e-5, 1e-3  # numbers below the first are equal within this share of the larger
+# What a Python process needs to start and to find its packages; no keys of providers.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
 
 
@@ -48,15 +52,16 @@ class MathProcess(local):
         limit.start()
         question = {"answer": answer, "references": list(references), "seconds": seconds}
         try:
-            said = _asked(process, question)
+            verdict = _asked(process, question)
         finally:
             limit.cancel()
-        if not said:
+        # The process has ended, by the limit or by itself, so the next question begins another.
+        if not verdict:
             _end(process)
             self._process = None
             if process.returncode != _KILLED:
                 return f"math-verify's process ended with status {process.returncode}"
-        return said or "timeout"
+        return verdict or "timeout"
 
     def _begun(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -106,12 +111,13 @@ def _answer_lines() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         try:
-            said = _compared(package, question)
+            verdict = _compared(package, question)
         except stopped:
-            said = "timeout"
+            verdict = "timeout"
         except Exception as error:  # of SymPy, which may raise anything
-            said = f"math-verify raised {type(error).__name__}: {' '.join(str(error).split()):.200}"
-        sys.stdout.write(said + "\n")
+            why = " ".join(str(error).split())
+            verdict = f"math-verify raised {type(error).__name__}: {why:.200}"
+        sys.stdout.write(verdict + "\n")
         sys.stdout.flush()
 
 
@@ -127,13 +133,15 @@ def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - 
     targets = [parsed(_marked(reference)) for reference in question["references"]]
     if not all(targets):
         return "no reference"
+    # math-verify looks for marked answers (\boxed, $...$). A bare last line such as "x^2 + 1" is
+    # tried too, as if it were marked, unless it reads as a sentence.
     answer = parsed(question["answer"])
     line = (question["answer"].strip().splitlines() or [""])[-1].strip(" *`.")
     bare = [] if _PROSE.search(line) or len(line) > _MAX_BARE else parsed(_marked(line))
     for target in targets:
-        for said in filter(None, (answer, bare)):
-            equal = package.verify(target, said, timeout_seconds=seconds, raise_on_error=True)
-            if equal and not _only_rounded(target[0], said[0]):
+        for expression in filter(None, (answer, bare)):
+            equal = package.verify(target, expression, timeout_seconds=seconds, raise_on_error=True)
+            if equal and not _only_rounded(target[0], expression[0]):
                 return "right"
     return "wrong" if answer or bare else "no answer"
 
@@ -141,18 +149,18 @@ def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - 
 def _only_rounded(target: Any, answer: Any) -> bool:  # noqa: ANN401 - SymPy's
     """Return whether two small numbers differ that math-verify rounds to the same 6 decimals."""
     try:
-        one, other = (complex(number.doit().evalf(20)) for number in (target, answer))
+        first, second = (complex(number.doit().evalf(20)) for number in (target, answer))
     except (AttributeError, TypeError, ValueError):
         return False  # no numbers
-    most = max(abs(one), abs(other))
-    return most < _SMALL and abs(one - other) > most * _CLOSE
+    larger = max(abs(first), abs(second))
+    return larger < _SMALL and abs(first - second) > larger * _CLOSE
 
 
 def _marked(text: str) -> str:
     """Mark a text as LaTeX, unless it says itself where its answer is."""
     text = text.replace("\\$", "")  # of an amount
-    says = any(mark in text for mark in ("$", "\\boxed", "\\(", "\\["))
-    return text if says else f"\\boxed{{{text}}}"
+    is_marked = any(mark in text for mark in ("$", "\\boxed", "\\(", "\\["))
+    return text if is_marked else f"\\boxed{{{text}}}"
 
 
 if __name__ == "__main__":

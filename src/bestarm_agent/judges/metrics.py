@@ -23,10 +23,13 @@ from bestarm_agent.judges.base import references
 from bestarm_agent.judges.rule import RuleOptions, WholeTextJudge, unicode_form
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+# In scripts without spaces each letter with its marks is a word ("東京" is two); in all others a
+# run of letters, digits and marks is one ("l'été 2024" is three).
 _WORDS = regex.compile(
     rf"[[\p{{L}}\p{{N}}]&&[{_UNSPACED}]]\p{{M}}*|[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED}]]+",
     regex.VERSION1,
 )
+# English articles only, as in SQuAD's script: "the cat" equals "cat".
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -167,7 +170,9 @@ class RougeJudge(MetricJudge):
     def tokenize(self, text: str) -> list[str]:
         """Return the words of a text, as rouge-score does where it is ASCII."""
         words = _WORDS.findall(unicode_form(text).lower())
-        return [self._stem(one) if len(one) > 3 and one.isascii() else one for one in words]
+        # Porter's rules are for English, and rouge-score leaves words of up to three letters as
+        # they are.
+        return [self._stem(word) if len(word) > 3 and word.isascii() else word for word in words]
 
     def _similarity(self, answer: str, targets: Sequence[str]) -> float:
         return float(self._score(targets, answer)[self._variant].fmeasure)
@@ -189,8 +194,8 @@ def squad_f1(answer: str, target: str) -> float:
 
     It is 0 where one has no token, such as "the" (as in version 1.1 of the script).
     """
-    said, meant = squad_form(answer).split(), squad_form(target).split()
-    if not said or not meant:
+    answer_words, target_words = squad_form(answer).split(), squad_form(target).split()
+    if not answer_words or not target_words:
         return 0.0
-    common = (Counter(said) & Counter(meant)).total()
-    return 2 * common / (len(said) + len(meant))
+    common = (Counter(answer_words) & Counter(target_words)).total()
+    return 2 * common / (len(answer_words) + len(target_words))

@@ -61,6 +61,7 @@ _MARK = 6  # characters of the mark that a verdict carries: a model has to copy 
 
 
 def _check_model(model: str) -> str:
+    # The first slash ends the provider; a model's own name may hold more ("openai/org/model").
     provider, slash, name = model.partition("/")
     if not (slash and provider and name):
         raise ValueError("a judge's model is written `provider/model`")
@@ -84,7 +85,7 @@ class ModelJudgeOptions(JudgeOptions):
     # further sampling parameters, such as ``effort``
     params: Params = Field(default_factory=dict)
     votes: int = Field(1, ge=1, le=100)  # how often each reply is judged; the score is the mean
-    # most replies until a verdict can be read; then the pair is void
+    # most replies until a verdict can be read; after the last one the pair has no answer
     attempts: int = Field(3, ge=1, le=20)
     judge_empty: bool = False  # else an empty answer is the candidate's failure
     # longer answers are shortened to beginning and end
@@ -97,6 +98,8 @@ class ModelJudgeOptions(JudgeOptions):
 
     @model_validator(mode="after")
     def _check_votes(self) -> Self:
+        # At temperature 0 and without seeds a model answers every vote alike: the votes would agree
+        # by construction, and look like certainty.
         if self.votes > 1 and not self.temperature and self.seed is None:
             raise ValueError(
                 f"`votes: {self.votes}` without a temperature asks the same question "
@@ -159,6 +162,8 @@ def enclosed(texts: Mapping[str, str | None], key: Json) -> tuple[str, dict[str,
         46
         <<<end of answer d17785b86b732506>>>
     """
+    # Invisible characters and control tokens are taken apart before the mark is computed, so that
+    # the digest is of the text as the judge sees it.
     cleaned = {
         name: None if text is None else visible(text).replace("<|", "< |").replace("|>", "| >")
         for name, text in texts.items()
@@ -212,6 +217,8 @@ class ModelJudge(Judge[OptionsT]):
                     f"example `{example.id}` has no field `{field}`, which judge `{self.name}` "
                     f"shows; it has {', '.join(f'`{name}`' for name in example.inputs)}"
                 )
+        # Rendering once shows what would fail later: a template that uses a field which is not
+        # there.
         self._queries(example, "answer")
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
@@ -251,6 +258,8 @@ class ModelJudge(Judge[OptionsT]):
 
     async def _asked(self, call: JudgeCall, read: Callable[[Reply], Score], calls: Calls) -> Score:
         problem = ""
+        # Each attempt is another request by its number. The same one would be answered from the
+        # cache, by the reply that could not be read.
         for attempt in range(self.options.attempts):
             request = replace(call.request, attempt=call.request.attempt + attempt)
             reply = await calls.ask(replace(call, request=request))
@@ -269,6 +278,8 @@ class ModelJudge(Judge[OptionsT]):
             {"task": self._task(example), "reference": _listed(references(example)), **texts},
             [self.digest, example.digest],
         )
+        # The lines around a text carry the whole digest. The verdict carries its first characters,
+        # which the judge has to copy, and which nobody can know who wrote the texts being digested.
         mark = mark[:_MARK]
         messages = self._prompt.render({**marked, **self._words, "inputs": example.inputs})
         if isinstance(messages, str):
@@ -282,6 +293,7 @@ class ModelJudge(Judge[OptionsT]):
             messages=(*messages[:-1], last),
             params=self.options.sampling(vote),
             example=f"{example.id}{suffix}{of_vote}",
+            # Votes are numbered so far apart that the attempts of one never meet those of the next.
             attempt=vote * self.options.attempts,
             response_schema=None if isinstance(form, str) else form.schema,
             top_logprobs=self._top_logprobs,
@@ -301,10 +313,10 @@ class ModelJudge(Judge[OptionsT]):
 
     def _task(self, example: Example) -> str:
         names = self.options.fields or [name for name in example.inputs if name != "id"]
-        shown = {name: brief(example.inputs[name]) for name in names}
-        if len(shown) == 1:
-            return str(next(iter(shown.values())))
-        return "\n".join(f"{name}: {value}" for name, value in shown.items())
+        fields = {name: brief(example.inputs[name]) for name in names}
+        if len(fields) == 1:
+            return str(next(iter(fields.values())))
+        return "\n".join(f"{name}: {value}" for name, value in fields.items())
 
     def _vote(self, value: float, said: object, why: str = "", *, about: str = "") -> Vote:
         return Vote(

@@ -118,8 +118,8 @@ _LISTED = re.compile(r"\s*\d{1,2}[.)]\s+(?=\S)")  # the number of an item of a l
 _LATEX_SPACES = {"\\,": "\u2009", "\\;": "\u2009", "\\ ": "\u2009", "\\!": ""}
 
 
-class Said(NamedTuple):
-    """A number, and without the word for its scale: 3.2 million, and 3.2."""
+class ReadNumber(NamedTuple):
+    """A number that was read; of "3.2 million", both 3,200,000 and the 3.2 before the word."""
 
     value: Number
     unscaled: Number | None = None  # None without such a word
@@ -145,8 +145,8 @@ def last_number(text: str, decimal: Mark | None = None) -> Number | None:
         >>> last_number("12 + 34 is 46."), last_number("3,5 kg", ",")
         (Decimal('46'), Decimal('3.5'))
     """
-    found = _last_line(text)
-    return _number(found[-1], decimal).value if found else None
+    matches = _last_line(text)
+    return _number(matches[-1], decimal).value if matches else None
 
 
 def _last_line(text: str) -> list[re.Match[str]]:
@@ -159,8 +159,8 @@ def _last_line(text: str) -> list[re.Match[str]]:
     for pattern in (_LISTED, None):
         for line in reversed(lines):
             start = pattern.match(line) if pattern else None
-            if found := list(_found(line[start.end() :] if start else line)):
-                return found
+            if matches := list(_matches(line[start.end() :] if start else line)):
+                return matches
     return []
 
 
@@ -180,12 +180,12 @@ def options_for(targets: Iterable[str]) -> dict[str, Json] | None:
 
 
 def _is_number(text: str, decimal: Mark | None) -> bool:
-    found = _last_line(text)
+    matches = _last_line(text)
     try:
-        is_one = len(found) == 1 and _number(found[0], decimal) is not None
+        is_one = len(matches) == 1 and _number(matches[0], decimal) is not None
     except ValueError:
         return False
-    return is_one and not re.search(r"\w", found[0].string.replace(found[0][0], ""))
+    return is_one and not re.search(r"\w", matches[0].string.replace(matches[0][0], ""))
 
 
 def _boxed(text: str) -> str | None:
@@ -193,33 +193,33 @@ def _boxed(text: str) -> str | None:
     _, is_there, rest = text.rpartition("\\boxed{")
     # Braces nest, as in \boxed{\frac{1}{2}}, which no regular expression can count.
     depth = 1
-    for at, character in enumerate(rest if is_there else ""):
+    for end, character in enumerate(rest if is_there else ""):
         depth += (character == "{") - (character == "}")
         if not depth:
-            return rest[:at]
+            return rest[:end]
     return None
 
 
-def _found(line: str) -> Iterator[re.Match[str]]:
+def _matches(line: str) -> Iterator[re.Match[str]]:
     """Yield matches of the pattern; it is tried only at possible starts: 5 times faster."""
     line = _plain(line)
-    at = 0
-    while start := _START.search(line, at):
-        found = _NUMBER.match(line, start.start())
-        if found:
-            yield found
+    position = 0
+    while start := _START.search(line, position):
+        match = _NUMBER.match(line, start.start())
+        if match:
+            yield match
         # After a failed try the search goes on behind one character, after a match behind all of
         # it: no part of what was read is read again.
-        at = (found or start).end()
+        position = (match or start).end()
 
 
-def _number(found: re.Match[str], decimal: Mark | None) -> Said:
+def _number(match: re.Match[str], decimal: Mark | None) -> ReadNumber:
     # Limits come before any conversion: int() and Fraction() of long texts take quadratic time.
-    if len(found[0]) > MAX_DIGITS:
+    if len(match[0]) > MAX_DIGITS:
         raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
-    if _BETWEEN.search(found.string[: found.start()]):
-        raise DoubtError(f"{found[0].strip()!r} is the end of a range")
-    group = found.groupdict("")
+    if _BETWEEN.search(match.string[: match.start()]):
+        raise DoubtError(f"{match[0].strip()!r} is the end of a range")
+    group = match.groupdict("")
     signs = f"{group['sign']}{group['currency']}".translate(_TO_MINUS)
     sign = "-" if "-" in signs or group["less"] else ""
     word = (group["scale"] or group["short"]).lower()
@@ -230,12 +230,12 @@ def _number(found: re.Match[str], decimal: Mark | None) -> Said:
         digits = _digits(group["run"], decimal)
         exponent = _exponent(group["e"] or group["times"] or "0")
         value = Decimal(f"{sign}{digits}E{exponent + scale}")
-        return Said(value, Decimal(f"{sign}{digits}E{exponent}") if word else None)
-    share = Fraction(f"{sign}1") * _share(found, group, decimal)
-    return Said(share * 10**scale, share if word else None)
+        return ReadNumber(value, Decimal(f"{sign}{digits}E{exponent}") if word else None)
+    share = Fraction(f"{sign}1") * _share(match, group, decimal)
+    return ReadNumber(share * 10**scale, share if word else None)
 
 
-def _share(found: re.Match[str], group: Mapping[str, str], decimal: Mark | None) -> Fraction:
+def _share(match: re.Match[str], group: Mapping[str, str], decimal: Mark | None) -> Fraction:
     """Return the value of a fraction, or of a power, without its sign."""
     over, under = Fraction(group["over"] or _digits(group["run"], decimal)), group["under"]
     if group["power"] and not group["more"]:
@@ -249,13 +249,13 @@ def _share(found: re.Match[str], group: Mapping[str, str], decimal: Mark | None)
         # Of all that may hang together with a run, only a slash with one number behind it is a
         # number: "3/4". "1/2/3" is a date or a quotient of quotients, "10-15" a range.
         if start.strip() or not re.fullmatch(_RUN, rest.strip(), re.VERBOSE):
-            raise DoubtError(f"{found[0].strip()!r} is a range, a date or several numbers")
+            raise DoubtError(f"{match[0].strip()!r} is a range, a date or several numbers")
         under = _digits(rest.strip(), decimal)
     if Fraction(under) == 0:
         raise ValueError("a fraction over zero")
     # "2 3/4" is a mixed number, "12 3/2" is not: perhaps 12 and 3/2, perhaps 123/2.
     if group["whole"] and over >= Fraction(under):
-        raise DoubtError(f"{found[0].strip()!r} can be read in several ways")
+        raise DoubtError(f"{match[0].strip()!r} can be read in several ways")
     return int(group["whole"] or 0) + over / Fraction(under)
 
 
@@ -292,12 +292,12 @@ def _digits(run: str, decimal: Mark | None) -> str:
 
 def _grouped(groups: Sequence[str], mark: str) -> bool:
     """Return whether digits stand in groups of three; by commas also as in 12,34,567."""
-    first, *more = groups
+    first, *rest = groups
     if not re.fullmatch(r"[1-9]\d{0,2}", first) or len(groups[-1]) != 3:
         return False
     # The middle groups: threes everywhere, or twos by Indian custom (12,34,567) with a three at the
     # end.
-    sizes = {len(one) for one in more[:-1]}
+    sizes = {len(group) for group in rest[:-1]}
     return sizes <= {3} or (mark == "," and sizes == {2} and len(first) < 3)
 
 
@@ -320,8 +320,8 @@ def _plain(line: str) -> str:
     return _RAISED_UNIT.sub("", _EMPHASIS.sub("", line))
 
 
-def _plain_fraction(found: re.Match[str]) -> str:
-    group = found.groupdict("")
+def _plain_fraction(match: re.Match[str]) -> str:
+    group = match.groupdict("")
     if "fraction" in group:
         fraction = unicodedata.normalize("NFKC", group["fraction"]).replace("⁄", "/")
     else:
@@ -346,7 +346,7 @@ class NumericOptions(ShortRuleOptions):
     relative_tolerance: Tolerance = Decimal(0)
 
 
-class NumericJudge(RuleJudge[NumericOptions, Said]):
+class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
     """Scores 1 if the number equals any reference, in exact arithmetic: 46 is 46.0.
 
     "3.2 million" equals both 3,200,000 and a target of 3.2, which may be counted in millions.
@@ -363,33 +363,33 @@ class NumericJudge(RuleJudge[NumericOptions, Said]):
         self._absolute = Fraction(options.absolute_tolerance)
         self._relative = Fraction(options.relative_tolerance)
 
-    def _extract(self, text: str, example: Example) -> Said:
-        found = _last_line(text)
-        if not found:
+    def _extract(self, text: str, example: Example) -> ReadNumber:
+        matches = _last_line(text)
+        if not matches:
             raise unparsable("no number", text)
         try:
-            return _number(found[-1], self.options.decimal)
+            return _number(matches[-1], self.options.decimal)
         except ValueError as error:
             raise unparsable(str(error), text) from None
 
-    def _said(self, answer: Said) -> str:
+    def _said(self, answer: ReadNumber) -> str:
         return f"{answer.value:f}" if isinstance(answer.value, Decimal) else str(answer.value)
 
-    def _agrees(self, answer: Said, example: Example) -> bool:
+    def _agrees(self, answer: ReadNumber, example: Example) -> bool:
         return any(self._close(answer, target) for target in self._targets(example))
 
-    def _target(self, reference: str, example: Example) -> Said:
+    def _target(self, reference: str, example: Example) -> ReadNumber:
         return self._read_reference(reference)
 
-    def _read_target(self, reference: str) -> Said:
-        found = _last_line(reference)
-        if not found:
+    def _read_target(self, reference: str) -> ReadNumber:
+        matches = _last_line(reference)
+        if not matches:
             raise ValueError("it holds no number")
-        if len(found) > 1:
-            raise DoubtError(f"it holds {len(found)} numbers; leave the right one")
-        return _number(found[0], self.options.decimal)
+        if len(matches) > 1:
+            raise DoubtError(f"it holds {len(matches)} numbers; leave the right one")
+        return _number(matches[0], self.options.decimal)
 
-    def _close(self, answer: Said, target: Said) -> bool:
+    def _close(self, answer: ReadNumber, target: ReadNumber) -> bool:
         if self._near(answer.value, target.value):
             return True
         # Only one of the two says its scale in a word: a target column headed "in millions" holds

@@ -100,5 +100,6 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
         else:
             verdict = self._verdicts.read(reply, mark)
             value, said, why = verdict.values["winner"], verdict.said["winner"], verdict.why
+        # The model's verdict is about the first answer shown; the score is about the candidate's.
         own = value if position == "first" else 1.0 - value
         return Score(own, votes=(self._vote(own, said, why, about=_POSITION_NOTE[position]),))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.judges.base import Calls, Judge
 
+# The log of a run has a score for every answer. This one is replaced by people's labels, and no
+# view of the run shows it before.
 _UNKNOWN = 0.5  # in the log, where every answer has a score; nobody is shown it
 
 

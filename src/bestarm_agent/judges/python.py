@@ -62,14 +62,14 @@ class PythonJudge(Judge[PythonJudgeOptions]):
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply; anything but None or a number in [0, 1] is the judge's failure."""
         refuse_declined(reply)
-        found = await self._called(reply.said, example)
-        if found is None:
+        result = await self._called(reply.said, example)
+        if result is None:
             raise unparsable(f"{self._program.name} found nothing to score", reply.said)
-        value = _number(found)
+        value = _number(result)
         if not 0.0 <= value <= 1.0:  # NaN fails this too
             raise judge_failed(
                 f"{self._program.name} must return a number in [0, 1] or None, got "
-                f"{self._program.said(reprlib.repr(found)):.60}"
+                f"{self._program.said(reprlib.repr(result)):.60}"
             )
         return Score(value)
 
@@ -79,15 +79,17 @@ class PythonJudge(Judge[PythonJudgeOptions]):
             if program.is_async:
                 return await program.function(answer, example)
             return await asyncio.to_thread(program.function, answer, example)
+        # The run's own cancellation must pass. One that the function caused by itself (it cancelled
+        # a task and awaited it) is its failure like any other exception.
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             raise judge_failed(f"{program.name} let a cancellation of its own get out") from error
         except (Exception, SystemExit) as error:  # a function may raise anything
-            said = program.said(error)
+            message = program.said(error)
             raise judge_failed(
-                f"{program.name} raised {type(error).__name__}: {said}{_place(program, error)}"
+                f"{program.name} raised {type(error).__name__}: {message}{_place(program, error)}"
             ) from error
 
 
@@ -95,18 +97,19 @@ def _place(program: Program, error: BaseException) -> str:
     """Return the last line of the user's file that an error passed through."""
     module = sys.modules.get(program.function.__module__ or "")
     file = getattr(module, "__file__", None)
-    lines = [one.lineno for one in extract_tb(error.__traceback__) if one.filename == file]
+    # The last line within the user's file is the one to look at: deeper frames belong to libraries.
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
     if file and lines:
         return f" ({Path(file).name}, line {lines[-1]})"
     attribute = program.name.partition(":")[2]
     return f"; it is called as {attribute}(answer, example)"
 
 
-def _number(found: Any) -> float:  # noqa: ANN401 - a function may return anything
+def _number(result: Any) -> float:  # noqa: ANN401 - a function may return anything
     """Return a number or bool as a float; NaN for anything else, such as the text "1"."""
-    if isinstance(found, str | bytes):
+    if isinstance(result, str | bytes):
         return math.nan
     try:
-        return float(found)
+        return float(result)
     except Exception:  # of the object's own conversion
         return math.nan

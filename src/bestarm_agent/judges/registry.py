@@ -80,9 +80,13 @@ def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Ju
     if given is not None:
         return cast(Judge, given)
     entry, declared, adapter = _declared(name, catalog)
+    # From the weakest to the strongest: the shipped prompts of the adapter, the user's catalogue
+    # entry, the options given here. So an entry of one's own may change one option and keep the
+    # rest.
     is_built_in = declared.adapter in JUDGES.built_in
     shipped = catalog.shipped("judges", declared.adapter) if is_built_in else None
     prompts = shipped.parse(JudgeEntry).options if shipped else {}
+    # Lines of a shipped file would help nobody: the user did not write it.
     is_own = bool(entry.lines) and (shipped is None or entry.path != shipped.path)
     subject = f"judge `{name}`" + (f" ({shown_path(entry.path)})" if is_own else "")
     setup = JudgeSetup(
@@ -110,22 +114,25 @@ def check_targets(judge: Judge, examples: Sequence[Example]) -> list[str]:
     Raises:
         ConfigError: they are more than 5 % of the examples.
     """
-    found = [(one.id, why) for one in examples if (why := judge.unrecognised(one))]
-    if not found:
+    # A few odd targets are told and tolerated, since datasets have them. More than a share of 5 %
+    # says that the scorer does not fit the dataset, and every answer would be scored wrong for
+    # that.
+    rejected = [(one.id, why) for one in examples if (why := judge.unrecognised(one))]
+    if not rejected:
         return []
-    named = "; ".join(f"example `{name}`: {why}" for name, why in found[:_NAMED])
-    more = f"; and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-    said = (
-        f"the right answer itself would not score 1 for {len(found):,} of "
+    named = "; ".join(f"example `{name}`: {why}" for name, why in rejected[:_NAMED])
+    more = f"; and {len(rejected) - _NAMED:,} more" if len(rejected) > _NAMED else ""
+    text = (
+        f"the right answer itself would not score 1 for {len(rejected):,} of "
         f"{counted(len(examples), 'example')} ({named}{more}); "
     )
-    if len(found) > _MOST_UNRECOGNISED * len(examples):
+    if len(rejected) > _MOST_UNRECOGNISED * len(examples):
         raise ConfigError(
-            f"{said}correct these targets in the dataset, set the scorer's options for the form in "
+            f"{text}correct these targets in the dataset, set the scorer's options for the form in "
             "which they are written, or take a scorer that reads it (`exact` and `contains` "
             "compare any text)"
         )
-    return [f"{said}no answer to {'it' if len(found) == 1 else 'them'} can be right"]
+    return [f"{text}no answer to {'it' if len(rejected) == 1 else 'them'} can be right"]
 
 
 def _declared(name: str, catalog: Catalog) -> tuple[CatalogEntry, JudgeEntry, type[Judge[Any]]]:

@@ -17,15 +17,17 @@ from bestarm_agent.judges.base import (
     Calls,
     Judge,
     JudgeOptions,
+    excerpt,
     judge_failed,
     references,
     refuse_declined,
-    shown,
     unparsable,
 )
 
 Step: TypeAlias = Literal["unicode", "case", "punctuation", "whitespace", "strip"]
 
+# What may be wrapped around an answer without being part of it. Opening and closing differ: "¿" and
+# "¡" only open, while a point or a comma only closes (".5" must keep its point).
 _QUOTES = "\"'`´“”‘’„‚«»‹›"
 _OPENING = f"{_QUOTES}*¿¡: \t\r\n"
 _CLOSING = f"{_QUOTES}*.,;:!?…。 \t\r\n"
@@ -38,6 +40,8 @@ _TYPOGRAPHY = str.maketrans(
     }
 )
 _NEARLY_ONE = 1 - 1e-9  # means of precisions are rounded
+# "서울은" is the noun "서울" with a topic particle: `contains` must find the noun, though no word
+# boundary stands behind it.
 _PARTICLE = regex.compile(  # of Korean, written without a space after a noun
     "(?<=[가-힣])(?:은|는|이|가|을|를|의|에|에서|에게|으로|로|와|과|도|만|까지|부터|보다|처럼|이나|나|이라고|라고|이라는|라는"
     "|입니다|이에요|예요|이다|다|이며|이고|였습니다|이었습니다|이었다|였다|인)+(?!\\w)"
@@ -62,6 +66,8 @@ _STEPS: dict[Step, Callable[[str], str]] = {
 
 
 def _in_order(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    # One order for every set of steps, so that two ways to write a set have one digest. Typographic
+    # forms become plain first, since the later steps look for plain ones only.
     return tuple(step for step in _STEPS if step in steps)
 
 
@@ -98,6 +104,7 @@ def clipped(text: str, limit: int) -> str:
     """Keep at most ``limit`` characters: the beginning and the end, on separate lines."""
     if len(text) <= limit:
         return text
+    # Answers stand at the beginning or at the end; the middle of a long reply is what it can spare.
     half = limit // 2
     return f"{text[:half]}\n{text[len(text) - half :]}"
 
@@ -114,16 +121,16 @@ def contains(text: str, part: str, *, words: bool) -> bool:
 def occurrences(text: str, part: str, *, words: bool) -> Iterator[int]:
     """Yield where ``part`` occurs in ``text``, as ``contains`` says, without overlaps."""
 
-    def is_edge(at: int) -> bool:
-        return at in (0, len(text)) or _WORD_EDGE.match(text, at) is not None
+    def is_edge(index: int) -> bool:
+        return index in (0, len(text)) or _WORD_EDGE.match(text, index) is not None
 
-    at = text.find(part) if part else -1
-    while at >= 0:
-        end = at + len(part)
-        found = not words or (is_edge(at) and (is_edge(end) or _PARTICLE.match(text, end)))
-        if found:
-            yield at
-        at = text.find(part, end if found else at + 1)
+    start = text.find(part) if part else -1
+    while start >= 0:
+        end = start + len(part)
+        is_whole = not words or (is_edge(start) and (is_edge(end) or _PARTICLE.match(text, end)))
+        if is_whole:
+            yield start
+        start = text.find(part, end if is_whole else start + 1)
 
 
 class DoubtError(ValueError):
@@ -173,6 +180,8 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         for reference in references(example) if self.needs_reference else ():
             try:
                 self._target(reference, example)
+                # A target with two readings is no error here: `check_targets` reports those all at
+                # once, and lets a few of them pass.
                 why = "" if reference.strip() else "it is blank; correct the dataset"
             except DoubtError:
                 why = ""
@@ -186,7 +195,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         for target in self._own_replies(example) if self.recognises else ():
             try:
                 value = self.scored(example, Reply(f"{self.options.after or ''}{target}")).value
-                why = f"the target {shown(target)!r} itself scores {value:.2g}"
+                why = f"the target {excerpt(target)!r} itself scores {value:.2g}"
             except JudgeError as error:
                 value, why = 0.0, str(error)
             if value < _NEARLY_ONE:
@@ -216,7 +225,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         if self.options.after is not None:
             text = self._after_marker(text, reply.reasoning)
         answer = self._extract(text, example)
-        return Score(value=float(self._agrees(answer, example)), answer=shown(self._said(answer)))
+        return Score(value=float(self._agrees(answer, example)), answer=excerpt(self._said(answer)))
 
     @abstractmethod
     def _extract(self, text: str, example: Example) -> AnswerT:
@@ -242,7 +251,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
     def _incomparable(self, reference: str, example: Example, why: str) -> str:
         return (
             f"example `{example.id}`: judge `{self.name}` cannot compare with reference "
-            f"{shown(reference)!r}: {why}"
+            f"{excerpt(reference)!r}: {why}"
         )
 
     def _target(self, reference: str, example: Example) -> AnswerT:
@@ -250,10 +259,11 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         return self._normalise(reference)  # type: ignore[return-value] # else it is overridden
 
     def _after_marker(self, text: str, reasoning: str) -> str:
-        if ends := [found.end() for found in self._marker.finditer(text)]:
+        # The last marker counts, since replies think aloud about "the answer" before they give it.
+        if ends := [marker.end() for marker in self._marker.finditer(text)]:
             return text[ends[-1] :]
         # a marker such as "</think>" is the end of the reasoning, which was taken off
-        ends = [found.end() for found in self._marker.finditer(reasoning)]
+        ends = [marker.end() for marker in self._marker.finditer(reasoning)]
         if self.options.after_required and not (ends and ends[-1] == len(reasoning)):
             raise unparsable(f"no {self.options.after!r}", text)
         return text

@@ -17,9 +17,9 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import (
     Calls,
     Judge,
+    excerpt,
     judge_failed,
     references,
-    shown,
     unparsable,
 )
 from bestarm_agent.judges.metrics import extra
@@ -65,6 +65,8 @@ class ContainsJudge(WholeTextJudge[ContainsOptions]):
 
     def _own_replies(self, example: Example) -> Sequence[str]:
         targets = references(example)
+        # If all references must occur, no single one of them is a right reply; all of them together
+        # are.
         return targets if self.options.require == "any" else ["\n".join(targets)]
 
     def _agrees(self, answer: str, example: Example) -> bool:
@@ -144,6 +146,8 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
         return answer or ""
 
 
+# "```json\n{...}\n```": the first pattern runs from the first fence to the last, the second from
+# each fence to the next.
 _FENCE_OF_ALL = re.compile(r"```(?:json)?\s*\n(.*)```", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 
@@ -179,6 +183,8 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
         self._library: Any = extra("jsonschema", name)
         self._registry: Any = extra("referencing", name).Registry()  # which fetches nothing
         self._unresolvable = extra("referencing.exceptions", name).Unresolvable
+        # A schema is checked when its validator is built. Rows often share one schema: it is built
+        # once.
         self._validator = cache(self._read_schema)
         if options.json_schema is not None:
             self._validator_of(Example("", {}))
@@ -225,7 +231,7 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
         except ValueError as error:
             raise ValueError(f"no JSON schema: {error}") from None
         if not isinstance(schema, Mapping):
-            raise ValueError(f"no JSON schema, got {shown(text)}")
+            raise ValueError(f"no JSON schema, got {excerpt(text)}")
         validators = self._library.validators
         cls = validators.validator_for(schema, default=self._library.Draft202012Validator)
         try:

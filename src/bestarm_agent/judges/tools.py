@@ -27,9 +27,9 @@ from bestarm_agent.judges.base import (
     Judge,
     JudgeOptions,
     JudgeSetup,
+    excerpt,
     references,
     refuse_declined,
-    shown,
 )
 from bestarm_agent.judges.rule import RuleJudge
 
@@ -84,8 +84,8 @@ class ToolCallJudge(Judge[ToolCallOptions]):
             except (ConfigError, ValueError) as error:
                 raise ConfigError(
                     f"example `{example.id}`: judge `{self.name}` cannot read the target "
-                    f'{shown(reference)!r}: {error}; write {{"name": ..., "arguments": {{...}}}}, '
-                    f"a list of these, or `{_NONE}` where no call is right"
+                    f'{excerpt(reference)!r}: {error}; write {{"name": ..., "arguments": {{...}}}},'
+                    f" a list of these, or `{_NONE}` where no call is right"
                 ) from None
             for name, wanted in (pair for call in calls for pair in call.arguments.items()):
                 if name in self._rules:
@@ -97,14 +97,16 @@ class ToolCallJudge(Judge[ToolCallOptions]):
         made: list[Any] = [call["function"] for call in reply.tool_calls]
         targets = map(_read, references(example))
         value = max(self._agreement(example, target, made) for target in targets)
-        return Score(value, answer=shown(calls_text(reply.tool_calls) or _NONE))
+        return Score(value, answer=excerpt(calls_text(reply.tool_calls) or _NONE))
 
     def _agreement(
         self, example: Example, target: Sequence[FunctionCall], made: Sequence[Mapping[str, Any]]
     ) -> float:
         if len(target) != len(made):
             return 0.0
-        values = [[self._likeness(example, right, one) for one in made] for right in target]
+        # Calls in any order: each target is paired with one call so that the sum of likenesses is
+        # greatest (the assignment problem), and then the worst pair counts.
+        values = [[self._likeness(example, right, call) for call in made] for right in target]
         order: Iterable[int] = range(len(target))
         if not self.options.ordered and values:
             order = linear_sum_assignment(values, maximize=True)[1].tolist()
@@ -134,13 +136,14 @@ class ToolCallJudge(Judge[ToolCallOptions]):
 
 def _read(target: str) -> list[FunctionCall]:
     """Return the calls of a target; raises ValueError or ConfigError if it holds none."""
-    found = [] if target.strip() == _NONE else arguments_of(target)
-    calls = numbered(found if isinstance(found, list) else [found])
+    given = [] if target.strip() == _NONE else arguments_of(target)
+    calls = numbered(given if isinstance(given, list) else [given])
     return [parse_row(FunctionCall, call, f"call {n}") for n, call in calls]
 
 
 def _about(example: Example, wanted: JsonValue) -> Example:
     """Return an example whose reference is an argument; of a list, any is right."""
+    # Rules compare texts. An argument that is a list means alternatives, as a list of targets does.
     texts = tuple(map(_text, wanted)) if isinstance(wanted, list) else _text(wanted)
     return replace(example, reference=texts)
 

@@ -49,7 +49,7 @@ class NumberScale:
 
     Attributes:
         schema: JSON schema of a number on the scale.
-        words: what may be said, for a prompt.
+        words: the values that are allowed, as a prompt says them.
 
     Example:
         >>> NumberScale(1, 5).value("4/5"), NumberScale(5, 1).value(1)
@@ -66,12 +66,12 @@ class NumberScale:
         if whole and len(choices) <= _MAX_CHOICES:
             self.schema = {"type": "integer", "enum": list(choices)}
 
-    def value(self, said: object) -> float:
+    def value(self, answer: object) -> float:
         """Map a number, or a text such as "7" or "7/10", to [0, 1].
 
         Raises UnreadableError if it is not on the scale.
         """
-        number = self._number(said)
+        number = self._number(answer)
         low, high = sorted((self._worst, self._best))
         if not low <= number <= high:  # NaN fails this too
             raise UnreadableError(f"{number:g} is not on the scale from {low:g} to {high:g}")
@@ -79,20 +79,20 @@ class NumberScale:
             raise UnreadableError(f"{number:g} is not a whole number")
         return (number - self._worst) / (self._best - self._worst)
 
-    def _number(self, said: object) -> float:
-        if isinstance(said, int | float) and not isinstance(said, bool):
-            return float(said)
-        written = _NUMBER.fullmatch(said.strip()) if isinstance(said, str) else None
+    def _number(self, answer: object) -> float:
+        if isinstance(answer, int | float) and not isinstance(answer, bool):
+            return float(answer)
+        written = _NUMBER.fullmatch(answer.strip()) if isinstance(answer, str) else None
         if written is None:
-            raise UnreadableError(f"{_shown(said)} is not a number")
+            raise UnreadableError(f"{_quoted(answer)} is not a number")
         # "4/5" on a scale to 10 is not a 4 of 10: the judge used a scale of its own.
         if written[2] is not None and float(written[2]) != max(self._worst, self._best):
-            raise UnreadableError(f"{_shown(said)} is on another scale")
+            raise UnreadableError(f"{_quoted(answer)} is on another scale")
         return float(written[1])
 
 
 class LabelScale:
-    """Labels with their worth; the lowest becomes 0, the highest 1. As ``NumberScale`` otherwise.
+    """Labels with their worth: the lowest becomes 0, the highest 1. Attributes as ``NumberScale``.
 
     Example:
         >>> LabelScale({"wrong": 0, "partly": 1, "right": 2}).value("Partly")
@@ -105,11 +105,11 @@ class LabelScale:
         self.words = "one of " + ", ".join(f'"{label}"' for label in labels)
         self.schema: Mapping[str, Json] = {"type": "string", "enum": list(labels)}
 
-    def value(self, said: object) -> float:
+    def value(self, answer: object) -> float:
         """Return the worth of a label, in any case, with spaces for hyphens."""
-        if not isinstance(said, str) or folded(said) not in self._worth:
-            raise UnreadableError(f"{_shown(said)} is not one of the verdicts asked for")
-        return self._worth[folded(said)]
+        if not isinstance(answer, str) or folded(answer) not in self._worth:
+            raise UnreadableError(f"{_quoted(answer)} is not one of the verdicts asked for")
+        return self._worth[folded(answer)]
 
 
 Scale: TypeAlias = NumberScale | LabelScale
@@ -173,23 +173,23 @@ class VerdictForm:
         """
         # The reply is read by its mark. Only a reply that was recorded elsewhere may do without:
         # the mark is drawn from this study's prompt, which that judge never saw.
-        text = said_at_last(reply)
+        text = answer_text(reply)
         if reply.finish is Finish.LENGTH:  # perhaps within an explanation that quotes a verdict
             raise UnreadableError("the judge's reply was cut off; raise its `max_tokens`")
-        found = _as_marked(text, mark, set(self._scales), _last_object(text, mark))
-        if found is None and reply.recorded:
-            found = _whole_object(text)
-        if found is None:
+        verdict = _as_marked(text, mark, set(self._scales), _last_object(text, mark))
+        if verdict is None and reply.recorded:
+            verdict = _whole_object(text)
+        if verdict is None:
             raise UnreadableError("the judge's reply holds no verdict with its mark")
-        if missing := [key for key in self._scales if key not in found]:
+        if missing := [key for key in self._scales if key not in verdict]:
             raise UnreadableError(f"the judge's verdict lacks {missing[0]!r}")
-        said = {key: found[key] for key in self._scales}
-        values = {key: scale.value(said[key]) for key, scale in self._scales.items()}
-        return ReadVerdict(said, values, str(found.get("explanation", "")))
+        answers = {key: verdict[key] for key in self._scales}
+        values = {key: scale.value(answers[key]) for key, scale in self._scales.items()}
+        return ReadVerdict(answers, values, str(verdict.get("explanation", "")))
 
 
-def said_at_last(reply: Reply) -> str:
-    """Return what a judge answered; raises UnreadableError if it is nothing."""
+def answer_text(reply: Reply) -> str:
+    """Return what a judge answered, without its reasoning; UnreadableError if that is nothing."""
     if reply.finish in (Finish.REFUSAL, Finish.CONTENT_FILTER):
         raise UnreadableError("the judge refused to answer")
     text = reply.text.strip("\ufeff \t\r\n")
@@ -218,36 +218,36 @@ def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str
         >>> round(value, 6), said
         (0.75, 'm')
     """
-    said = said_at_last(reply).strip(_AROUND)
-    if said not in worth:
-        raise UnreadableError(f"{said[:60]!r} is not one of the scores or tokens asked for")
+    written = answer_text(reply).strip(_AROUND)
+    if written not in worth:
+        raise UnreadableError(f"{written[:60]!r} is not one of the scores or tokens asked for")
     # The scored token is searched, since reasoning or quotes may precede it. A model whose
     # tokenizer splits it has no position with the whole token; then no single distribution covers
     # the scale.
-    at = [position for position in reply.logprobs if position.chosen.text.strip() == said]
-    if not at:
+    positions = [position for position in reply.logprobs if position.chosen.text.strip() == written]
+    if not positions:
         if reply.logprobs:
-            raise UnreadableError(f"{said!r} is not one token of the judge's model")
-        return worth[said], said
+            raise UnreadableError(f"{written!r} is not one token of the judge's model")
+        return worth[written], written
     # Several tokens may mean one answer ("5", " 5"): their probabilities add up. What lies on
     # tokens outside the scale is left out, and the rest is made to sum to 1 (G-Eval, equation 1).
     mass = dict.fromkeys(worth, 0.0)
-    for token in at[-1].alternatives or (at[-1].chosen,):
+    for token in positions[-1].alternatives or (positions[-1].chosen,):
         if token.text.strip() in mass:
             mass[token.text.strip()] += math.exp(token.logprob)
     total = sum(mass.values())
     # exp() of a very low log probability is 0.0: the weights say nothing, the token written counts.
     if total <= 0:
-        return worth[said], said
-    return sum(worth[token] * share for token, share in mass.items()) / total, said
+        return worth[written], written
+    return sum(worth[token] * share for token, share in mass.items()) / total, written
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object with keys in lower case; nothing of one that says a key twice."""
     # A key given twice is how a quoted answer would overrule a verdict before it (JSON decoders let
     # the last one win), so such an object counts as empty.
-    found = {key.strip().lower(): value for key, value in pairs}
-    return found if len(found) == len(pairs) else {}
+    verdict = {key.strip().lower(): value for key, value in pairs}
+    return verdict if len(verdict) == len(pairs) else {}
 
 
 # strict=False: explanations hold line breaks and tabs that JSON wants escaped.
@@ -265,12 +265,12 @@ def _decoded(text: str, at: int) -> tuple[Any, int]:
 def _last_object(text: str, mark: str) -> Mapping[str, object] | None:
     """Return the last complete JSON object of a text that carries the mark."""
     # From the end, because the last object is the judge's own; what it quotes comes before.
-    at = len(text)
+    start = len(text)
     for _ in range(_MAX_BRACES):
-        at = text.rfind("{", 0, at)
-        if at < 0:
+        start = text.rfind("{", 0, start)
+        if start < 0:
             break
-        value, _ = _decoded(text, at)
+        value, _ = _decoded(text, start)
         if value and str(value.get("mark", "")).strip().lower() == mark:
             return value  # type: ignore[no-any-return] # it begins with a brace
     return None
@@ -293,7 +293,7 @@ _ENDING = re.compile(rf",\s*({_PAIR}(?:,\s*{_PAIR}){{0,40}}),?\s*\}}", re.VERBOS
 
 
 def _as_marked(
-    text: str, mark: str, keys: set[str], found: Mapping[str, object] | None
+    text: str, mark: str, keys: set[str], json_verdict: Mapping[str, object] | None
 ) -> Mapping[str, object] | None:
     """Return the last object with the mark where it is no JSON, else ``found``; None for a doubt.
 
@@ -301,25 +301,25 @@ def _as_marked(
     object that is not JSON by itself.
     """
     marked = rf"\{{\s*{_QUOTE}mark{_QUOTE}\s*:\s*{_QUOTE}\s*{re.escape(mark)}\s*{_QUOTE}"
-    places = [*re.finditer(marked, text, re.IGNORECASE)]
-    if not places:
-        return found
+    marks = [*re.finditer(marked, text, re.IGNORECASE)]
+    if not marks:
+        return json_verdict
     # Three cases. (1) The object with the last mark is JSON: it counts, unless the text behind it
     # ends another object with different values. That is how it looks when a judge quotes an answer
     # without escaping and the quotation closes the judge's object early. (2) It is not JSON, and
     # the values stand right behind the mark, before anything that was quoted: they count. (3) They
     # stand at the end: all endings must say the same, since any of them may be part of a quotation.
-    value, end = _decoded(text, places[-1].start())
-    rest = text[end or places[-1].end() :]
-    said = [_pairs(ending[1]) for ending in _ENDING.finditer(_without_objects(rest))]
-    endings = [{key: one[key] for key in keys} for one in said if keys <= one.keys()]
+    value, end = _decoded(text, marks[-1].start())
+    rest = text[end or marks[-1].end() :]
+    candidates = [_pairs(ending[1]) for ending in _ENDING.finditer(_without_objects(rest))]
+    endings = [{key: ending[key] for key in keys} for ending in candidates if keys <= ending.keys()]
     if value is not None:
         own = {key: str(value.get(key)) for key in keys}
-        return found if all(ending == own for ending in endings) else None
+        return json_verdict if all(ending == own for ending in endings) else None
     if (start := _BEGINNING.match(rest)) and keys <= (first := _pairs(start[1], keys)).keys():
         return first
-    if not endings or any(one != endings[0] for one in endings):
-        return None if endings else found
+    if not endings or any(ending != endings[0] for ending in endings):
+        return None if endings else json_verdict
     *_, last = _ENDING.finditer(rest)
     why = re.sub(r"^\W*explanation\W*", "", rest[: last.start()], flags=re.IGNORECASE)
     return {**endings[0], "explanation": why.rstrip('" ')}
@@ -327,20 +327,20 @@ def _as_marked(
 
 def _pairs(text: str, first: Collection[str] = ()) -> dict[str, str]:
     """Return keys and values; only those before any key but the ``first``, if these are given."""
-    found = [(key.lower(), (quoted or bare).strip()) for key, quoted, bare in _PAIRS.findall(text)]
-    return dict(takewhile(lambda pair: pair[0] in first, found) if first else found)
+    pairs = [(key.lower(), (quoted or bare).strip()) for key, quoted, bare in _PAIRS.findall(text)]
+    return dict(takewhile(lambda pair: pair[0] in first, pairs) if first else pairs)
 
 
 def _without_objects(text: str) -> str:
     """Return a text without the JSON objects in it."""
     # Complete objects behind the mark are quotations or examples; their last pairs must not be
     # taken for the ending of the judge's own object.
-    at = 0
+    start = 0
     for _ in range(_MAX_BRACES):
-        if (at := text.find("{", at)) < 0:
+        if (start := text.find("{", start)) < 0:
             break
-        value, end = _decoded(text, at)
-        text, at = (text, at + 1) if value is None else (text[:at] + text[end:], at)
+        value, end = _decoded(text, start)
+        text, start = (text, start + 1) if value is None else (text[:start] + text[end:], start)
     return text
 
 
@@ -352,5 +352,5 @@ def _whole_object(text: str) -> Mapping[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def _shown(said: object) -> str:
-    return repr(said)[:60]
+def _quoted(answer: object) -> str:
+    return repr(answer)[:60]
