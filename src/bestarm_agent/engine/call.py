@@ -5,6 +5,22 @@ it is answered. This is the only retry layer: the SDKs' own are switched off, si
 multiply unseen. A reply is stored before anything else is done with it.
 """
 
+# What a call holds, who takes it and who gives it back; ``Call.let_go`` returns at the end what is
+# still held, however the call ends.
+#
+#   gate         so many places for calls in flight: one gate of each provider, one of the run
+#   slot         a call's places in its gates, all or none; left while the call waits for anything
+#                but its answer, so that no place is kept by a call that is not sent
+#   permit       leave to send one attempt, from the limits of its model: taken by the loop if one
+#                is there, else awaited in ``_permitted``; ended with the attempt, or refunded
+#   hold         what a permit takes from one bucket of these limits (requests, tokens, ...)
+#   reservation  the most that an attempt can cost, out of the budget: made with the pair for the
+#                first attempt, and for a further one once it has its permit; settled at its cost
+#
+#                waits to be sent       in flight            backs off   is judged
+#   slot         left                   held                 left        the run's gate alone
+#   permit       taken or awaited       held, then ended     none        none
+#   reservation  first attempt: held    held, then settled   none        none
 from __future__ import annotations
 
 import asyncio
@@ -48,7 +64,7 @@ WHOLE_PROVIDER = (
     *(FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED),
     FailureKind.UNREACHABLE,  # fatal where trying again cannot help, such as a wrong proxy
 )
-_WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal where the pause asked for is too long
+_WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal if a longer wait is asked for than we allow
 _WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
 _CONFIRMED = (*WHOLE_PROVIDER, FailureKind.MODEL_NOT_FOUND)  # once, where it answered before
 
@@ -84,7 +100,7 @@ class AttemptLog:
     Attributes:
         seq: the ask's number; None: of a proposer.
         record, flush: of the run's record.
-        is_asked: whether the ask stands for the next attempt of the candidate.
+        is_asked: whether the ask in the log stands for the candidate's next attempt.
         lost: attempts of processes that did not live to settle them, charged with these bounds.
         begun: keys of the replies that attempts were begun for, in any process: such a reply may
             be stored, and is not bought again.
@@ -102,11 +118,14 @@ class AttemptLog:
     async def begin(self, call: Call, bound: Spend) -> str:
         """Log an attempt, durably; return the key that it is settled by."""
         self.begun.add(key := call.key)
+        # An ask is in the log before its candidate is called, and stands for the first attempt:
+        # that saves an event and a write for nearly every pair.
         if self.is_asked and not call.is_judges:
             self.is_asked = False
             return ""
         self._log_settled()
         self.record(Attempted(self.seq, key, bound, call.is_judges, call.model.able.priced))
+        # After a kill nobody knows what was sent: an attempt that the log holds is counted then.
         try:
             await self.flush()
         except BaseException:
@@ -123,12 +142,17 @@ class AttemptLog:
 
         If a lost attempt may have brought it, its cost takes the place of the bound.
         """
+        # The latest of those that fit, since none follows an attempt that was answered. The key ""
+        # is that of a candidate's first attempt, for which the ask stands.
         keys = {call.key} if call.is_judges else {call.key, ""}
         fits = (one for one in reversed(self.lost) if one.key in keys)
         lost, change = next(fits, None), Spend()
         cost, key = answers, call.key
         if lost is not None:
             self.lost.remove(lost)
+            # The books have held the bound since the run was opened, and change by the difference.
+            # The log still has the attempt open and gets its whole cost; once ``close`` has settled
+            # it at its bound, the difference.
             change, key = replied_spend(reply, answers=0) - lost.cost, lost.key
             cost += change if self._is_closed else change + lost.cost
         if lost is not None or answers != Spend():
@@ -253,6 +277,8 @@ class Call:
     def key(self) -> str:
         """Key of its reply in the reply cache; another one once more is known of the model."""
         fitted, model = self.fitted, self.model
+        # The key is read several times per attempt, and a digest of long messages takes longer than
+        # comparing them. It is made anew once a refusal has changed the fitted request.
         if self._keyed is None or self._keyed[0] != fitted:
             own = model.client.ledger.own
             key = reply_key(model.client.provider, model.fingerprint, fitted, own)
@@ -279,7 +305,7 @@ class Call:
 
     @asynccontextmanager
     async def in_turn(self) -> AsyncIterator[None]:
-        """Wait for its places, as calls do that the loop did not check; let go at the end."""
+        """Wait for its places, where the loop took none for the call; let go at the end."""
         self.slot = Slot(self.model.client.gate, inside=False)
         try:
             with self.model.client.board.waiting(str(self.model), "queue full", math.inf):
@@ -385,6 +411,7 @@ class ProviderClient:
             ProviderError: it failed for good, or too often.
             BudgetEndedError: the next attempt does not fit into the budget.
         """
+        # Most calls are answered at once: tenacity gets a call only with its first error.
         try:
             return await self._attempt(call)
         except ProviderError as error:
@@ -412,6 +439,8 @@ class ProviderClient:
         tries.began = min(tries.began, self.clock.now())
         limits.send(permit)
         sent = call.fitted
+        # From here the attempt is settled exactly once: ``finally`` also runs if it is cancelled.
+        # It may have been answered and billed all the same, so that it costs its whole bound.
         result: Reply | ProviderError | None = None  # cut off: it may have been answered
         cost = reservation.amount
         try:
@@ -442,6 +471,8 @@ class ProviderClient:
             tries.failed_at = min(tries.failed_at, self.clock.now())
         if result.fatal:
             self._halt(call.model.name, result)
+        # Another call has halted the model meanwhile: a further attempt would fail with that error,
+        # which says more than the one of this attempt.
         if limits.halted is not None and result.transient:
             raise limits.halted from result
         raise result
@@ -457,6 +488,10 @@ class ProviderClient:
         if not error.fatal or error.kind not in _CONFIRMED or scope not in self._answered:
             return error
         # that another model answers meanwhile says nothing of this one
+        # Kept are the first call refused, and the number of attempts sent until then. Those may
+        # have met with the same passing fault, so an attempt among them is repeated. A later one of
+        # another call confirms the refusal; a later one of the first call makes only that call
+        # fail.
         first, n_before = self._doubted.setdefault(call.model.name, (call, self._n_sent))
         is_later = number > n_before
         if is_later and first is not call:
@@ -467,10 +502,15 @@ class ProviderClient:
 
     async def _cleared(self, call: Call) -> tuple[Permit, Reservation, str]:
         """Return permit, reservation and key of the next attempt, once the log holds it."""
+        # The order matters. The permit comes first: the wait for it may be long, and an amount of
+        # the budget reserved meanwhile would be kept from others. The log comes last: an attempt in
+        # it counts with its bound until it is settled. Up to the last lines the call itself holds
+        # permit and reservation, so that ``let_go`` returns them whatever is raised. From then on
+        # they are ``_attempt``'s, which awaits nothing before its ``finally`` settles them.
         permit = await self._permitted(call)
         if not call.has_waited and (filled := self._caches.filling.get(call.prefix)):
-            # its permit is given back: a refusal of the other call may begin a pause. Its places
-            # are kept, or more pairs would be asked: that call was sent, and needs none of them
+            # Its permit is given back: a refusal of the other call may begin a pause. Its places
+            # are kept, or more pairs would be asked: that call was sent, and needs none of them.
             call.has_waited = True
             call.refund_permit()
             with self.board.waiting(str(call.model), "first call fills the prompt cache", math.inf):
@@ -492,6 +532,7 @@ class ProviderClient:
         if call.permit is None:  # the call's slot is free while it waits
             bound, since = call.bound(), call.tries.failed_at
             call.permit = await limits.acquire(call.request, bound, call.slot, since)
+        # also with a permit at hand: the model may have been halted since the loop took it
         if limits.halted is not None:
             raise limits.halted
         return call.permit
@@ -502,6 +543,8 @@ class ProviderClient:
             return False
         tries, policy = call.tries, self._policy
         elapsed = max(0.0, self.clock.now() - tries.began)
+        # A server that never answered and let a whole time-out pass is not sent the same call
+        # again. One that the server itself reports (408, 504) may come sooner, and is repeated.
         hangs = call.is_first and error.kind is FailureKind.TIMEOUT
         return (
             not (hangs and elapsed >= policy.timeout_seconds)
@@ -514,6 +557,9 @@ class ProviderClient:
         """Return the seconds until the next attempt: doubled by each earlier one of its kind."""
         error, tries = call.tries.failure, call.tries
         is_refused = error is not None and error.kind is FailureKind.RATE_LIMITED
+        # tenacity counts all attempts together. Refusals by a rate limit and failures each double a
+        # wait of their own: a call that was refused many times does not wait long after one
+        # failure.
         counted = copy(state)
         counted.attempt_number = tries.n_refusals if is_refused else tries.n_failures
         seconds = self._jittered(counted)
@@ -534,7 +580,7 @@ class ProviderClient:
 
 
 async def generate(provider: Provider, request: Request, policy: RetryPolicy) -> Reply:
-    """Make one attempt in time; raise ProviderError for everything that goes wrong.
+    """Make one attempt within the time-out; raise ProviderError for everything that goes wrong.
 
     Whatever a provider hands in is checked here, and nowhere after.
     """
@@ -568,6 +614,7 @@ async def generate(provider: Provider, request: Request, policy: RetryPolicy) ->
         )
         raise failure(FailureKind.TIMEOUT, message) from error
     except (Exception, SystemExit) as error:
+        # SystemExit, too: a user's function that calls sys.exit fails its call, not the run
         raise failure(FailureKind.INTERNAL, raised(f"provider {provider.name}", error)) from error
     try:
         reply = as_stored(given, Reply)
@@ -687,6 +734,8 @@ class ReplyCache:
             call.tries = Tries()
 
     async def _obtained(self, call: Call) -> Reply:
+        # A run without the cache shares no replies, so nobody else waits for this one. What an
+        # earlier process of the run may have bought is looked up all the same.
         if self._ledger.own and not call.resent:
             return await self._buy(call)
         await self._claim(call)
@@ -704,6 +753,8 @@ class ReplyCache:
     async def _claim(self, call: Call) -> None:
         if await self._store.claim_reply(call.key):
             return
+        # The buyer may wait for the very places that this call would keep. It is polled, since it
+        # may be another process of the same store, which can wake nobody here.
         call.slot.leave()
         call.refund_permit()
         client, seconds = call.model.client, _FIRST_WAIT
@@ -715,6 +766,7 @@ class ReplyCache:
                 seconds = min(2 * seconds, _LONGEST_WAIT)
         try:
             await call.slot.reenter()
+        # the claim is ours by now, and nobody else could buy the reply
         except asyncio.CancelledError:
             await self._store.release_reply(call.key)
             raise
@@ -733,6 +785,9 @@ class ReplyCache:
 
         Then the bound of the attempt that brought it was charged, and its cost takes the place.
         """
+        # Three sums. The reservation made with the pair is settled at the answer that it counts as,
+        # 0 or 1. The ledger has the bound of a lost attempt, and is charged what its true cost is
+        # above it: ``change``, which is negative for nearly all. The pair has cost both.
         call.found = True
         call.refund_permit()
         reservation, call.reservation = call.reservation, None

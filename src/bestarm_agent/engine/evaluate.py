@@ -62,7 +62,8 @@ class ReadyCandidate:
             seed = params.get("seed", 0)
             first = seed if isinstance(seed, int) else 0
             params = {**params, "seed": first + example.draw * _SEEDS}
-        # the prompt begins otherwise for those that are its worked examples
+        # A worked example that asks the same as this example is left out of its prompt, which then
+        # does not begin as the others do.
         prefix = self.prefix if all(map(str.startswith, request.texts, self.prefix)) else ()
         return replace(request, params=params, draw=example.draw, prefix=prefix)
 
@@ -142,9 +143,11 @@ class Evaluation:
 
         Return False, and reserve nothing, if the budget cannot pay them together.
         """
+        # a pair counts as one answer, however often it is put off and sent again
         if not self.candidate_spend.answers:
             bound += Spend(answers=1)
         ledger = self.call.model.client.ledger
+        # Both or neither: a reply whose judging cannot be paid would be bought for nothing.
         if not ledger.affords(bound + judging):
             return False
         self.call.reservation = ledger.reserve(bound)
@@ -209,13 +212,17 @@ class Evaluator:
         except PluginError as error:
             return pair.failed(error)
         self._bad_requests[call.request.candidate] = 0
+        # The provider's place is free for the next call. That in the run's gate is kept, so that no
+        # more replies wait for the judge than pairs may be in flight.
         if self.judge_client.judge.models:
             call.slot.keep_last()
         return await self._judged(pair, reply)
 
     def _is_about_one_example(self, call: Call, error: ProviderError) -> bool:
-        """Return whether a refused request says little about its candidate's other requests."""
+        """Return whether a refusal is probably about this example only, and count it."""
         candidate = call.request.candidate
+        # A candidate that was never answered may send what its model takes from nobody. After an
+        # answer the example is the likelier cause, until several in a row are refused.
         if error.kind is not FailureKind.BAD_REQUEST or candidate not in self._bad_requests:
             return False
         self._bad_requests[candidate] += 1
@@ -223,6 +230,8 @@ class Evaluator:
 
     async def _judged(self, pair: Evaluation, reply: Reply) -> Outcome:
         call, judge_client = pair.call, self.judge_client
+        # ``calls.spent`` is added in any case: also a judge that fails, or is cut off, has its
+        # price.
         label = call.request.candidate
         calls = JudgeCalls(judge_client, self.replies, label, pair.judging, call.log)
         try:
@@ -279,6 +288,8 @@ def lost_spend(pair: Evaluation, reply: Reply | None) -> Spend:
 
     A reply from the cache was paid for if the pair may have bought it before.
     """
+    # ``resent`` says that an earlier process may have bought the reply, not that it did: then
+    # another pair has, and less may stand in ``spend`` than the reply cost. So it is capped.
     spend = pair.candidate_spend
     is_paid = reply is not None and (pair.call.resent or not pair.call.found)
     answered = replied_spend(reply, answers=0) if reply is not None and is_paid else _NOTHING

@@ -62,6 +62,8 @@ class JudgeClient:
         model = self._models[judge_call.model.key]
         request = fitted(judge_call.request, model.able)
         if candidate:
+            # Recordings, and the keys of a run without the cache, go by the example's id: replies
+            # of two candidates to one example are judged by two calls.
             example = f"{candidate}/{request.example}"
             request = replace(request, candidate=candidate, example=example)
         made = Call(model, request, log, is_judges=True)
@@ -89,7 +91,8 @@ def left_out(
     """
     notices: dict[str, str] = {}
     unseen = {model.key for model in judge.models}
-    # checks of one example may ask a model that those of another do not
+    # Checks of one example may ask a model that those of another do not, so examples are gone
+    # through until each model was met. Prompts are rendered for that: all would take too long.
     firsts = takewhile(lambda _: unseen, examples)
     for call in chain.from_iterable(map(judge.longest_calls, firsts)):
         unseen.discard(call.model.key)
@@ -167,8 +170,10 @@ class JudgeCalls:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            said = f"judge {judge.name} let a cancellation of its own get out"
-            raise judge_failed(said) from None  # else the pair is waited for forever
+            # Nobody cancelled the pair: the judge cancelled a task of its own and let the error
+            # out. Passed on, it would end the pair's task without an outcome.
+            problem = f"judge {judge.name} let a cancellation of its own get out"
+            raise judge_failed(problem) from None
         except (Exception, SystemExit) as error:
             raise judge_failed(raised(f"judge {judge.name}", error)) from error
 
@@ -178,6 +183,8 @@ class JudgeCalls:
         try:
             async with call.in_turn():
                 ledger = call.model.client.ledger
+                # None if the budget lacks it: a reply in the cache costs nothing, and without one
+                # the call ends with BudgetEndedError, which leaves the pair pending.
                 call.reservation = ledger.draw(self._reserve, call.bound())
                 reply = await self._replies.obtain(call)
                 call.model.is_tried = True
@@ -192,6 +199,8 @@ class JudgeCalls:
             ) from error
         finally:
             self.spent += call.spend
+        # A verdict that could not be read may be in the cache, of a run that was cut off or had
+        # other attempts left. It would be read as badly each time, so the model is asked anew.
         if call.found and not call.model.able.by_example and not judge_call.is_readable(reply):
             return await self.ask(_again(judge_call))
         return reply

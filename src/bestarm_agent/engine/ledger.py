@@ -105,6 +105,9 @@ class Ledger:
             (1, 1)
         """
         self._check_open(reserve)
+        # What the reserve covers is in ``outstanding`` already and only changes hands; ``reserve``
+        # adds the rest to it. So the sum of both stays what is held, whichever of them is settled
+        # first.
         covered = upper.capped(reserve.amount)
         if self.reserve(upper - covered) is None:
             return None
@@ -113,6 +116,8 @@ class Ledger:
 
     def settle(self, reservation: Reservation, actual: Spend) -> None:
         """Record an attempt's cost and give the rest of its reservation back."""
+        # A second settlement would give back what others have reserved since: the cap would not
+        # hold.
         self._check_open(reservation)
         reservation.is_open = False
         self.outstanding -= reservation.amount

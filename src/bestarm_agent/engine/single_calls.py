@@ -51,7 +51,7 @@ class FirstCall:
 async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCall]:
     """Ask each model the first example with each prompt, and let the judge score the replies.
 
-    Where these are more than ``_MOST_CALLS``, each model and each prompt at least once.
+    Where these are more than ``_MOST_CALLS``, only as many as cover each model and each prompt.
 
     Raises:
         ConfigError: a model cannot be used, or a price that is needed is not known.
@@ -66,10 +66,13 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
         async def called(candidate: ReadyCandidate) -> FirstCall:
             pair, outcome = Evaluation(candidate, parts.examples[0]), None
             call = pair.call
+            # As a first call: a model that lets its time-out pass is told of at once, without
+            # retries.
             call.is_first, call.slot = True, Slot(candidate.model.client.gate, gate, inside=False)
             async with nullcontext() if candidate.model.able.rate_limited else local:
                 if pair.reserve(call.bound(), evaluator.judge_client.bound(pair.example)):
                     outcome = await evaluator.evaluate(pair)
+            # Shown even if it could not be scored: then the reply is what people need to see.
             is_answered = call.found or (call.tries.n and call.tries.failure is None)
             reply = await store.get_reply(call.key) if is_answered else None
             failure = None if outcome is None else outcome.failure
@@ -93,18 +96,19 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
 
 
 def _each_once(ready: Sequence[ReadyCandidate]) -> list[ReadyCandidate]:
-    """Return the first candidate of each model and prompt; of too many, those with a new one."""
-    first = {(one.model, one.candidate.prompt): one for one in reversed(ready)}
+    """Return the first candidate of each model and prompt, or fewer that cover all of both."""
+    # reversed twice: the first candidate of a model and prompt is the last to be put in
+    first = {(each.model, each.candidate.prompt): each for each in reversed(ready)}
     chosen = list(reversed(first.values()))
     if len(chosen) <= _MOST_CALLS:
         return chosen
-    seen: set[object] = set()
-    news = []
-    for one in chosen:
-        if not seen >= {one.model, one.candidate.prompt}:
-            news.append(one)
-        seen |= {one.model, one.candidate.prompt}
-    return news
+    covered: set[object] = set()
+    fewer = []
+    for candidate in chosen:
+        if not covered >= {candidate.model, candidate.candidate.prompt}:
+            fewer.append(candidate)
+        covered |= {candidate.model, candidate.candidate.prompt}
+    return fewer
 
 
 async def compare_answers(
@@ -129,7 +133,7 @@ async def compare_answers(
     prepared = ReadyCandidates(parts, options.clock, candidates=())
     judge_client = prepared.judge_client
     gate = asyncio.Semaphore(parts.config.limits.in_flight)
-    void: list[str] = []  # why answers got no score by the judge's doing
+    problems: list[str] = []  # why answers got no score, where the judge or the budget is to blame
     async with _opened(parts, options, prepared, judge_client.providers) as (_, replies):
 
         async def judged(label: Label) -> JudgedAnswer | None:
@@ -139,18 +143,18 @@ async def compare_answers(
                 try:
                     score = await calls.score(examples[label.example], Reply(answer))
                 except BudgetEndedError:
-                    void.append("the study's budget ended")
+                    problems.append("the study's budget ended")
                     return None
                 except JudgeError as error:
                     if error.blame is Blame.JUDGE:
-                        void.append(str(error))
+                        problems.append(str(error))
                     return None
             return JudgedAnswer(score.value, label.score, len(answer), calls.spent)
 
-        found = await together(map(judged, labels))
-    scored = tuple(one for one in found if one is not None)
-    why = void[-1] if void else ""
-    return JudgedLabels(scored, len(labels), len(void), why, parts.judge_priced)
+        answers = await together(map(judged, labels))
+    scored = tuple(answer for answer in answers if answer is not None)
+    why = problems[-1] if problems else ""
+    return JudgedLabels(scored, len(labels), len(problems), why, parts.judge_priced)
 
 
 @asynccontextmanager
@@ -165,6 +169,7 @@ async def _opened(
         store = await stack.enter_async_context(open_store(options.store_of(parts.study)))
         for provider in providers:
             await stack.enter_async_context(provider)
+        # a name that nobody else has: such calls neither find replies of others nor leave them any
         own = "" if options.use_cache else secrets.token_hex(16)
         replies = ReplyCache(store, candidates.ledger, own=own)
         await replies.recall(candidates.models)
@@ -172,7 +177,7 @@ async def _opened(
 
 
 class Proposer:
-    """Asks models for prompts, on the account of a run, and counts the rounds of that."""
+    """Asks models for prompts, paid by a run, and counts the rounds of proposals."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -207,10 +212,13 @@ class Proposer:
     async def _asked(self, request: Request, model: Model) -> Reply:
         """Ask; what an earlier process of the run asked is taken from the cache."""
         run = self._run
+        # A proposer's calls have no ask: the log knows their attempts by the keys of their replies.
+        # Of those that no process lived to settle, the ones of this call may have brought its
+        # reply.
         known = run.record.state.attempts_of(None)
         log = AttemptLog(None, run.record.record, run.record.flush, begun={*known.keys})
         call = Call(model, fitted(request, model.able), log)
-        log.lost = [one for one in known.open if one.key == call.key]
+        log.lost = [attempt for attempt in known.open if attempt.key == call.key]
         try:
             async with call.in_turn():
                 return await run.replies.obtain(call)
