@@ -20,6 +20,8 @@ class _Meaning(NamedTuple):
     may_be_billed: bool = False
 
 
+# The one place that says what follows from a kind: who is blamed, whether it is tried again,
+# whether it ends more than one call, and whether it is charged its bound.
 _MEANINGS: Mapping[FailureKind, _Meaning] = {
     FailureKind.REFUSED: _Meaning(Blame.CANDIDATE),
     FailureKind.UNPARSABLE: _Meaning(Blame.CANDIDATE),
@@ -73,6 +75,8 @@ def failed_spend(error: ProviderError, bound: Spend) -> Spend:
         >>> failed_spend(failure(FailureKind.RATE_LIMITED, "429"), bound).tokens
         0
     """
+    # A cost that is known comes first, then the whole bound where an answer may have been generated
+    # and lost; else only the call itself is counted.
     if isinstance(error, BilledError):
         return replace(error.spend, answers=bound.answers)
     if _meaning(error.kind).may_be_billed:

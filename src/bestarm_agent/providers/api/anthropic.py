@@ -49,6 +49,8 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
     system, turns = _split_system(request)
     params = own_params(request)
     effort, stop = params.pop(EFFORT, None), params.pop("stop", None)
+    # An effort is a word of ``output_config``, a budget of thinking tokens, or "none". A number is
+    # always a budget; a word becomes one only for models that do not know words.
     tokens = _BUDGETS.get(effort, effort) if facts.effort_tokens else effort
     if effort == "none":
         effort, params["thinking"] = None, {"type": "disabled"}
@@ -95,12 +97,17 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
 
 def _mark_prefix(body: dict[str, Json], turns: Sequence[dict[str, Json]], request: Request) -> None:
     """Mark what all examples begin with, to be cached: of the system's part, and of all."""
+    # The API caches a prompt up to a mark, and nothing without one. At most two places are marked:
+    # the end of what all examples share of the system's part, and of what they share of the whole
+    # conversation. A mark covers everything before it, so the turns are searched from the end, and
+    # the first that can be marked is enough.
     n = sum(message.role == "system" for message in request.messages)
     if "system" in body:
         body["system"] = marked(body["system"], "\n\n".join(request.prefix[:n]), _MARK)
     heads: list[tuple[dict[str, Json], str]] = []
     place, in_results = -1, False  # of the message's turn: results of tools in a row are one
     messages = request.messages[n:] or (Message("user", request.text or ""),)
+    # The prefix ends with the first message that differs by example, so there may be fewer heads.
     for message, head in zip(messages, request.prefix[n:], strict=False):
         is_result = message.tool_call_id is not None
         place += not (is_result and in_results)
@@ -115,6 +122,7 @@ def _mark_prefix(body: dict[str, Json], turns: Sequence[dict[str, Json]], reques
 def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
     messages = request.messages or (Message("user", request.text or ""),)
     n = next((i for i, one in enumerate(messages) if one.role != "system"), len(messages))
+    # Here the system's part is a field of its own, so its place among the turns would be lost.
     if not messages[n:] or any(one.role == "system" for one in messages[n:]):
         raise ConfigError(
             f"{request.model} takes system messages only at the beginning, and at least one other "
@@ -194,6 +202,9 @@ def _counts(usage: Mapping[str, Json]) -> Counts:
         return Counts()
     cached = count(usage.get("cache_read_input_tokens")) or 0
     stated = count(usage.get("cache_creation_input_tokens")) or 0
+    # The sum of writes and its parts by lifetime are stated apart, and the larger is charged.
+    # Likewise reasoning belongs to the output, unless there is more of it, so that it cannot be
+    # included.
     kinds = mapping(usage.get("cache_creation")).values()
     written = max(stated, sum(count(n) or 0 for n in kinds))
     thought = mapping(usage.get("output_tokens_details")).get("thinking_tokens")

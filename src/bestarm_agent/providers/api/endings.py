@@ -87,6 +87,10 @@ def ending(
         error: what it holds beside or in place of an answer.
         native: the reason of a server behind a gateway, which may write "stop" for a failure.
     """
+    # The order is that of certainty. An error overrides any reason to stop, and a failure reported
+    # by the server behind a gateway overrides the "stop" that the gateway writes for it. A response
+    # without a reason is judged by what it says. Only then is the word looked up, the user's own
+    # words first.
     if error:
         return Ending(None, "it holds an error", error=error)
     if isinstance(native, str) and letters(native) in _FAILED:
@@ -102,6 +106,8 @@ def ending(
     if finish is None:
         is_known = word in _FAILED
         return Ending(None, f"it ended with {shown!r}", unknown="" if is_known else shown)
+    # An answer may be empty (``said`` is ""): a model may stop at once. A message that holds no
+    # text at all (None), no call and no thought is no answer, whatever its reason to stop.
     if finish is Finish.STOP and said is None and not calls:
         if thinks:  # it ended while the model thought
             return Ending(Finish.LENGTH)

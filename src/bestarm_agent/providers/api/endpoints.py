@@ -26,7 +26,8 @@ NO_KEY = "none"  # in place of a variable's name, and sent in place of a key: th
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # Servers compute a prefix shorter than this (about 128 tokens) faster than it matters.
 _PREFIX_CHARACTERS = 512
-# An endpoint may have 2 calls more than the idlest, or a quarter more.
+# How far balance gives way to a cache that holds the prompt: an endpoint may have 2 calls more
+# than the idlest, or a quarter more.
 _LEAST_SLACK, _SLACK_SHARE = 2, 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # the first outlasts the first wait before a retry
 _SILENT_SECONDS = 10.0  # a call cancelled after so long without any answer says that a server hangs
@@ -80,6 +81,8 @@ class Endpoint:
         else:
             # the vendor's key is not sent to other addresses unless the options name its variable
             addresses = (vendor.url, environ.get(vendor.url_variable) or vendor.url)
+            # So a typing error in base_url, or a study from elsewhere, does not send a key to a
+            # stranger.
             usual = url.rstrip("/") in [address.rstrip("/") for address in addresses]
             key = environ.get(variable) if usual or options.key is not None else None
             key = key or (NO_KEY if is_loopback(url) else None)
@@ -166,6 +169,17 @@ class Server:
     a pause is over; then one call tries it. Every failed try doubles the pause.
     """
 
+    # The states, by ``failure`` and ``returns_at``:
+    #
+    #   in order --------a call fails--------> failed, returns at now + pause
+    #   failed ----------the pause is over---> tried by one call, returns at infinity for all others
+    #   tried -----------answered------------> in order, the pause is the first again
+    #   tried -----------fails---------------> failed, the pause doubled (60 s at most)
+    #   tried -----------cancelled soon------> failed, returns at once: the call learned nothing
+    #   failed ----------an earlier call is answered---> in order
+    #
+    # The last needs care: a server that shuts down refuses connections while it still answers the
+    # calls that it has. Answers to calls that began before the last refusal do not count.
     def __init__(self, endpoint: Endpoint, connect: Callable[[Endpoint], Any]) -> None:
         self.endpoint = endpoint
         self.in_flight = 0
@@ -191,18 +205,24 @@ class Server:
         """Count a call in flight, and learn from its end; errors pass."""
         now = asyncio.get_running_loop().time
         began, tries = now(), self.failure is not None
+        # No await stands between the choice of a server and this line, so two calls cannot both try
+        # it.
         if tries:
             self.returns_at = math.inf  # for others, until this call has ended
         self.in_flight += 1
         try:
             yield
         except ProviderError as error:
+            # All other failures are answers: the server read the request and said what is wrong
+            # with it.
             if error.kind in _OUT_OF_ORDER:
                 self._note_failure(error.kind, now(), error.retry_after or 0.0, tried=tries)
             else:
                 self._note_answer(began, now())
             raise
         except asyncio.CancelledError:
+            # A call that the engine gives up after its time limit is cancelled, which alone says
+            # nothing: answers that came to other calls in the meantime show that the server works.
             if now() - max(began, self._answered_at) >= _SILENT_SECONDS:
                 self._note_failure(FailureKind.TIMEOUT, now(), 0.0, tried=tries)
             elif tries:
@@ -221,6 +241,7 @@ class Server:
     def _note_failure(self, kind: FailureKind, now: float, wait: float, *, tried: bool) -> None:
         if kind is FailureKind.UNREACHABLE:
             self._refused_at = now
+        # Calls that were under way when it failed will fail too, and must not prolong the pause.
         if self.failure is None or tried:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if tried else _FIRST_PAUSE
             self.returns_at = now + max(self._pause, wait)
@@ -253,6 +274,8 @@ class EndpointPool:
             others_take_calls = any(server.failure is None for server in self._servers)
             if error.kind is FailureKind.RATE_LIMITED and others_take_calls:
                 raise failure(FailureKind.OVERLOADED, str(error)) from None
+            # Made anew, so that a permanent one ("no such name") does not end the run while others
+            # answer.
             if error.kind is FailureKind.UNREACHABLE and others_take_calls:
                 raise failure(FailureKind.UNREACHABLE, str(error)) from None
             raise
@@ -275,10 +298,14 @@ class EndpointPool:
             return self._servers[0]
         now = asyncio.get_running_loop().time()
         failed = [server for server in self._servers if server.failure is not None]
+        # Before any other: the next call tries it whatever its prompt, or a server that few prompts
+        # belong to would stay away for long. One call at a time does, as ``Server.hold`` sees to.
         due = next((server for server in failed if server.returns_at <= now), None)
         if due is not None:
             return due
         usable = [server for server in self._servers if server.failure is None]
+        # None is in order: a failure of the one that returns first is better than waiting here,
+        # since the engine knows how long to wait after which failure.
         if not usable:
             return min(self._servers, key=lambda server: server.returns_at)
         fewest = min(server.in_flight for server in usable)

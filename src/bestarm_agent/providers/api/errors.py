@@ -27,6 +27,8 @@ _SAID = (
 _DEEPEST = 6  # levels that are searched
 _ANSWERS = ("choices", "output", "content", "data")  # a list under one of these is an answer
 
+# Statuses that do not mean what their hundred does. A call that got 409, 424 or 425 may succeed
+# when it is repeated, and 499 is nginx's word for a connection that was closed before the answer.
 _BY_STATUS: Mapping[int, FailureKind] = {
     status: kind
     for kind, statuses in {
@@ -59,7 +61,9 @@ _BY_CODE: Mapping[str, FailureKind] = {
     }.items()
     for code in codes
 }
-# Compatible servers send a text instead of a code; each pattern holds for these statuses.
+# Compatible servers send a text instead of a code; each pattern holds for these statuses. Such as
+# "This model's maximum context length is 8192 tokens", "Your credit balance is too low", "API key
+# not valid. Please pass a valid API key." and "The model `m` does not exist".
 _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tuple(
     (frozenset(statuses), re.compile(pattern, re.IGNORECASE), kind)
     for kind, statuses, pattern in (
@@ -143,13 +147,17 @@ def status_failure(
     codes, message = _codes(body), _words(body)
     kind = kind_of(status, codes, message)
     named = wait_in(body)
-    is_open = kind is FailureKind.AUTHENTICATION and status == _FORBIDDEN
-    if named is not None and (kind is FailureKind.QUOTA_EXHAUSTED or is_open):
+    # No wait makes a wrong key right, so a 403 that names a wait is a limit as well.
+    is_forbidden = kind is FailureKind.AUTHENTICATION and status == _FORBIDDEN
+    if named is not None and (kind is FailureKind.QUOTA_EXHAUSTED or is_forbidden):
         kind = FailureKind.RATE_LIMITED
     asked = retry_after(headers)
     shown = _message(status, kind, message, endpoint)
     error = failure(kind, f"{name}: {shown}", retry_after=named if asked is None else asked)
+    # Only a limit of the account pauses all calls to the model; after others the call waits alone.
     error.of_account = kind is FailureKind.RATE_LIMITED and bool(_OF_ACCOUNT.search(message))
+    # The server knows best whether to repeat a call, but not what is fatal here: a wrong key stays
+    # wrong.
     transient = should_retry(headers)
     if transient is not None and not error.fatal:
         error.transient = transient
@@ -179,6 +187,8 @@ def _codes(body: object) -> list[str]:
 
 def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
     """Return the kind of an API error by its codes, else by its status and message."""
+    # From the most specific word to the least: a vendor's code, a sentence that is known from
+    # servers without codes, the status, and the hundred that it belongs to.
     for code in codes:
         kind = _BY_CODE.get(code)
         # "server_error" says less than most statuses
@@ -201,6 +211,8 @@ def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> Pro
     "error: null" to every answer.
     """
     is_error = body.get("error") or "error" in (body.get("object"), body.get("type"))
+    # An explicit error counts even beside an answer. Without one, a body that holds no answer and
+    # says something is an error in a form of its own, such as {"detail": "..."} or {"msg": "..."}.
     is_answer = any(isinstance(body.get(name), list) for name in _ANSWERS)
     if not is_error and (is_answer or not _words(body)):
         return None
@@ -253,5 +265,6 @@ def _message(status: int, kind: FailureKind, said: str, endpoint: Endpoint) -> s
 
 
 def _clean(message: str, endpoint: Endpoint) -> str:
+    # Masked before it is cut: half of a key would not be recognised.
     line = masked(" ".join(message.split()), dict.fromkeys(endpoint.secrets, REDACTED))
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

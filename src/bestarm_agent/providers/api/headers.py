@@ -14,9 +14,10 @@ _DAY = 86_400.0
 _MAX_WAIT = 31 * _DAY  # monthly quotas; more is a time stamp or a mistake
 _UNITS = {"ns": 1e-9, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS |= dict.fromkeys(("us", "µs", "μs"), 1e-6)
+# Go's durations: "1m30s", "6m0s", "120ms". "ms" comes before "m" and "s": otherwise "120ms" would
+# be found as 120 minutes.
 _STEP = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|μs|ms|s|m|h)")
 _DURATION = re.compile(f"(?:{_STEP.pattern})+")
-# "try again in 1m2.5s", "retry after 26 seconds", "wait 1 minute and 5 s", "retry in 7."
 _SPOKEN_UNITS = {
     "ms": r"ms|msecs?|milliseconds?",
     "s": r"s|secs?|seconds?",
@@ -24,13 +25,19 @@ _SPOKEN_UNITS = {
     "h": r"h|hrs?|hours?",
 }
 _SPOKEN_UNIT = "|".join(f"(?P<{unit}>{forms})" for unit, forms in _SPOKEN_UNITS.items())
+# One amount with its unit: "1 minute", "62.5s" or "5 s", but not the "5 s" of "5 samples".
 _SPOKEN_STEP = re.compile(rf"(?P<n>\d+(?:\.\d+)?)\s*(?:{_SPOKEN_UNIT})(?![a-z])", re.IGNORECASE)
+# A pattern cannot hold a named group twice, so the copies in a sentence have none.
 _STEPS = re.sub(r"\?P<\w+>", "?:", _SPOKEN_STEP.pattern)
+# "try again in 1m2.5s", "retry after 26 seconds", "wait 1 minute and 5 s", "retry in 7." A verb of
+# waiting, at most 40 characters without digits, and then amounts with units, or a bare number of
+# seconds that ends the clause: not "retry 3 times".
 _SPOKEN = re.compile(
     r"\b(?:try(?:ing)?\s+(?:it\s+)?again|retry(?:ing)?|wait|come back|available|resets?)\b\D{0,40}?"
     rf"(?P<steps>(?:{_STEPS})(?:[\s,]*(?:and\s+)?(?:{_STEPS}))*|\d+(?:\.\d+)?(?=\W*(?:$|[.,;]\s)))",
     re.IGNORECASE,
 )
+# Keys of bodies: "retryDelay" (Google), "retry_after", "retry_after_ms", "retryAfterMs".
 _WAITS = re.compile(r"retry[_-]?(?:delay|after|in)([_-]?ms|[_-]?milliseconds)?", re.IGNORECASE)
 # names of the headers of OpenAI and compatible servers, and of Anthropic
 _FORMS = ("x-ratelimit-{field}-{resource}", "anthropic-ratelimit-{resource}-{field}")
@@ -100,10 +107,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     waits = {name.lower(): text for name, text in headers.items() if "retry" in name.lower()}
     milliseconds = _number(waits.get("retry-after-ms"))
     asked = waits.get("retry-after")
+    # A wait that is too long to be one (a time stamp) is passed over in favour of the other header.
     if milliseconds is not None and milliseconds / 1000 <= _MAX_WAIT:
         return milliseconds / 1000
     if asked is None:
         return None
+    # A bare number is read first: ``duration`` refuses those of more than a day, which a monthly
+    # quota may ask for.
     seconds = duration(asked) if _number(asked) is None else _number(asked)
     date = _http_date(asked) if seconds is None else None
     if date is not None:
@@ -133,6 +143,8 @@ def wait_in(body: object, depth: int = 8) -> float | None:
                 found.append(seconds / 1000 if seconds and field[1] else seconds)
             else:
                 found.append(wait_in(value, depth - 1))
+    # The longest, since a body may name the waits of several limits, and all of them must have
+    # passed.
     return max((one for one in found if one is not None), default=None)
 
 
@@ -140,6 +152,7 @@ def _spoken_wait(steps: str) -> float | None:
     parts = list(_SPOKEN_STEP.finditer(steps))
     if not parts:
         return _plausible(_number(steps))
+    # ``lastgroup`` is the unit's name: the group of the unit is the last that matches.
     return _plausible(sum(float(part["n"]) * _UNITS[part.lastgroup or "s"] for part in parts))
 
 

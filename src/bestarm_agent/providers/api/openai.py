@@ -88,6 +88,7 @@ def _mark(messages: Sequence[Mapping[str, Json]], request: Request, kind: str) -
 def _decode_chat(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
     choice = _first_choice(body)
     message = mapping(choice.get("message"))
+    # ``function_call`` is the older form, of one call; without either, the mapping below is empty.
     calls = items(message.get("tool_calls")) or [{"function": message.get("function_call")}]
     content = message.get("content")
     return _answer(
@@ -173,12 +174,15 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
     effort, verbosity = params.pop(EFFORT, None), params.pop("verbosity", None)
     body: dict[str, Json] = {
         "input": [*chain(*map(_input_items, chat_messages(request, _input_part)))],
+        # Each request holds its whole conversation, so the vendor need not keep any of it.
         "store": False,
         **params,
         "max_output_tokens": limit,
     }
     if effort is not None:
         body["reasoning"] = {"effort": effort}
+    # Here the form and the verbosity share the field ``text``, which is left out if neither is
+    # given.
     written: dict[str, Json] = {} if verbosity is None else {"verbosity": verbosity}
     if (form := response_format(request)) is not None:
         written["format"] = {"type": form["type"], **mapping(form.get("json_schema"))}
@@ -228,6 +232,7 @@ def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> A
         spoken(parts, "output_text"),
         words,
         refusal=refusal,
+        # "incomplete" alone does not tell a full answer's limit from a filter: the details do.
         choice={"finish_reason": cut if cut and status == "incomplete" else status},
         logprobs=positions(tokens),
         prefix=("input", "output"),

@@ -11,6 +11,8 @@ from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.spend import Resource
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
+# "OPENAI_API_KEY" and "MYKEY" pass. A word of 24 characters and more without any underscore does
+# not: it is probably the key itself.
 _VARIABLE = re.compile(r"(?!(?!.*_).{24})[A-Za-z_]\w*", re.ASCII)  # a long one has underscores
 _SCHEMES = ("http://", "https://", "${")
 
@@ -59,6 +61,8 @@ class ApiOptions(ModelFacts):
     def facts_of(self, model: str, stated: ModelFacts | None) -> ModelFacts:
         """Return all facts about a model: those stated of it, of its pattern, or of all models."""
         matching = (facts for pattern, facts in self.models.items() if fnmatchcase(model, pattern))
+        # Later layers override earlier ones. ``model_construct`` skips validation: each layer was
+        # validated.
         layers = filter(None, (self, next(matching, None), stated))
         facts = [(n, getattr(layer, n)) for layer in layers for n in ModelFacts.model_fields]
         return ModelFacts.model_construct(**{n: fact for n, fact in facts if fact is not None})

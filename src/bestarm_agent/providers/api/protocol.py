@@ -54,6 +54,7 @@ def max_prompt_tokens(request: Request, overhead: int, image_tokens: int = IMAGE
         >>> max_prompt_tokens(Request("m", text="Grüße"), overhead=0)
         23
     """
+    # A chat template writes the role of each message beside its text, so both count.
     texts = [message.role + message.text for message in request.messages]
     calls = [call for message in request.messages for call in message.tool_calls]
     # some chat templates show tools with line breaks and indents
@@ -84,6 +85,8 @@ def response_format(request: Request) -> dict[str, Json] | None:
 
     The schema of a judge comes before the parameter. Raises ConfigError if that is malformed.
     """
+    # A judge cannot read an answer of another form, while a candidate's form is only what it is
+    # asked for: so the schema of the judge counts where both are given.
     if (schema := request.response_schema) is not None:
         title = schema.get("title")
         name = title if isinstance(title, str) else "answer"
@@ -120,11 +123,15 @@ def max_output_tokens(request: Request, facts: ModelFacts) -> int:
 
 
 _SHOWN = 80
-# What may follow a model's name: nothing, a date, a version that follows @ or :, "latest".
+# What may follow a model's name: nothing, a date, a version that follows @ or :, "latest". So
+# "-2026-08-01", "-20260801", "-0613", "-001", "-latest", ":free" and "@002" leave it the same
+# model, while "-mini" and ".3" make it another one.
 _DATED = re.compile(r"|[-@:](latest|free|\d{4}(-?\d\d){0,2}|\d{3,8})|[@:].*")
 _HIDDEN_LOGPROB = -9999.0  # stands for "not among the most likely"
 _BYTES_PER_TOKEN = 3  # few texts have fewer
-# What models write around a call of a tool, or in it.
+# What models write around a call of a tool, or in it: "<tool_call>", "[TOOL_CALLS]",
+# "<function=look_up>", "<invoke name=", "<|python_tag|>", and the JSON of a call, such as
+# {"name": ..., "arguments": {...}}.
 _CALL_MARK = re.compile(
     r"tool_?calls?\b|<function|<invoke|python_tag|[\"'](arguments|parameters|args)[\"']\s*:", re.I
 )
@@ -229,8 +236,14 @@ def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Counts:
     cached, written = count(hits) or 0, count(details.get("cache_write_tokens")) or 0
     thought = mapping(usage.get(f"{prefix[1]}_tokens_details")).get("reasoning_tokens")
     reasoning, said = count(thought) or 0, answered or 0
+    # Where more tokens were read from and written to the cache than the prompt has, the server
+    # counts the prompt without them, as Anthropic's API does: they come on top.
     prompt = asked if cached + written <= asked else asked + cached + written
     rest = prompt + said if total is None else total
+    # Three readings of the answer's length: the count itself; what the total leaves beside the
+    # prompt (the only place where xAI counts reasoning); and, where there is more reasoning than
+    # answer, the two together, since the answer cannot include it. The largest is charged, so that
+    # no cap is exceeded by a reading that was too low.
     output = max(said, rest - prompt, said + reasoning if reasoning > said else 0)
     is_sum = answered is not None and rest == asked + answered
     return Counts(
@@ -253,6 +266,7 @@ def _token(value: Mapping[str, Json]) -> Token | None:
     word, logprob = text(value.get("token")), value.get("logprob")
     if word is None or not isinstance(logprob, int | float) or not logprob > _HIDDEN_LOGPROB:
         return None
+    # Rounding may put the logarithm of a probability near 1 above 0.
     return Token(word, min(0.0, float(logprob)))
 
 
@@ -268,6 +282,7 @@ def charged_usage(request: Request, answer: ApiAnswer, bound: Usage, facts: Mode
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
     most = max(bound.input, facts.context or _MAX_OUTPUT) if attachments(request) else bound.input
     told = answer.text + calls_text(answer.tool_calls)
+    # A text takes at least one token, and so does every prompt: zeros mean that nobody counted.
     has_output = said is not None and (said.output > 0 or not told)
     if said is not None and has_output and 0 < said.input <= most and said.output <= longest:
         return said
@@ -326,6 +341,9 @@ class PromptCounts:
 
     def shows_cut(self, request: Request, tokens: int) -> bool:
         """Note the tokens of a prompt; return whether it was probably cut off."""
+        # A server that cuts long prompts off at its context counts the same number of tokens for
+        # all of them, or fewer tokens than so many bytes can have. A run of white space counts as
+        # one byte here, since a tokenizer may write all of it as one token.
         n_bytes = sum(len(" ".join(one.split()).encode(errors="replace")) for one in request.texts)
         if n_bytes < _LONG_PROMPT or n_bytes > _MOST_BYTES * tokens:
             return n_bytes >= _LONG_PROMPT
@@ -333,6 +351,9 @@ class PromptCounts:
         # the count is no limit if a prompt has more tokens, or fewer although it is longer
         if tokens > self._most or (tokens < self._most and n_bytes >= min(lengths, default=0)):
             lengths.clear()
+        # From here on ``_most`` is the largest count seen, and ``_lengths`` are the bytes of the
+        # prompts that had just that count. Several of clearly different lengths are what a limit
+        # looks like.
         self._most = max(self._most, tokens)
         if tokens == self._most:
             lengths.append(n_bytes)
@@ -351,6 +372,7 @@ def is_same_model(asked: str, answered: str) -> bool:
         False
     """
     asked, answered = (name.rstrip("/").rpartition("/")[2].lower() for name in (asked, answered))
+    # Either may be the longer one: users write a dated name and get the undated one back, too.
     short, long = sorted((asked, answered), key=len)
     return long.startswith(short) and _DATED.fullmatch(long[len(short) :]) is not None
 
@@ -419,6 +441,7 @@ def marked(content: Json, head: str, mark: Mapping[str, Json], kind: str = "text
     n = len(head.rstrip())
     if not n or not isinstance(content, str):
         return content
+    # A block of what is left would be blank, and refused: the whole text is marked instead.
     if not content[n:].strip():
         n = len(content)
     blocks: list[Json] = [{"type": kind, "text": content[:n], **mark}]

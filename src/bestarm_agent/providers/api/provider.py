@@ -58,7 +58,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MODEL = re.compile(r"/?[\w.:@~+-]+(/[\w.:@~+-]+)*")  # a server may name one by its path
-# Facts that change replies, and so belong to the fingerprint.
+# Facts that change replies, and so belong to the fingerprint: names of fields of ``ModelFacts``.
+# The others are prices, bounds and what the server refuses or means by its words: they change what
+# a call costs or whether it counts as answered, but not what a model says.
 _REPLY_FACTS = {
     "api",
     "completion",
@@ -71,6 +73,8 @@ _REPLY_FACTS = {
 _NO_TEMPLATE = re.compile(r"chat[ _]template|template not found", re.IGNORECASE)
 _PROTOCOL_VERSION = 2  # raise it when replies change: old ones must not come from the cache
 _IN_FLIGHT = 64
+# What a refusal teaches is kept by name in ``Provider.not_taken``, together with the parameters. No
+# parameter has a name with a space, so these two kinds of names cannot be confused.
 _FIELD = "field "  # begins the name of a field of the wire that has another one in its place
 _CUT_PROMPT = (
     "counts fewer tokens than its long prompts have: it probably cuts them off without a word; "
@@ -132,6 +136,8 @@ class ApiProvider(Provider[ApiOptions]):
         """Return a provider of the same models at another address; what one learns, both know."""
         moved = {"base_url": url}
         other = type(self)(self.name, self.options.model_copy(update=moved), self.base_dir)
+        # These are shared, not copied: a server that is started again at another port must not have
+        # to learn once more what it refuses and by how much it exceeds its limits.
         other.facts, other.not_taken = self.facts, self.not_taken
         other._learned, other._excess = self._learned, self._excess
         other._untemplated = self._untemplated
@@ -213,6 +219,8 @@ class ApiProvider(Provider[ApiOptions]):
 
     def _lacks_template(self, request: Request, error: ProviderError) -> bool:
         known = self._model(request.model)
+        # Where the user has stated ``completion``, or the request has tools, which exist in chat
+        # messages alone, the refusal stands.
         is_open = request.text is not None and known.facts.completion is None and not request.tools
         kinds = (FailureKind.BAD_REQUEST, FailureKind.SERVER)
         return is_open and error.kind in kinds and bool(_NO_TEMPLATE.search(str(error)))
@@ -220,6 +228,9 @@ class ApiProvider(Provider[ApiOptions]):
     async def _send(self, request: Request) -> Reply:
         known = self._model(request.model)
         wire, body = self._encode(known, request)
+        # The body is built first: a request that the model does not take fails before a server is
+        # chosen, and says nothing about any. A response that is no answer fails inside the block,
+        # since the server that sent it may be out of order.
         with self._opened().hold(prompt_prefix(request)) as server:
             client = server.client  # the first one imports an SDK, which is no latency
             sent = client.post(
@@ -238,11 +249,15 @@ class ApiProvider(Provider[ApiOptions]):
                 raise self._no_answer(known, request, answer, headers, server.endpoint)
         answer = _without_keys(answer, server.endpoint.secrets)
         request_id = headers.get("x-request-id") or headers.get("request-id")
+        # Before ``_charged``, which raises the bounds of later calls where this one exceeded its
+        # own.
         bound = self._max_usage(known, request)
         usage = self._charged(known, request, answer, bound)
         also = self._asked_as.setdefault(answer.model[:100], request.model)
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
         counts = self._prompt_counts.setdefault(request.model, PromptCounts())
+        # An upper bound that was charged in place of counts says nothing about the server's
+        # context.
         is_cut = usage == answer.counts.usage and counts.shows_cut(request, usage.input)
         return Reply(
             text=answer.text,
@@ -269,6 +284,9 @@ class ApiProvider(Provider[ApiOptions]):
         usage = charged_usage(request, answer, bound, known.facts)
         if usage.input > bound.input:
             self._excess[request.model] += usage.input - bound.input
+        # The next power of two: a server that ignores its limit does so by another amount each
+        # time. So the bound rises a few times and not with every call, each of which would be
+        # charged above what was reserved for it.
         if usage.output > bound.output:  # with some room
             self._learned[request.model] = 1 << (usage.output - 1).bit_length()
         return usage
@@ -327,6 +345,9 @@ class ApiProvider(Provider[ApiOptions]):
             facts = self.options.facts_of(name, self.facts.get(name))
             wires = self.wire(facts, chat=False), self.wire(facts, chat=True)
             price = self._price(name, facts)
+            # Capabilities are asked for before the form of a prompt is known, so a parameter is
+            # refused here only if neither protocol takes it. ``_encode`` refuses what the protocol
+            # of a request does not take.
             without = wires[0].refused(facts) & wires[1].refused(facts)
             able = Capabilities(
                 params=USUAL - without,
@@ -357,6 +378,8 @@ class ApiProvider(Provider[ApiOptions]):
 
     def _price(self, model: str, facts: ModelFacts) -> Price | None:
         vendor, address = self.options.vendor, self._endpoints[0].url
+        # A server of one's own must not be charged as the vendor whose API it speaks: unless
+        # ``vendor`` names one, the table is searched by the address, and knows no local ones.
         is_own = self.options.endpoints is not None or address != self.vendor.url
         by_address = address if is_own and vendor is None else None
         stated = facts.price or self._proxy_prices.get(model)
@@ -383,6 +406,7 @@ class ApiProvider(Provider[ApiOptions]):
     def _encode(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
         wire, facts = known.wires[request.text is None], known.facts
         if request.text is not None and request.model in self._untemplated:
+            # This was learned from a refusal (``generate``): the model has no chat template.
             wire = self.wire(facts.model_copy(update={"completion": True}), chat=False)
         lacks = wire.refused(facts)
         unknown = next((name for name in request.params if name in lacks), None)
@@ -391,6 +415,8 @@ class ApiProvider(Provider[ApiOptions]):
                 f"{self.name}/{request.model} does not take the parameter `{unknown}`; "
                 f"{nearest(unknown, USUAL - lacks)}; if it does, write `without: []` in its options"
             )
+        # OpenAI's newer models refuse ``max_tokens``, and older servers do not know its other name.
+        # The limit itself is never left out, since nothing else bounds the cost of the call.
         gone = self.not_taken.get(request.model, {}).values()
         named = facts.max_tokens_field or MAX_TOKENS[1]
         if any(_FIELD + named in names for names in gone):  # the limit is sent under its other name
@@ -411,16 +437,22 @@ class ApiProvider(Provider[ApiOptions]):
         beside them. The longest answer goes by another name: this one is refused.
         """
         wire, whole = self._encode(known, request)
+        # No table says how a wire spells a parameter: it is what the body loses when the request is
+        # encoded without the parameter, such as "reasoning.effort".
         sent = {
             name: names_of(whole, self._encode(known, request.without({name}))[1])
             for name in request.names.difference(MAX_TOKENS)
         }
+        # Without these a reply would be another kind of answer. They are looked for first: a
+        # refusal that names one of them teaches nothing, and the candidate fails for good.
         needed = {one: frozenset([one]) for one in body.keys() & {"tools", "tool_choice"}}
         if form := sent.pop("response_format", None):
             needed["response_schema"] = form
         if named_in(said, needed):
             return frozenset()
         limit = known.facts.max_tokens_field or MAX_TOKENS[1]
+        # Refused under both names, it stays refused: the candidate fails instead of changing names
+        # for ever.
         if wire.renames_limit and limit in body:  # else it went by its other name already
             sent[_FIELD + limit] = frozenset({limit})
         return named_in(said, sent)
@@ -443,6 +475,7 @@ class ApiProvider(Provider[ApiOptions]):
             failed = call_failure(error, name, server.endpoint)
             if failed.kind is FailureKind.BAD_REQUEST:
                 failed.refused = refused(getattr(error, "body", None))
+            # A refusal for the rate limit is where the headers about it matter most.
             if (answer := getattr(error, "response", None)) is not None:
                 self._record_allowances(model, answer.headers)
         else:
@@ -452,6 +485,8 @@ class ApiProvider(Provider[ApiOptions]):
             try:
                 body = read_body(response.content)
                 failed = body_failure(body, name, server.endpoint)
+                # An error that comes with token counts was generated, and is billed: it is decoded
+                # as an answer, and ``_no_answer`` charges what the counts say.
                 if failed is None or mapping(body.get("usage")):  # what failed was counted
                     return read(body), headers, seconds
                 if failed.kind is FailureKind.BAD_REQUEST:
@@ -472,6 +507,8 @@ class ApiProvider(Provider[ApiOptions]):
         usage: Usage,
         headers: Mapping[str, str],
     ) -> int | None:
+        # From what was billed to what is estimated: the gateway's own sum, the price of the counted
+        # tokens, and for uncounted ones the price of the bound.
         billed = header_cost(headers, self.options.cost_header)
         if billed is not None:
             return billed
@@ -529,6 +566,7 @@ def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:
         for text in (answer.text, answer.model, answer.tier or "", answer.reasoning)
     )
     logprobs = answer.logprobs if shown == answer.text else None  # their tokens would tell
+    # Written as a text, so that a key is found in whatever field of a call it stands.
     calls = tuple(json.loads(without_traces(json.dumps(one), keys)) for one in answer.tool_calls)
     shown_answer = replace(answer, text=shown, model=model, tier=tier or None, logprobs=logprobs)
     return replace(shown_answer, tool_calls=calls, reasoning=thoughts)

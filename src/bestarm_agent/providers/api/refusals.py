@@ -21,6 +21,9 @@ from collections.abc import Iterator, Mapping
 
 from bestarm_agent.domain.values import Json
 
+# "unsupported_value", "Extra inputs are not permitted", "is not supported with this model", "does
+# not allow", "no longer accepted", "Supported values are: 1", "only 1 is allowed", "must be 1",
+# "invalid for this model", "remove this parameter".
 _REFUSES = re.compile(
     r"unsupported|unavailable|unrecogni[sz]ed|unknown|unexpected|deprecated|disallowed|extra.?(forbidden|inputs|fields)"
     r"|(\bnot|n't|no longer|cannot|never)\b( \w+){0,2} (support|permit|allow|accept|enable|avail"
@@ -31,7 +34,10 @@ _REFUSES = re.compile(
     r"|(remove|omit|without) (the|this) (parameter|field|argument)",
     re.IGNORECASE,
 )
-# of a value that other values of the same parameter would not share, or of two that exclude another
+# What is said of a value that other values of the same parameter would not share, or of two
+# parameters that exclude each other: "must be between 0 and 2", "less than 1", "expected an
+# integer", "temperature and top_p cannot both be specified". A sentence that holds one of these is
+# about the value given, even where it also holds words of refusal.
 _OF_VALUE = re.compile(
     r"\b(range|between|at (least|most)|(greater|less|larger|smaller|more|fewer|higher|lower) than"
     r"|above|below|maximum|minimum|exceeds?|too (large|small|high|low|long)|both|together)\b|[<>]= "
@@ -67,6 +73,8 @@ def named_in(said: object, sent: Mapping[str, frozenset[str]]) -> frozenset[str]
     """
     found: set[str] = set()
     for sentence in _sentences(said):
+        # Sentence by sentence: the name of the parameter must stand beside the words of refusal,
+        # since a body may also repeat parts of the request, with names that it does not refuse.
         if _REFUSES.search(sentence) and not _OF_VALUE.search(sentence):
             # "presence_penalty", "presencePenalty", "presence penalty"
             spelt = {
@@ -74,6 +82,8 @@ def named_in(said: object, sent: Mapping[str, frozenset[str]]) -> frozenset[str]
                 for name, names in sent.items()
             }
             also = {name: one for name, one in _ALSO.items() if name in sent}
+            # The looser names count only where no exact one is found: "reasoning" is also a common
+            # word.
             found |= _among(spelt, sentence) or _among(also, sentence)
     return frozenset(found)
 

@@ -24,7 +24,8 @@ _OK = 200
 # Response headers as large as httpx reads them, over which the SDKs run elsewhere.
 _HEADER_BYTES, _MOST_HEADERS = 100 * 1024, 1_000
 _PROXY_SCHEMES = ("http", "https")
-# The first class counts. What cannot be parsed was answered, and possibly billed.
+# The first class counts, so a subclass stands before its base: the first two are ``ClientError``,
+# too. What cannot be parsed was answered, and possibly billed.
 _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
     (aiohttp.ClientPayloadError, FailureKind.CONNECTION),  # the body was cut off
     (aiohttp.ClientResponseError, FailureKind.MALFORMED_REPLY),
@@ -63,6 +64,7 @@ class Connection(httpx2.AsyncClient):
     def __init__(self, max_bytes: int) -> None:
         super().__init__(transport=httpx2.AsyncBaseTransport())  # unused
         self._max_bytes = max_bytes  # of a body, when decompressed
+        # Two sessions, since aiohttp keeps or closes connections by connector, not by request.
         trusted = httpx2.create_ssl_context()
         self._session = _session(
             aiohttp.TCPConnector(limit=0, ssl=trusted, keepalive_timeout=_KEPT_SECONDS)
@@ -73,6 +75,7 @@ class Connection(httpx2.AsyncClient):
 
     def build_request(self, method: str, url: httpx2.URL | str, **parts: Any) -> httpx2.Request:  # noqa: ANN401
         """Make a request of what the SDK gives, without adding anything."""
+        # The SDKs always give one. Here the engine keeps the time of a call.
         del parts["timeout"]
         return httpx2.Request(method, url, **parts)
 
@@ -80,8 +83,12 @@ class Connection(httpx2.AsyncClient):
         """Return the response with its whole body."""
         url = URL(str(request.url))
         variable, proxy = _proxy_of(url)
+        # A repetition is known by its address and body. Two calls that are equal by chance share
+        # the key: the later one then opens a connection that it did not need, which does no harm.
         key = hash((url, request.content))
         session = self._repeats if key in self._unanswered else self._session
+        # Before it is sent, so that a call that is cancelled or cut off counts as unanswered as
+        # well.
         self._unanswered.add(key)
         body = bytearray()
         try:
@@ -96,6 +103,8 @@ class Connection(httpx2.AsyncClient):
                 proxy=proxy,
             ) as response:
                 self._has_answered = True
+                # Decompressed as it comes: a small response may hold gigabytes, and the limit is
+                # that of memory.
                 while chunk := await response.content.readany():
                     body += chunk
                     if len(body) > self._max_bytes:
@@ -137,6 +146,8 @@ class Connection(httpx2.AsyncClient):
             )
         if isinstance(error, aiohttp.ClientProxyConnectionError):
             return NotSentError(f"{said}; this is the proxy of {variable}: correct that variable")
+        # A name that was found before is a fault of the resolver that may pass; one that never was
+        # is probably a mistake in base_url. The same holds above for a certificate.
         is_unknown = (
             isinstance(error, aiohttp.ClientConnectorDNSError) and error.errno in _NO_SUCH_NAME
         )
