@@ -24,6 +24,8 @@ from bestarm_agent.errors import ConfigError
 
 MOST_BYTES = 20_000_000  # of an image or a file
 _PDF = "application/pdf"
+# The signature of each type at the file's start. A PDF may have up to a kilobyte of other bytes
+# before its mark, as readers of PDF tolerate; the first 1,024 bytes are enough to tell.
 _TYPES = {  # by their beginnings
     "image/png": rb"\x89PNG\r\n\x1a\n",
     "image/jpeg": rb"\xff\xd8\xff",
@@ -34,7 +36,9 @@ _TYPES = {  # by their beginnings
 _HEAD = 1024  # bytes at the beginning that say what it is
 _KEPT = 32  # files kept in memory: candidates ask for the same ones at about the same time
 _BYTES_PER_PAGE = 2000  # of a PDF whose pages cannot be counted; few have less
+# "/Type /Page", but not "/Type /Pages", the node above the pages.
 _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+# Since PDF 1.5 objects, pages among them, may lie in compressed object streams.
 _PACKED = re.compile(rb"/ObjStm\b.{0,400}?stream\r?\n(.*?)endstream", re.DOTALL)
 
 
@@ -90,6 +94,8 @@ class Attachment:
             return self.value
         if self.value.startswith("data:"):
             return _from_url(self.value)[1]
+        # The time of change and the inode are part of the cache's key: a file that was replaced is
+        # read again.
         stat = self._path.stat()
         return _from_file(self._path, self.shown, (stat.st_mtime_ns, stat.st_ino))
 
@@ -129,6 +135,8 @@ class Attachment:
 
     @property
     def _path(self) -> Path:
+        # Two checks: by the words of the path, which needs no file, and by what it resolves to,
+        # since a link inside the folder may lead out of it.
         path = os.path.normpath(self.value or "nothing")
         if os.path.isabs(path) or path.split(os.sep)[0] == "..":
             self._refuse("leaves the folder of the dataset; name a path inside it")
@@ -172,6 +180,8 @@ def brief(value: Json) -> Json:
 
 
 def _size(url: str) -> int:
+    # Base64 writes 3 bytes as 4 characters, and "=" for each byte that the last group lacks. So the
+    # size is known without decoding.
     return (len(url) - url.find(",") - 1) * 3 // 4 - url[-2:].count("=")
 
 
@@ -199,6 +209,8 @@ def _pages(content: bytes) -> int:
     """Return 1 for an image, and at least the pages of a PDF."""
     if _type_of(content[:_HEAD]) != _PDF:
         return 1
+    # Too many pages reserve a little money too much, too few would let a budget be passed. So where
+    # a part cannot be unpacked, the larger of count and guess is taken.
     found, guess = len(_PAGE.findall(content)), 1 + len(content) // _BYTES_PER_PAGE
     for packed in _PACKED.finditer(content):
         try:

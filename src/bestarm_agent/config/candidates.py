@@ -53,6 +53,7 @@ def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[
     labels = config.model_labels
     axes = [_axes(config, spec) for spec in config.models]
     shots = (0,) if config.shots is None else config.shots.k
+    # Counted before anything is built: a slip in one axis may ask for billions.
     count = len(prompts) * len(shots) * sum(math.prod(map(len, own.values())) for own in axes)
     if count > _MOST_COMBINATIONS:
         raise ConfigError(
@@ -106,6 +107,8 @@ def _without_excluded(
 
 
 def _has(combination: Combination, key: str, wanted: JsonValue) -> bool:
+    # A list in an exclusion matches any of its values, and also a parameter whose value is that
+    # very list; a model is matched by label, full name or short name.
     values = [canonical(value) for value in _values_of(combination, key)]
     return any(canonical(item) in values for item in (wanted, *axis(wanted)))
 
@@ -158,6 +161,9 @@ def label_all(combinations: Sequence[Combination]) -> list[str]:
     for found in combinations:
         label = _label(found, varying)
         if found.label is None and label in taken:
+            # A label that the user gave may be the one that is made here for another candidate; a
+            # digest of what the candidate is tells the two apart, and does not change when others
+            # are added.
             content: Json = [found.model.model, found.prompt, _settings(found)]
             label = f"{label}#{digest(content, length=6)}"
         labels.append(found.label or label)
@@ -167,6 +173,8 @@ def label_all(combinations: Sequence[Combination]) -> list[str]:
 
 def _varying(combinations: Sequence[Combination]) -> set[str]:
     """Return the names of the parts that are not the same in all combinations."""
+    # A value that only some combinations have differs from its absence in the others, so None
+    # stands in.
     leaves = [_leaves(_settings(found)) for found in combinations]
     names = {"model", "prompt", *(name for params in leaves for name in params)}
     values: dict[str, set[str | None]] = {name: set() for name in names}
@@ -277,6 +285,8 @@ def make_candidate(
         raise places.error(
             f"prompt {shown(found.prompt)} is unknown; {nearest(found.prompt, prompts)}", *found.at
         )
+    # One worked example to spare where they may be examples of the study: the one that is asked is
+    # left out of its own prompt.
     needed = found.shots + (config.shots is not None and config.shots.own and found.shots > 0)
     if needed > len(shots):
         raise places.error(
@@ -371,6 +381,8 @@ def _check_spelling(config: StudyConfig, taken: _Taken, places: Places) -> None:
     """Refuse a shared parameter that no model supports if it looks like a typo."""
     known: set[str] = set()
     for names in taken.values():
+        # A provider that does not say what it supports may take any parameter, so nothing is a typo
+        # for sure.
         if names is None:
             return
         known |= names
@@ -400,6 +412,9 @@ def _merged(
     for found in combinations:
         names = taken[found.model.provider, found.model.name]
         _check_numbers(found, names or frozenset(), places)
+        # A parameter of the whole study may concern some models only, and is left out for others
+        # with a notice. One written for this very model or candidate was meant for it, so it is
+        # refused.
         dropped = frozenset() if names is None else frozenset(found.params) - names
         for name in found.own:
             if name in dropped:
@@ -409,6 +424,9 @@ def _merged(
                     *found.own[name],
                 )
         params = {name: value for name, value in found.params.items() if name not in dropped}
+        # Points of the grid that became equal are one candidate; an explicit candidate is never
+        # merged with them, since its path is in the key. Whether it is the same is checked later,
+        # as an error.
         key = (found.at, found.model_label, found.prompt, found.shots, canonical(params))
         size = 1
         if (before := merged.get(key)) is not None:

@@ -91,6 +91,7 @@ class Catalog:
 
     def get(self, kind: Kind, name: str) -> CatalogEntry:
         """Read the entry of that name; raise ConfigError if there is none or it is malformed."""
+        # Objects that a caller of the Python interface passed in come before all files.
         if (kind, name) in self.objects:
             return CatalogEntry(Path(name), {"name": name, "adapter": name})
         for folder in self._folders:

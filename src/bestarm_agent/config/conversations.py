@@ -48,6 +48,8 @@ class ToolSpec(StudyModel):
     def _unwrap(cls, value: object) -> object:
         if isinstance(value, str) and field_of(value) is None:
             broken(f'must be a function, or a field such as "{{{{ tools }}}}", got {shown(value)}')
+        # OpenAI's form wraps a function as {"type": "function", "function": {...}}; its newer API
+        # writes the same keys side by side with the type.
         if isinstance(value, dict) and value.get("type", "function") == "function":
             return value.get("function") or {k: v for k, v in value.items() if k != "type"}
         return value
@@ -108,6 +110,8 @@ def read_conversation(value: Json) -> tuple[Message, ...]:
         'Hi'
     """
     messages: list[Message] = []
+    # Calls that still need an answer. APIs refuse a conversation in which anything else comes
+    # first, and they do so one call at a time; here it is found before any is paid for.
     waiting: list[str] = []  # ids of calls
     for n, one in numbered(value):
         turn = parse_row(_Turn, {k: v for k, v in one.items() if v}, f"message {n}")

@@ -41,6 +41,7 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 AUTOMATIC_ID = "id"
 _ID_DIGITS = 6
+# Floats hold every whole number below this exactly. Above it digits would be invented.
 _EXACT_BELOW = 2.0**53
 
 
@@ -93,8 +94,10 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
     for number, row in enumerate(rows, start=1):
         where = f"{source}, {row.place}"
         seen.update(row.values)
+        # The first row decides for all, so that ids are of one kind: a field, or numbers of rows.
         if number == 1 and id_field is None and AUTOMATIC_ID in row.values:
             id_field = AUTOMATIC_ID
+        # Leading zeros, so that ids sort as the rows do.
         name = f"{number:0{_ID_DIGITS}}"
         if id_field is not None:
             name = _id_text(_value(row, id_field, where), f"{where}: `{id_field}`")
@@ -139,6 +142,7 @@ def _reference(row: FileRow, field: str | None, where: str) -> str | tuple[str, 
 
 def target_of(value: object, what: str) -> str | tuple[str, ...]:
     """Return a value as the acceptable answers; raises ConfigError, which begins with ``what``."""
+    # A list of calls of tools is one answer, not several acceptable ones.
     calls = value if isinstance(value, list) else [value]
     if calls and all(isinstance(call, dict) and "name" in call for call in calls):
         return json.dumps(value, ensure_ascii=False)  # calls of tools
@@ -181,6 +185,8 @@ def _target_text(value: object, what: str) -> str:
 
 def _check_content(example: Example, where: str) -> None:
     try:
+        # The digest serialises everything once. Only if that fails is each field looked at by
+        # itself.
         _ = example.digest
     except (TypeError, ValueError, RecursionError):
         for field, value in {**example.inputs, "the target": example.reference}.items():
@@ -247,6 +253,8 @@ def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[FileRo
     """Read a table with a header; every value is text. Columns without a name are skipped."""
     rows = _table(path, delimiter)
     while True:
+        # The limit is a global of the csv module. Generators run in turns with other code, so it is
+        # set for one row and put back before the row is handed out.
         limit = csv.field_size_limit(MAX_LINE_BYTES)  # the module's, for all its readers:
         try:
             row = next(rows, None)
@@ -275,6 +283,8 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield every record that is not blank, with its first line."""
     reader = csv.reader((line for _, line in _lines(path)), delimiter=delimiter, strict=True)
     while True:
+        # A quoted value may span lines: a record is named by its first one, read before the record
+        # is.
         line = reader.line_num + 1
         try:
             record = next(reader, None)
@@ -306,6 +316,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     check_regular(path)
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         number = 0
+        # One byte more than allowed tells a line that is too long, without reading it to its end.
         while line := file.readline(MAX_LINE_BYTES + 1):
             number += 1
             if len(line) > MAX_LINE_BYTES:
@@ -436,6 +447,8 @@ def _arrow_values(column: Any) -> list[object]:  # noqa: ANN401 - an arrow array
     """Return the JSON values of a column: short floats stay short, times and decimals are text."""
     arrow = import_module("pyarrow")
     types = arrow.types
+    # A 32-bit 0.1 widened to 64 bits is 0.10000000149011612. By way of text it stays 0.1, as
+    # whoever wrote the file sees it.
     if types.is_float16(column.type) or types.is_float32(column.type):
         column = column.cast(arrow.float32()).cast(arrow.string()).cast(arrow.float64())
     elif types.is_temporal(column.type) or types.is_decimal(column.type):
@@ -493,6 +506,7 @@ def traced(
 
     ``sure`` takes them for traces. Raises ConfigError if traces hold no call, with the reasons.
     """
+    # The first row decides for the whole file, so that the rest need not be held in memory.
     first = next(rows, None)
     if first is None or not (sure or is_trace(first.values)):
         yield from chain(() if first is None else [first], rows)
@@ -591,6 +605,8 @@ def united(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
         >>> united(["a", "a", "b", "c"], [1, 2, 2, 3])
         [0, 0, 0, 3]
     """
+    # Union-find with path halving. Roots are always the smaller index, so the result is the first
+    # member.
     first = list(range(len(one)))  # of the group, or nearer to it than the member itself
 
     def root(member: int) -> int:
@@ -615,6 +631,9 @@ def one_of_each(groups: Sequence[int], seed: int) -> tuple[int, ...]:
     """
     if len(set(groups)) == len(groups):
         return ()
+    # The last of a group in a random order is a uniformly random member, and the dict keeps it.
+    # Picking the first example met instead would favour large groups, as one of theirs is met
+    # sooner.
     order = KeyedRandom(seed, "one-of-each").at(0).permutation(len(groups)).tolist()
     return tuple(sorted({groups[row]: row for row in order}.values()))
 
@@ -667,6 +686,7 @@ def _text(value: Json, field: str, key: str) -> str:
 def _length_buckets(examples: Sequence[Example]) -> Iterator[str]:
     """Yield the quarter to which each example belongs by the length of its inputs as text."""
     lengths = np.array([sum(len(str(value)) for value in one.inputs.values()) for one in examples])
+    # Quartiles of the dataset itself, since no fixed length is long for every task.
     edges = np.quantile(lengths, (0.25, 0.5, 0.75))
     return (_BUCKETS[k] for k in np.searchsorted(edges, lengths).tolist())
 
@@ -711,6 +731,7 @@ def load_labels(path: Path) -> tuple[Label, ...]:
         label = parse_row(Label, values, where)
         if label.answer is not None:
             label = label.model_copy(update={"answer_digest": answer_digest(label.answer)})
+        # Several people may label one answer; one person's two scores for it contradict each other.
         key = (label.example, label.candidate, label.answer_digest, label.rater)
         if labels.setdefault(key, label).score != label.score:
             raise ConfigError(f"{where}: this answer has another score already; keep one of them")

@@ -18,6 +18,7 @@ def broken(text: str, *at: str | int) -> NoReturn:
 
     ``text`` is a predicate ("must be positive, got -1"), printed after the key.
     """
+    # The text goes in as a variable of the template "{text}", since it may hold braces itself.
     raise PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "at": at})
 
 
@@ -59,6 +60,8 @@ def replaced(
 
 def allow_also(schema: dict[str, Any], *others: dict[str, Any]) -> None:
     """Extend a JSON schema in place, so that it also allows ``others``."""
+    # In place, because pydantic holds references to this very object; title and description stay
+    # outside so that an editor shows them whichever form is written.
     mapping = dict(schema)
     schema.clear()
     for key in ("title", "description"):
@@ -100,6 +103,8 @@ class StudyModel(StrictModel):
     def _without_blanks(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
+        # A key without a value (`limit:`) reads as null, and is as good as left out. A null under a
+        # key that is no field is kept, such as an option of a scorer, which may mean it.
         return {key: v for key, v in value.items() if v is not None or key not in cls.model_fields}
 
     @classmethod

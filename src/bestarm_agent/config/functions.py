@@ -27,6 +27,7 @@ from bestarm_agent.errors import ConfigError, nearest
 
 Function: TypeAlias = Callable[..., Any]  # called with a Task; returns an answer, or awaits one
 
+# "chains:answer", "chains.qa:Answerer.call": dotted names on both sides of one colon.
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _NAMESPACE = "_bestarm_study_"
 _digests: dict[str, str] = {}  # of the files below each such package
@@ -87,6 +88,8 @@ def _loaded(
     top = module.partition(".")[0]
     is_local = _lies_in(base_dir, top)
     found = _local_files(top, base_dir) if is_local else _installed_files(label, top)
+    # The digest is taken before the import, of the whole package: whatever else it holds may decide
+    # what the function does.
     content = files_digest([*found, *sources], base_dir)
     full = f"{_namespace(base_dir, content)}.{module}" if is_local else module
     return _attribute(_imported(full, label, base_dir), attribute, label), content
@@ -114,6 +117,8 @@ def files_digest(files: Iterable[Path], base_dir: Path) -> str:
     for path in files:
         inside = path.is_relative_to(base_dir)
         with path.open("rb") as content:
+            # Names relative to the study's folder, or a study would be another one after it was
+            # moved.
             shown = path.relative_to(base_dir).as_posix() if inside else path.name
             contents[shown] = file_digest(content, "sha256").hexdigest()
     return digest(contents)
@@ -157,6 +162,8 @@ def _installed_files(label: str, top: str) -> list[Path]:
 
 def _namespace(base_dir: Path, content: str) -> str:
     """Return the package in memory below which the modules of a folder are imported."""
+    # A package of its own for each folder and content: two studies may both have a `chains.py`, and
+    # a changed one must be imported anew, though Python keeps modules by name.
     name = _NAMESPACE + digest([str(base_dir.resolve()), content])
     if name not in sys.modules:
         package = ModuleType(name, "Modules of a study's folder.")
@@ -167,10 +174,13 @@ def _namespace(base_dir: Path, content: str) -> str:
 
 
 def _imported(full: str, label: str, base_dir: Path) -> ModuleType:
+    # A file written since the last import would be missed by Python's cache of folders.
     invalidate_caches()
     try:
         return import_module(full)
     except (Exception, SystemExit) as error:  # a module runs what it likes when it is imported
+        # A module next to the study is not on sys.path, so `import other` fails where `from .
+        # import other` works.
         missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
         is_neighbour = bool(missing) and _lies_in(base_dir, missing)
         hint = f"; import a file next to it with a dot: `from . import {missing}`"
@@ -193,6 +203,7 @@ def _attribute(module: ModuleType, attribute: str, label: str) -> object:
 
 def is_async(function: Function) -> bool:
     """Return whether calling a function, or an object, gives a coroutine."""
+    # An object whose `__call__` is a coroutine function is none itself.
     return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 

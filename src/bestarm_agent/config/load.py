@@ -101,6 +101,7 @@ def check_fields(
     return [name for name, prompt in compiled.items() if not prompt.uses(known)]
 
 
+# "{question}", but not "{{ question }}", whose inner brace has a brace beside it.
 _SINGLE_BRACES = re.compile(r"(?<!\{)\{\s*([A-Za-z_]\w*)\s*\}(?!\})")
 
 
@@ -124,8 +125,12 @@ def read_shots(
     spec = {"target": target, "fields": shots.from_.fields or fields}
     rows = read_examples(shots.from_.model_copy(update=spec), base_dir)
     if shots.pick == "random":
+        # One permutation, of which `k` shots take the first `k`: so the shots of a smaller `k` are
+        # among those of a larger one, and the axis compares numbers and not choices.
         order = KeyedRandom(config.selector.seed, "shots").at(0).permutation(len(rows))
         rows = tuple(rows[row] for row in order.tolist())
+    # Whether two rows look alike depends on the fields that a prompt shows; prompts with the same
+    # fields need one look.
     of_fields = {one.fields: one for one in map(CompiledPrompt, prompts.values())}
     hidden = [examples[number] for number in kept_back] if shots.own else examples
     for prompt in of_fields.values():
@@ -266,6 +271,8 @@ def _loaded(
     origins: dict[KeyPath, str] = {}
     for key, value in overrides.items():
         _override(data, key, value)
+        # Messages name the option that gave a value ("--seed") rather than a line that does not
+        # hold it.
         origins[tuple(key.split("."))] = given_by.get(key, f"override {key}")
     places = replace(places, origins=origins)
     context = {"environ": environment() if environ is None else environ}
@@ -274,6 +281,8 @@ def _loaded(
     except ValidationError as error:
         raise config_error(error, StudyConfig, places) from None
     study = LoadedStudy(config, path, base_dir, places, data)
+    # Options were checked as they were validated. This looks at everything that the log will hold,
+    # since a value that the log leaves out would be missing when the run is resumed.
     for at in secrets_in(study.record()):
         raise places.error(
             f"`{dotted(at)}` is named like a secret, and the log of a run leaves its value out, so "
@@ -289,6 +298,8 @@ def _name_of(path: Path) -> str:
 
 def _override(data: dict[str, JsonValue], key: str, value: Json) -> None:
     *parents, last = key.split(".")
+    # `selector.seed` on `selector: auto` first writes the short form out, as {"name": "auto"}; an
+    # empty parent is made.
     here = data
     for depth in range(len(parents)):
         here = _mapping_in(here, parents[: depth + 1], key)

@@ -58,9 +58,11 @@ _T = TypeVar("_T")
 MAX_CHARS = 4_000_000  # of a rendered prompt
 _SHOTS = "shots"  # the worked examples, in a template
 ROW = "row"  # all fields of an example, in a template; a field of that name wins
+# "{{ question", "{{- question": the name that is printed first.
 _PRINTED = re.compile(r"\{\{-?\s*(\w+)")
 # filters that make texts of their values, and would write lists and truth values as Python does
 _OF_TEXTS = ("upper", "lower", "capitalize", "title", "trim", "center", "replace", "truncate")
+# What is no constant text of a template: "{{ x }}", "{% if x %}", "{# remark #}".
 _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _BYTES_PER_TOKEN = 4  # of most texts, in most languages
 _MOST_COMPILED = 100_000  # templates kept: as many as a grid may have combinations
@@ -88,6 +90,8 @@ class CompiledPrompt:
         *,
         links: bool = False,
     ) -> None:
+        # Texts are compiled before worked examples are rendered: `asked` needs the names of all
+        # fields, which compiling collects.
         self.name = template.name
         self.called = f"prompt `{template.name}`" + (f" ({origin})" if origin else "")
         fields: set[str] = set()
@@ -174,17 +178,23 @@ class CompiledPrompt:
         if (n := self._template.n_shots) is None:
             return self._filled(inputs)
         asked = self.asked(inputs)
+        # An example that is itself a worked example would show its own answer, so the next takes
+        # its place.
         shown = [worked for other, worked in self._shots if other != asked][:n]
         if _SHOTS in self.fields:
             return self._filled({**inputs, _SHOTS: shown})
         filled = self._filled(inputs)
         if isinstance(filled, str):
             return "".join([*shown, filled])
+        # Shots are earlier turns of the conversation. They follow the system message and whatever
+        # else all examples share, and precede the question.
         at = _last_of_user(filled)
         return (*filled[:at], *chain(*shown), *filled[at:])
 
     def asked(self, inputs: Mapping[str, Json]) -> str:
         """Return the fields of an example that the prompt shows, or all if none, as JSON."""
+        # Two rows ask the same if what the prompt shows of them is the same, whatever their other
+        # fields say.
         names = self.uses(inputs) or inputs
         return canonical({name: inputs[name] for name in names})
 
@@ -202,6 +212,8 @@ class CompiledPrompt:
         except ConfigError as error:
             raise ConfigError(f"{error} (worked example `{shot.id}`)") from None
         if isinstance(filled, str):
+            # A plain prompt that ends in white space says itself what separates question and
+            # answer.
             return f"{filled}{'' if filled[-1:].isspace() else ' '}{answer}\n\n"
         return filled[_last_of_user(filled)], Message("assistant", answer)
 
@@ -290,6 +302,8 @@ class CompiledPrompt:
         pieces: list[str] = []
         room = MAX_CHARS
         try:
+            # Piece by piece, so that a loop that prints without end stops at the limit and not when
+            # memory does.
             for piece in template.generate({ROW: inputs, **inputs}):
                 pieces.append(piece)
                 room -= len(piece)
@@ -303,6 +317,8 @@ class CompiledPrompt:
         line = _template_line(error.__traceback__)
         where = f"{self.called}, line {line} of the template" if line else self.called
         reason = " ".join(str(error).split()) or type(error).__name__
+        # Jinja's message for a missing field is "'x' is undefined". Ours says which fields there
+        # are.
         for field in sorted(self.fields - inputs.keys()):
             if f"'{field}'" in reason:
                 reason = f"there is no field `{field}`; {nearest(field, inputs)}"
@@ -332,6 +348,8 @@ def equal_requests(
     """
     groups = [0] * len(examples)
     for key in keys:
+        # Callers give the cheapest key first: a later one may have to read files. So it is worked
+        # out only where the keys before it leave several examples in one group.
         size, found = Counter(groups), dict[tuple[int, str], int]()
         groups = [
             found.setdefault((group, key(one) if size[group] > 1 else ""), len(found))
@@ -356,6 +374,9 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
     seen: set[frozenset[tuple[str, bool]]] = set()
     most, largest = 0, None
     for example in examples:
+        # A template fails by a field that is missing or null, or not at all. So one example of each
+        # combination stands for the others, and a dataset of a million rows is checked in a few
+        # renderings.
         fields = frozenset((field, value is None) for field, value in example.inputs.items())
         if fields in seen and not (prompt.reads_lists or prompt.attaches):
             continue
@@ -419,6 +440,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
     from jinja2.filters import make_attrgetter
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    # StrictUndefined: a misspelt field is an error, and not an empty text. The last line break is
+    # kept because it may be meant; prompts read from files drop theirs when they are read.
     made = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, keep_trailing_newline=True, finalize=printed
     )
@@ -429,6 +452,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
             values = map(make_attrgetter(env, attribute), values)
         return str(d).join(str(printed(value)) for value in values)
 
+    # Both are random: two renderings of one example would be two prompts.
     del made.globals["lipsum"], made.filters["random"]
     # Jinja's write Python's forms of lists and truth values, and `tojson` is for HTML: it sorts
     # keys and escapes letters
@@ -454,6 +478,8 @@ def _data_first(tree: nodes.Template) -> nodes.Template:
         def visit_Call(self, node: nodes.Call) -> nodes.Node:
             called = node.node
             self.generic_visit(node)
+            # A call keeps the attribute: `text.upper()` is Python's method, and no field can be
+            # called.
             if isinstance(called, nodes.Getattr):
                 node.node = called
             return node
@@ -491,6 +517,8 @@ def _compile(source: str) -> tuple[Template, frozenset[str], bool]:
     other_files = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
     for node in tree.find_all(other_files):
         raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
+    # The names are collected before the tree is rewritten, since rewriting replaces nodes that hold
+    # them.
     used = set(meta.find_undeclared_variables(tree))
     tree, whole = _data_first(tree), False
     if ROW in used:
@@ -501,6 +529,8 @@ def _compile(source: str) -> tuple[Template, frozenset[str], bool]:
             and one.node.name == ROW
             and isinstance(one.arg, nodes.Const)
         ]
+        # If `row` occurs more often than as row["name"], it is printed or looped over as a whole,
+        # and then every field may matter.
         whole = len(in_row) < sum(one.name == ROW for one in tree.find_all(nodes.Name))
         used |= {str(name) for name in in_row}
     template = _environment().from_string(tree)
@@ -518,6 +548,8 @@ def named(field: str) -> str:
     from jinja2 import TemplateSyntaxError
 
     try:
+        # Asking the compiler is the only sure test: "not" is a keyword, "range" a global of Jinja,
+        # "a b" two names; for each of these the names that it finds differ from the field.
         alone = _compile(f"{{{{ {field} }}}}")[1] == {field}
     except TemplateSyntaxError:
         alone = False
@@ -538,11 +570,15 @@ def prefix_of(
     worked = prompt.worked
     found: list[str] | None = None
     for example in examples:
+        # Such an example is shown other worked examples than the rest, one in a thousand; it would
+        # cut the common beginning short for all.
         if worked and prompt.asked(example.inputs) in worked:
             continue
         rendered = prompt.render(example.inputs, read=False)
         texts = [rendered] if isinstance(rendered, str) else [one.text for one in rendered]
         found = texts if found is None else _in_common(found, texts)
+        # The common beginning only ever shrinks: once it is too short for every cache, no further
+        # example can change that.
         if not keeps(about_tokens(*found)):
             return ()
     return tuple(found or ())
@@ -552,6 +588,8 @@ def _in_common(beginnings: list[str], texts: list[str]) -> list[str]:
     for place, (one, other) in enumerate(zip(beginnings, texts, strict=False)):
         if one != other:
             pairs, n = enumerate(zip(one, other, strict=False)), len(one)
+            # The first text that differs ends the common beginning: what follows it is behind
+            # different tokens.
             if not other.startswith(one):
                 n = next((i for i, (a, b) in pairs if a != b), len(other))
             return [*beginnings[:place], one[:n]]
@@ -566,6 +604,8 @@ def about_tokens(*texts: str) -> int:
 def _template_line(traceback: TracebackType | None) -> int | None:
     line = None
     while traceback is not None:
+        # Jinja compiles a template to Python under this file name, with the template's own line
+        # numbers. The innermost such frame is the line that failed.
         if traceback.tb_frame.f_code.co_filename == "<template>":
             line = traceback.tb_lineno
         traceback = traceback.tb_next

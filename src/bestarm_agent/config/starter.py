@@ -72,10 +72,14 @@ def write_new(contents: Mapping[Path, str]) -> tuple[Path, ...]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for target, content in contents.items():
+            # Mode "x" makes and checks in one step: nothing that appeared in the meantime is
+            # overwritten.
             with target.open("x", encoding="utf-8", newline="\n") as file:
                 written.append(target)
                 file.write(content)
     except OSError as error:
+        # All or nothing: half a set of files would be refused at the next try, since some exist
+        # already.
         for target in written:
             target.unlink()
         raise _refusal(error, path) from error

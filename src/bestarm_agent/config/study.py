@@ -43,6 +43,7 @@ from bestarm_agent.plugins import is_path
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _VARIABLE = re.compile(r"\$(\$\{[^}]*\})|\$\{([^}]*)\}")  # "$${X}" stands for the text "${X}"
+# "5", "0.25", ".5"; with the patterns below "$5", "5 USD", "10%".
 _AMOUNT = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
 _DOLLARS = re.compile(rf"\s*\$?{_AMOUNT}(?:usd)?\s*", re.IGNORECASE)
 _SHARE = re.compile(rf"{_AMOUNT}(%?)\s*")
@@ -90,6 +91,7 @@ def _expanded(value: JsonValue, info: ValidationInfo) -> JsonValue:
 def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Refuse written-out secrets: study files are shared, and logs leave secrets out."""
     for path, value in secrets_in(options).items():
+        # A study that was read back from a log holds this mark where a secret stood.
         if value == REDACTED:
             broken(
                 "held a secret when the run began, which its log leaves out; begin a new run with "
@@ -129,6 +131,8 @@ def tidy(value: JsonValue) -> JsonValue:
             return one
         if not math.isfinite(one):
             broken(f"must be finite, got {one}", *at)
+        # The digest of a candidate is of its parameters as JSON, where 1.0 and 1 are different
+        # texts.
         return int(one) if one.is_integer() else one
 
     return replaced(value, tidied)
@@ -141,6 +145,7 @@ def axis(value: JsonValue) -> tuple[JsonValue, ...]:
 
 def _check_axes(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name, value in params.items():
+        # Values are equal if their JSON is: 1 and true are two values, unlike in Python.
         counts = Counter(canonical(item) for item in axis(value))
         if not counts:
             broken("is an axis without values; give at least one, or leave the key out", name)
@@ -166,6 +171,7 @@ def read_share(value: object) -> object:
         match = _SHARE.fullmatch(value)
         if match is None:
             broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {shown(value)}')
+        # "10%" says what it means, while 10 may be ten percent or a slip for 1.0, so it is refused.
         value = float(match[1]) / 100 if match[2] else float(match[1])
         if match[2]:
             return value
@@ -269,6 +275,8 @@ def model_labels(models: Sequence[ModelSpec]) -> tuple[str, ...]:
         ('openai/o9', 'eu/o9')
     """
     labels = [spec.label or PurePosixPath(spec.model).name for spec in models]
+    # Only the labels that are still equal grow, all of them together: of two models that end alike
+    # both change, so that neither takes the short name.
     for length in range(2, max((len(spec.model.split("/")) for spec in models), default=0) + 1):
         count = Counter(labels)
         for i, spec in enumerate(models):
@@ -397,6 +405,8 @@ class PromptSpec(PromptBody):
         if isinstance(value, str):
             return _prompt_from_text(value)
         cls._check_text_or_mapping(value)
+        # `- my-name: "..."` is a mapping with one key, the prompt's name; unless the key is one of
+        # the fields, as in `- file: prompts/a.txt`.
         if isinstance(value, dict) and len(value) == 1:
             ((name, body),) = value.items()
             if name not in cls.model_fields:
@@ -451,6 +461,7 @@ class PromptSpec(PromptBody):
 def _prompt_from_text(text: str) -> dict[str, object]:
     if text.startswith(FILE_PREFIX):
         return {"file": text.removeprefix(FILE_PREFIX)}
+    # A bare text names a prompt of the catalogue. Who writes a template there forgot its name.
     if "{{" in text or "{%" in text or "\n" in text:
         broken('is a template without a name; write `- my-name: "..."`')
     return {"catalog": text}
@@ -971,6 +982,8 @@ class ObjectiveSpec(StudyModel):
             (0.9667, 0.9)
         """
         # a score that is good enough is the whole statement: no other candidate is compared
+        # Bonferroni: the statement holds if each limit, and each of the two statements about
+        # scores, does.
         parts = len(self.constraints) + _SCORES if self.constraints and not self.at_least else 1
         return 1 - (1 - confidence) / parts
 
@@ -1002,6 +1015,8 @@ class ConfirmSpec(StudyModel):
         rows: dict[int, list[int]] = {}
         for row, group in enumerate(groups):
             rows.setdefault(group, []).append(row)
+        # Groups are drawn rather than rows, in an order of their own stream of the seed: keeping
+        # more back adds groups to those kept before and changes none.
         order = KeyedRandom(seed, "confirm-order").at(0).permutation(len(rows))
         kept = order[: max(1, round(self.share * len(rows)))].tolist()
         members = list(rows.values())
@@ -1320,6 +1335,8 @@ class StudyConfig(StudyModel):
                         *("candidates", i, "model"),
                     )
                 check_model_name(candidate.model, "candidates", i, "model")
+            # A pattern of files has no label here, and any prompt may be one of its files. The name
+            # is then checked when the files are read.
             if candidate.prompt not in prompts and None not in prompts:
                 names = [name for name in prompts if name is not None]
                 broken(

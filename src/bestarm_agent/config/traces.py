@@ -117,6 +117,8 @@ def _either(values: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401 - an
 
 def _attributes(span: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a span, and of its events, nested by the dots in their names."""
+    # Exports differ in where attributes stand: as columns "attributes.x", in an object, as OTLP's
+    # list of pairs, and partly on events of the span. All are put into one flat mapping first.
     flat = {k.removeprefix("attributes."): v for k, v in span.items() if k.startswith(_ATTRIBUTES)}
     for one in (span, *(event for event in _items(span.get("events")) if _is_mapping(event))):
         given = arguments_of(one.get("attributes") or {})
@@ -149,6 +151,8 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """
     tree: dict[str, Any] = {}
     for name, value in flat.items():
+        # A name that is both a value and a prefix ("a" and "a.0.b") cannot be nested; what came
+        # first stays.
         *path, last = name.split(".")
         at: Any = tree
         for step in path:
@@ -172,6 +176,7 @@ def _items(value: Any) -> list[Any]:  # noqa: ANN401 - any JSON
     """Return the items of a list, of its JSON text, or of an object numbered from 0."""
     if isinstance(value, str):
         value = arguments_of(value)
+    # OpenInference flattens lists: "messages.0.role" has become {"0": {"role": ...}} by now.
     if _is_mapping(value) and value and all(str(key).isdecimal() for key in value):
         value = [value[key] for key in sorted(value, key=int)]
     return value if isinstance(value, list) else [] if value is None else [value]
@@ -181,6 +186,8 @@ def _recorded(span: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a span says of a call, in its own form of messages; None if it is no call."""
     tree = _attributes(span)
     name = _either(span, "spanId", "span_id", "id") or _at(_nested(span), "context.span_id")
+    # The most particular convention first: spans of Langfuse and OpenInference travel as
+    # OpenTelemetry's, and may carry its attributes, too.
     if (seen := _at(tree, "langfuse.observation")) is not None:
         return _of_langfuse({"id": name, **seen, "model": _at(seen, "model.name")})
     if "input" in span and "type" in span:
@@ -281,6 +288,8 @@ def _tool(given: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
 def _turns(value: Any, role: str) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON
     """Return messages in OpenAI's form; ``role`` is that of a text, or of parts without one."""
     said = _items(value)
+    # A list of parts without roles ({"type": "text", ...}) is one message. LangChain's messages
+    # also have a type and no role, and it says who speaks.
     if said and all(_is_mapping(one) and "type" in one and "role" not in one for one in said):
         if not any(one["type"] in ("human", "ai", "system", "tool") for one in said):
             said = [{"role": role, "parts": said}]
@@ -289,6 +298,8 @@ def _turns(value: Any, role: str) -> list[dict[str, Any]]:  # noqa: ANN401 - any
     turns: list[dict[str, Any]] = []
     for one in said:
         turns += _turn(one, role)
+    # Older traces record no ids of calls. Conversations need them, so they are made up here, and
+    # answers are matched in order.
     waiting: list[str] = []  # calls without an id are answered in order
     for turn in turns:
         for number, made in enumerate(turn.get("tool_calls", ())):
@@ -309,6 +320,8 @@ def _turn(given: Any, role: str) -> list[dict[str, Any]]:  # noqa: ANN401 - any 
     said = _ROLES.get(said, said)
     content = _either(given, "parts", "contents", "content")
     calls = [_call(one) for one in _items(given.get("tool_calls"))]
+    # One message of Anthropic's or OpenTelemetry's form may mix text, calls and results of tools.
+    # In OpenAI's form each result is a message of its own, before the text that follows it.
     texts: list[str] = []
     answers: list[dict[str, Any]] = []
     parts: list[Any] = content if isinstance(content, list) else _numbered(content)

@@ -29,6 +29,7 @@ from bestarm_agent.config.fields import BROKEN_RULE, dotted, replaced, shown
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError, nearest
 
+# PyYAML names tokens and states of its parser; people know brackets, keys and the end of a file.
 _PLAIN_WORDS = {
     "<block end>": "the end of the block",
     "'<block mapping start>'": "a key that is indented differently",
@@ -62,6 +63,8 @@ def explained(error: yaml.YAMLError, text: str) -> YamlProblem:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return YamlProblem(str(error))
     mark = error.problem_mark
+    # The scanner notices an open quote at the end of the file. The mistake is where the quote
+    # opens.
     if error.context == "while scanning a quoted scalar" and error.context_mark is not None:
         mark = error.context_mark
     lines = text.splitlines()
@@ -118,7 +121,10 @@ _DEEPEST = 50
 _TOO_DEEP = f"is nested deeper than {_DEEPEST} levels"
 _PLAIN, _MERGE = "plain", "merge"
 _TEXT, _LIST, _MAPPING = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
+# YAML 1.2's core schema: "12", "-3", "0o17", "0xff"; but "1:30", "017" as octal and "1_000" are not
+# numbers, as they would be in YAML 1.1.
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+# "1.5", ".5", "1.", "1e-3", "-.inf", ".nan".
 _FLOAT = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
@@ -135,6 +141,9 @@ class _Loader(yaml.SafeLoader):
     def resolve(
         self, kind: type[Node], value: str | None, implicit: bool | tuple[bool, bool]
     ) -> str:
+        # implicit[0] is true for a scalar without quotes and without a tag. PyYAML would resolve it
+        # by the regular expressions of YAML 1.1, where `no` is false and `2026-01-01` a date; the
+        # tag "plain" puts the decision off until the value is read.
         if kind is ScalarNode and isinstance(implicit, tuple) and implicit[0]:
             return _MERGE if value == "<<" else _PLAIN
         return {ScalarNode: _TEXT, SequenceNode: _LIST}.get(kind, _MAPPING)
@@ -172,10 +181,14 @@ class _Reader:
     def __init__(self) -> None:
         self.lines: dict[KeyPath, int] = {}
         self._count = 0
+        # Nodes that enclose the present one. An alias is the same node object as its anchor, so a
+        # node that is its own ancestor is found by identity, before recursion would run out.
         self._open: list[Node] = []
 
     def value(self, node: Node, path: KeyPath, line: int | None = None) -> JsonValue:
         """Return the value of a node; ``line`` is that of its key."""
+        # Every visit counts, also of a node that was visited before by another alias: ten lists
+        # that each hold the last one ten times are ten nodes and ten billion values.
         self._count += 1
         if self._count > _MOST_VALUES:
             _refuse(node, f"aliases (`*`) expand to more than {_MOST_VALUES:,} values")
@@ -197,6 +210,8 @@ class _Reader:
         return content
 
     def _mapping(self, node: Node, path: KeyPath) -> dict[str, JsonValue]:
+        # Own keys win over merged ones wherever `<<` stands, so merging comes first and is
+        # overwritten.
         merged: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE:  # the first of a list takes precedence, so it comes last
@@ -285,6 +300,8 @@ class Places:
 
     def located(self, key_path: KeyPath, error: ConfigError) -> ConfigError:
         """Return an error with the position of ``key_path``, if known and not in it already."""
+        # Errors of subclasses carry positions of their own (OptionsError), and a message that names
+        # the file already was given its line further below; neither gets a second one.
         is_known = self.where(*key_path) != self.subject
         if not is_known or type(error) is not ConfigError or self.subject in str(error):
             return error
@@ -304,11 +321,13 @@ class Places:
 
 
 def _of_longest_prefix(values: Mapping[KeyPath, _V], key_path: KeyPath) -> _V | None:
+    # A key that is missing has no line; the mapping that lacks it has one.
     prefixes = (key_path[:n] for n in range(len(key_path), 0, -1))
     return next((values[prefix] for prefix in prefixes if prefix in values), None)
 
 
 _MOST_LISTED, _MOST_KEYS = 10, 8  # errors; keys of a mapping
+# Written at the top of a study by people who know other tools. They stand in `params`.
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 _LIKE_A_TYPO = 0.75
 _NAMES = r"^\w["
@@ -359,9 +378,12 @@ def _broken_rules(
 ) -> Iterator[BrokenRule]:
     """Yield the rules that a mapping breaks; ``what`` is the name for its keys."""
     errors = error.errors(include_url=False)
+    # pydantic reports a list that lost its only item as too short, beside the error of that item.
     for details in errors:
         if details["type"] == "too_short" and details["input"] and len(errors) > 1:
             continue  # a list is too short because one of its items is wrong
+        # A validator of a whole mapping knows which key is wrong, and hands its path on in the
+        # context.
         at: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
         yield BrokenRule(at, _text(details, at, root, what))
 
@@ -392,6 +414,7 @@ def _known_key(
 ) -> str:
     """Return which key may be meant in the place of an unknown one, and where others stand."""
     valid = keys_of(model) if model is not None else []
+    # Most unknown keys at the top are keys of a part: `seed` belongs into `selector`.
     if is_study and len(at) == 1:
         if str(at[0]) in _SAMPLING:
             return f"; did you mean `params.{at[0]}`?"
@@ -464,6 +487,7 @@ def model_at(root: type[BaseModel], path: KeyPath) -> type[Any] | None:
             field = here.model_fields.get(str(key))
             here = field.annotation if field is not None else None
         else:
+            # Of dict[str, X] and tuple[X, ...] the last argument is the type of what stands within.
             inner = [item for item in get_args(here) if item is not ...]
             here = inner[-1] if inner else None
         if get_origin(here) in (Union, UnionType):
@@ -487,6 +511,8 @@ def shown_path(path: Path) -> str:
 
 def check_regular(path: Path) -> None:
     """Check that a file that exists is no pipe or device, which may hold no end, or none yet."""
+    # Reading a pipe would wait for its writer for ever. The null device is allowed: it is how
+    # people say "no file" on a command line.
     if not path.is_file() and path.exists() and not path.samefile(os.devnull):
         what = "a folder" if path.is_dir() else "a pipe" if path.is_fifo() else "a device"
         raise ConfigError(f"{shown_path(path)} is {what}, and not a file; name a file")
@@ -525,6 +551,8 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{shown_path(path)}, line {line}: not UTF-8; save it as UTF-8") from None
+    # Lines are counted by "\n" everywhere; and a template must not differ by the system it was
+    # saved on.
     return text.replace("\r\n", "\n")
 
 
@@ -608,6 +636,8 @@ def parse_options(
         return model.model_validate(data)
     except ValidationError as error:
         found = list(_broken_rules(error, model, what))
+    # The model was read without positions; where the caller knows the lines of the file, each rule
+    # gets that of its key or of the nearest mapping around it.
     known = lines or {}
     placed = [replace(one, line=_of_longest_prefix(known, one.path)) for one in found]
     raise OptionsError(subject, placed)
@@ -636,6 +666,8 @@ def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
     if path.suffix.lower() in _DATASETS:
         raise ConfigError(f"{name} is a dataset by its suffix; name a study file, such as a .yaml")
     text = read_text(path)
+    # JSON's own parser gives the values, and the YAML parser only the lines, which the other does
+    # not know.
     parse = _parse_json if path.suffix.lower() == ".json" else parsed_yaml
     try:
         value, lines = parse(path, text) if text.strip() else (None, {})

@@ -39,6 +39,7 @@ _TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 _IDS, _INPUTS = ("example", "id"), ("question", "input")  # columns that say which example it is
 _LONGEST = 48  # characters of a setting or an input that a name may hold
 _LONGEST_MODEL = 400
+# A label may stand in a `models` entry, so other characters become one "_": "a b|c" is "a_b_c".
 _ODD = re.compile(r"[^\w.:@+()=,/-]+")
 
 
@@ -110,6 +111,9 @@ def _read(path: Path, metrics: Sequence[str] | None) -> Iterator[Result]:
 def _rows(rows: Iterator[FileRow], path: Path, metrics: Sequence[str] | None) -> Iterator[Result]:
     first = next(rows, FileRow("", {}))
     rows, keys = chain((first,), rows), first.values.keys()
+    # From the surest sign to the weakest: two columns that only lm-eval writes; those of an export
+    # of our own; a table of one candidate; a recording. What is left is a plain score table, whose
+    # own reader says what it lacks.
     if keys >= {"doc_hash", "filtered_resps"}:
         return _lm_eval((row.values for row in rows), path)
     if keys >= {"candidate", "example", "state", "seq"}:
@@ -160,6 +164,8 @@ def label_candidates(results: Sequence[Result]) -> list[str]:
     for result in results:
         for key in traits:
             values[result.task, key].add(result.candidate.get(key, ""))
+    # A setting is part of the label only where it differs within the task: a task of one
+    # temperature needs no "temperature=0" in every name.
     models = _names({result.candidate["model"] for result in results}, _LONGEST_MODEL)
     names = {place: _names(found, _LONGEST) for place, found in values.items()}
     return [
@@ -203,12 +209,15 @@ _OF_THE_CLIENT = frozenset(
 
 def _inspect_archive(path: Path) -> Iterator[Result]:
     """Yield the results of an `.eval` log; of a run that was cut off, the finished samples."""
+    # New Inspect versions compress members with zstd, which the standard library reads from Python
+    # 3.14 on; the backport has the same interface.
     module: ModuleType = zipfile  # knows zstd from Python 3.14 on
     with suppress(ImportError):
         from backports.zstd import zipfile as module
     try:
         with module.ZipFile(path) as archive:
             names = archive.namelist()
+            # An eval that was killed has no header yet; its journal has what it began with.
             header = "header.json" if "header.json" in names else "_journal/start.json"
             samples = (json.loads(archive.read(n)) for n in names if n.startswith("samples/"))
             yield from _inspect(json.loads(archive.read(header)), samples, str(path))
@@ -253,6 +262,8 @@ def _inspect_candidate(spec: Object, plan: Object) -> dict[str, str]:
     """
     if "bestarm_agent" in (spec.get("packages") or {}):
         return {"model": str(spec["task_args"]["candidate"])}
+    # The settings of the task and of generating are what tells candidates of one model apart. What
+    # only concerns the client, such as its number of connections, changes no answer.
     settings = {
         **(spec.get("task_args") or {}),
         "solver": spec.get("solver"),
@@ -275,6 +286,7 @@ def scores_in(scores: Object) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for key, part in _values(scores):
+        # Inspect writes C, P, I and N for correct, partly, incorrect and no answer.
         number = _LETTERS.get(part) if isinstance(part, str) else part
         if isinstance(number, bool | int | float) and isfinite(number):
             found[key] = float(number)
@@ -300,7 +312,9 @@ def _values(scores: Object) -> Iterator[tuple[str, object]]:
 def usage_in(usages: Iterable[Object]) -> dict[str, Any]:
     """Add up the tokens of all models a sample used, and the dollars if all are known."""
     used = list(usages)
+    # Inspect's input tokens exclude those that a cache read or wrote.
     inputs = ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
+    # One model without a price makes the sum unknown, and not smaller.
     costs = [usage.get("total_cost") for usage in used]
     return {
         "input_tokens": sum(usage.get(key) or 0 for usage in used for key in inputs),
@@ -375,6 +389,8 @@ def _recorded(rows: Iterable[FileRow], where: str) -> Iterator[Result]:
 def _answers(rows: Sequence[FileRow], path: Path, metrics: Sequence[str]) -> Iterator[Result]:
     """Yield the results in a table of a row per answer, as people write for one candidate."""
     columns = dict.fromkeys(name for row in rows for name in row.values)
+    # Of a table of a user's own no column is known to be a score. Those that were asked for must be
+    # numbers, or are refused; any other counts if all its values are in [0, 1].
     asked = [name for name in columns if name in ("score", *metrics)]
     others = columns.keys() - KNOWN - {*asked, *_IDS, *_INPUTS}
     names = [*asked, *(name for name in columns if name in others and _is_metric(rows, name))]
@@ -420,6 +436,7 @@ def _is_metric(rows: Sequence[FileRow], name: str) -> bool:
 
 def _lm_eval(rows: Iterable[Object], path: Path) -> Iterator[Result]:
     """Yield the results of a `samples_TASK_DATE.jsonl`."""
+    # samples_TASK_DATE.jsonl; the name of a task may hold underscores, the date holds none.
     task, _, date = path.stem.removeprefix("samples_").rpartition("_")
     candidate = _lm_eval_candidate(path, task, date)
     for row in rows:
@@ -477,6 +494,8 @@ def _promptfoo(document: Object, where: str) -> Iterator[Result]:
         test = row.get("testCase") or {}
         asserted = json.dumps(test.get("assert"), sort_keys=True)
         start = " ".join(variables.split())[:_LONGEST]
+        # promptfoo counts a failed assertion (1) and an error of the call (2) as failures alike.
+        # Only an error says nothing about the candidate.
         failed = row.get("failureReason") == 2  # 1 is a failed assertion
         named = {name: float(value) for name, value in (row.get("namedScores") or {}).items()}
         scores = {**named, "score": float(row["score"]), "success": float(bool(row["success"]))}

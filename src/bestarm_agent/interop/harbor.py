@@ -306,6 +306,9 @@ class _Trials(Provider[ProviderOptions]):
         config.agent = self._agent(request).config.model_copy(deep=True)
         config.task = self.tasks[request.example].model_copy(deep=True)
         config.trials_dir = self.folder
+        # The trial's folder carries a digest of the pair in its name. A process that was killed
+        # leaves the folder of a trial that ended and was never recorded; the same pair then finds
+        # it again, and its reward counts instead of a second trial being paid for.
         pair = digest([request.as_json(), request.example], length=8)
         name = f"{config.generate_trial_name().rpartition('__')[0]}__{pair}"
         before = sorted(self.folder.glob(f"{escape(name)}-*"))
@@ -337,6 +340,9 @@ class _Trials(Provider[ProviderOptions]):
             if timer.expired():
                 kind, said = FailureKind.TIMEOUT, f"it took more than {self.seconds:g} s"
             told = f"{self._clean(said)} (trial {self.folder.name}/{config.trial_name})"
+            # A trial that began may have cost anything up to its bound, and no result says how
+            # much. So the bound is booked; where not even the trial could be made, nothing was
+            # bought.
             raise BilledError(failure(kind, told), most if trial else Spend(calls=1)) from error
 
     def _read(self, result: TrialResult, one: _Agent) -> Reply | ProviderError:
@@ -382,6 +388,9 @@ class _Trials(Provider[ProviderOptions]):
             if kind is not None:
                 raise failure(kind, "not counted")
         if not rewards:  # with an error that Harbor does not know, it may be the environment's
+            # No reward at all: if Harbor knows every error of the trial, they are the agent's and
+            # it gave up. One that it does not know may come from the environment, and the trial is
+            # tried again.
             known = all(error.exception_type in ERROR_POLICIES for error in errors)
             agents = FailureKind.GAVE_UP if known else FailureKind.SERVER
             raise failure(agents if errors else FailureKind.INTERNAL, "the verifier gave none")
@@ -396,6 +405,8 @@ class _Trials(Provider[ProviderOptions]):
         policy, name = error.policy, error.exception_type
         if name == "AgentTimeoutError" and self.agent_timeout != "reward":
             return FailureKind.GAVE_UP if self.agent_timeout == "fails" else FailureKind.INTERNAL
+        # Harbor takes errors that it does not know for the agent's own. Those of the network are
+        # not.
         if policy.has_valid_reward and not _NETWORK.search(name):
             return None
         if policy.should_retry:

@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from inspect_ai.util import EarlyStop
 
 
+# Hooks are global and get only the id of the eval. Weak, so that a race that is over does not live
+# on.
 RACED: WeakValueDictionary[str, RacedTask] = WeakValueDictionary()  # by Inspect's id of the eval
 _FIRST = 2  # samples of a task: where all of these fail, so will the others
 _START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
@@ -149,6 +151,9 @@ class RacedTask:
         from anyio import Event, get_cancelled_exc_class, move_on_after
         from inspect_ai.util import EarlyStop
 
+        # The wait has three parts. The sample takes a slot and becomes known to the rule; it waits
+        # until the rule asks for it, or until the race ends; and if some candidate has not begun
+        # after ten minutes, the race begins without it, or all would wait for ever.
         place, go = self.places[str(id)], Event()
         if place in self._scored_before:
             return EarlyStop(id=id, epoch=epoch, reason="an earlier log has its score")
@@ -206,6 +211,9 @@ class RacedTask:
 
     def leave(self, why: str) -> None:
         """Note that the task is over; what it was asked and never ran becomes void."""
+        # The order matters: the flags first, then the waiting samples, so that none of them is
+        # asked for any more; then those that were asked for, which become void; and only then the
+        # rule, which sees all.
         self.is_lost = self.is_lost or (self._race.end is None and not self.is_over)
         self.is_over = self.has_begun = True
         self.let_go()
@@ -215,6 +223,8 @@ class RacedTask:
 
     def move(self, place: int, to: set[int]) -> None:
         """Bring a sample into another state; if it waited, let it go."""
+        # A slot becomes free when a running sample has its outcome. The number counts samples of
+        # this task that Inspect will start soon without anything else having to happen.
         self._free_slots += place in self.running and to is self.told
         for places in (self.outside, self.asked, self.waiting, self.running, self.told):
             places.discard(place)
@@ -258,6 +268,8 @@ class RacedTask:
                 if sample.error is None and sample.scores:
                     place, outcome = self.places[str(sample.id)], self._outcome_of(sample)
                     self._scored_before.add(place)
+                    # Ask and outcome are replayed at their own times, among those of all
+                    # candidates: what the rule knew when it asked must be what it knew then.
                     for when, told in ((sample.started_at, None), (sample.completed_at, outcome)):
                         self._race.earlier.append((datetime.fromisoformat(when), self, place, told))
 
@@ -402,6 +414,8 @@ class Race:
     def join(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
         """Check a task that starts, and begin with the first; raises ConfigError."""
         config, count = spec.config, len(self._tasks)
+        # Reasons by which a race would be wrong or never end, by what is said about each. All
+        # values are worked out, and the first that is true is raised.
         problems = {
             "a candidate is one task with one model, and a race is run once": bool(task.places),
             f"it has {epochs} epochs, and an eval with one is raced; draws of an example are "
@@ -484,6 +498,8 @@ class Race:
         Nothing is asked before every candidate has begun. Asks and outcomes of an earlier race come
         back in the order of time: who leads at a place must be known before a score at that place.
         """
+        # A rule that may not ask for a candidate yet would judge it by nothing; Inspect may begin
+        # tasks at quite different times.
         if self.end is None and not all(task.has_begun for task in self._tasks):
             return
         earlier, self.earlier = sorted(self.earlier, key=itemgetter(0)), []
@@ -504,6 +520,8 @@ class Race:
         """Record a sample's outcome; only the first counts."""
         if place in task.told:
             return
+        # Outcomes can come for samples that the rule never asked for (of an earlier log, or passed
+        # over). Its table needs the ask first.
         self._ask_up_to(task, place, "resumed")
         task.move(place, task.told)
         seq = self._seqs[Pair(task.row, self._order[place])]
@@ -518,6 +536,8 @@ class Race:
             return False
         can_run = np.array([task.can_run for task in self._tasks])
         runs = [bool(task.running) for task in self._tasks]
+        # A candidate that cannot run a sample now, but has one under way, will be able to soon: the
+        # rule may wait for it rather than ask the second best.
         is_busy = ~can_run & runs  # it can run soon
         asks = self._rule.ask(allowed=can_run | is_busy, busy=is_busy)
         for ask in asks:
@@ -542,6 +562,8 @@ class Race:
         One that it wants stands behind it. The order stays the common one, so the evidence stays
         valid; it may cost a sample more.
         """
+        # Stuck: no sample runs or is about to start, and yet some wait. If a task holds all its
+        # slots with samples that the rule does not want, the wanted one stands behind them.
         going = [task for task in self._tasks if not task.is_over]
         waiting = [task for task in going if task.waiting]
         if not waiting or any(task.running or task.coming for task in going):

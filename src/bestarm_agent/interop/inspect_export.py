@@ -43,6 +43,7 @@ def write_inspect_logs(state: RunState, pairs: Iterable[PairOutcome], folder: Pa
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # A number first, since two labels may become one name once odd characters are replaced.
         for number, (label, found) in enumerate(asked.items()):
             path = folder / f"{number:03d}_{re.sub(r'[^A-Za-z0-9.=-]+', '_', label)[:80]}.eval"
             made = _log(state, rows[found[0].candidate_id], found)

@@ -51,6 +51,8 @@ class Logs:
     def n_repeats(self) -> int:
         """Return how many results every pair has, void ones aside; 1 if not all have as many."""
         scored = [[score is not None for _, score in found] for found in self.pairs.values()]
+        # A study with repeats draws every pair equally often. Logs in which pairs differ become a
+        # study of one draw, and their repeats further attempts.
         counts = {len(pair) if all(pair) else 1 for pair in scored if any(pair)}
         return counts.pop() if len(counts) == 1 else 1
 
@@ -69,6 +71,8 @@ class Logs:
         call, which says nothing about quality.
         """
         for (candidate, example), found in self.pairs.items():
+            # The first attempt is the one that is played back, so it should be one that has a
+            # score.
             scored_first = sorted(found, key=lambda one: one[1] is None)
             for attempt, (result, score) in enumerate(scored_first, start=1):
                 row: dict[str, Json] = {"candidate": candidate, "example": example}
@@ -115,6 +119,8 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
     results = [result for path in paths for result in read_results(Path(path))]
     shown = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     wanted = _metrics(results, metric, shown)
+    # Tasks number their examples each from the start; with several tasks an id alone would join
+    # strangers.
     several = len({result.task for result in results}) > 1
     pairs: dict[tuple[str, str], dict[str, Repeat]] = defaultdict(dict)
     for candidate, result in zip(label_candidates(results), results, strict=True):
@@ -179,6 +185,8 @@ def metric_choices(
     """
     found: dict[str, dict[str, None]] = defaultdict(dict)
     words = _words(results)
+    # Inspect's "C" means correct, unless its scorer gives grades: then "A" and "B" occur, which are
+    # words here, and reading the "C" among them as 1 would make the worst grades the only numbers.
     graded = {name for name, said in words.items() if any(map(_GRADE.fullmatch, said))}
     for result in results:
         found[result.task].update(dict.fromkeys(n for n in result.scores if n not in graded))

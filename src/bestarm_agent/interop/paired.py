@@ -131,6 +131,8 @@ def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], se
         for names in metric_choices(results, asked, shown).values()
         for name in names
     }
+    # A column such as a latency is a number, too. Of several metrics that nobody named it is left
+    # out with a note; a metric that was named, or the only one, is refused later.
     odd = {n for r in results for n, score in r.scores.items() if not 0 <= score <= 1} & chosen
     left_out = sorted(odd) if not metrics and odd < chosen else []
     notes = [f"left out, since it is not in [0, 1]: {name}" for name in left_out]
@@ -143,6 +145,8 @@ def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], se
         side.inputs |= {result.question} - {None}
     sides: list[Side] = []
     for one in grouped.values():
+        # One label in two files is one candidate in two parts if they share no example. If they do,
+        # they are two runs of it, which are compared like any other two.
         same = [side for side in sides if side.label == one.label]
         # another task of the same candidate; or it again, on the same examples
         apart = (s for s in same if not (s.examples.keys() & one.examples or s.inputs & one.inputs))
@@ -163,6 +167,10 @@ def _pairs(one: Side, other: Side) -> tuple[dict[str, str], int]:
     inputs, theirs = (
         {key: found[0].question for key, found in side.examples.items()} for side in (one, other)
     )
+    # Three ways to pair examples, the surest first: the same id with the same input (or an unknown
+    # one); the same input, unique on both sides, under different ids; the same id with different
+    # inputs. The last counts only if no input moved to another id, for then ids are numbers of
+    # rows.
     shared = [key for key in inputs if key in theirs]
     alike = {k: k for k in shared if inputs[k] == theirs[k] or None in (inputs[k], theirs[k])}
     free, their_free = (

@@ -154,6 +154,8 @@ class _Translation:
             raise ConfigError(f"write the promptfoo config's defaultTest into it, got {default!r}")
         self._drop(default, _TEST, "defaultTest.")
         # those that show a variable are other checks in each test
+        # An assertion that shows no variable is the same check for every test, and stands once in
+        # the study. One that does has another text in each, so it goes into the rows.
         shared: list[Found] = []
         for one in self._assertions(default):
             shared += [] if "{{" in str(one) else self._check(one, {}, None)
@@ -264,6 +266,8 @@ class _Translation:
         params = {}
         for key, value in config.items():
             if key in _PARAMS:
+                # A list is an axis of the grid here, and a single value there: so it is wrapped in
+                # a list.
                 params[_PARAMS[key]] = [value] if isinstance(value, list) else value
             elif key == "apiBaseUrl":
                 options["base_url"] = value
@@ -292,6 +296,8 @@ class _Translation:
             self.notes.append(f"the prompt {given}: write its messages to a .json file")
             return
         name = text.removeprefix(_FILE)
+        # A text without file:// is a path if it ends like one ("prompts/a.txt"), has one line and
+        # shows no variable.
         if name == text and ("\n" in text or "{{" in text or not re.search(r"\.\w{2,4}$", text)):
             yield "", _body(text)
             return
@@ -308,6 +314,8 @@ class _Translation:
         """Yield the tests with what the default test, or their scenario, adds to them."""
         for each in _each(self.data.get("tests")):
             yield from (self._joined(default, test) for test in self._read(each))
+        # A scenario runs each of its tests with each of its configs; a config without tests is one
+        # itself.
         for scenario in map(self._content, _each(self.data.get("scenarios"))):
             for config in _each(scenario.get("config")):
                 first = self._joined(default, config)
@@ -376,7 +384,10 @@ class _Translation:
         if test.get("threshold") is not None:
             self.weighs = True
             self.notes.append(f"threshold: {test['threshold']}; the score is the weighted mean")
+        # Notes made since `before` are about this test. They are taken off the list for the whole
+        # study and written as comments at each example of the test.
         of_test, self.notes[before:] = self.notes[before:], []
+        # promptfoo tries all combinations of variables that are lists; each is an example here.
         choices = [v if isinstance(v, list) and v else [v] for v in given.values()]
         for combination in product(*choices):
             inputs = dict(zip(given, ("" if v is None else v for v in combination), strict=True))
@@ -409,6 +420,9 @@ class _Translation:
             check = None if after else self._translated(bare, assertion, inputs, grader)
             if check is not None:
                 check |= {"not": True} if bare != kind else {}
+                # The check is tried out by the scorer itself, with its own target as the reply:
+                # what it does not recognise would fail every candidate. It weighs 1 here, since a
+                # weight of 0 alone would be refused.
                 given: Any = {"checks": [{**check, "weight": 1}], "model": _GRADER}
                 judge, example = create_judge("checks", given, Catalog()), Example("test", inputs)
                 judge.check(example)
@@ -521,6 +535,8 @@ def _parts(value: Found, kind: str) -> list[Found]:
 
 def _from_cell(text: str) -> dict[str, Any]:
     """Return the assertion that a cell of a table writes, such as `icontains: Rome`."""
+    # "icontains: Rome", "not-contains:x", "similar(0.8): text": a type, perhaps a threshold, a
+    # value.
     found = re.fullmatch(r"((?:not-)?[a-z][a-z0-9-]*)(?:\([\d.]+\))?:(.*)", text, re.DOTALL)
     if found is not None:
         return {"type": _CELLS.get(found[1], found[1]), "value": found[2].strip()}
