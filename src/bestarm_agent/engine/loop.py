@@ -40,12 +40,17 @@ from bestarm_agent.errors import PluginError
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, State, Stop, both
 
-_COLLECTED_AFTER = 10_000  # more objects than were let go
+_COLLECTED_AFTER = 10_000  # objects created beyond those freed
+# Once the rule has stopped for one of these, the answer needs no outcome that is still awaited.
 _SETTLED = (Stop.SEPARATED, Stop.WITHIN, Stop.LEVEL)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
-_FEWEST_TOLD = 20  # before void pairs since the run began, or went on, end it
-# While pairs are spared, at most so many hold a place, or one for each candidate, or this share of
-# those that were told, whichever is most.
+# Outcomes recorded before pairs without an answer, in this process, end the run: of the first few
+# pairs, a half may fail by chance.
+_FEWEST_TOLD = 20
+# Where pairs are scarcer than time, so many may be in flight, or one for each candidate, or this
+# share of the outcomes so far, whichever is most. Each pair in flight was chosen without the scores
+# of the others, so that a share of what is known keeps the choices informed as the run grows; the
+# least number keeps the beginning from asking one by one.
 _FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
 
 
@@ -54,9 +59,9 @@ class End(StrEnum):
 
     SEPARATED = "separated"  # the answer is established at the confidence asked for
     EXHAUSTED = "exhausted"  # every pair that may be asked was evaluated
-    INDIFFERENT = "indifferent"  # what is left cannot matter
-    LEVEL = "level"  # those that are open are nearer than the examples can tell apart
-    WITHIN = "within"  # the answer is shown to be good enough
+    INDIFFERENT = "indifferent"  # no remaining pair could change the answer
+    LEVEL = "level"  # the examples cannot tell the remaining candidates apart
+    WITHIN = "within"  # the answer is proved to be good enough
     LABELS = "labels"  # people score what was collected, before more is
     VERDICT = "verdict"  # a certification has its verdicts
     SERVED = "served"  # a router answered every prompt
@@ -66,6 +71,7 @@ class End(StrEnum):
     ERROR = "error"  # an unexpected error
 
 
+# Ends at which nothing was established: the pairs, or what pays them, ran out.
 _RUN_OUT = (End.EXHAUSTED, End.INDIFFERENT, End.BUDGET)
 
 
@@ -76,6 +82,10 @@ def _seldom_collected() -> Iterator[None]:
     What is loaded by now is not looked at meanwhile, unless the caller has frozen what it wants. Of
     runs at once the outermost does this.
     """
+    # By default the collector looks at the youngest objects after every few hundred or thousand
+    # new ones, and now and then at all. Calls in flight live for seconds, so it would look at them,
+    # and at all imported modules, again and again and free next to nothing. Freezing moves what is
+    # loaded out of its sight. A run inside another finds the threshold raised and changes nothing.
     usual, is_ours = gc.get_threshold(), not gc.get_freeze_count()
     if not 0 < usual[0] < _COLLECTED_AFTER:  # the caller wants it off, or seldom
         yield
@@ -104,6 +114,9 @@ class Rules:
         ``is_late``: the time is over; then not one outcome is as bad as not one score.
         What was established in spite of them stands: intervals were widened by what is missing.
         """
+        # An interruption is the user's wish, and stays the reason even if nothing was answered.
+        # An end that established something stays too; the share of failures counts only where the
+        # pairs or the budget ran out.
         n_void = int(table.count(State.VOID).sum())
         n_told = table.n_asked - int(table.count(State.PENDING).sum())
         if n_void == n_told and (n_void or (is_late and table.n_asked)):  # not one score
@@ -133,6 +146,16 @@ class RunLoop:
         rules: Rules,
         stop: StopFlag,
     ) -> None:
+        # A pair is in one of these phases; `_pairs` holds it in all of them but the last.
+        #
+        #     asked -> prepared -> sent -> finished -> told (recorded, and known to the rule)
+        #       ^         |          |         |
+        #       +---------+----------+---------+   it stays pending, and may be prepared again:
+        #                                          not payable, cancelled, or kept by an obstacle
+        #
+        # `_tasks` holds those that were sent and whose task runs, `_finished` those whose task has
+        # an outcome that the loop did not record yet. `in_flight` counts both, so that the run is
+        # not over while an outcome waits to be recorded.
         self.record, self.pool, self.ledger = record, pool, ledger
         self.in_flight = 0  # pairs that were sent, and whose end was not noted yet
         self.is_running = False  # True while ``run`` is running
@@ -204,6 +227,8 @@ class RunLoop:
         state = self.record.state
         self._began = self._clock.now()
         self.is_running = True
+        # An earlier call of ``run`` that was cancelled left pairs in flight whose tasks are gone:
+        # they are pending again.
         self._take_over()
         if state.end is not None or state.n_asked:  # stopped, or killed
             self.record.record(Resumed(self._clock.utc(), __version__))
@@ -215,13 +240,15 @@ class RunLoop:
             end = self._rules.reviewed(end, self.record.pairs.table, is_late=is_late)
         except asyncio.CancelledError:
             end = End.INTERRUPTED
-            self._record_finished()
+            self._record_finished()  # what was answered is paid for: it is not to be asked again
             raise
         finally:
+            # What is held is given back before the end is logged: giving back also logs what the
+            # attempts of pending pairs cost, and `Stopped` is the last event of a session.
             self.is_running = False
             self._let_go()
-            told = (self._elapsed(), self.evaluator.remarks(), self.pool.broken())
-            self.record.record(Stopped(self._clock.utc(), end.value, *told))
+            summary = (self._elapsed(), self.evaluator.remarks(), self.pool.broken())
+            self.record.record(Stopped(self._clock.utc(), end.value, *summary))
             await self.record.flush()
         return end
 
@@ -237,22 +264,43 @@ class RunLoop:
             raise group.exceptions[0] from group
 
     async def _loop(self, tasks: asyncio.TaskGroup) -> End:
+        # Asks and outcomes pass between rule and log here alone: the tasks of pairs append to
+        # `_finished`, set `_news` and log their attempts, and leave the rule alone. Candidates and
+        # caps that are added meanwhile come in where this coroutine waits, never within a step. So
+        # there is no lock, and the rule sees asks and outcomes in the order of the log: a resumed
+        # run that is fed the log has the same rule.
         while True:
+            # Outcomes first, so that every choice below knows all that there is to know. Then the
+            # review, which may bar candidates by these outcomes, so that none of them is asked
+            # again. Then the reason to end, which depends on both: the outcome of a first pair may
+            # end the run, a review may find the objective reached. With a reason to end, calls that
+            # only wait to be repeated are ended before anything is waited for.
             self._record_finished()
             self._review()
             end = self._reason_to_end()
             self._end_calls(end)
-            opens_in = self.pool.opens_in()  # first: a limit may open while pairs are asked for
-            asked = [] if end else self._ask()
+            # The wait is measured twice. A limit that opens while pairs are asked for is no longer
+            # shut at the second look, but the rule was told that it was: the first look has it.
+            # A limit that this very round of asks has used up shows at the second look alone.
+            opens_in = self.pool.opens_in()
+            to_send = [] if end else self._ask()
             opens_in = min(opens_in, self.pool.opens_in())
-            if asked:
-                await self.record.flush()  # an ask is durable before a byte leaves
-                for one in asked:
-                    self._send(tasks, one)
+            if to_send:
+                # All asks of a round become durable together, before any is sent. The event of an
+                # ask also stands for its first attempt: were a request sent before, a kill in
+                # between would lose a call that may be billed, and a resumed run could pass a cap.
+                await self.record.flush()
+                for asked in to_send:
+                    self._send(tasks, asked)
             elif not self.in_flight and (end or not self._is_throttled(opens_in)):
+                # Nothing is under way and nothing was asked. Before this counts as the end, two
+                # things may make more possible: a review that was put off as too little had come
+                # in, and pairs that did not fit while others held reservations.
                 if end is None and (self._review(now=True) or self._send_unpaid(tasks)):
                     continue
                 return end or self._end_of_silence()
+            # A pair may have finished while the log was flushed. Going to sleep forgets news, so
+            # it is looked for first; nothing else runs between this look and the forgetting.
             if not self._finished:
                 await self._sleep(math.inf if end else opens_in)
 
@@ -260,6 +308,10 @@ class RunLoop:
 
     def _ask(self) -> list[Asked]:
         """Ask for pairs until no place is free; return those that are prepared, to be sent."""
+        # Each turn asks for as many as may be chosen with the same masks: every ask changes what
+        # is reserved, which model has a block and whose first pair is under way, so these are
+        # looked at again. A turn without an ask ends a block whose model the rule does not want,
+        # so that other models come up; if there is no such block, the rule has nothing to ask.
         ready: list[Asked] = []
         while (room := int(min(self.pool.room(), self._first.left(), self._leeway()))) > 0:
             allowed, busy = self._who_may_be_asked()
@@ -278,11 +330,18 @@ class RunLoop:
         return ready
 
     def _who_may_be_asked(self) -> tuple[BoolArray | None, BoolArray | None]:
-        """Return who may be asked (K,), and who of these would have to wait; None: all, and none.
+        """Return two masks (K,): who may be asked, and who of these would have to wait.
 
-        Where pairs are spared, the rule may choose one that has to wait, and then waits for it.
-        Elsewhere it chooses among those whose pairs can be sent at once.
+        The first is None if all may be asked, the second if nobody would have to wait. Where pairs
+        are spared, the rule may choose one that has to wait, and then waits for it. Elsewhere it
+        chooses among those whose pairs can be sent at once.
         """
+        # The masks differ in what passes by itself. Reservations are given back and busy models
+        # answer, so where pairs are scarce the rule is offered those who can be paid *later*, and
+        # is told who cannot be asked at once. Without that, a slow or dear candidate would be
+        # passed over whenever it is busy, and the pairs would go to others who need them less.
+        # Where time is scarce only those who can be asked at once are offered. Whoever is given up,
+        # kept back by a block or a first pair, or does not matter is offered in neither case.
         pool, ledger = self.pool, self.ledger
         may = both(pool.available(self._first.held), self._worth_asking())
         at_once = both(pool.affordable(ledger), pool.not_busy())
@@ -298,26 +357,28 @@ class RunLoop:
 
     def _in_time(self) -> BoolArray | None:
         """Return (K,) whose calls end before the time cap, on average; None if all do, or may."""
-        left = self._seconds_left()
-        if left >= self._slowest:
+        seconds_left = self._seconds_left()
+        if seconds_left >= self._slowest:  # this spares the means until the time is nearly over
             return None
         seconds = self.record.state.told["seconds"]
         _, usual = self.record.state.means(np.where(seconds > 0, seconds, np.nan))
-        return ~(usual > left)
+        # Not `usual <= seconds_left`: a candidate without an answer has NaN, and may be asked.
+        return ~(usual > seconds_left)
 
     def _leeway(self) -> float:
-        """Limit the places taken where pairs are spared: what is asked early is asked blindly.
+        """Return how many more pairs may take a place; infinite where pairs are not spared.
 
-        A pair that waits to be repeated holds none: were it counted, an outage of one provider
-        would keep the rule from asking the others.
+        Each of them is chosen without the scores of the others. A pair that waits to be repeated
+        holds no place: were it counted, an outage of one provider would keep the rule from asking
+        the others.
         """
         if not self._spares_pairs():
             return math.inf
-        told, each_once = self.record.state.n_told, len(self.pool.candidates)
-        return max(_FEW_IN_FLIGHT, each_once, told * _SHARE_IN_FLIGHT) - self.pool.gate.inside
+        n_told, each_once = self.record.state.n_told, len(self.pool.candidates)
+        return max(_FEW_IN_FLIGHT, each_once, n_told * _SHARE_IN_FLIGHT) - self.pool.gate.inside
 
     def _spares_pairs(self) -> bool:
-        """Return whether to save pairs rather than time; then a busy model's turn is waited for.
+        """Return whether pairs are scarcer than time; then a busy model is waited for.
 
         Time counts more if it is capped, if all pairs are to be asked anyway, or if models take
         turns in memory.
@@ -326,13 +387,16 @@ class RunLoop:
             return False
         if self.record.pairs.problem.seeks_proof or self.record.objective is not None:
             return True
-        left = int(self.record.pairs.table.n_unseen.sum())
-        return self.pool.payable(self.ledger, left, None) < left
+        n_unseen = int(self.record.pairs.table.n_unseen.sum())
+        return self.pool.payable(self.ledger, n_unseen, None) < n_unseen
 
     # Whether to end.
 
     def _is_throttled(self, opens_in: float) -> bool:
         """Return whether only a rate limit keeps the rule from asking what the budget pays."""
+        # Asked when nothing is in flight: to wait for a limit is right only if the rule then wants
+        # a pair. So the rule is asked what it would choose if no limit stood in the way, without
+        # the choice being made.
         if opens_in == math.inf or self.record.pairs.stopped() is not None:
             return False
         payable = both(self.pool.usable(), self.pool.affordable(self.ledger))
@@ -343,6 +407,8 @@ class RunLoop:
 
         The ledger watches all caps but the time.
         """
+        # The first that holds is logged. The user's wish goes before everything; a failed first
+        # pair goes before the time cap, since calling it will not work with more time either.
         objective = self.record.objective
         if self.stop.is_set:
             return End.INTERRUPTED
@@ -363,17 +429,27 @@ class RunLoop:
             return End(stop.value)
         if self.pool.broken():
             return End.FAILURES
-        able = both(self.pool.affordable(self.ledger), self._in_time())
-        is_short = self._pairs or (able is not None and not able.all())  # of money, or of time
+        # A pair that is pending now could not be paid, and neither could a candidate outside the
+        # mask, or not in time: then the rule was silent for want of budget. Else everyone could be
+        # asked, and the rule wants nobody.
+        payable = both(self.pool.affordable(self.ledger), self._in_time())
+        is_short = self._pairs or (payable is not None and not payable.all())
         return End.BUDGET if is_short else End.INDIFFERENT
 
     def _end_calls(self, end: End | None) -> None:
         """End calls in flight that are not to be waited for, given why the run ends."""
+        # A task is cancelled once. Its cleaning up may wait for something; the loop comes here
+        # again before that is over, and a second cancellation would cut it off. So it leaves
+        # `_tasks` as it is cancelled; `_note_end`, its callback, still counts it out of
+        # `in_flight`.
         if end is not None and not self._seconds_left():
             for task in self._tasks:  # attempts count with their bound, and pairs stay pending
                 task.cancel()
-            self._tasks.clear()  # a second cancellation would cut off their cleaning up
+            self._tasks.clear()
             return
+        # Before the time is over, a call that a server works on is paid for and is waited for. One
+        # that failed and waits to be repeated costs nothing to give up, and may wait for minutes.
+        # Where failures end the run, such calls go on: then the problem of each model is known.
         for task, pair in list(self._tasks.items()):
             if pair.call.tries.failure is None or pair.call.slot.inside:
                 continue  # else it waits to be repeated, and holds no place
@@ -382,7 +458,7 @@ class RunLoop:
                 task.cancel()
 
     def _review(self, *, now: bool = False) -> bool:
-        """Bar candidates that are shown to break a limit of the objective, or became equal.
+        """Bar candidates that are proved to break a limit of the objective, or became equal.
 
         ``now``: look even if little was told since the last time; return False if nothing was.
         """
@@ -390,6 +466,8 @@ class RunLoop:
         objective = self.record.objective
         if objective is None or (now and not objective.is_behind()):
             return False
+        # Barring one candidate changes who leads, and so what the others have to reach: look again
+        # until nobody leaves. One event for each reason, with the rows that leave for it.
         while gone := objective.review(now=now):
             for reason in dict.fromkeys(gone.values()):
                 rows = tuple(row for row in gone if gone[row] == reason)
@@ -410,7 +488,7 @@ class RunLoop:
             stays, others = self.pool.candidates[first], [self.pool.candidates[i] for i in rows]
             label = stays.candidate.label
             self.evaluator.replies.note_equal(
-                str(stays.model), label, [one.candidate.label for one in others]
+                str(stays.model), label, [other.candidate.label for other in others]
             )
             if new := tuple(row for row in rows if row not in self.record.state.barred):
                 why = f"is {label}, without what {stays.model} does not take"
@@ -429,14 +507,27 @@ class RunLoop:
 
     def _inherited(self, asked: Asked) -> Evaluation:
         """Charge the attempts whose cost no process lived to record: they may have been billed."""
+        # What a killed process may have spent on a pair has three parts.
+        # 1. Attempts that are settled in the log: their cost is known, and was charged when the log
+        #    was read (``spend`` and ``judge_spend`` of the known attempts).
+        # 2. Attempts that were begun and not settled: their reply may have been sent and billed, or
+        #    not. They are charged with their bound, here, and remembered (``log.lost``): if the
+        #    reply is found in the cache, its true cost takes the bound's place.
+        # 3. The ask itself, which stands for a first attempt. Its event has no bound, so its key is
+        #    empty and the bound is worked out anew.
+        # ``begun`` has the keys of the replies of all of them: such a reply may lie in the cache,
+        # and then the pair has paid for it.
         candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
         known, call = self.record.state.attempts_of(asked.seq), candidate.call(example)
-        lost = [one if one.key else replace(one, cost=call.bound()) for one in known.open]
+        lost = [
+            attempt if attempt.key else replace(attempt, cost=call.bound())
+            for attempt in known.open
+        ]
         log = self._attempt_log(asked.seq)
         log.lost, log.begun = lost, {key or call.key for key in known.keys}
-        spend = sum((one.cost for one in lost if not one.judge), known.spend)
-        judge_spend = sum((one.cost for one in lost if one.judge), known.judge_spend)
-        self.ledger.charge(sum((one.cost for one in lost), Spend()))
+        spend = sum((attempt.cost for attempt in lost if not attempt.judge), known.spend)
+        judge_spend = sum((attempt.cost for attempt in lost if attempt.judge), known.judge_spend)
+        self.ledger.charge(sum((attempt.cost for attempt in lost), Spend()))
         return Evaluation(candidate, example, log, spend=spend, judge_spend=judge_spend)
 
     def _attempt_log(self, seq: int) -> AttemptLog:
@@ -461,10 +552,15 @@ class RunLoop:
             self.in_flight += 1
             self._finished.append((asked, pair, pair.failed(error)))
             return False
+        # The pool's bound of a candidate starts with its longest example, by characters; this one
+        # may cost more in tokens. It is raised before the reservation, so that after a refusal the
+        # rule is offered only what can be paid, and does not ask for the like again.
         self.pool.raise_bound(asked.candidate, bound + judging)
         if not pair.reserve(bound, judging):
             pair.close_log()
             return False
+        # From here on the pair holds places, perhaps a permit, and money. The rule asked for it
+        # because there was room; taking all of it before the next ask keeps that true.
         gate = candidate.model.client.gate
         pair.call.slot = Slot(gate, self.pool.gate, when_left=self._news.set)
         pair.call.permit = candidate.model.limits.take(pair.call.request, bound)
@@ -510,9 +606,9 @@ class RunLoop:
         self.record.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
 
     def _send_unpaid(self, tasks: asyncio.TaskGroup) -> bool:
-        """Send what the budget could not pay while more was reserved than is now: nothing is.
+        """Send pairs that did not fit while others held reservations; now nothing is reserved.
 
-        Return False if it cannot pay any of it now either. Nothing is tried twice with the same
+        Return False if none of them can be paid now either. Nothing is tried twice with the same
         budget and the same spend.
         """
         balance = (self.ledger.spent, self.ledger.budget)
@@ -543,5 +639,6 @@ class RunLoop:
     async def _sleep(self, at_most: float) -> None:
         """Wait until something happens, a rate limit lets more be asked, or the time is over."""
         self._news.clear()
-        left = self._seconds_left() or math.inf  # at 0, what is in flight was cut off already
-        await sleep_unless(self._clock, max(min(at_most, left), _SHORTEST_SLEEP), self._news)
+        # At 0 seconds left, what was in flight is cancelled already, and its end is awaited.
+        until_cap = self._seconds_left() or math.inf
+        await sleep_unless(self._clock, max(min(at_most, until_cap), _SHORTEST_SLEEP), self._news)
