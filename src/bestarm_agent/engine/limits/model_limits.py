@@ -63,6 +63,7 @@ class TokenEstimate:
 
         ``bound`` is the most tokens that it can take, prompt included; 0 if unknown.
         """
+        # The prompt first, and the output out of what is left: a bound holds for both together.
         at_most = bound or math.inf
         share = self._mean(_PER_CHARACTER, _TOKENS_PER_CHARACTER)
         prompt = min(max(1.0, sum(map(len, request.texts)) * share), at_most)
@@ -105,9 +106,32 @@ _FAILURES_TO_PAUSE = 10  # in a row
 _LONGEST_OUTAGE_PAUSE = 60.0
 _PROBES_OF_NEWCOMERS = 5  # of a model that never answered
 _LONGEST_OUTAGE = 900.0
-_SHORTEST_WAIT = 1e-3  # a shorter one may not move a clock of floats
+_SHORTEST_WAIT = 1e-3  # a shorter one can be lost to rounding in the clock
 
 
+# Three phases, and an outage (``outage`` is not None) goes through the same ones:
+#
+#   phase   _is_on  probe    who may go
+#   OPEN    no      None     everybody
+#   SHUT    yes     None     nobody before ``until``, then whoever asks first, as the probe
+#   PROBED  yes     a call   nobody else, until the probe ends
+#
+#               refused(): shut, or of a probe
+#               failed(): ten in a row               refused(), failed() of the probe;
+#        +------------------------------------> SHUT <---+ withdrawn(): the next is the probe
+#        |                                        |      |
+#       OPEN                              admit() |      |
+#        |                                        v      |
+#        +<------------------------------------ PROBED --+
+#          ended(), answered(); after a refusal
+#          also admit(), once the probe was not
+#          refused for ``_probe_seconds``
+#
+# Three things do not fit into the picture:
+#   - An outage ends with any answer or refusal, whichever call it is of, and with nothing else.
+#     A pause after refusals is not ended by a call that left before it (``n_pauses``).
+#   - ``until`` may lie ahead in OPEN, too: a refused call that left before named a time.
+#   - A probe that was not refused in time may still be refused in OPEN, which shuts again.
 class Pause:
     """The time in which no call goes, and the probe: the one call that goes first after it.
 
@@ -126,7 +150,7 @@ class Pause:
         probe: the one in flight.
         n_pauses: that began, also by a refused probe.
         outage: when the outage began that goes on; None: there is none.
-        answered_at: when the model answered last, were it with a refusal; -inf: never.
+        answered_at: the last sign of life, where a refusal counts; -inf: there was none.
     """
 
     def __init__(self, longest: float) -> None:
@@ -136,10 +160,10 @@ class Pause:
         self.outage: float | None = None
         self._longest = longest  # seconds that are waited because a provider asks for it
         self._is_on = False  # until the probe has shown that it is over
-        self._n = 0  # in a row
+        self._n_in_row = 0  # pauses
         self._probed_at = -math.inf
         self._probe_seconds = _PROBE_SECONDS
-        self._n_failures = 0  # in a row
+        self._n_failures = 0  # also in a row
 
     def room(self, now: float) -> float:
         """Return the number of calls that may go now: none, the probe, or any."""
@@ -149,11 +173,11 @@ class Pause:
 
     def wait(self, now: float) -> float:
         """Return the seconds until a call may go, which may be infinite."""
-        at = self.until
+        until = self.until
         if self._is_on and self.probe is not None:
             accepted_at = self._probed_at + self._probe_seconds
-            at = max(at, accepted_at) if self.outage is None else math.inf
-        return max(0.0, at - now)
+            until = max(until, accepted_at) if self.outage is None else math.inf
+        return max(0.0, until - now)
 
     def admit(self, permit: Permit, now: float) -> None:
         """Record that a call may go."""
@@ -168,7 +192,7 @@ class Pause:
             self.probe = None
 
     def refused(
-        self, permit: Permit, now: float, retry_after: float | None, *, shut: bool, told: bool
+        self, permit: Permit, now: float, retry_after: float | None, *, shut: bool, of_account: bool
     ) -> None:
         """Record a refusal.
 
@@ -177,31 +201,33 @@ class Pause:
             now: the time.
             retry_after: the seconds that the provider asks to wait, or None.
             shut: whether nobody is let in any more.
-            told: whether the provider says so, and not only its refusals.
+            of_account: whether the provider says that its refusal is of the whole account.
         """
         self._answers(now)
         if now > permit.sent_at:
             self._probe_seconds = min(_PROBE_SECONDS, _AS_LONG * (now - permit.sent_at))
         is_probe = permit is self.probe
         self.withdrawn(permit)
+        # Of many calls in flight all may be refused: only the first refusal begins a pause, and
+        # doubles the next one. Those of calls that left before it may name a later end.
         is_new = permit.n_pauses == self.n_pauses
         if is_new and (shut or is_probe):
             self.n_pauses += 1
-            self._n += 1
+            self._n_in_row += 1
             self._is_on, self.probe = True, None
-        elif not told or retry_after is None:
+        elif not of_account or retry_after is None:
             return  # it left before the pause, or concerns that call alone
         # what was not said of all calls holds them up once the probe has met with it too
-        asked = retry_after if told or is_probe else None
+        asked = retry_after if of_account or is_probe else None
         seconds = asked or 0.0
-        if asked is None or self._n > 1:
-            seconds = max(seconds, min(_FIRST_PAUSE * 2.0 ** (self._n - 1), LONGEST_PAUSE))
+        if asked is None or self._n_in_row > 1:
+            seconds = max(seconds, min(_FIRST_PAUSE * 2.0 ** (self._n_in_row - 1), LONGEST_PAUSE))
         self.until = max(self.until, now + min(seconds, self._longest))
 
     def ended(self, permit: Permit, now: float) -> None:
         """Record that a call was not refused."""
         if self.outage is None and permit.n_pauses == self.n_pauses:
-            self._is_on, self._n = False, 0  # one that left before the pause says nothing
+            self._is_on, self._n_in_row = False, 0  # one that left before the pause says nothing
         self.withdrawn(permit)
 
     def answered(self, permit: Permit, now: float) -> None:
@@ -213,28 +239,29 @@ class Pause:
         """Record a failure that suggests the server is down."""
         is_probe = permit is self.probe
         self.ended(permit, now)
+        # the model has answered since this call failed first: that is the example's failure
         if permit.since < self.answered_at:
             return
         self._n_failures += 1
         if self.outage is None and self._n_failures >= _FAILURES_TO_PAUSE:
-            self.outage, self._n = now, 0
+            self.outage, self._n_in_row = now, 0
         elif self.outage is None or not is_probe:
             return
-        self._n += 1
+        self._n_in_row += 1
         self._is_on, self.probe = True, None
-        self.until = now + min(_FIRST_PAUSE * 2.0 ** (self._n - 1), _LONGEST_OUTAGE_PAUSE)
+        self.until = now + min(_FIRST_PAUSE * 2.0 ** (self._n_in_row - 1), _LONGEST_OUTAGE_PAUSE)
 
     def is_hopeless(self, now: float) -> bool:
         """Return whether the model is to be given up."""
         if self.outage is None:
             return False
-        never = self.answered_at == -math.inf and self._n > _PROBES_OF_NEWCOMERS
+        never = self.answered_at == -math.inf and self._n_in_row > _PROBES_OF_NEWCOMERS
         return never or now - self.outage >= _LONGEST_OUTAGE
 
     def _answers(self, now: float) -> None:
         self.answered_at, self._n_failures = now, 0
         if self.outage is not None:
-            self.outage, self._is_on, self._n = None, False, 0
+            self.outage, self._is_on, self._n_in_row = None, False, 0
             self.until = now
 
 
@@ -318,6 +345,8 @@ class ModelLimits:
     @property
     def _is_closed(self) -> bool:
         """True if a call that is not in the queue must wait; the probe of an outage passes it."""
+        # In an outage the queue holds calls that failed. Were the probes taken from it alone,
+        # examples that always fail would keep a model shut that answers all others.
         return self.halted is not None or (bool(self._queue) and self._pause.outage is None)
 
     @property
@@ -347,6 +376,10 @@ class ModelLimits:
         the permit is given, so that no permit is held by a call that cannot be sent. ``since``:
         when the call failed first, other than by a refusal.
         """
+        # First come, first served. Only the first of the queue watches the limits, so that a call
+        # that needs much is not overtaken by small ones for ever; whatever frees something wakes
+        # it. It has its places before it gets the permit; the limits are read again after the wait
+        # for them, and a place is left again if they have changed.
         need, wake = self._need(request, bound), asyncio.Event()
         self._queue.append((need, wake))
         try:
@@ -370,6 +403,8 @@ class ModelLimits:
         """Take back the permit of an attempt that is not sent; do nothing if it is closed."""
         if permit.closed:
             return
+        # The order matters: what was used takes the place of what was reserved before the server's
+        # own count, which includes it, is compared with the buckets (``_listen``).
         now = self._close(permit)
         for name, hold in permit.holds.items():
             self.buckets[name].refund(hold, now)
@@ -416,14 +451,19 @@ class ModelLimits:
         pause, search = self._pause, self._search
         error = result if isinstance(result, ProviderError) else None
         if error is not None and error.kind is FailureKind.RATE_LIMITED:
-            told = error.of_account
-            shut = told if search is None else self._is_shut(permit, now, told)
-            pause.refused(permit, now, error.retry_after, shut=shut, told=told)
+            # With a limit that the user states, nothing is searched: a refusal concerns its call
+            # alone, unless the provider says that it is the account's.
+            of_account = error.of_account
+            shut = of_account if search is None else self._is_shut(permit, now, of_account)
+            pause.refused(permit, now, error.retry_after, shut=shut, of_account=of_account)
             if search is not None and self.paused > 0:
                 search.held(pause.until)
             return
         if search is not None:
             search.accepted(permit.holds[_SEARCHED], now)
+        # Cut off, or failed by our own doing: that says nothing about the server, but frees the
+        # probe. An error that is not transient is an answer: the server works and dislikes the
+        # request.
         if result is None or (error is not None and error.blame is Blame.HARNESS):
             pause.ended(permit, now)
         elif error is None or not error.transient:
@@ -441,12 +481,12 @@ class ModelLimits:
                     )
                 )
 
-    def _is_shut(self, permit: Permit, now: float, told: bool) -> bool:
+    def _is_shut(self, permit: Permit, now: float, of_account: bool) -> bool:
         """Return what the search makes of a refusal; that of a probe says nothing of the rate."""
         search, hold = self._search, permit.holds[_SEARCHED]
         assert search is not None
         if permit is not self._pause.probe:
-            return search.refused(hold, now, sure=told)
+            return search.refused(hold, now, sure=of_account)
         search.settle(hold, 0.0, now)
         return False
 
@@ -465,6 +505,7 @@ class ModelLimits:
         """Return why calls wait, for people; None if they do not."""
         pause, need, now = self._pause, self._next_need(), self._clock.now()
         queued, seconds = len(self._queue), self._wait(need)
+        # told of a model that never answered; one that did is slow, and its calls time out
         silence = now - self._silent_since if pause.answered_at == -math.inf else 0.0
         if self.halted is not None:
             return None
@@ -479,7 +520,7 @@ class ModelLimits:
         elif pause.wait(now) > 0:
             reason = "rate limited"
         else:
-            waits = {name: one.wait(need.get(name, 0.0), now) for name, one in self.buckets.items()}
+            waits = {k: bucket.wait(need.get(k, 0.0), now) for k, bucket in self.buckets.items()}
             reason = self._limit(max(waits, key=waits.__getitem__))
         return Wait(self.name, reason, queued, None if seconds == math.inf else seconds)
 
@@ -487,8 +528,8 @@ class ModelLimits:
         """Say which limit a call waits for."""
         bucket = self.buckets[name]
         if name == _SEARCHED:
-            found = counted(round(60 * bucket.rate(self._clock.now())), "request")
-            return f"at {found} a minute, the rate found so far"
+            rate = counted(round(60 * bucket.rate(self._clock.now())), "request")
+            return f"at {rate} a minute, the rate found so far"
         unit = name.replace("-", " ").removesuffix("s")
         return f"at its limit of {counted(round(bucket.per_minute), unit)} a minute"
 
@@ -521,11 +562,13 @@ class ModelLimits:
     def _listen(self, permit: Permit) -> None:
         """Apply what an answer says is left of each limit; ignore nonsense."""
         now = self._clock.now()
-        for said in self._provider.allowances(permit.request.model):
-            limit, remaining = _sensible(said.limit), _sensible(said.remaining)
-            if limit and said.resource not in self._given:
-                self.buckets.setdefault(said.resource, TokenBucket(limit, now)).per_minute = limit
-            bucket, hold = self.buckets.get(said.resource), permit.holds.get(said.resource)
+        for stated in self._provider.allowances(permit.request.model):
+            # A limit of 0 would stop all calls for good: it is not believed, nor is more left than
+            # the limit allows.
+            limit, remaining = _sensible(stated.limit), _sensible(stated.remaining)
+            if limit and stated.resource not in self._given:
+                self.buckets.setdefault(stated.resource, TokenBucket(limit, now)).per_minute = limit
+            bucket, hold = self.buckets.get(stated.resource), permit.holds.get(stated.resource)
             if bucket is None or hold is None or remaining is None:
                 continue
             if limit is None or remaining <= limit:

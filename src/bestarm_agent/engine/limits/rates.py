@@ -46,7 +46,7 @@ class TokenBucket:
         self._unsent = 0.0
         self._window: deque[Hold] = deque()
         self._used = 0.0  # in the window
-        self._at = now
+        self._updated_at = now
         self.per_minute = per_minute
         self._level = self.burst(now)
 
@@ -60,9 +60,9 @@ class TokenBucket:
 
     def level(self, now: float) -> float:
         """Return the level; below 0 after a call that needed more than the bucket holds."""
-        if now > self._at:
-            self._level += self.rate(now) * (now - self._at)
-            self._at = now
+        if now > self._updated_at:
+            self._level += self.rate(now) * (now - self._updated_at)
+            self._updated_at = now
         self._level = min(self.burst(now), self._level)
         return self._level
 
@@ -104,6 +104,7 @@ class TokenBucket:
 
     def send(self, hold: Hold, now: float) -> None:
         """Count a call in the window: it is sent now."""
+        # reserved amounts count before they are sent, in ``_unsent``: time does not free those
         hold.sent_at, hold.in_window = now, True
         self._unsent -= hold.amount
         self._used += hold.amount
@@ -114,6 +115,7 @@ class TokenBucket:
         difference = used - hold.amount
         self._level = self.level(now) - difference
         self.used(now)
+        # A call of more than a minute has left the window, with the amount that was reserved.
         if hold.in_window:
             self._used += difference
         self.reserved += difference
@@ -139,6 +141,7 @@ class TokenBucket:
 
     def _wait_for_window(self, need: float, now: float) -> float:
         allowed = self.per_minute - min(need, self.per_minute)
+        # What must leave the window before ``need`` fits, the oldest calls first.
         over = self.used(now) + self._unsent - allowed
         if over <= _TINY:
             return 0.0
@@ -149,16 +152,19 @@ class TokenBucket:
         return math.inf  # what is reserved must be sent or returned first
 
 
+# RFC 9438 has W(t) = C (t - K)^3 + W_max with K = cbrt(W_max (1 - beta) / C), so that W(0) is beta
+# W_max. There C is a constant and K follows. Here K is chosen and C follows, C = .1 W_max / K^3,
+# which gives ``rate`` its form: W(t) = W_max (1 + .1 (t / K - 1)^3), at first 90 % of the plateau.
 _FIRST = 50.0  # calls per second
 _GAIN = 2.0
 _TALLY_SECONDS = 1.0
 _CUT = 0.1
 _RETURN_SECONDS, _RETURN_CALLS = 20.0, 100.0
 _LOWERED = 0.6  # of the time of return: until then the rate is 0.6 % or more below the plateau
-_EXIT_SECONDS = 0.5  # slow start at most doubles in a second: the rate it ends with is its newest
+_EXIT_SECONDS = 0.5  # slow start doubles in a second: only its last calls show what was refused
 _BURST_SECONDS = 0.05  # of calls may leave at once
 _CUTS_TO_FIND = 8  # fewer do not find small rates; more mistake chance for a limit
-_LEAST_KEPT = 0.15  # by one of these cuts: what a server that was full lets in says little
+_LEAST_KEPT = 0.15  # by one of these cuts: a full server lets in a trickle that misleads
 _SLOWEST = 0.5  # calls per second: below it, the pauses after refusals do the work
 _SHORT = 1e-3
 
@@ -201,7 +207,7 @@ class SearchedRate(TokenBucket):
         self._cut_at = now  # when the call left whose refusal cut the rate last
         self._n_cuts = 0
         self._refusals = Refusals()
-        self._left = self._plateau, self._since  # before the cuts that may yet be taken back
+        self._before_cuts = self._plateau, self._since  # which may yet be taken back
         super().__init__(math.inf, now)
 
     def rate(self, now: float) -> float:
@@ -238,29 +244,37 @@ class SearchedRate(TokenBucket):
         self.settle(hold, 0.0, now)
         verdict = self._refusals.refused(hold, reversed(self._window), now, sure=sure)
         if verdict is Meaning.AS_BEFORE:
-            self._plateau, self._since = self._left
+            self._plateau, self._since = self._before_cuts
         elif verdict in (Meaning.MORE, Meaning.SHUT):
+            # What is gone back to is the rate before the first of several cuts in a row: only then
+            # is the share of refusals known at that rate.
             if not self._refusals.is_compared:
-                self._left = self._plateau, self._since
+                self._before_cuts = self._plateau, self._since
             self._cut(hold.sent_at, now, verdict)
             self._refusals.lowered(verdict)
             if self._refusals.share_before == 1.0:  # a limit that is met: nothing to go back to
-                self._left = self._plateau, self._since
+                self._before_cuts = self._plateau, self._since
         return verdict is Meaning.SHUT
 
     def held(self, until: float) -> None:
         """Let the curve begin at ``until``: no call leaves before."""
         self._since = max(self._since, until)
 
-    def _cut(self, at: float, now: float, verdict: Meaning) -> None:
-        """Set the plateau to the accepted rate; counts one call more, since one more was tried."""
+    def _cut(self, left_at: float, now: float, verdict: Meaning) -> None:
+        """Set the plateau to the accepted rate; counts one call more, since one more was tried.
+
+        ``left_at``: when the call left whose refusal it is for.
+        """
+        # Over what time the accepted calls are counted: since the last cut, but no longer than the
+        # rate has been about what it is now.
         k, rate, lowest = self._seconds_to_return(), self.rate(now), _SLOWEST
-        since = max(self._cut_at, at - (_EXIT_SECONDS if self._plateau == math.inf else k))
-        n = 1 + sum(one.amount for one in self._window if since <= one.sent_at <= at)
-        accepted = n / max(at - since, _SHORT)
+        since = max(self._cut_at, left_at - (_EXIT_SECONDS if self._plateau == math.inf else k))
+        n = 1 + sum(hold.amount for hold in self._window if since <= hold.sent_at <= left_at)
+        accepted = n / max(left_at - since, _SHORT)
         if verdict is Meaning.SHUT:
+            # a server that counts minutes has let in what a minute allows, however fast they came
             accepted = max(accepted, self.used(now) / MINUTE)
-        self._cut_at, self._n_cuts = at, self._n_cuts + 1
+        self._cut_at, self._n_cuts = left_at, self._n_cuts + 1
         if self._plateau < math.inf:
             kept = _LEAST_KEPT if self._n_cuts <= _CUTS_TO_FIND else 1 - _CUT
             lowest = max(lowest, kept * self._plateau)

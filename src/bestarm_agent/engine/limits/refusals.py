@@ -26,8 +26,9 @@ _MEMORY = 4000.0  # calls
 _LOWER, _HIGHER = 0.5, 3.0  # times the share before: less, and the lower rate has made them fewer
 _MOST = 0.5  # a server that refuses more is one to be called less, whatever its reason
 _ENOUGH, _MANY, _SEVERAL = 3, 30, 5  # refusals, and calls, to compare; refusals learned
-# A server that is shut refuses nearly all. Four, later three refusals in a row tell, and
-# more where more are refused by chance; two, where it was shut before the rate was lowered.
+# A server that is shut refuses nearly all. Four refusals in a row tell at first, two after a
+# thousand calls without any, and more where more are refused by chance; two also where it was shut
+# before the rate was lowered.
 _SHUT_SHARE, _SURE, _SURE_AGAIN = 0.95, math.log(5e3), math.log(10)
 _LEAST_CHANCE = 0.01
 _LATE, _FORGET = 2.0, 0.95  # times the time that a refusal takes: who waits longer is let in
@@ -85,6 +86,9 @@ class Refusals:
     def sent(self, *, is_lowered: bool) -> int:
         """Return the number of a call that is sent now."""
         n = self._n_sent - self._before
+        # When a stretch ends. At a lowered rate: once the rate is back, and few were refused on the
+        # way. Else after so many calls that a change of the share shows; they teach what chance is
+        # only if no more were refused than at lower rates, since at this one more may be.
         if self.is_compared:
             if not is_lowered:  # the rate is back, and few were refused meanwhile
                 self._learn(n)
@@ -119,13 +123,17 @@ class Refusals:
             share = self._n_refused / n
             if self._n_refused < _ENOUGH or n < _MANY:
                 return Meaning.CHANCE
+            # About the same share at the lower rate: refusals do not depend on the rate, and the
+            # search goes back. ``at_most`` adds one standard deviation of a Poisson number to them.
             if _LOWER <= share / self.share_before <= _HIGHER and share <= _MOST:
                 # it was thought smaller until now; rather too large at first than cut again at once
-                more = self._n_refused + math.sqrt(self._n_refused)
-                self._low_sent, self._low_refused = float(n), more
+                at_most = self._n_refused + math.sqrt(self._n_refused)
+                self._low_sent, self._low_refused = float(n), at_most
                 self._was_as_before = True
                 self._begin()
                 return Meaning.AS_BEFORE
+        # Refusals by chance are about Poisson: their standard deviation is the root of their
+        # number.
         expected = self.chance * n
         if self._n_refused > expected + _SIGMAS * math.sqrt(expected) - _HALF:
             return Meaning.MORE
@@ -163,6 +171,8 @@ class Refusals:
         by_chance = self._was_as_before or self._low_refused >= _SEVERAL  # some come at any rate
         again = self.is_compared and self.share_before == 1.0 and not by_chance
         sure = _SURE_AGAIN if again else _SURE
+        # What one call adds to the log of the odds that the server is shut: a refusal log(.95 /
+        # chance), a call let in log(.05 / (1 - chance)).
         refused, let_in = math.log(_SHUT_SHARE / chance), math.log((1 - _SHUT_SHARE) / (1 - chance))
         odds, self._in_row, n = 0.0, 0, 0
         for call in calls:
@@ -170,6 +180,9 @@ class Refusals:
                 return False
             if call.is_refused:
                 odds, n = odds + refused, n + 1
+            # One still in flight may yet be refused, unless it has waited longer than refusals
+            # take. Where refusals come at any rate it counts as let in, which asks for more of
+            # them.
             elif call.has_ended or by_chance or call.sent_at < now - _LATE * self._latency:
                 odds += let_in
             if odds >= sure:

@@ -37,6 +37,7 @@ class Clock:
 
 async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> None:
     """Let ``seconds`` pass, which may be infinite, or less if ``event`` is set meanwhile."""
+    # no timer can be set for ever
     if seconds == math.inf:
         await event.wait()
         return
@@ -92,6 +93,9 @@ class PromptCaches:
     def sent(self, prefix: Hashable) -> Iterator[None]:
         """Note that a call is under way, which was answered if the block ends without an error."""
         event = None
+        # The first call of a beginning, and the first one after the provider has dropped it. A call
+        # that fails leaves ``_until`` as it was: it may have filled nothing, so the next is the
+        # first.
         if prefix not in self.filling and self._until.get(prefix, 0.0) <= self._clock.now():
             event = self.filling[prefix] = asyncio.Event()
         try:
@@ -129,6 +133,8 @@ class Gate:
     def leave(self) -> None:
         """Leave, and let the longest-waiting call in."""
         self.inside -= 1
+        # The one let in may find another of its gates full, and queue there instead: then this
+        # place goes to the next.
         while self.queue and self.free:
             self.queue.popleft().enter_or_queue()
 
@@ -158,8 +164,9 @@ class Slot:
     def keep_last(self) -> None:
         """Leave every gate but the last: the call is over, and its judging goes on."""
         if self.inside:
-            left, self._gates = self._gates[:-1], self._gates[-1:]
-            self._leave(left)
+            # The order of a slot's gates matters for this alone: the run's is the last.
+            others, self._gates = self._gates[:-1], self._gates[-1:]
+            self._leave(others)
 
     def leave(self) -> None:
         """Leave every gate; do nothing if outside."""
@@ -177,6 +184,8 @@ class Slot:
         """Wait until every gate has a free place, then enter all."""
         if self.inside:
             return
+        # Whoever leaves a place enters all gates for this call in the same step
+        # (``enter_or_queue``), so that nobody else can take one before this call wakes up.
         self._returned = asyncio.get_running_loop().create_future()
         self.enter_or_queue()
         try:
@@ -189,6 +198,8 @@ class Slot:
         """Enter every gate, or queue at one that is full; do nothing if nobody waits any more."""
         if self._returned is None or self._returned.done():
             return
+        # It queues at one full gate only. When that has a place, all are looked at again, so a call
+        # may queue several times, at the end each time.
         full = next((gate for gate in self._gates if not gate.free), None)
         if full is not None:
             full.queue.append(self)
@@ -245,9 +256,10 @@ class WaitBoard:
 
 
 def provider_wait(provider: Provider) -> Wait | None:
-    """Return a wait that names models being loaded, or servers that get no calls; None: neither."""
+    """Return a wait that names models being loaded or failing servers; None if there is none."""
     servers = provider.endpoints
     failing = [f"{one.address} fails ({one.failure})" for one in servers if one.failure is not None]
+    # A model being loaded explains the silence of its provider; servers that fail, why it is slow.
     if provider.loading:
         reason = f"is loading {_first_of(provider.loading)}"
     elif failing and len(servers) > 1:
