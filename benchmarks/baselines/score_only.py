@@ -29,7 +29,8 @@ class ScoreOnly(UcbELrf):
         return np.sqrt(self.eta / np.maximum(self.table.n_trials, 1))
 
     def _measure_spreads(self) -> None:
-        """Measure none: nothing rests on them."""
+        """Measure none: every index is known exactly without them."""
+        self._is_summed = np.ones(self.table.n_candidates, dtype=np.bool_)
 
     def belief(self) -> Belief:
         """Return the model's row means; the betting intervals hold."""

@@ -178,7 +178,11 @@ def test_what_a_prompt_or_a_judge_lacks_is_told_with_the_line(
     write_study(tmp_path)
     for change, said in (
         (3, "study.yaml, line 2: prompt `q`: no example has the field `qestion`; did you mean"),
-        (1, "study.yaml, line 3: example `e0` has no reference answer, which judge `exact` needs"),
+        (
+            1,
+            "study.yaml, line 3: questions.jsonl, line 1: example `e0` has no reference answer, "
+            "which judge `exact` needs",
+        ),
     ):
         lines = [line.replace("recorded", "exact") if change == 1 else line for line in study]
         (tmp_path / "study.yaml").write_text("\n".join(lines))

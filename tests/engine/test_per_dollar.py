@@ -184,4 +184,4 @@ def test_dollars_that_the_leaders_are_too_expensive_for_are_not_spent_on_the_bea
     statuses = {row.candidate.label: row.status for row in standing.rows}
     assert statuses["c0"] is Status.WORSE
     asked = [event.candidate for event in events_of(path) if isinstance(event, Asked)]
-    assert asked[-20:].count(0) <= 4  # the rule's own choice, while others could be asked
+    assert asked[-20:].count(0) <= 8  # the rule's own choice, while others could be asked

@@ -105,7 +105,7 @@ def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
         try:
             judge.check(example)
         except ConfigError as error:
-            raise ConfigError(": ".join(filter(None, (example.place, str(error))))) from None
+            raise type(error)(": ".join(filter(None, (example.place, str(error))))) from None
 
 
 def check_targets(judge: Judge, examples: Sequence[Example]) -> list[str]:
