@@ -110,7 +110,7 @@ def compare_scores(
     Raises:
         ConfigError: no example has a score of both.
     """
-    scores = np.array([(one.score_a, one.score_b) for one in examples]).reshape(-1, 2)
+    scores = np.array([(flip.score_a, flip.score_b) for flip in examples]).reshape(-1, 2)
     known = ~np.isnan(scores).any(axis=1)
     if not known.any():
         raise ConfigError(
@@ -118,7 +118,9 @@ def compare_scores(
             "choose others, or let both answer the same examples"
         )
     alpha = (1.0 - confidence) / n_together
-    # no answer may hide any score in [0, 1]
+    # An example that one of them could not answer stays in: leaving it out would be choosing, as
+    # hard examples fail more often. Its score may be any in [0, 1], so that everything is computed
+    # twice, with all unknown scores at 0 and with all at 1, and a's worst meets b's best.
     ends = [np.nan_to_num(scores, nan=end) for end in (0.0, 1.0)]
     drawn = [np.array([end[[*draw]].mean(axis=0) for draw in draws]).reshape(-1, 2) for end in ends]
     lead = lead_of(drawn[0][:, 0] - drawn[1][:, 1], drawn[1][:, 0] - drawn[0][:, 1])
@@ -128,12 +130,12 @@ def compare_scores(
         value if on.unit == "example" else lead.mean, drawn, on.n_units, alpha, on_new=True
     )
     verdict: Verdict = "a" if on_new.lower > 0.0 else "b" if on_new.upper < 0.0 else "undecided"
-    is_open = verdict == "undecided" and value != 0.0
+    unclear = verdict == "undecided" and value != 0.0
     is_near = abs(lead.mean) <= nearness(lead.differing, on.n_units)
-    is_level = lead.n >= FEWEST_EXAMPLES and lead.is_level(on.n_units, alpha / 2) and is_near
-    if verdict == "undecided" and is_level and 1.0 - SURE < lead.chance < SURE:
+    is_equal = lead.n >= FEWEST_EXAMPLES and lead.is_level(on.n_units, alpha / 2) and is_near
+    if verdict == "undecided" and is_equal and 1.0 - SURE < lead.chance < SURE:
         verdict = "about equal"
-    needed = examples_to_prove([replace(lead, mean=abs(lead.mean))], alpha / 2) if is_open else None
+    needed = examples_to_prove([replace(lead, mean=abs(lead.mean))], alpha / 2) if unclear else None
     differ = known & (scores[:, 0] != scores[:, 1])
     return PairedComparison(
         **asdict(on),
@@ -193,27 +195,32 @@ def compare_candidates(
             "different judges scored the two runs, so their scores cannot be compared; run one of "
             "the studies again with the other's scorer: its answers come from the reply cache"
         )
-    one, two = scores_of(state, row_a), scores_of(other_state, row_b)
+    of_a, of_b = scores_of(state, row_a), scores_of(other_state, row_b)
     theirs = zip(other_state.example_ids, other_state.example_digests, strict=True)
-    there = {example: column for column, example in enumerate(theirs)}
+    columns_b = {example: column for column, example in enumerate(theirs)}
     own = zip(state.example_ids, state.example_digests, strict=True)
-    shared = [(column, there[key]) for column, key in enumerate(own) if key in there]
-    asked = sorted(  # as a was: ask and score of each, and the column
-        (one[i], two[j], i) for i, j in shared if i in one and j in two
+    # Three numberings meet here: ``column`` is the position of an example in the run of a;
+    # ``columns_b`` maps id and content to the position in the run of b; a *row* is a line of the
+    # dataset, of which repeated draws are several columns, ``n_rows`` apart. All that follows goes
+    # by columns of a, and only scores of b are looked up by its own (``j``).
+    shared = [(column, columns_b[key]) for column, key in enumerate(own) if key in columns_b]
+    common = sorted(  # as a was: ask and score of each, and the column
+        (of_a[i], of_b[j], i) for i, j in shared if i in of_a and j in of_b
     )
     n_rows = len(state.example_ids) // int(state.started.config.get("repeats", 1))
     row_of_column = np.arange(len(state.example_ids)) % n_rows  # draws of one are one row
     if state.independent:
+        # -1: not the one example that stands for its cluster
         row_of_column[~np.isin(row_of_column, state.independent)] = -1
-    columns = np.array([column for *_, column in asked], dtype=np.int64)
+    columns = np.array([column for *_, column in common], dtype=np.int64)
     rows, first = np.unique(row_of_column[columns], return_index=True)
     # one draw of each, and one example of each cluster: what was asked of the others may depend
     # on the scores of the first, so their mean would be no fair draw
     draws = [[place] for place in sorted(first[rows >= 0].tolist())]
     n_draws = len({row_of_column[i] for i, _ in shared} - {-1})
-    unpaired = len(state.example_ids) - len(shared), len(there) - len(shared)
-    n_a, n_b = (sum(not isnan(score) for _, score in side.values()) for side in (one, two))
+    unpaired = len(state.example_ids) - len(shared), len(columns_b) - len(shared)
+    n_a, n_b = (sum(not isnan(score) for _, score in side.values()) for side in (of_a, of_b))
     names, unit = (labels(state)[row_a], labels(other_state)[row_b]), unit_of(state)
     on = Compared(*names, None, len(shared), unit, n_draws, *unpaired, n_a, n_b)
-    examples = [Flip(state.example_ids[i], x, y, seq, its) for (seq, x), (its, y), i in asked]
+    examples = [Flip(state.example_ids[i], x, y, seq, its) for (seq, x), (its, y), i in common]
     return compare_scores(on, examples, draws, confidence)

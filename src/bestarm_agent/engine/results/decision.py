@@ -44,30 +44,29 @@ from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, chance_of_at_least
 
 _DEARER = 0.95  # of the price of the one to take, from which another is no cheaper
-
-
 _NAMED = 3  # candidates by name in a sentence
-
-
 _TIME_SLACK = 1.01  # of the time cap, for writing down what happened
 
 
 def decided(standing: Standing) -> Standing:
     """Return a standing with its decision, and with the group of each candidate in its row."""
+    # In this order, since each step rests on those before it: what stands in the way decides
+    # whether anybody is named at all; every other candidate is grouped beside the one named; and
+    # sentences and advice only word what the groups say.
     s = standing
     problems = _problems(s)
-    blocked = next((one for one in problems if one.kind in NO_WINNER), None)
-    named = None if blocked else _named(s)
-    found = {row.index: _group(s, row, named) for row in s.rows}
-    if blocked is not None and blocked.kind is not ProblemKind.NO_SCORES:
+    blocking = next((problem for problem in problems if problem.kind in NO_WINNER), None)
+    named = None if blocking else _named(s)
+    groups = {row.index: _group(s, row, named) for row in s.rows}
+    if blocking is not None and blocking.kind is not ProblemKind.NO_SCORES:
         # what a scorer at fault has ruled out may be the best
-        found = {
+        groups = {
             i: Status.UNDECIDED if group in (Status.EQUAL, Status.WORSE) else group
-            for i, group in found.items()
+            for i, group in groups.items()
         }
     named_row = next((row for row in s.rows if row.index == named), None)
     labels = {
-        group: tuple(row.candidate.label for row in s.rows if found[row.index] is group)
+        group: tuple(row.candidate.label for row in s.rows if groups[row.index] is group)
         for group in Status
     }
     take: Any = None
@@ -79,15 +78,15 @@ def decided(standing: Standing) -> Standing:
     draft = Decision(
         take=take,
         as_good=labels[Status.EQUAL],
-        cheaper=_cheaper(s, named_row, found),
+        cheaper=_cheaper(s, named_row, groups),
         undecided=labels[Status.UNDECIDED],
         worse=labels[Status.WORSE] + labels[Status.BARRED],
         unmeasured=tuple(
             Unmeasured(row.candidate.label, row.problem or untried)
             for row in s.rows
-            if found[row.index] is Status.UNMEASURED
+            if groups[row.index] is Status.UNMEASURED
         ),
-        chance=None if named_row is None else _chance(s, found),
+        chance=None if named_row is None else _chance(s, groups),
         proved=_is_proved(s, named_row),
         proved_for="new" if s.for_new else "seen",
         confidence=s.confidence,
@@ -96,12 +95,12 @@ def decided(standing: Standing) -> Standing:
         next=None,
         said=(),
     )
-    next_one = _next(s, draft, named_row, blocked)
+    next_one = _next(s, draft, named_row, blocking)
     if next_one is not None and s.objects:  # a script has no study for the commands
         next_one = replace(next_one, command=None)
     decision = _with_words(s, draft, named_row, next_one, problems)
     rows = tuple(
-        row if row.status is found[row.index] else row.with_status(found[row.index])
+        row if row.status is groups[row.index] else row.with_status(groups[row.index])
         for row in s.rows
     )
     return replace(s, rows=rows, _decision=decision)
@@ -112,29 +111,33 @@ NO_WINNER = (ProblemKind.NO_SCORES, ProblemKind.SCORER, ProblemKind.NOTHING_RIGH
 
 def _problems(s: Standing) -> list[Obstacle]:
     """Return what stands in the way, the worst first."""
-    found: list[Obstacle] = []
+    problems: list[Obstacle] = []
+    # No score, a scorer at fault and nothing right exclude each other, and forbid to name anybody:
+    # the first that holds is told. The others may come on top, and leave the decision standing.
     why = next((row.problem for row in s.rows if row.problem), "") or s.latest_failure
     if not any(row.n for row in s.rows):
         by_people = s.scored_by == "people" and s.told
-        said = "people have not scored the answers" if by_people else "no answer has a score"
-        found.append(Obstacle(ProblemKind.NO_SCORES, f"{said}: {why}" if why else said))
+        text = "people have not scored the answers" if by_people else "no answer has a score"
+        problems.append(Obstacle(ProblemKind.NO_SCORES, f"{text}: {why}" if why else text))
     elif s.suspect is not None and s.suspect.rejects and not s.scorer_trusted:
-        found.append(Obstacle(ProblemKind.SCORER, s.suspect.text))
+        problems.append(Obstacle(ProblemKind.SCORER, s.suspect.text))
     elif s.suspect is not None and not s.suspect.rejects:
-        found.append(Obstacle(ProblemKind.NOTHING_RIGHT, s.suspect.text))
+        problems.append(Obstacle(ProblemKind.NOTHING_RIGHT, s.suspect.text))
     elif s.seeks_best and not any(row.total for row in s.rows):
         n = sum(row.n for row in s.rows)
-        said = f"none of the {n:,} answers is right" if n > 1 else "the only answer is wrong"
-        found.append(Obstacle(ProblemKind.NOTHING_RIGHT, said))
-    if s.end == "failures" and not (found and found[0].kind is ProblemKind.NO_SCORES):
-        said = f"too many answers could not be had{f': {why}' if why else ''}"
-        found.append(Obstacle(ProblemKind.CALLS, said))
-    found += [Obstacle(ProblemKind.CAP_PASSED, said) for said in passed_caps(s)[:1]]
+        text = f"none of the {n:,} answers is right" if n > 1 else "the only answer is wrong"
+        problems.append(Obstacle(ProblemKind.NOTHING_RIGHT, text))
+    if s.end == "failures" and not (problems and problems[0].kind is ProblemKind.NO_SCORES):
+        text = f"too many answers could not be had{f': {why}' if why else ''}"
+        problems.append(Obstacle(ProblemKind.CALLS, text))
+    problems += [Obstacle(ProblemKind.CAP_PASSED, text) for text in passed_caps(s)[:1]]
     if s.seeks_best and len(s.rows) > 1 and s.n_independent < FEWEST_EXAMPLES:
         few = counted(s.n_independent, s.unit)
-        said = f"{few} are too few to choose by; use at least {FEWEST_EXAMPLES}"
-        found.append(Obstacle(ProblemKind.TOO_FEW, said.replace("1 example are", "1 example is")))
-    return found
+        text = f"{few} are too few to choose by; use at least {FEWEST_EXAMPLES}"
+        problems.append(
+            Obstacle(ProblemKind.TOO_FEW, text.replace("1 example are", "1 example is"))
+        )
+    return problems
 
 
 def _named(s: Standing) -> int | None:
@@ -142,10 +145,10 @@ def _named(s: Standing) -> int | None:
     if not s.seeks_best:
         return None
     if s.objective is not None:
-        able = {row.index for row in s.rows if row.n and not row.is_broken}
-        return s.objective.answer if s.objective.answer in able else None
-    able_rows = (row for row in s.rows if row.n and not row.is_broken and not row.is_barred)
-    first = next(able_rows, None)
+        usable = {row.index for row in s.rows if row.n and not row.is_broken}
+        return s.objective.answer if s.objective.answer in usable else None
+    eligible = (row for row in s.rows if row.n and not row.is_broken and not row.is_barred)
+    first = next(eligible, None)
     return None if first is None else first.index
 
 
@@ -180,6 +183,8 @@ def _chance(s: Standing, groups: Mapping[int, Status]) -> float | None:
     None where missing scores could change who leads, where something else than the best is
     looked for, and where examples are chosen by their scores.
     """
+    # The chances of the pairwise comparisons are multiplied as if these were independent. One that
+    # was beaten for good counts as 1: that was proved whatever its chance by itself says.
     others = [row for row in s.rows if groups[row.index] not in (Status.TAKE, Status.LEADING)]
     is_missing = any(not row.n and not row.is_broken for row in others) or s.rivals_by_voids
     if not others or s.objective is not None or is_missing or s.new_examples is None:
@@ -191,7 +196,7 @@ def _chance(s: Standing, groups: Mapping[int, Status]) -> float | None:
     ]
     if not known:
         return None
-    return math.prod(one.chance for one in known if not one.is_beaten)
+    return math.prod(other.chance for other in known if not other.is_beaten)
 
 
 def _is_proved(s: Standing, named: Row | None) -> bool:
@@ -200,11 +205,13 @@ def _is_proved(s: Standing, named: Row | None) -> bool:
         return s.objective is not None and s.objective.answer is None and s.objective.established
     if s.guarantee is Guarantee.HEURISTIC:
         return False
+    # Of the cheapest within epsilon it is to be proved that it is good enough, by its margin. That
+    # no cheaper one is good enough, too, is not part of the statement.
     if s.objective is not None:
-        found = s.objective
-        if found.spec.name is Objective.CHEAPEST:
-            return found.margin is not None and found.margin <= found.spec.epsilon
-        return found.established or _bar(s) is not None  # else nobody is named
+        objective = s.objective
+        if objective.spec.name is Objective.CHEAPEST:
+            return objective.margin is not None and objective.margin <= objective.spec.epsilon
+        return objective.established or _bar(s) is not None  # else nobody is named
     if s.for_new:
         return s.new_examples is not None and s.new_examples.shown
     if named is not s.rows[0]:
@@ -232,10 +239,12 @@ def price_of_use(row: Row) -> tuple[str, float] | None:
 
 def _cheaper(s: Standing, named: Row | None, groups: Mapping[int, Status]) -> Cheaper | None:
     """Return the cheapest of those that are about as good as the one to take."""
+    # Prices are compared in one unit only: dollars and worker seconds have no rate of exchange, and
+    # nothing is a share of a price of 0.
     own = None if named is None else price_of_use(named)
     if own is None or own[1] <= 0.0:
         return None
-    found = []
+    offers = []
     for row in s.rows:
         price = price_of_use(row) if groups[row.index] is Status.EQUAL else None
         if price is None or row.against is None or price[0] != own[0]:
@@ -243,13 +252,13 @@ def _cheaper(s: Standing, named: Row | None, groups: Mapping[int, Status]) -> Ch
         share = price[1] / own[1]
         if share < _DEARER:
             worse = min(1.0, max(0.0, row.against.most_behind))
-            found.append(Cheaper(row.candidate.label, share, worse, SURE))
-    return min(found, key=lambda one: (one.price, one.at_most), default=None)
+            offers.append(Cheaper(row.candidate.label, share, worse, SURE))
+    return min(offers, key=lambda offer: (offer.price, offer.at_most), default=None)
 
 
 def passed_caps(s: Standing) -> list[str]:
     """Say of each configured cap that was passed by how much, and why."""
-    found, budget = [], s.configured or s.budget
+    lines, budget = [], s.configured or s.budget
     for name, unit in (("usd_nanos", ""), ("tokens", " tokens"), ("calls", " calls")):
         used, cap = getattr(s.spent, name), getattr(budget, name)
         if cap is None or used <= cap:
@@ -257,11 +266,11 @@ def passed_caps(s: Standing) -> list[str]:
         text = money if name == "usd_nanos" else "{:,}".format
         over = f"{text(used - cap)} too much"
         why = "calls cost more than their providers said they could"
-        found.append(f"{text(used)}{unit} of {text(cap)}, {over}: {why}")
+        lines.append(f"{text(used)}{unit} of {text(cap)}, {over}: {why}")
     if budget.seconds is not None and s.seconds > _TIME_SLACK * budget.seconds:
         took = f"{duration(s.seconds)} of {duration(budget.seconds)}"
-        found.append(f"{took}: calls in flight were waited for")
-    return found
+        lines.append(f"{took}: calls in flight were waited for")
+    return lines
 
 
 def _with_words(
@@ -272,31 +281,31 @@ def _with_words(
     problems: Sequence[Obstacle],
 ) -> Decision:
     """Add the sentences: what to take, what is as good, how sure, and what to do next."""
-    caps = [f"Cap passed: {one.text}." for one in problems if one.kind is ProblemKind.CAP_PASSED]
-    said: list[str] = []
+    caps = [f"Cap passed: {p.text}." for p in problems if p.kind is ProblemKind.CAP_PASSED]
+    lines: list[str] = []
     if not s.seeks_best:
         pass  # a mode with an answer of its own says it
     elif named is None:
-        said += _no_winner(s, problems)
+        lines += _no_winner(s, problems)
     elif len(s.rows) == 1:
         name = safe(named.candidate.label)
-        said.append(f"{name} is the only candidate, so nothing was compared: {_score(s, named)}.")
+        lines.append(f"{name} is the only candidate, so nothing was compared: {_score(s, named)}.")
     else:
-        said += [*_head(s, draft, named), *_others(s, draft)]
-        calls = [one for one in problems if one.kind is ProblemKind.CALLS]
-        said += [f"Stopped: {safe(one.text)}." for one in calls]
-        few = [one for one in problems if one.kind is ProblemKind.TOO_FEW]
-        said += [f"But {one.text}." for one in few] or _on_new(s, draft)
-    said = [*caps, *said]
+        lines += [*_head(s, draft, named), *_others(s, draft)]
+        calls = [p for p in problems if p.kind is ProblemKind.CALLS]
+        lines += [f"Stopped: {safe(p.text)}." for p in calls]
+        few = [p for p in problems if p.kind is ProblemKind.TOO_FEW]
+        lines += [f"But {p.text}." for p in few] or _on_new(s, draft)
+    lines = [*caps, *lines]
     if next_one is not None and s.seeks_best:
         command = f": `{next_one.command}`" if next_one.command else ""
-        said.append(f"Next: {next_one.text}{command}.")
-    return replace(draft, next=next_one, said=tuple(said))
+        lines.append(f"Next: {next_one.text}{command}.")
+    return replace(draft, next=next_one, said=tuple(lines))
 
 
 def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
     """Say that there is nobody to take, and why."""
-    blocked = next((one for one in problems if one.kind in NO_WINNER), None)
+    blocked = next((p for p in problems if p.kind in NO_WINNER), None)
     if blocked is None:
         if (bar := _bar(s)) is not None:
             return _nobody_clears(s, bar)
@@ -313,18 +322,18 @@ def _nobody_clears(s: Standing, bar: float) -> list[str]:
     """Say that nobody is proved to score enough, and who probably does, the cheapest of these."""
     if s.objective is not None and s.objective.established:
         return [f"No candidate scores at least {percent(bar)}, proved at {percent(s.confidence)}."]
-    said = [f"No candidate is proved to score at least {percent(bar)} so far."]
-    able = [row for row in s.rows if row.n and not row.is_barred and not row.is_broken]
-    chances = {row.index: chance_of_at_least(bar, row.total / row.n, row.n) for row in able}
-    likely = [row for row in able if chances[row.index] >= SURE]
+    lines = [f"No candidate is proved to score at least {percent(bar)} so far."]
+    usable = [row for row in s.rows if row.n and not row.is_barred and not row.is_broken]
+    chances = {row.index: chance_of_at_least(bar, row.total / row.n, row.n) for row in usable}
+    likely = [row for row in usable if chances[row.index] >= SURE]
     ranked = sorted(likely, key=lambda row: row.usd_per_1000 or 0.0)  # a known price, or nothing
-    ranked = ranked or sorted(able, key=lambda row: -chances[row.index])
+    ranked = ranked or sorted(usable, key=lambda row: -chances[row.index])
     for row in ranked[:1]:
         chance = f"{round(100 * min(chances[row.index], 0.99))} in 100"
         name, facts = safe(row.candidate.label), [_score(s, row), price_text(row)]
         start = f"{name} probably does" if likely else f"{name} comes nearest"
-        said.append(f"{start} ({chance}): {', '.join(filter(None, facts))}.")
-    return said
+        lines.append(f"{start} ({chance}): {', '.join(filter(None, facts))}.")
+    return lines
 
 
 def _head(s: Standing, draft: Decision, named: Row) -> list[str]:
@@ -335,14 +344,14 @@ def _head(s: Standing, draft: Decision, named: Row) -> list[str]:
     if (price := price_text(named)) is not None:
         facts.append(price)
     start = f"{name} leads so far" if s.end is None else f"Take {name}{what}"
-    said = [f"{start}: {', '.join(facts)}."]
+    lines = [f"{start}: {', '.join(facts)}."]
     if s.objective is None and draft.proved and not s.for_new:
         if s.separated or s.margin == 0:
-            said.append("More calls on these examples would not change that.")
+            lines.append("More calls on these examples would not change that.")
         else:
             within = points(s.within)
-            said.append(f"It is proved to be at most {within} below the best of these examples.")
-    return said
+            lines.append(f"It is proved to be at most {within} below the best of these examples.")
+    return lines
 
 
 def _score(s: Standing, row: Row) -> str:
@@ -376,7 +385,7 @@ def price_text(row: Row) -> str | None:
 
 def _others(s: Standing, draft: Decision) -> list[str]:
     """Say which candidates are about as good, cheaper, undecided and not measured."""
-    said, row_of = [], {row.candidate.label: row for row in s.rows}
+    lines, row_of = [], {row.candidate.label: row for row in s.rows}
     if draft.as_good:
         those = (
             f"{safe(label)} ({score_text(row_of[label], graded=s.graded)})"
@@ -385,16 +394,16 @@ def _others(s: Standing, draft: Decision) -> list[str]:
         seeks = None if s.objective is None else s.objective.spec.name
         is_cheapest = seeks in (Objective.CHEAPEST, Objective.AT_LEAST)
         what = "Good enough, too, and dearer" if is_cheapest else "About as good"
-        said.append(f"{what}: {listed(those, len(draft.as_good))}.")
+        lines.append(f"{what}: {listed(those, len(draft.as_good))}.")
     if draft.cheaper is not None:
-        one = draft.cheaper
-        said.append(
-            f"Cheaper: {safe(one.label)}, {share_text(one.price)} of the price; probably at most "
-            f"{points(one.at_most)} worse ({round(10 * one.probability)} in 10)."
+        offer = draft.cheaper
+        lines.append(
+            f"Cheaper: {safe(offer.label)}, {share_text(offer.price)} of the price; probably at "
+            f"most {points(offer.at_most)} worse ({round(10 * offer.probability)} in 10)."
         )
     if (bar := _bar(s)) is not None:
         if s.objective is not None and not s.objective.established and s.end is not None:
-            said.append(f"A cheaper one may score {percent(bar)}, too: it was not asked enough.")
+            lines.append(f"A cheaper one may score {percent(bar)}, too: it was not asked enough.")
     elif draft.undecided:
         n = len(draft.undecided)
         some = f" ({listed(map(safe, draft.undecided), n)})" if n <= _NAMED else ""
@@ -404,46 +413,48 @@ def _others(s: Standing, draft: Decision) -> list[str]:
             ends = ends or "are not ruled out, but probably worse"
         elif s.end is not None:
             ends = f"could be better: {'it was' if n == 1 else 'they were'} not asked enough"
-        said.append(f"{counted(n, 'other')}{some} {ends}.")
+        lines.append(f"{counted(n, 'other')}{some} {ends}.")
     if draft.unmeasured and s.end is not None:
         n = len(draft.unmeasured)
-        reasons = {one.reason for one in draft.unmeasured}
+        reasons = {row.reason for row in draft.unmeasured}
         why = f": {safe(min(reasons))}" if len(reasons) == 1 else ""
-        those = (safe(one.label) for one in draft.unmeasured)
-        said.append(f"Not measured: {listed(those, n)}{why}.")
+        those = (safe(row.label) for row in draft.unmeasured)
+        lines.append(f"Not measured: {listed(those, n)}{why}.")
     if s.rivals_by_voids:
-        said.append("Answers that are missing could change who leads.")
-    return said
+        lines.append("Answers that are missing could change who leads.")
+    return lines
 
 
 def _on_new(s: Standing, draft: Decision) -> list[str]:
     """Say how sure it is, in one sentence about new examples."""
     if s.guarantee is Guarantee.HEURISTIC:
         return ["It was chosen by a model of the scores, which proves nothing."]
-    found = s.new_examples
-    if found is None:
+    on_new = s.new_examples
+    if on_new is None:
         return []
-    low, high = round(100 * found.lower), round(100 * found.upper)
-    mean = percent(found.mean)
+    low, high = round(100 * on_new.lower), round(100 * on_new.upper)
+    mean = percent(on_new.mean)
     what = f"mean score {mean}" if s.graded else f"{mean} right"
-    said = f"On new {found.unit}s like these: {what}, between {low} and {high} %"
+    text = f"On new {on_new.unit}s like these: {what}, between {low} and {high} %"
     within = s.objective.spec.epsilon if s.objective is not None else s.within
     sure = percent(draft.confidence)
-    if found.shown and _bar(s) is None:
+    if on_new.shown and _bar(s) is None:
         best = f"at most {points(within)} below the best" if within else "the best"
-        return [f"{said}; proved to be {best} there too, at {sure}."]
+        return [f"{text}; proved to be {best} there too, at {sure}."]
     if draft.chance is None:
-        return [f"{said}."]
+        return [f"{text}."]
     chances = round(100 * min(max(draft.chance, 0.01), 0.99))
     if draft.chance >= 0.5:
         return [
-            f"{said}; probably the best there too ({chances} in 100), which is not proof at {sure}."
+            f"{text}; probably the best there too ({chances} in 100), which is not proof at {sure}."
         ]
-    return [f"{said}; the chance that no other is better there is {chances} in 100."]
+    return [f"{text}; the chance that no other is better there is {chances} in 100."]
 
 
 def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | None) -> Next | None:
     """Return the one thing to do next; None while the run goes on."""
+    # The first that fits is the advice, from what makes all else useless (scores that cannot be
+    # trusted, calls that fail) to what would only make a good answer surer.
     if s.suspect is not None and blocked is not None and blocked.kind in NO_WINNER[1:]:
         return Next(s.suspect.way_out, s.suspect.command)
     if s.end is None:
@@ -474,15 +485,15 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     if draft.cheaper is not None:
         saying = "use it, or say what a point is worth to you"
         return Next(saying, "bestarm-agent select --cheapest-within 0.02")
-    more = s.new_examples.examples_needed
-    if more is None:
+    n_needed = s.new_examples.examples_needed
+    if n_needed is None:
         return Next(f"use {name}")
-    if more > s.new_examples.n_examples:
-        least = f"about {_rounded(more - s.new_examples.n_examples)} more {s.unit}s"
+    if n_needed > s.new_examples.n_examples:
+        least = f"about {_rounded(n_needed - s.new_examples.n_examples)} more {s.unit}s"
         return Next(f"use {name}; {least} should prove it for new ones")
     if named.n < s.n_examples:
-        left = f"use {name}; the {s.unit}s that are left should prove it for new ones"
-        return Next(left, "bestarm-agent select --for new")
+        text = f"use {name}; the {s.unit}s that are left should prove it for new ones"
+        return Next(text, "bestarm-agent select --for new")
     return Next(f"use {name}")
 
 
@@ -511,8 +522,8 @@ def listed(names: Iterable[str], n: int) -> str:
         ('a, b', 'a, b, c and 2 more')
     """
     first = [name for name, _ in zip(names, range(_NAMED), strict=False)]
-    more = f" and {n - len(first)} more" if n > len(first) else ""
-    return ", ".join(first) + more
+    others = f" and {n - len(first)} more" if n > len(first) else ""
+    return ", ".join(first) + others
 
 
 def share_text(share: float) -> str:
@@ -522,6 +533,7 @@ def share_text(share: float) -> str:
         >>> share_text(0.21), share_text(0.5), share_text(0.71), share_text(0.004)
         ('a fifth', 'half', '71 %', 'less than a hundredth')
     """
+    # a word where it is at most 6 % off, as "about a fifth" of .19 to .21
     if share < 0.01:
         return "less than a hundredth"
     words = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth", 10: "a tenth"}
@@ -544,9 +556,9 @@ def objective_text(spec: ObjectiveSpec, *, proved: bool = True) -> str:
         likely = "" if proved else "that is probably "
         return f"the cheapest {likely}within {points(spec.epsilon)} of the best"
     limits = [
-        f"costs at most ${one.limit:g} per 1,000 calls"
-        if one.name == PRICE
-        else f"keeps {one.text}"
-        for one in spec.constraints
+        f"costs at most ${limit.limit:g} per 1,000 calls"
+        if limit.name == PRICE
+        else f"keeps {limit.text}"
+        for limit in spec.constraints
     ]
     return f"the best that {' and '.join(limits)}" if limits else "the best"

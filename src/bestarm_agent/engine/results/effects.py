@@ -64,45 +64,53 @@ def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
 
     means = np.array([row.total / row.n for row in rows])
     variances = np.array([_variance(row, standing.n_examples) for row in rows])
+    # Least squares by the normal equations. With X the (K, n) matrix of ones where a candidate has
+    # a level, ``gram`` is X'X, ``total`` X'm of the means m, and ``noise`` X'VX of their variances.
+    # X is never made: each candidate has one level on each axis, so every pair of axes adds one
+    # entry for each candidate. X'X is singular, as the levels of each axis add up to the constant;
+    # its pseudo-inverse gives the shortest of the equal solutions.
     gram, noise, total = np.zeros((n, n)), np.zeros((n, n)), np.zeros(n)
-    at = [start + places for start, (_, places) in zip(starts, coded, strict=False)]
-    for one in at:  # (K,) numbers of the candidates' levels on an axis
-        np.add.at(total, one, means)
-        for other in at:
-            np.add.at(gram, (one, other), 1.0)
-            np.add.at(noise, (one, other), variances)  # the covariance of ``total``
+    level_numbers = [start + places for start, (_, places) in zip(starts, coded, strict=False)]
+    for numbers in level_numbers:  # (K,) numbers of the candidates' levels on an axis
+        np.add.at(total, numbers, means)
+        for others in level_numbers:
+            np.add.at(gram, (numbers, others), 1.0)
+            np.add.at(noise, (numbers, others), variances)  # the covariance of ``total``
     inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
     z = -float(ndtri((1 - standing.confidence) / (2 * n)))
-    found = []
+    effects_by_axis = []
     for axis, (levels, _), start in zip(axes, coded, starts, strict=False):
         contrasts = np.zeros((len(levels), n))  # each level less the mean over all of the axis
         contrasts[:, start : start + len(levels)] = np.eye(len(levels)) - 1 / len(levels)
+        # a contrast c can be estimated if it is a combination of the rows of X'X, which the
+        # pseudo-inverse P leaves as it is: c P X'X = c
         weights = contrasts @ inverse
         if not np.allclose(weights @ gram, contrasts, atol=1e-8):
             continue  # other axes move together with it
         halves = z * np.sqrt(np.maximum(0.0, ((weights @ noise) * weights).sum(axis=1)))
         means_of = zip(levels, (weights @ total).tolist(), halves.tolist(), strict=True)
-        effects = [LevelEffect(str(one), Measure(e, e - h, e + h)) for one, e, h in means_of]
-        ordered = sorted(effects, key=lambda one: -one.effect.value)
-        found.append(AxisEffects(axis, tuple(ordered)))
-    return tuple(sorted(found, key=lambda one: -one.spread))
+        effects = [LevelEffect(str(name), Measure(e, e - h, e + h)) for name, e, h in means_of]
+        ordered = sorted(effects, key=lambda level: -level.effect.value)
+        effects_by_axis.append(AxisEffects(axis, tuple(ordered)))
+    return tuple(sorted(effects_by_axis, key=lambda axis: -axis.spread))
 
 
 def _axes(candidates: Sequence[Candidate]) -> dict[str, list[str]]:
     """Return each axis on which the candidates differ, with the level of each candidate."""
-    names = sorted({name for one in candidates for name in one.params})
+    # two prompts of one text that differ in their number of examples differ on the axis of shots
+    names = sorted({name for x in candidates for name in x.params})
     axes = {
         "model": _model_names(candidates),
-        "prompt": [one.prompt.name for one in candidates],
-        "shots": [str(one.prompt.n_shots or 0) for one in candidates],
-        **{name: [str(one.params.get(name, "not set")) for one in candidates] for name in names},
+        "prompt": [x.prompt.name for x in candidates],
+        "shots": [str(x.prompt.n_shots or 0) for x in candidates],
+        **{name: [str(x.params.get(name, "not set")) for x in candidates] for name in names},
     }
     return {axis: levels for axis, levels in axes.items() if len(set(levels)) > 1}
 
 
 def _model_names(candidates: Sequence[Candidate]) -> list[str]:
     """Return the last part of each model's name, or all of it where two would be the same."""
-    whole = [f"{one.provider}/{one.model}" for one in candidates]
+    whole = [f"{candidate.provider}/{candidate.model}" for candidate in candidates]
     last = [name.rsplit("/", 1)[-1] for name in whole]
     return last if len(set(last)) == len(set(whole)) else whole
 

@@ -73,27 +73,30 @@ def build_standing(
     """
     spent = state.spend + state.pending_spend if spent is None else spent
     broken = state.broken if broken is None else broken
+    # Three sources are put together: the log (costs, failures, what was asked), the pairs (what the
+    # scores amount to, and what is proved), the objective (prices and limits). All were fed the
+    # same events, so that their rows, numbered as in the log, are of the same candidates.
     estimates = pairs.estimates()
     order = pairs.ranking() if state.candidates else []
     ruling, result = None if objective is None else objective.state(), None
     if objective is not None and ruling is not None:
-        shown = ruling.answer, ruling.established, ruling.margin
-        result = ObjectiveResult(objective.spec, *shown, objective.confidence)
-    able = (
+        answered = ruling.answer, ruling.established, ruling.margin
+        result = ObjectiveResult(objective.spec, *answered, objective.confidence)
+    usable = (
         i
         for i in order
         if estimates.n[i] and i not in state.barred and state.candidates[i].label not in broken
     )
-    named = next(able, None) if result is None else result.answer
+    named = next(usable, None) if result is None else result.answer
     ruled_out = _ruled_out(pairs, order, named, result)
     # the best of those that left is none
-    seen = bool(order) and bool(estimates.n[order[0]]) and order[0] not in state.barred
+    has_score = bool(order) and bool(estimates.n[order[0]]) and order[0] not in state.barred
     rivals = set(pairs.answer.tied(order[0])) if order else set[int]()
-    separated = seen and not rivals - state.barred.keys()
+    separated = has_score and not rivals - state.barred.keys()
     margin = None
     if order and estimates.guarantee is not Guarantee.HEURISTIC:
         # before a score, one that has no rival is not shown to be good for anything either
-        margin = pairs.margin() if seen else 1.0
+        margin = pairs.margin() if has_score else 1.0
     latest = state.told["failure"][state.failed()[-1:]]
     is_scored = state.started.scored_by != "people"  # else the log's scores stand for none
     unit, on_new = unit_of(state), None
@@ -152,24 +155,25 @@ def _scorer_name(scorer: object) -> str:
 
 def sign_counts(state: RunState, leader: Row | None) -> list[SignCount]:
     """Count what is odd about the replies to each prompt, and about those of the leader."""
-    told = state.told
-    is_scored = ~np.isnan(told["score"]) & (told["state"] != State.VOID)
+    outcomes = state.told
+    is_scored = ~np.isnan(outcomes["score"]) & (outcomes["state"] != State.VOID)
     names = [candidate.prompt.name for candidate in state.candidates]
     prompts = {name: k for k, name in enumerate(dict.fromkeys(names))}
     of_row = np.array([prompts[name] for name in names], dtype=np.int64)
     rows = state.asks["candidate"]
     of_ask = of_row[rows]
-    # each prompt's own asks, in the order of asking
+    # Each prompt's own asks, in the order of asking: one stable sort by prompt, cut where the
+    # prompt changes, in place of a mask over all asks for each of perhaps hundreds of prompts.
     seqs = np.flatnonzero(is_scored)
     seqs = seqs[np.argsort(of_ask[seqs], kind="stable")]
     ends = np.searchsorted(of_ask[seqs], np.arange(1, len(prompts)))
     parts = zip(prompts, np.split(seqs, ends), strict=True) if prompts else ()
-    found = [_sign_count(state, f"prompt `{name}`", part) for name, part in parts]
+    counts = [_sign_count(state, f"prompt `{name}`", part) for name, part in parts]
     if leader is not None and len(names) > len(prompts):
         seqs = np.flatnonzero(is_scored & (rows == leader.index))
-        one = _sign_count(state, f"candidate `{leader.candidate.label}`", seqs)
-        found.append(replace(one, n=0) if not one.wrong else one)
-    return found
+        of_leader = _sign_count(state, f"candidate `{leader.candidate.label}`", seqs)
+        counts.append(replace(of_leader, n=0) if not of_leader.wrong else of_leader)
+    return counts
 
 
 def _sign_count(state: RunState, whose: str, seqs: IntArray) -> SignCount:
@@ -192,6 +196,8 @@ def _on_new(
     estimate = float(pairs.estimates().mean[named])
     if math.isnan(estimate):
         return None
+    # the cheapest within epsilon is not the best, so it is to be that near to the best on new
+    # examples as well, and not ahead of all others
     is_cheapest = result is not None and result.spec.name is Objective.CHEAPEST
     within = result.spec.epsilon if result and is_cheapest else pairs.problem.within or 0.0
     labels = {row: state.candidates[row].label for row in order}
@@ -203,18 +209,18 @@ def _ruled_out(
 ) -> BoolArray:
     """(K,) mask of those that are shown not to be what was asked for, on these examples."""
     estimates = pairs.estimates()
-    found: BoolArray = np.full(len(order), False)
+    is_ruled_out: BoolArray = np.full(len(order), False)
     if named is None:
-        return found
+        return is_ruled_out
     if result is not None and result.spec.name is Objective.CHEAPEST:
-        found = estimates.upper < estimates.lower.max() - result.spec.epsilon
+        is_ruled_out = estimates.upper < estimates.lower.max() - result.spec.epsilon
     elif named == order[0]:
-        found[:] = True
-        found[[named, *pairs.answer.tied(named)]] = False
+        is_ruled_out[:] = True
+        is_ruled_out[[named, *pairs.answer.tied(named)]] = False
     else:
         # by the joint intervals: statements about the leading one are not about another
-        found = estimates.upper < estimates.lower[named]
-    return found & (estimates.n > 0)
+        is_ruled_out = estimates.upper < estimates.lower[named]
+    return is_ruled_out & (estimates.n > 0)
 
 
 def _rows(
@@ -236,14 +242,17 @@ def _rows(
     output = state.told["output"]
     _, length = state.means(np.where(output >= 0, output, np.nan))
     spends, latencies = state.spends(), state.latencies()
-    any_score = bool(estimates.n.any())  # else there are mere priors
-    found = []
+    # before the first score, estimates are what a model supposes, and nothing was seen
+    any_score = bool(estimates.n.any())
+    rows = []
     _, price = state.means(state.told["price"])  # of what was answered, from the cache or not
+    # Worker seconds are those of calls that were sent: a reply from the cache took none, and would
+    # make a candidate that others paid for look cheap.
     bought = np.where((state.told["calls"] > 0) & (output >= 0), state.told["gpu_seconds"], np.nan)
     _, work = state.means(bought)
     for i in order:
         candidate, mean = state.candidates[i], float(estimates.mean[i])
-        found.append(
+        rows.append(
             Row(
                 index=i,
                 candidate=candidate,
@@ -266,14 +275,14 @@ def _rows(
                 p50_seconds=percentile(latencies[i], 50),
                 p95_seconds=percentile(latencies[i], 95),
                 price=None if prices is None else prices.of(i),
-                limits=tuple(_limit(i, one) for one in findings),
+                limits=tuple(_limit(i, finding) for finding in findings),
                 price_source=state.prices[i],
                 priced=state.costs[i] is not None and state.started.judge_priced,
                 output_tokens=_known(length[i]) or None,
                 measures=tuple(RowMeasure(name, int(n[i]), _known(k[i])) for name, n, k in means),
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
 def _per_1000(usd_nanos: float) -> float:
@@ -284,11 +293,11 @@ def _known(mean: float) -> float | None:
     return None if math.isnan(mean) else float(mean)
 
 
-def _limit(row: int, found: Finding) -> RowLimit:
+def _limit(row: int, finding: Finding) -> RowLimit:
     state = LimitState.OPEN
-    if found.kept[row] or found.broken[row]:
-        state = LimitState.KEPT if found.kept[row] else LimitState.BROKEN
-    return RowLimit(found.constraint, found.means.of(row), state)
+    if finding.kept[row] or finding.broken[row]:
+        state = LimitState.KEPT if finding.kept[row] else LimitState.BROKEN
+    return RowLimit(finding.constraint, finding.means.of(row), state)
 
 
 def percentile(seconds: Sequence[float], percent: int) -> float | None:
@@ -312,13 +321,14 @@ def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
         answered = f"{provider}: answered calls of candidates"
         lost = f"{provider}: attempts that brought no answer"
         whole, judged, lost_there = (
-            sum_of(one[i] for i in rows) for one in (spends, state.judging, state.lost)
+            sum_of(spends_of[i] for i in rows) for spends_of in (spends, state.judging, state.lost)
         )
         parts[answered], parts[lost] = whole - judged - lost_there, lost_there
         if any(state.costs[i] is None for i in rows):
             unpriced |= {answered, lost, "pairs that are not told yet"}
     parts["judging"] = sum_of(state.judging)
     parts["proposing prompts"] = state.proposer_spend
+    # ``spent`` counts pairs under way, ``state.spend`` those with an outcome; so the parts add up
     parts["pairs that are not told yet"] = spent - state.spend
     if not state.started.judge_priced:
         unpriced |= {"judging", "pairs that are not told yet"}
@@ -342,12 +352,12 @@ class FailureLine:
 
 def failures_of(state: RunState) -> list[FailureLine]:
     """Count failures by candidate and kind, most frequent first."""
-    found = defaultdict[tuple[int, FailureKind, Blame], list[Failure]](list)
+    failures = defaultdict[tuple[int, FailureKind, Blame], list[Failure]](list)
     seqs = state.failed()
     rows, numbers = state.asks["candidate"][seqs].tolist(), state.told["failure"][seqs].tolist()
     for row, number in zip(rows, numbers, strict=True):
         failure = state.failures[number]
-        found[row, failure.kind, failure.blame].append(failure)
+        failures[row, failure.kind, failure.blame].append(failure)
     labels = [candidate.label for candidate in state.candidates]
-    lines = [FailureLine(labels[row], len(of), of[-1]) for (row, *_), of in found.items()]
+    lines = [FailureLine(labels[row], len(of), of[-1]) for (row, *_), of in failures.items()]
     return sorted(lines, key=lambda line: -line.count)

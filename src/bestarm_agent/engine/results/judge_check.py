@@ -57,14 +57,15 @@ def put_labels(
     """
     path = labels_path(where, run_id)
     with sole_writer(path, "labels"):
-        labels = {_whose(one): one for one in human_labels(where, run_id)}
-        for one in new:
-            if one.answer_digest in taken:
-                labels.pop(_whose(one), None)
+        labels = {_whose(label): label for label in human_labels(where, run_id)}
+        for label in new:
+            if label.answer_digest in taken:
+                labels.pop(_whose(label), None)
             else:
-                labels[_whose(one)] = one
+                labels[_whose(label)] = label
         with whole_file(path, "labels") as stream:
             stream.writelines(map(_line, labels.values()))
+        # no file rather than an empty one: that is how a run without labels is known
         if not labels:
             path.unlink()
 
@@ -76,11 +77,12 @@ def _whose(label: Label) -> tuple[str, str | None, str | None]:
 def _line(label: Label) -> bytes:
     # a reader takes empty text for none, so an empty answer goes by its digest
     of = {"answer": label.answer} if label.answer else {"answer_digest": label.answer_digest}
-    more = {name: value for name in ("rater", "place", "tie") if (value := getattr(label, name))}
+    extra = {name: value for name in ("rater", "place", "tie") if (value := getattr(label, name))}
+    # place 0 is a place, which the test above takes for none
     if label.place is not None:
-        more["place"] = label.place
-    found = {"example": label.example, "score": label.score, **of, **more}
-    return (json.dumps(found) + "\n").encode()
+        extra["place"] = label.place
+    record = {"example": label.example, "score": label.score, **of, **extra}
+    return (json.dumps(record) + "\n").encode()
 
 
 MEANINGS = {
@@ -125,7 +127,7 @@ class JudgeCheck:
 
     def lines(self) -> list[tuple[str, Measure, str]]:
         """Return the measures, each with its name and a description."""
-        return [(name, found, MEANINGS[name]) for name, found in self.measures.items()]
+        return [(name, measure, MEANINGS[name]) for name, measure in self.measures.items()]
 
 
 def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
@@ -143,8 +145,8 @@ def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
         )
     judged, gold = np.array([(p.judged, p.gold) for p in pairs]).T
     lengths = np.array([p.n_chars for p in pairs])
-    longer, found = lengths > np.median(lengths), agreement(judged, gold, alpha)
-    measures = {name: getattr(found, name) for name in list(MEANINGS)[:5]}
+    longer, agreed = lengths > np.median(lengths), agreement(judged, gold, alpha)
+    measures = {name: getattr(agreed, name) for name in list(MEANINGS)[:5]}
     measures["length bias"] = difference(
         (judged - gold)[longer], (judged - gold)[~longer], -1.0, 1.0, alpha
     )
@@ -170,6 +172,8 @@ async def compare_run(
         example = state.example_ids[column]
         if outcome.reply_key is None:
             continue
+        # a label of the answer's text holds for every candidate that gave it; one by the name of a
+        # candidate, as in a file written by hand, comes first
         reply = await store.get_reply(outcome.reply_key)
         text = reply.said if reply is not None else ""
         name = state.candidates[row].label

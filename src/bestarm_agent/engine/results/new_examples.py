@@ -82,39 +82,45 @@ def new_examples(
         within: how far below the best it may be.
         unit: what the study counts, "example" or "cluster".
     """
-    answer, n, level = pairs.answer, pairs.answer.n_independent, pairs.answer.level_of_new
+    answer, n, alpha = pairs.answer, pairs.answer.n_independent, pairs.answer.level_of_new
     if not (pairs.rule.seeks_best and answer.speaks_of_new) or answer.barred[winner]:
         return None
     others = [row for row in labels if row != winner and not answer.barred[row]]
-    seen = answer.leads_over(winner, others)
-    means = dict(zip(others, seen.mean.tolist(), strict=True))
+    evidence = answer.leads_over(winner, others)
+    means = dict(zip(others, evidence.mean.tolist(), strict=True))
     may_be_better, behind = set(answer.open_on_new(winner)), answer.behind_on_new(winner)
-    open_ones = np.array([row in may_be_better for row in others], dtype=bool)
-    is_open = [row for row in others if row in may_be_better]
-    bounds = {row: answer.lead(winner, row) for row in (is_open or others)[:_SHOWN_LEADS]}
-    if len(is_open) <= len(bounds):
+    open_mask = np.array([row in may_be_better for row in others], dtype=bool)
+    open_rows = [row for row in others if row in may_be_better]
+    bounds = {row: answer.lead(winner, row) for row in (open_rows or others)[:_SHOWN_LEADS]}
+    # If all open candidates are among those whose lead is bounded, the worst of their bounds is a
+    # statement on how far behind the winner may be, beside the joint one: the narrower counts.
+    if len(open_rows) <= len(bounds):
         behind = min(behind, max([0.0, *(-lower for lower, _ in bounds.values())]))
     leads = []
-    for row, (least, most) in bounds.items() if is_open else list(bounds.items())[:1]:
+    for row, (least, most) in bounds.items() if open_rows else list(bounds.items())[:1]:
         mean = min(max(means[row], least), most)
         leads.append(LeadOnNew(labels[row], mean, min(mean, max(least, -behind)), most))
-    chances = seen.chances()
-    is_level = open_ones & seen.are_level(n, level) & (chances < _LIKELY)
-    columns = (seen.mean, seen.n, chances, seen.most(SURE), is_level, ~open_ones)
+    chances = evidence.chances()
+    # Too near to be told apart is said only of candidates that are not ruled out, and not of one
+    # that the winner probably beats, however small the difference may be.
+    is_level = open_mask & evidence.are_level(n, alpha) & (chances < _LIKELY)
+    columns = (evidence.mean, evidence.n, chances, evidence.most(SURE), is_level, ~open_mask)
     lines = zip(*(column.tolist() for column in columns), strict=True)
     against = {row: Against(*line) for row, line in zip(others, lines, strict=True)}
-    nearest = seen.differing[open_ones if is_open else slice(None)][:1].tolist()
+    # how often two answers differ is taken from the nearest rival: that is whom the resolution is
+    # about; a candidate far behind differs on many more examples
+    nearest = evidence.differing[open_mask if open_rows else slice(None)][:1].tolist()
     differing = nearest[0] if nearest else USUAL_DIFFERING
     lower, upper = answer.mean_on_new(winner)
-    found = NewExamples(
+    statements = NewExamples(
         shown=bool(others and behind <= within),
         mean=min(max(estimate, lower), upper),
         lower=lower,
         upper=upper,
         leads=tuple(leads),
-        resolution=resolution(differing, n, level),
-        examples_needed=examples_to_prove(seen[open_ones], level),
+        resolution=resolution(differing, n, alpha),
+        examples_needed=examples_to_prove(evidence[open_mask], alpha),
         n_examples=n,
         unit=unit,
     )
-    return found, against
+    return statements, against

@@ -44,9 +44,14 @@ from bestarm_agent.stats.betting import MeanIntervals
 from bestarm_agent.stats.new_examples import chance_of_at_least
 from bestarm_agent.store.run_state import RunState
 
+# A review works out all intervals. Made after every pair, the work would grow with the square of
+# the number of pairs; made each time that this has grown by 2 %, it grows in proportion to it.
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
 _CALLS = 1000  # whose price is told
-_LONG = 2.0**20  # what a mean that nothing bounds is counted by
+# Unit of a quantity without an upper bound, since intervals are for values in [0, 1]. A power of
+# two, so that dividing by it and multiplying with it again is exact. Values above it are cut to 1,
+# which can only lower a mean: the lower end stays valid, and there is no upper end.
+_LONG = 2.0**20
 
 
 class Means(NamedTuple):
@@ -67,7 +72,8 @@ class MeanTracker:
     Each value has a bound: of a price what the provider said when the candidate joined, of seconds
     the time-out of a call, of tokens ``max_tokens``, of a measure 1. Without one, or once a value
     was above it, a candidate's interval has no upper end. A reply that failed has no length and no
-    measure; like a pair that could not be measured it is counted as either.
+    measure; like a pair that could not be measured its value is unknown, and the
+    interval allows any.
 
     Args:
         state: the run.
@@ -101,6 +107,10 @@ class MeanTracker:
         rows, values = state.asks["candidate"], self._values(state.told)
         shares = np.zeros(len(values))
         np.divide(values, units[rows], out=shares, where=units[rows] > 0)
+        # Of each candidate only asks before its earliest pending one are taken in. Outcomes come in
+        # the order in which calls end, which depends on how long replies are, and so on the very
+        # quantity: the first to come would be the short ones. In the order of asking, which knows
+        # nothing of the values to come, the intervals hold at all times.
         until = np.full(k, state.n_asked)
         for seq in reversed(state.pending):
             until[rows[seq]] = seq
@@ -109,19 +119,23 @@ class MeanTracker:
         self._until = until
         for row in np.unique(rows[fresh]).tolist():
             own = np.minimum(shares[fresh[rows[fresh] == row]], 1.0)
+            # an unknown value may be any: the interval takes in both ends
             low, high = np.nan_to_num(own, nan=0.0), np.nan_to_num(own, nan=1.0)
             self._intervals.extend(row, low, high)
         _, mean = state.means(values)
+        # a value above its bound, by more than rounding, shows that the bound is none
         loose[rows[values > units[rows] * (1 + 1e-9)]] = True
         lower, upper = self._intervals.lower * units, self._intervals.upper * units
         return Means(mean, lower, np.where(loose, np.inf, upper))
 
     def guesses(self) -> FloatArray:
-        """(K,) means; of the unseen what their bounds say, by what those of the others said.
+        """Return (K,) means; of unseen candidates their bounds, scaled as seen means are to theirs.
 
-        Infinite where nothing is known.
+        Infinite where there is neither a value nor a bound.
         """
         mean, bounds = self.means().mean, self._bounds
+        # bounds are of one kind for all (the price of the longest reply), so that a ratio of means
+        # to bounds seen on some is the best guess for the others
         seen = ~np.isnan(mean) & np.isfinite(bounds)
         scale = mean[seen].sum() / (bounds[seen].sum() or 1.0) or 1.0
         return np.where(np.isnan(mean), scale * bounds, mean)
@@ -219,23 +233,23 @@ def _best_within(
 ) -> ObjectiveState:
     """Name the best that is not shown to break a limit, if possible one that seems to keep all."""
     infeasible = {
-        int(i): f"{one.constraint.text} is not kept"
-        for one in reversed(findings)
-        for i in np.flatnonzero(one.broken)
+        int(i): f"{finding.constraint.text} is not kept"
+        for finding in reversed(findings)
+        for i in np.flatnonzero(finding.broken)
     }
-    left = [i for i in selector.ranking() if i not in infeasible and estimates.n[i] > 0]
-    kept = [i for i in left if all(one.seems_kept[i] for one in findings)]
-    if not left or selector.answer.barred.all():
+    possible = [i for i in selector.ranking() if i not in infeasible and estimates.n[i] > 0]
+    kept = [i for i in possible if all(finding.seems_kept[i] for finding in findings)]
+    if not possible or selector.answer.barred.all():
         nobody = len(infeasible) == len(estimates.n)  # keeps the limits, which is an answer
         return ObjectiveState(None, established=nobody, infeasible=infeasible, findings=findings)
-    answer = (kept or left)[0]
+    answer = (kept or possible)[0]
     pending = infeasible.keys() - {int(i) for i in np.flatnonzero(selector.answer.barred)}
     verdict = selector.best()
     apart = verdict.separated and verdict.guarantee is not Guarantee.HEURISTIC and not pending
     worth = None
     if apart:  # what is left to show is that the best one keeps the limits
         worth = np.arange(len(estimates.n)) == verdict.best
-    is_feasible = all(one.kept[answer] for one in findings)
+    is_feasible = all(finding.kept[answer] for finding in findings)
     return ObjectiveState(
         answer=answer,
         established=apart and answer == verdict.best and is_feasible,
@@ -247,27 +261,27 @@ def _best_within(
 
 
 def _cheapest_at_least(
-    found: Finding, selector: Pairs, prices: FloatArray, estimates: Estimates
+    finding: Finding, selector: Pairs, prices: FloatArray, estimates: Estimates
 ) -> ObjectiveState:
     """Name the cheapest that is shown to score enough; nobody, if none is.
 
     As long as none is, those are asked that cost no more than the cheapest that probably does: once
     it is shown to, a dearer one could not be named any more.
     """
-    means, kept = np.nan_to_num(estimates.mean, nan=-1.0), found.kept & ~selector.answer.barred
-    answer, worth = None, ~found.broken & ~selector.answer.barred
+    means, kept = np.nan_to_num(estimates.mean, nan=-1.0), finding.kept & ~selector.answer.barred
+    answer, worth = None, ~finding.broken & ~selector.answer.barred
     if kept.any():
         answer = _cheapest_of(kept, prices, means)
         worth &= prices < prices[answer]
-    elif (likely := worth & (_chances(found.constraint.limit, estimates) >= SURE)).any():
+    elif (likely := worth & (_chances(finding.constraint.limit, estimates) >= SURE)).any():
         worth &= prices <= prices[_cheapest_of(likely, prices, means)]
-    why = f"{found.constraint.text} is not kept"
+    why = f"{finding.constraint.text} is not kept"
     return ObjectiveState(
         answer=answer,
         established=not worth.any(),
-        infeasible={int(i): why for i in np.flatnonzero(found.broken)},
+        infeasible={int(i): why for i in np.flatnonzero(finding.broken)},
         worth=worth,
-        findings=(found,),
+        findings=(finding,),
     )
 
 
@@ -280,21 +294,25 @@ def _chances(bar: float, estimates: Estimates) -> FloatArray:
 def _cheapest(
     spec: ObjectiveSpec, selector: Pairs, prices: FloatArray, estimates: Estimates
 ) -> ObjectiveState:
+    # Two statements make an answer final. Either the cheapest of all that may still be within
+    # epsilon is itself proved to be within it: then no cheaper one can be, and it is established.
+    # Or the cheapest that probably is (``guess``) is proved to be within it: then it may be named,
+    # and only cheaper ones are still worth asking, beside the leader, whom they are compared with.
     means = np.nan_to_num(estimates.mean, nan=-1.0)
     guess = _cheapest_of(_probably_within(spec.epsilon, selector, prices), prices, means)
     if estimates.guarantee is Guarantee.HEURISTIC:
         return ObjectiveState(guess)
     # the others are shown to be more than epsilon below some candidate, by the joint intervals
-    left: BoolArray = estimates.upper >= estimates.lower.max() - spec.epsilon
-    first = _cheapest_of(left, prices, means)
+    possible: BoolArray = estimates.upper >= estimates.lower.max() - spec.epsilon
+    first = _cheapest_of(possible, prices, means)
     margin = selector.margin(first)
     if margin <= spec.epsilon:
-        return ObjectiveState(first, established=True, margin=margin, worth=left)
+        return ObjectiveState(first, established=True, margin=margin, worth=possible)
     margin = selector.margin(guess)
     if margin <= spec.epsilon:  # it is good enough: left to see is who of the cheaper ones is too
-        left &= prices < prices[guess]
-        left[selector.ranking()[0]] = True
-    return ObjectiveState(guess, margin=margin, worth=left)
+        possible &= prices < prices[guess]
+        possible[selector.ranking()[0]] = True
+    return ObjectiveState(guess, margin=margin, worth=possible)
 
 
 def _probably_within(epsilon: float, selector: Pairs, prices: FloatArray) -> BoolArray:
@@ -304,17 +322,17 @@ def _probably_within(epsilon: float, selector: Pairs, prices: FloatArray) -> Boo
     the mask the cheapest is named.
     """
     seen, leader = selector.table.n_scored > 0, selector.ranking()[0]
-    found: BoolArray = np.arange(len(seen)) == leader
+    is_within: BoolArray = np.arange(len(seen)) == leader
     cheaper = np.flatnonzero(seen & (prices < prices[leader]))
     leads = selector.answer.leads_over(leader, cheaper.tolist())
-    found[cheaper] = leads.most(SURE) <= epsilon
-    return found
+    is_within[cheaper] = leads.most(SURE) <= epsilon
+    return is_within
 
 
 def _cheapest_of(mask: BoolArray, prices: FloatArray, means: FloatArray) -> int:
     """Return the cheapest candidate of a mask; of equally cheap ones the best."""
     rows = np.flatnonzero(mask)
-    order = np.lexsort((-means[rows], prices[rows]))
+    order = np.lexsort((-means[rows], prices[rows]))  # by its last key first
     return int(rows[order[0]])
 
 
@@ -334,9 +352,11 @@ class ObjectiveTracker:
     ) -> None:
         self.spec = spec
         self.confidence = confidence
-        level = spec.level(confidence) if pairs.rule.exogenous else None
-        names = {one.name for one in spec.constraints} | ({PRICE} if spec.by_price else set())
-        self._means = {name: MeanTracker(state, name, level) for name in names}
+        joint_confidence = spec.level(confidence) if pairs.rule.exogenous else None
+        # Intervals of prices and lengths hold where examples are chosen without regard to scores.
+        # For any other rule none are stated, which also saves working them out.
+        names = {limit.name for limit in spec.constraints} | ({PRICE} if spec.by_price else set())
+        self._means = {name: MeanTracker(state, name, joint_confidence) for name in names}
         self._run, self._pairs = state, pairs
         self._stops = stops
         self._state = ObjectiveState(None)
@@ -359,7 +379,7 @@ class ObjectiveTracker:
 
     def state(self) -> ObjectiveState:
         """Work out what is known now."""
-        findings = [Finding(one, self._means[one.name].means()) for one in self.spec.constraints]
+        findings = [Finding(c, self._means[c.name].means()) for c in self.spec.constraints]
         is_cheapest = self.spec.name in (Objective.CHEAPEST, Objective.AT_LEAST)
         prices = self._means[PRICE].guesses() if is_cheapest else np.empty(0)
         return rule(self.spec, self._pairs, findings, prices)

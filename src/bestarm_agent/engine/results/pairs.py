@@ -50,8 +50,8 @@ class PairFilter:
             column = _place("example", self.example, state.example_ids)
             is_chosen &= state.asks["example"] == column
         if self.slice is not None:
-            one = state.slices[_place("slice", self.slice, [one.name for one in state.slices])]
-            is_chosen &= np.isin(state.asks["example"], one.examples)
+            part = state.slices[_place("slice", self.slice, [part.name for part in state.slices])]
+            is_chosen &= np.isin(state.asks["example"], part.examples)
         if self.wrong:
             is_chosen &= state.told["score"] < RIGHT
         if self.failed:
@@ -82,9 +82,9 @@ def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:
     """Return ask number and score of every told pair of a candidate, by column; NaN where void."""
     is_told = state.told["state"] != State.PENDING
     seqs = np.flatnonzero((state.asks["candidate"] == row) & is_told)
-    found = seqs.tolist(), state.told["score"][seqs].tolist()
+    values = seqs.tolist(), state.told["score"][seqs].tolist()
     columns = state.asks["example"][seqs].tolist()
-    return dict(zip(columns, zip(*found, strict=True), strict=True))
+    return dict(zip(columns, zip(*values, strict=True), strict=True))
 
 
 PAGE = 100  # replies read at a time
@@ -150,8 +150,8 @@ class RunTexts:
         """Read the outcomes of some asks back, by number; pending ones have none."""
         events = self.state.told["event"][list(seqs)]
         ended = [(seq, n) for seq, n in zip(seqs, events.tolist(), strict=True) if n >= 0]
-        found = await self.store.told(self.run_id, [n for _, n in ended])
-        return {told.seq: told for told in found}
+        outcomes = await self.store.told(self.run_id, [n for _, n in ended])
+        return {told.seq: told for told in outcomes}
 
     async def _reply(self, told: Told | None) -> Reply | None:
         if told is None or told.outcome.reply_key is None:
@@ -162,34 +162,34 @@ class RunTexts:
         """Return what is no number of a pair, and its costs in parts."""
         row, column, *_ = self.state.asks[seq].tolist()
         example = self._by_digest.get(self.state.example_digests[column])
-        found: dict[str, Any] = {
+        texts: dict[str, Any] = {
             "inputs": {k: brief(v) for k, v in example.inputs.items()} if example else {},
             "prompt": self._prompt(row, example),
             "target": None if example is None else example.target,
         }
         if reply is not None:
-            found |= {"reply": reply.said, "finish": reply.finish.value}
-            found["reasoning"] = reply.reasoning or None
+            texts |= {"reply": reply.said, "finish": reply.finish.value}
+            texts["reasoning"] = reply.reasoning or None
         if told is not None:
             outcome, judging = told.outcome, told.outcome.judge_spend
-            found |= {
+            texts |= {
                 "attempts": outcome.spend.calls - judging.calls,
                 "judge_usd": usd(judging.usd_nanos),
             }
             if outcome.score is not None:
                 score, usage = outcome.score, outcome.usage
-                found |= {"answer": score.answer, "votes": score.votes}
-                found |= {"input_tokens": usage.input, "output_tokens": usage.output}
-        return found
+                texts |= {"answer": score.answer, "votes": score.votes}
+                texts |= {"input_tokens": usage.input, "output_tokens": usage.output}
+        return texts
 
     def pictures(self, seq: int, most: int = MOST_BYTES) -> list[str]:
         """Return the images in the prompt of an ask, of ``most`` bytes each, as data URLs."""
         row, column, *_ = self.state.asks[seq].tolist()
         example = self._by_digest.get(self.state.example_digests[column])
         try:
-            found = self._compiled(row).attachments(example.inputs) if example else []
-            shown = [one for one in found if one.is_image and 0 < (one.size or 0) <= most]
-            return [one.read() for one in shown]
+            files = self._compiled(row).attachments(example.inputs) if example else []
+            images = [file for file in files if file.is_image and 0 < (file.size or 0) <= most]
+            return [file.read() for file in images]
         except ConfigError:  # changed, or gone: the prompt says so
             return []
 
@@ -226,6 +226,8 @@ async def texts_of(store: Store, run_id: str, state: RunState, folder: Path) -> 
 def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], Path, str]:
     """Read the dataset of a stored run; return why it cannot be read where that is so."""
     try:
+        # Examples are found again by digests of their content: whatever was edited since does not
+        # match, and is left out rather than shown with answers to another text.
         section = state.started.config.get("dataset")
         spec = DatasetSpec.model_validate(section, context={"environ": environment()})
         base = folder / state.started.base

@@ -47,7 +47,7 @@ _FEWEST = 3  # candidates, where the judge rules all others out
 _LIKELY = 0.5  # chance from which a candidate is said to be probably the best
 _Given: TypeAlias = dict[int, dict[str, dict[str, float]]]  # score by place, answer and rater
 _WORDS = {"right": 1.0, "r": 1.0, "wrong": 0.0, "w": 0.0, "same": 0.5}
-_ALL_EVENTS = 2**53
+_ALL_EVENTS = 2**53  # more than a log holds: nothing was learned from labels before it
 _SCORED = (State.DONE, State.FAILED)
 _AHEAD = 20  # places whose answers are read at a time
 
@@ -72,7 +72,7 @@ class LabelPlan:
             raise ConfigError(
                 "where people are the scorer, all candidates take part; leave --contender out"
             )
-        labels = tuple(one.label for one in state.candidates)
+        labels = tuple(candidate.label for candidate in state.candidates)
         return cls(labels, events=_ALL_EVENTS, raters=raters)
 
 
@@ -122,23 +122,25 @@ class ByPeople:
             return (f"{judges}Nobody has labelled an answer yet.",)
         if self.proved:
             sure = percent(self.confidence)
-            found = f"{name} is the best {of_these} (proved at {sure}, {labelled})"
+            result = f"{name} is the best {of_these} (proved at {sure}, {labelled})"
         else:
             tenths = int(10 * self.raced.chance)
             likely = f"probably {name} ({tenths} in 10)" if tenths >= 10 * _LIKELY else ""
-            found = f"{likely or f'undecided, {name} leads'} {of_these}; {labelled}"
+            result = f"{likely or f'undecided, {name} leads'} {of_these}; {labelled}"
         gap = mine[self.raced.leader][0] - mine[0][0]
         if self.by_judge and self.take != first and gap > 0:
-            found += f"; {safe(first)} is {points(gap)} worse"
-        said = [f"{judges}By your labels: {found}."]
+            result += f"; {safe(first)} is {points(gap)} worse"
+        lines = [f"{judges}By your labels: {result}."]
         if self.is_waiting and not self.proved:
-            said.append("All answers so far are scored; `bestarm-agent resume` collects more.")
+            lines.append("All answers so far are scored; `bestarm-agent resume` collects more.")
         elif not self.proved and self.raced.more is not None:
-            left = self.of - self.raced.n
-            about = "" if self.raced.more >= left else f"about {self.raced.more}, "
-            said.append(f"To a proof: {about}perhaps all {left} examples that are left to label.")
+            n_left = self.of - self.raced.n
+            about = "" if self.raced.more >= n_left else f"about {self.raced.more}, "
+            lines.append(
+                f"To a proof: {about}perhaps all {n_left} examples that are left to label."
+            )
         if self.later and not self.proved:
-            said.append(
+            lines.append(
                 f"{counted(self.later, 'example')} left for later: each counts as if the answers "
                 f"were the worst for the one that leads, until it is scored."
             )
@@ -147,18 +149,18 @@ class ByPeople:
             f"{safe(name)} {percent(mean)} ({percent(lower)} to {percent(upper)})"
             for name, (mean, lower, upper) in means
         )
-        said.append(f"Mean by your labels: {', '.join(listed)}.")
+        lines.append(f"Mean by your labels: {', '.join(listed)}.")
         if self.kappa is not None:
-            said.append(f"Two people agree beyond chance by {self.kappa.value:.2f} (kappa).")
+            lines.append(f"Two people agree beyond chance by {self.kappa.value:.2f} (kappa).")
         if self.by_judge:
-            said.append(
+            lines.append(
                 f"That is about the {self.of:,} examples that all of them answered, not about new "
                 f"ones: the choice of these candidates has seen them."
             )
         else:
             new = "proved for new ones, too" if self.proved_for_new else "not proved for new ones"
-            said.append(f"That is about the {self.of:,} examples of the study; it is {new}.")
-        return tuple(said)
+            lines.append(f"That is about the {self.of:,} examples of the study; it is {new}.")
+        return tuple(lines)
 
     @property
     def decision(self) -> Decision:
@@ -221,9 +223,9 @@ def read_plan(where: StorePlace, run_id: str) -> LabelPlan | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_bytes())
-        both = {name: tuple(found[name]) for name in ("contenders", "leaders")}
-        return LabelPlan(events=found["events"], raters=found["raters"], **both)
+        plan = json.loads(path.read_bytes())
+        lists = {name: tuple(plan[name]) for name in ("contenders", "leaders")}
+        return LabelPlan(events=plan["events"], raters=plan["raters"], **lists)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{path} is damaged ({error!r}); restore it from a copy: without it the labels measure "
@@ -253,14 +255,14 @@ def contenders_of(
     ranked = sorted(rows, key=lambda row: near.get(row.status, 3))  # the sort keeps their order
     close = sum(row.status in near for row in ranked)
     labels = [row.candidate.label for row in ranked[: max(close, _FEWEST)]]
-    kept = [one for one in labels if one not in named][: max(0, most - len(named))]
+    kept = [label for label in labels if label not in named][: max(0, most - len(named))]
     first = labels[:1] if labels and labels[0] not in kept else []
-    found = tuple(dict.fromkeys((*first, *kept, *named)))
-    if len(found) < 2:
+    contenders = tuple(dict.fromkeys((*first, *kept, *named)))
+    if len(contenders) < 2:
         raise ConfigError(
             "people compare two candidates at least, and fewer have a score; let the run go on"
         )
-    return found
+    return contenders
 
 
 class Labelling:
@@ -282,8 +284,8 @@ class Labelling:
         self._by_judge = state.started.scored_by != "people"
         # an answer that could not be had is asked for no more, and counts at its worst
         ended = _SCORED if self._by_judge else (*_SCORED, State.VOID)
-        told = np.isin(state.told["state"], ended) & (state.told["event"] < plan.events)
-        for seq in np.flatnonzero(told & np.isin(state.asks["candidate"], self._rows)).tolist():
+        is_told = np.isin(state.told["state"], ended) & (state.told["event"] < plan.events)
+        for seq in np.flatnonzero(is_told & np.isin(state.asks["candidate"], self._rows)).tolist():
             row, column, *_ = state.asks[seq].tolist()
             self._seqs[of_row[row], column] = seq
             if self._by_judge:
@@ -318,9 +320,9 @@ class Labelling:
         columns = self.order[start : start + _AHEAD]
         seqs = self._seqs[:, columns].T
         asked = self.texts.pages(seqs[seqs >= 0].tolist())
-        found = iter([pair.reply async for page in asked for pair in page])
+        replies = iter([pair.reply async for page in asked for pair in page])
         self._answers += [
-            [next(found) if seq >= 0 else None for seq in row] for row in seqs.tolist()
+            [next(replies) if seq >= 0 else None for seq in row] for row in seqs.tolist()
         ]
 
     async def stand(self) -> ByPeople:
@@ -331,6 +333,11 @@ class Labelling:
         plan = read_plan(self._where, self._run_id) or self._plan
         given = _by_place(human_labels(self._where, self._run_id), self.order, self.texts)
         n_asked = max([len(plan.leaders), *(place + 1 for place in given)])
+        # The race asks for the scores of one place after another, as a function that does not wait,
+        # and answers are read from the store, which waits. So it is run with the answers that were
+        # read; if it wanted a place beyond them, some more are read and it runs again from the
+        # start. It is a function of the labels, so that the second run agrees with the first as far
+        # as that came.
         while True:
             wanted = 0
             later = 0
@@ -341,18 +348,21 @@ class Labelling:
                 if place >= len(self._answers) or not self._is_collected(place, alive):
                     return None
                 texts = self._answers[place]
-                left = {texts[row] for row in np.flatnonzero(alive).tolist()}
-                if place >= n_asked and (len(left) > 1 or alive.sum() == 1):
+                texts_left = {texts[row] for row in np.flatnonzero(alive).tolist()}
+                # Beyond what people were asked, a place counts only if it needs nobody: all who are
+                # left gave the same answer. Before that, one without a label was left for later,
+                # and counts at its worst; else people could choose the examples.
+                if place >= n_asked and (len(texts_left) > 1 or alive.sum() == 1):
                     return None
-                found = [
+                of_rows = [
                     None if is_void else self._score(given.get(place, {}), text)
                     for text, is_void in zip(texts, self._is_void(place), strict=True)
                 ]
-                if len(left) == 1 and found[int(alive.argmax())] is None:
+                if len(texts_left) == 1 and of_rows[int(alive.argmax())] is None:
                     return np.full(len(alive), np.nan), np.full(len(alive), np.nan)
-                later += any(one is None and alive[k] for k, one in enumerate(found))
-                low = [0.0 if one is None else one for one in found]
-                high = [1.0 if one is None else one for one in found]
+                later += any(score is None and alive[k] for k, score in enumerate(of_rows))
+                low = [0.0 if score is None else score for score in of_rows]
+                high = [1.0 if score is None else score for score in of_rows]
                 return np.array(low), np.array(high)
 
             raced = race(
@@ -394,21 +404,23 @@ class Labelling:
         worst.
         """
 
+        # Without scores of a judge, as ``stats.people`` says of new examples: a mean over those
+        # without labels would let later places decide what is bet on earlier ones.
         def scores(place: int, _: BoolArray) -> tuple[FloatArray, FloatArray] | None:
             if place >= raced.n:
                 return None
-            gone = [at is not None and at <= place for at in raced.ruled_out]
+            gone = [out is not None and out <= place for out in raced.ruled_out]
             texts, voids = self._answers[place], self._is_void(place)
-            left = {text for text, is_gone in zip(texts, gone, strict=True) if not is_gone}
+            texts_left = {text for text, is_gone in zip(texts, gone, strict=True) if not is_gone}
             of_place = given.get(place, {})
-            found = [
+            of_rows = [
                 None if is_gone or is_void else self._score(of_place, text)
                 for text, is_gone, is_void in zip(texts, gone, voids, strict=True)
             ]
-            if len(left) == 1 and not any(voids):  # equal answers differ by nothing
-                found = [None if is_gone else 0.5 for is_gone in gone]
-            low = [0.0 if one is None else one for one in found]
-            return np.array(low), np.array([1.0 if one is None else one for one in found])
+            if len(texts_left) == 1 and not any(voids):  # equal answers differ by nothing
+                of_rows = [None if is_gone else 0.5 for is_gone in gone]
+            low = [0.0 if x is None else x for x in of_rows]
+            return np.array(low), np.array([1.0 if x is None else x for x in of_rows])
 
         alpha, nothing = 1.0 - self._confidence, np.full(self._judged.shape, np.nan)
         return race(nothing, self._at, scores, alpha, leaders=raced.leaders[:-1], on_new=True)
@@ -432,13 +444,13 @@ class Labelling:
             return None
         missing = []
         for place in range(self._n_collected(stand)):
-            found = await self.question(place, stand)
-            digests = [answer_digest(text) for text in found.answers]
+            question = await self.question(place, stand)
+            digests = [answer_digest(text) for text in question.answers]
             raters = [given.get(place, {}).get(digest, {}) for digest in digests]
-            own = all((rater or "") in one for one in raters)
-            if not found.is_free and not own and any(len(one) < self._raters for one in raters):
+            own = all((rater or "") in who for who in raters)
+            if not question.is_free and not own and any(len(who) < self._raters for who in raters):
                 if place not in later:
-                    return found
+                    return question
                 missing.append(place)
         by_turn = sorted(missing, key=list(later).index)
         return await self.question(by_turn[0], stand) if by_turn else None
@@ -454,15 +466,18 @@ class Labelling:
         while place >= len(self._answers):
             await self._read()
         texts = self._answers[place]
-        alive = [k for k, at in enumerate(stand.raced.ruled_out) if at is None or at > place]
+        alive = [k for k, out in enumerate(stand.raced.ruled_out) if out is None or out > place]
         voids = self._is_void(place)
+        # Those without an answer are not asked about, unless nobody has one. The order of the texts
+        # is random, so that nobody can tell by it whose answer stands first, and is the same each
+        # time that the place is shown.
         alive = [k for k in alive if not voids[k]] or alive
-        own = [texts[k] for k in alive]
-        shown = [text for text in dict.fromkeys(own) if text is not None]
+        texts_left = [texts[k] for k in alive]
+        distinct = [text for text in dict.fromkeys(texts_left) if text is not None]
         mixed = KeyedRandom(zlib.crc32(self._run_id.encode()), "shown").at(place)
-        answers = tuple(shown[k] for k in mixed.permutation(len(shown)))
+        answers = tuple(distinct[k] for k in mixed.permutation(len(distinct)))
         seq = int(self._seqs[alive[0], self.order[place]])
-        return LabelQuestion(place, seq, answers, is_free=len(set(own)) == 1)
+        return LabelQuestion(place, seq, answers, is_free=len(set(texts_left)) == 1)
 
     async def put(
         self, place: int, scores: Mapping[str, float | None], rater: str | None, *, tie: bool
@@ -486,8 +501,11 @@ class Labelling:
             for text, score in scores.items()
         ]
         taken = {
-            one.answer_digest for one, s in zip(new, scores.values(), strict=True) if s is None
+            label.answer_digest for label, s in zip(new, scores.values(), strict=True) if s is None
         }
+        # The leaders of each place are written before its label. They decide what is bet on the
+        # place, and a leader worked out afterwards could depend on the label that it bets on.
+        # Several people may label at once: what another process wrote meanwhile stays.
         stand, _, _ = await self._raced()
         with sole_writer(plan_path(self._where, self._run_id), "plan of labelling"):
             plan = read_plan(self._where, self._run_id)
@@ -505,23 +523,23 @@ class Labelling:
         which there is no difference.
         """
         stand, _, given = await self._raced()
-        found: list[dict[str, Json]] = []
+        rows: list[dict[str, Json]] = []
         for place in range(0 if stand.proved else self._n_collected(stand)):
-            one = await self.question(place, stand)
-            digests = map(answer_digest, one.answers)
+            question = await self.question(place, stand)
+            digests = map(answer_digest, question.answers)
             scores = [given.get(place, {}).get(digest, {}) for digest in digests]
-            if one.is_free or all(len(of_text) >= self._raters for of_text in scores):
+            if question.is_free or all(len(of_text) >= self._raters for of_text in scores):
                 continue
             if (count := count - 1) < 0:
                 break
-            [[pair]] = [page async for page in self.texts.pages([one.seq])]
+            [[pair]] = [page async for page in self.texts.pages([question.seq])]
             about: dict[str, Json] = {"place": place, "example": pair.example}
             about |= {"question": pair.prompt, "target": pair.target}
-            found += [
+            rows += [
                 {**about, "answer": text, "answer_digest": answer_digest(text), "score": ""}
-                for text in one.answers
+                for text in question.answers
             ]
-        return found
+        return rows
 
     async def put_rows(self, rows: Sequence[Mapping[str, object]]) -> int:
         """Store the scores of ``rows`` that somebody filled in; return the number of examples.
@@ -533,21 +551,21 @@ class Labelling:
         """
         filled: dict[tuple[int, str], dict[str, tuple[float, bool]]] = defaultdict(dict)
         for number, row in enumerate(rows, start=1):
-            if (said := str(row.get("score") or "").strip().lower()) in ("", "nan"):
+            if (entry := str(row.get("score") or "").strip().lower()) in ("", "nan"):
                 if row.get("score") not in (0, 0.0):
                     continue
-                said = "0"
+                entry = "0"
             try:
-                score = _WORDS[said] if said in _WORDS else float(said)
+                score = _WORDS[entry] if entry in _WORDS else float(entry)
                 place, digest = int(float(str(row["place"]))), str(row["answer_digest"])
             except (KeyError, ValueError):
                 score, place, digest = -1.0, -1, ""
             if not 0.0 <= score <= 1.0 or not 0 <= place < len(self.order) or not digest:
                 raise ConfigError(
-                    f"row {number}: a score is 0 to 1, right, wrong or same, got {said!r}; keep "
+                    f"row {number}: a score is 0 to 1, right, wrong or same, got {entry!r}; keep "
                     f"the columns place and answer_digest as they came"
                 )
-            filled[place, str(row.get("rater") or "")][digest] = score, said == "same"
+            filled[place, str(row.get("rater") or "")][digest] = score, entry == "same"
         stand = await self.stand()
         for (place, rater), scores in sorted(filled.items()):
             await self.question(place, stand)  # reads them; one who left since may be among them
@@ -556,7 +574,7 @@ class Labelling:
                 raise ConfigError(
                     f"place {place} has no answer {min(unknown)}; is it another run's?"
                 )
-            chosen: dict[str, float | None] = {texts[one]: scores[one][0] for one in scores}
+            chosen: dict[str, float | None] = {texts[key]: scores[key][0] for key in scores}
             is_tie = all(tie for _, tie in scores.values())
             await self.put(place, chosen, rater, tie=is_tie)
         return len(filled)
@@ -564,28 +582,29 @@ class Labelling:
 
 def _by_place(labels: Sequence[Label], order: Sequence[int], texts: RunTexts) -> _Given:
     """Return the scores of labels that were asked for: by place, answer and rater."""
-    found: _Given = defaultdict(lambda: defaultdict(dict))
+    scores: _Given = defaultdict(lambda: defaultdict(dict))
     ids = texts.state.example_ids
     for label in labels:
         place = label.place
         is_asked = place is not None and place < len(order) and ids[order[place]] == label.example
         if place is not None and is_asked and label.answer_digest:
-            found[place][label.answer_digest][label.rater or ""] = label.score
-    return found
+            scores[place][label.answer_digest][label.rater or ""] = label.score
+    return scores
 
 
 def _agreement(given: _Given) -> Measure | None:
     """Return kappa of the first two raters of every answer that two have scored."""
-    both = [
+    ratings = [
         list(scores.values())[:2]
         for answers in given.values()
         for scores in answers.values()
         if len(scores) > 1
     ]
-    if len(both) < 2:
+    if len(ratings) < 2:
         return None
-    one, two = np.array(both).T
-    return kappa(np.rint(4 * one).astype(int), np.rint(4 * two).astype(int), 0.05)
+    # kappa is about categories: scores are rounded to quarters
+    first, second = np.array(ratings).T
+    return kappa(np.rint(4 * first).astype(int), np.rint(4 * second).astype(int), 0.05)
 
 
 def with_people(standing: Standing, stand: ByPeople) -> Standing:
@@ -606,9 +625,9 @@ def with_people(standing: Standing, stand: ByPeople) -> Standing:
     )
 
     def scored(row: Row) -> Row:
-        if (found := means.get(row.candidate.label)) is None:
+        if (raced := means.get(row.candidate.label)) is None:
             return row
-        (mean, lower, upper), out = found
+        (mean, lower, upper), out = raced
         n = out or stand.n
         changed = replace(row, n=n, total=mean * n, estimate=mean, lower=lower, upper=upper)
         return replace(changed, status=groups[row.candidate.label], problem=None, is_barred=False)

@@ -215,6 +215,7 @@ def unscored(row: Row) -> Row:
     )
 
 
+# A page that follows a run groups thousands of rows anew each time; see ``with_status``.
 _FIELDS = tuple(field.name for field in fields(Row))
 _VALUES, _STATUS = attrgetter(*_FIELDS), _FIELDS.index("status")
 
@@ -301,25 +302,25 @@ class Standing:
         cells = [self._cells(row) for row in self.rows[:_FIRST_ROWS]]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
-            "  ".join(text.ljust(width) for text, width in zip(one, widths, strict=True)).rstrip()
-            for one in cells
+            "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()
+            for texts in cells
         ]
-        more = len(self.rows) - _FIRST_ROWS
-        lines += [f"... and {more:,} more"] if more > 0 else []
+        n_more = len(self.rows) - _FIRST_ROWS
+        lines += [f"... and {n_more:,} more"] if n_more > 0 else []
         return "\n".join([*self.decision.said, "", *lines, "", self._spent])
 
     def _repr_html_(self) -> str:
         """Show the same in a notebook, with more candidates."""
         first, *others = self.decision.said or ("",)
-        said = f"<p><b>{escape(first)}</b></p>"
-        said += "".join(f"<p>{escape(one)}</p>" for one in others)
+        paragraphs = f"<p><b>{escape(first)}</b></p>"
+        paragraphs += "".join(f"<p>{escape(sentence)}</p>" for sentence in others)
         lines = ["".join(f"<th>{head}</th>" for head in _HEADS)]
-        shown = map(self._cells, self.rows[:_SHOWN_ROWS])
-        lines += ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in shown]
+        rows = map(self._cells, self.rows[:_SHOWN_ROWS])
+        lines += ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in rows]
         table = "".join(f"<tr>{line}</tr>" for line in lines)
-        more = len(self.rows) - _SHOWN_ROWS
-        note = f"<p>... and {more:,} more</p>" if more > 0 else ""
-        return f"{said}<table>{table}</table>{note}<p>{escape(self._spent)}</p>"
+        n_more = len(self.rows) - _SHOWN_ROWS
+        note = f"<p>... and {n_more:,} more</p>" if n_more > 0 else ""
+        return f"{paragraphs}<table>{table}</table>{note}<p>{escape(self._spent)}</p>"
 
     def _cells(self, row: Row) -> tuple[str, ...]:
         """Write a candidate as the columns of ``_HEADS``."""
@@ -345,6 +346,7 @@ class Standing:
         Raises:
             ConfigError: neither is installed.
         """
+        # what is imported already comes first: a notebook that works with polars wants no pandas
         names = sorted(_FRAMES, key=lambda name: name not in sys.modules)
         name = next((name for name in names if find_spec(name) is not None), None)
         if name is None:
@@ -393,6 +395,8 @@ class Standing:
     @property
     def rivals_by_voids(self) -> tuple[Row, ...]:
         """The candidates that could win if void pairs had been measured."""
+        # By the evidence alone: the decision asks for these while it is being made. Where it is
+        # proved that the leader is the best, the proof has counted missing scores at their worst.
         winner = self._named
         proved = self.separated or self.margin == 0
         if winner is None or (proved and self.guarantee is not Guarantee.HEURISTIC):
