@@ -134,6 +134,8 @@ class Provider(ABC, Generic[OptionsT]):
 
     def __init_subclass__(cls, **named: Any) -> None:  # noqa: ANN401 - for the next base
         super().__init_subclass__(**named)
+        # For every subclass, plug-ins included: a method that returns something else raises an
+        # error that names the class and the method here, and not somewhere in the engine later.
         guard(cls, _RETURNS)
 
     def __init__(self, name: str, options: OptionsT, base_dir: Path) -> None:
@@ -233,6 +235,8 @@ class Provider(ABC, Generic[OptionsT]):
         known = self.not_taken.get(request.model)
         if not known:
             return request
+        # In two steps, since what a model takes may depend on the effort: once the effort is left
+        # out, the request has the model's own effort, at which other parameters may be refused.
         if EFFORT in known.get(_effort(request), ()):
             request = request.without({EFFORT})
         gone = known.get(_effort(request))

@@ -106,8 +106,12 @@ class ProviderEntry(StrictModel):
         """
         stated = _facts_among(own)
         shared = {name: value for name, value in own.items() if name not in stated}
+        # From the weakest to the strongest: this file, the study's provider, and the model's own
+        # options.
         options = merge_options(self._priced(self.options), study, shared)
         over, patterns = _facts_among(study), study.get("models")
+        # What the study says of the provider overrides what this file says of single models:
+        # ``models`` would otherwise come before it.
         known: dict[str, Json] = {
             pattern: {**self._priced(facts.model_dump(mode="json", exclude_unset=True)), **over}
             for pattern, facts in self.models.items()

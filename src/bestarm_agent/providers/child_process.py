@@ -147,6 +147,10 @@ class ChildProcess:
 
         Returns its output; None if it was longer than ``max_bytes``.
         """
+        # All three at once: a program that writes before it has read all its input would block on a
+        # full pipe, and we on the other. Its end is waited for apart from the pipes, which a child
+        # that it leaves behind holds open; killing the group then closes them, and the reading
+        # tasks end.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._feed(data))
             group.create_task(self._keep_tail())
@@ -177,6 +181,7 @@ class ChildProcess:
         assert self._process.stderr is not None
         while chunk := await self._process.stderr.read(_CHUNK):
             self._tail += chunk
+            # Read to the end although only the tail is kept: a full pipe would stop the program.
             del self._tail[:-_TAIL_BYTES]
 
     async def _read(self, max_bytes: int) -> bytes | None:
@@ -184,6 +189,8 @@ class ChildProcess:
         content = bytearray()
         while chunk := await self._process.stdout.read(_CHUNK):
             content += chunk
+            # The rest of the pipe needs no reading: with the group killed, nobody waits to write to
+            # it.
             if len(content) > max_bytes:
                 self.kill()
                 return None

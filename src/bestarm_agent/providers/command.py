@@ -111,6 +111,7 @@ class CommandProvider(ProgramProvider[CommandOptions]):
             try:
                 text = await self._output(_input_line(request))
             except ProviderError as error:
+                # Only a program that could not be started surely called no model.
                 not_started = error.kind is FailureKind.MODEL_NOT_FOUND
                 cost = Spend() if not_started else self.options.bound()
                 raise BilledError(error, cost) from error

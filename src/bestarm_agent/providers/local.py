@@ -85,6 +85,10 @@ class ModelMemory:
     @asynccontextmanager
     async def hold(self, model: LocalModel) -> AsyncIterator[None]:
         """Keep a model loaded until the block ends; raises ProviderError if it cannot be loaded."""
+        # A model keeps its place in ``_waiting`` from its first call that waits to the last: the
+        # order of the keys is the order of turns. All who wait are woken by every change and look
+        # again, since what each of them needs differs: that loading ends, that the loaded model has
+        # no call left, or that it is their turn.
         self._waiting[model] = self._waiting.get(model, 0) + 1
         try:
             while not (model in self._loaded and model.is_loaded):
@@ -110,11 +114,15 @@ class ModelMemory:
             return False
         if model in self._loaded or self._keeps_all():  # one that was loaded, and ended by itself
             return True
+        # Nothing is unloaded under a call, and only the first in line may take its place: without
+        # the second rule a model with few calls could wait for ever.
         return not self._n_calls and next(iter(self._waiting)) is model
 
     async def _load(self, model: LocalModel) -> None:
         self.loading = (model.name,)
         try:
+            # Others leave before this one comes: there may be no room for two even for a moment. A
+            # model that is in the list but not loaded has ended by itself, and is loaded anew.
             leaving = [] if self._keeps_all() else [one for one in self._loaded if one is not model]
             for other in leaving:
                 self._loaded.remove(other)
@@ -186,6 +194,10 @@ class SharedTime:
     def __init__(self, clock: Callable[[], float], most: float) -> None:
         self._clock = clock
         self._most = most
+        # With n(t) calls under way at t, ``_each`` is the integral of dt / n(t) while there were
+        # any. A call from a to b is charged its difference between a and b, which is its share of
+        # the time, however many came and went in between; so an event costs the same for any number
+        # of calls.
         self._since: float | None = None  # up since, as far as charged; None: not up
         self._n_calls = 0
         self._each = 0.0  # seconds that a call under way all the time would have been charged
@@ -209,6 +221,8 @@ class SharedTime:
 
     def leave(self, ticket: float) -> float:
         """Note that a call was answered; return the seconds to charge."""
+        # Over a cap the rest is not lost: it waits for the next call, so that all of the time is
+        # charged.
         share = self._left(ticket) + self._waiting
         charged = min(share, self._most)
         self._waiting = share - charged

@@ -118,6 +118,8 @@ def _table_price(provider: str, model: str, base_url: str | None, day: date) -> 
     if found is None:
         return None
     vendor, entry = found
+    # Some vendors charge less at night. A run may go on for hours, so the highest price of the day
+    # counts.
     hours = [datetime(day.year, day.month, day.day, hour, tzinfo=UTC) for hour in range(24)]
 
     def rates(context: dict[str, str] | None = None) -> tuple[Rates, ...] | None:
@@ -128,6 +130,8 @@ def _table_price(provider: str, model: str, base_url: str | None, day: date) -> 
     if standard is None:
         return None
     tiers, implicit_tiers = {}, set()
+    # Variants whose only condition is a tier are kept. A request does not show other conditions,
+    # and the names of the usual tier have the usual price.
     for variant in entry.price_variants or ():
         [(key, name), *others] = variant.when.items()
         if others or key not in _TIER_KEYS or name in _STANDARD:
@@ -135,6 +139,8 @@ def _table_price(provider: str, model: str, base_url: str | None, day: date) -> 
         priced = rates({key: name})
         if priced is not None and priced != standard:
             tiers[name] = priced
+            # A call that names no tier may get one that the account is set to; of the other keys
+            # that are tiers ("processing", "speed"), the default is the usual price.
             if key == "service_tier":
                 implicit_tiers.add(name)
     source = f"genai-prices {__version__} ({vendor.id}/{entry.id})"
@@ -167,6 +173,8 @@ def _rates(listed: Sequence[_Listed]) -> tuple[Rates, ...] | None:
     for prices in listed:
         if not {"input_mtok", "output_mtok"} <= prices.keys() or _UNSUPPORTED & prices.keys():
             return None
+    # A price may rise above some prompt length. Each length at which any price changes starts a
+    # step.
     values = [value for prices in listed for value in prices.values()]
     starts = {
         tier.start for value in values if not isinstance(value, Decimal) for tier in value.tiers

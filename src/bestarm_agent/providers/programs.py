@@ -160,6 +160,8 @@ class ProgramProvider(Provider[ProgramOptionsT], Generic[ProgramOptionsT]):
         reported are 0 where the options declare a bound, else unknown. Raises BilledError: the
         answer reports an error, or breaks a bound that the options declare (fatal).
         """
+        # A program that called nothing through our clients made one call at least, whatever it
+        # says.
         least = int(called.calls == 0)
         cost = called + Spend(
             calls=max(least if answer.calls is None else answer.calls, least),
@@ -167,6 +169,8 @@ class ProgramProvider(Provider[ProgramOptionsT], Generic[ProgramOptionsT]):
             usd_nanos=nanos(answer.usd or 0),
             gpu_seconds=answer.gpu_seconds,
         )
+        # Before the answer is looked at: budgets rest on the declared bounds, so a program that
+        # breaks them is stopped however well it answers.
         if broken := self.options.broken_bound(cost):
             error = failure(
                 FailureKind.BAD_REQUEST,
@@ -184,6 +188,8 @@ class ProgramProvider(Provider[ProgramOptionsT], Generic[ProgramOptionsT]):
         return Reply(
             text=without_traces(answer.text or "", keys),
             finish=answer.finish,
+            # ``cost.tokens`` has the tokens of failed calls as well, which were neither input nor
+            # output of any answer. As input they make the reply's total equal to what is charged.
             usage=replace(usage, input=usage.input + cost.tokens - usage.total),
             usd_nanos=cost.usd_nanos if is_priced else None,
             seconds=seconds,

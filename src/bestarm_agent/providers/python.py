@@ -95,6 +95,8 @@ class Models:
         """
         provider, request = self._request(model, prompt, params)
         bound = provider.bound(request)
+        # Reserved before the first await: calls that a program makes at the same time see each
+        # other's bounds, and together cannot pass what was declared.
         self._reserve(bound, model)
         call = asyncio.create_task(self._call(provider, request, bound))
         self._running.add(call)
@@ -112,6 +114,8 @@ class Models:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        # Closed first: a program that catches the cancellation of a call, or runs in a thread,
+        # could otherwise start another one while these are awaited.
         self._closed = True
         calls = list(self._running)
         for call in calls:
@@ -131,6 +135,8 @@ class Models:
             cost = Spend(0, reply.calls, usage.total, usd_nanos, reply.gpu_seconds)
             self.usage = add_usage(self.usage, usage)
         finally:
+            # Both at once, with no await between: the sum of what was spent and what is reserved
+            # never falls short.
             self._reserved -= bound
             self.spend += cost
         return reply
@@ -312,6 +318,8 @@ class PythonProvider(ProgramProvider[PythonOptions]):
         except ConfigError as error:
             return failure(FailureKind.INTERNAL, program.said(error))
         except (Exception, SystemExit) as error:
+            # A program may raise TimeoutError of its own, which is a mistake of the program like
+            # any other.
             if isinstance(error, TimeoutError) and timer.expired():
                 return failure(
                     FailureKind.TIMEOUT,
@@ -330,6 +338,7 @@ class PythonProvider(ProgramProvider[PythonOptions]):
         if self._threads is None:
             raise RuntimeError("use the provider inside `async with provider:`")
         name = f"{self.name} {program.name}"
+        # An ordinary function may return a coroutine, as a wrapped one does: it runs on the loop.
         value = await self._threads.run(partial(program.function, task), name)
         return await value if inspect.isawaitable(value) else value
 

@@ -12,6 +12,7 @@ from bestarm_agent.domain.values import Json
 from bestarm_agent.plugins import Registry
 from bestarm_agent.providers.base import Provider
 
+# By path, so that no SDK is imported before a study uses it: each takes up to seconds.
 ADAPTERS: Final = Registry[type[Provider]](
     "provider adapter",
     "providers",

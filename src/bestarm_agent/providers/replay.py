@@ -157,6 +157,7 @@ def _recorded(row: FileRow) -> FileRow:
         return row
     read, written = call["baseline_input_tokens"], call["baseline_output_tokens"]
     usage, usd = Usage(input=read or 0, output=written or 0), call["baseline_usd"]
+    # With one count alone, a price would be too low and look as if it were known.
     known = usd is None and None not in (read, written)
     if known and (price := find_price("", str(call["baseline_model"]))) is not None:
         usd = price.cost(usage) / 1e9
@@ -266,6 +267,10 @@ class ReplayProvider(Provider[ReplayOptions]):
             )
         if len(attempts) == 1:
             return attempts[0]
+        # Rows of a pair are its attempts, and draws of a pair come after one another in the same
+        # rows. So a call plays the row after all those that its own and earlier draws have played,
+        # and the row of its draw at least: earlier draws may have been answered from the cache, and
+        # so never came here.
         pair = self._played[self._owner(request), request.example]
         pair[request.draw] += 1
         played = sum(count for draw, count in pair.items() if draw <= request.draw)

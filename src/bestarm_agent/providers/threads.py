@@ -30,7 +30,11 @@ class DaemonThreads:
 
     async def run(self, work: Callable[[], _T], name: str) -> _T:
         """Return the result of ``work``, or raise its exception."""
+        # Taken here, but given back by ``finish``, when the function has ended: a cancelled call
+        # whose function still runs keeps its slot, or else any number of threads could pile up.
         await self._slots.acquire()
+        # A thread starts with an empty context, while programs read context variables, such as a
+        # trace's.
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         result: asyncio.Future[_T] = loop.create_future()
 

@@ -21,6 +21,7 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 TARGET = 0.95
 # a named candidate is right if its mean is this close to the best; Zhou et al. 2024, section 4.2
 TOP1 = {"top1": 0.0, "top1_eps0.001": 0.001, "top1_eps0.01": 0.01}
+# Bootstrap samples of the seeds: enough for the 5 % and 95 % points, a twentieth from either end.
 _RESAMPLES = 200
 _ROUNDING = 1e-9  # two means or precisions that differ by less are equal
 
@@ -101,6 +102,8 @@ def hardness(means: FloatArray) -> float:
         104.0
     """
     values = np.sort(means)
+    # The last of the sorted means is the best itself. A gap of 0 makes the sum infinite: no number
+    # of calls tells two equal candidates apart.
     gaps = values[-1] - values[:-1]
     return float("inf") if (gaps < _ROUNDING).any() else float(np.sum(gaps**-2))
 
@@ -117,10 +120,13 @@ def ndcg(means: FloatArray, ranking: Sequence[int], depth: int = 10) -> float:
         0.8597
     """
     depth = min(depth, len(means))
+    # How many means are higher, by more than rounding: 0 for the best and for all that equal it.
     better = len(means) - np.searchsorted(np.sort(means), means + _ROUNDING, side="right")
     gain = np.maximum(0, depth - better)
     discount = 1 / np.log2(np.arange(2, depth + 2))
     found = gain[list(ranking[:depth])]
+    # Ties of the best may give more than one candidate the highest gain, so the ideal order is
+    # computed rather than assumed to be depth, depth - 1, ..., 1.
     ideal = np.sort(gain)[::-1][:depth]
     return float(found @ discount[: len(found)] / (ideal @ discount))
 
@@ -140,6 +146,8 @@ def isotonic_crossing(
     """
     from scipy.optimize import isotonic_regression  # kept out of the import time of the package
 
+    # Precision rises with the budget in truth, so falls are noise of the seeds, which the fit
+    # averages.
     fit = isotonic_regression(np.asarray(precision, dtype=np.float64)).x
     above = np.flatnonzero(fit >= target - _ROUNDING)
     if not len(above):
@@ -147,6 +155,7 @@ def isotonic_crossing(
     at = int(above[0])
     if at == 0:
         return float(budgets[0])
+    # The share of the way between the two budgets; the fit rises there, so the divisor is not 0.
     share = (target - fit[at - 1]) / (fit[at] - fit[at - 1])
     return float(budgets[at - 1] + min(1.0, share) * (budgets[at] - budgets[at - 1]))
 
@@ -173,6 +182,7 @@ def _crossing_range(
     for index in range(_RESAMPLES):
         picked = samples[draws.at(index).integers(n, size=n)]
         found = isotonic_crossing(shares, picked.mean(axis=0), TARGET)
+        # Never within the budgets is later than any budget: infinity sorts to the end.
         crossings.append(np.inf if found is None else found)
     low, high = np.sort(crossings)[[_RESAMPLES // 20, -1 - _RESAMPLES // 20]]
     return (float(low) if isfinite(low) else None, float(high) if isfinite(high) else None)

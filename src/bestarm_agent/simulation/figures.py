@@ -26,6 +26,7 @@ _COLUMNS = 3  # panels in a row
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", ":", "-.")
 _WIDE = 20  # budgets whose largest is this many times the smallest
+# Digits of coordinates after the second, and blanks at the beginnings and ends of lines.
 _SURPLUS = re.compile(r"(?<=\.\d\d)\d+|(?<=\n) +| +(?=\n)")  # a hundredth of a point is enough
 _STYLE: Any = {  # Any: matplotlib types its keys one by one
     "font.size": 8,

@@ -33,6 +33,8 @@ class SimulatedCalls:
     def __init__(self, scores: NDArray[Any], seed: int) -> None:
         self._scores = scores
         self.shape: tuple[int, int] = scores.shape
+        # Permutations of their own for rows and columns, keyed by the seed: the same seed shuffles
+        # alike for all rules, so that rules are compared on the same draws.
         self.rows, self.columns = (
             KeyedRandom(seed, f"simulation {side}").at(0).permutation(n).tolist()
             for side, n in zip(("rows", "columns"), self.shape, strict=True)
@@ -95,6 +97,8 @@ def replay(
 
     begun = time.process_time()
     pairs = start(budgets[-1])
+    # Such a rule asks the same pairs whatever its budget is, so its answer at a smaller budget is
+    # the one that it would have given then.
     if pairs.rule.anytime:
         answers = _answers(pairs, calls, budgets, batch, depth)
         pulls = answers[-1].evaluated
@@ -110,9 +114,11 @@ def _answers(
     """Ask up to each budget in turn; a rule that stops early says the same at all later ones."""
     answers, evaluated = [], 0
     for budget in budgets:
+        # The last batch is cut, so that a budget is met exactly.
         while asks := pairs.ask(min(batch, budget - evaluated)):
             pairs.tell([calls.outcome(ask) for ask in asks])
             evaluated += len(asks)
+        # Back to the rows of the file: a rule knows the shuffled ones only.
         best, ranking = calls.rows[pairs.best().best], pairs.top(depth)
         answers.append(ReplayAnswer(budget, evaluated, best, tuple(calls.rows[i] for i in ranking)))
     return answers

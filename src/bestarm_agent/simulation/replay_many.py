@@ -29,6 +29,8 @@ from bestarm_agent.simulation.replay import Replay, SimulatedCalls, replay
 
 Option: TypeAlias = bool | int | float | str
 
+# "ucb-e" or "ucb-e[eta=0.3,batch=16]": a name, and options in brackets, whose commas are no
+# separators.
 _CONTENDER = re.compile(r"([^\[\],]+)(?:\[([^\[\]]*)\])?")
 
 
@@ -82,6 +84,7 @@ def _option(label: str, pair: str) -> tuple[str, Option]:
         raise ConfigError(f"option {pair!r} of selector {label!r} must be written OPTION=VALUE")
     if value in ("true", "false"):
         return key, value == "true"
+    # An int first, so that "16" stays a whole number.
     for number in (int, float):
         try:
             return key, number(value)
@@ -133,6 +136,8 @@ def replay_all(
     n_candidates, n_examples = scores.shape
     for contender in contenders:  # a wrong name or option fails before any work is done
         contender.make(Problem(n_candidates, n_examples, budget=budgets[-1]))
+    # Seed by seed, so that all rules have as many seeds when a run is watched, or stopped, in the
+    # middle.
     tasks = [(contender, seed) for seed in range(n_seeds) for contender in contenders]
     done: dict[tuple[str, int], Replay] = {}
     here = ((task, _run(scores, task, budgets)) for task in tasks)
@@ -155,7 +160,10 @@ def _run_in_processes(
     """Run tasks in spawned processes that map the scores from one file."""
     with TemporaryDirectory(prefix="bestarm-") as folder:
         shared = Path(folder) / "scores.npy"
+        # A file that every process maps: the scores are in memory once, however many processes
+        # there are.
         np.save(shared, scores)
+        # A forked process would inherit the locks of threads that it does not have.
         context = get_context("spawn")
         with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker) as pool:
             futures = {pool.submit(_run_in_worker, shared, task, budgets): task for task in tasks}
@@ -173,7 +181,9 @@ def _run_in_worker(shared: Path, task: _Task, budgets: Sequence[int]) -> Replay:
 
 def _begin_worker() -> None:
     """Keep linear algebra to one thread, and end this process when its parent is killed."""
+    # The processes themselves share the cores; threads of each would only compete for these.
     threadpool_limits(1, "blas")
+    # A parent that is killed cannot end its workers. The sentinel becomes ready when it has died.
     parent = parent_process()
     if parent is not None:
         Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

@@ -77,6 +77,7 @@ def load_matrix(location: str) -> ScoreMatrix:
         )
     if location.endswith(_TABLES):
         return matrix_from_cells(read_table(Path(location)), location)
+    # From the right: folders of the path may hold ".npz", too.
     head, _, name = location.rpartition(".npz")
     return _read_npz(location, Path(f"{head}.npz"), name.lstrip(":") or "scores")
 
@@ -94,6 +95,8 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
         at_column.append(columns.setdefault(cell.example, len(columns)))
         values.append(nan if cell.score is None else cell.score)
     i, j = np.asarray(at_row), np.asarray(at_column)
+    # ``flat`` numbers the cells of the matrix row by row, so that ``bincount`` sums all results of
+    # a cell without a loop over the cells.
     found, flat, size = np.asarray(values), i * len(columns) + j, len(rows) * len(columns)
     known = ~np.isnan(found)
     wrong = np.flatnonzero(known & ((found < 0) | (found > 1)))  # a mean would hide it
@@ -106,6 +109,7 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
         )
     count = np.bincount(flat[known], minlength=size)
     total = np.bincount(flat[known], found[known], minlength=size)
+    # The maximum keeps 0 / 0 away where a cell has no score; ``where`` writes NaN there.
     scores = np.where(count, total / np.maximum(count, 1), nan).reshape(len(rows), len(columns))
     return _checked(source, scores, tuple(rows), tuple(columns))
 
@@ -153,6 +157,8 @@ def _scores(arrays: NpzFile, name: str, path: Path) -> _Values:
     matrix: _Values = arrays[key]
     if matrix.dtype.kind not in "fiub":
         raise ConfigError(f"array {key!r} must hold numbers, got {matrix.dtype}")
+    # Packed bits end in up to seven bits that are no examples: the shape, stored beside them, says
+    # so. It is "shape", or "shape__TASK" for a matrix "true__TASK".
     shape_key = f"shape__{key.partition('__')[2]}" if "__" in key else "shape"
     if matrix.dtype == np.uint8 and shape_key in arrays:
         n_examples = int(arrays[shape_key][1])
@@ -162,6 +168,7 @@ def _scores(arrays: NpzFile, name: str, path: Path) -> _Values:
 
 
 def _row_names(arrays: NpzFile, name: str, n_rows: int) -> tuple[str, ...]:
+    # From the most specific to the most general; an array of another length names something else.
     task = name.rpartition("__")[2]
     for key in (f"{name}_methods", "methods", "candidates", f"prompts__{task}"):
         if key in arrays and len(arrays[key]) == n_rows:

@@ -53,6 +53,7 @@ def read_table(path: Path) -> Iterator[Cell]:
 def cells_of(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
     """Read the results in rows, wide or long as the first one says; raises ConfigError."""
     found = iter(rows)
+    # The first row is looked at for its columns, and put back: rows come as a stream.
     first = next(found, None)
     if first is None:
         raise ConfigError(f"{source} holds no results; add one at least")
@@ -62,6 +63,8 @@ def cells_of(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
             f"{source}: a score table has two columns at least, separated by commas, got {columns}"
         )
     is_long = set(RESULT) <= set(columns)
+    # A table with one of these columns but not all of them was meant to be long, and would be read
+    # as a wide one, with an example called "score".
     if not is_long and (odd := set(RESULT).intersection(columns[1:])):
         raise ConfigError(
             f"{source}: a row per result has the columns {', '.join(RESULT)}, and a row per "
@@ -112,4 +115,6 @@ def number_in(values: Mapping[str, object], column: str, where: str) -> float | 
         raise ConfigError(
             f"{where}: column `{column}` must be a number, got {field!r:.60}{hint}"
         ) from None
+    # NaN, which differs from itself, is no score. An infinite number is returned, to be refused as
+    # a score outside [0, 1].
     return number if isfinite(number) or number == number else None

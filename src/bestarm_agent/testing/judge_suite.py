@@ -44,6 +44,8 @@ class _Calls:
 
     async def ask(self, call: JudgeCall) -> Reply:
         self.made.append(call)
+        # As a real call does, it lets others run: a judge that is not safe against that must fail
+        # here.
         await asyncio.sleep(0)
         assert self.answer is not None, f"the case has no `answer`, and {call.model} was called"
         return self.answer(call)
@@ -80,6 +82,8 @@ class JudgeSuite:
         replies = [reply for reply, _ in case.scored]
         apart = [_score(case, judge, reply) for reply in replies]
         calls = _Calls(case.answer)
+        # At once and repeatedly: a judge that keeps something from one reply to the next would
+        # differ.
         scores = together(judge.score(case.example, reply, calls) for reply in replies * 3)
         assert asyncio.run(scores) == apart * 3
 
@@ -104,6 +108,7 @@ class JudgeSuite:
         announced = judge.longest_calls(case.example)
         models = {model.key for model in judge.models}
         assert {call.model.key for call in announced} == models, "every model has a longest call"
+        # Budgets reserve the announced calls, so one that was not announced could pass a cap.
         known = {(call.model.key, call.request.example) for call in announced}
         for reply, _ in case.scored:
             calls = _Calls(case.answer)

@@ -90,12 +90,16 @@ class ProviderSuite:
             spent = Spend(0, reply.calls, usage.total, reply.usd_nanos or 0, reply.gpu_seconds)
             assert bound.calls >= 1
             assert bound.answers == 0
+            # Each resource by itself: a bound that is too low in one of them lets a run pass its
+            # cap.
             assert spent.capped(bound) == spent, f"{request}: {spent} is above {bound}"
             able = provider.capabilities(request.model)
             assert (reply.usd_nanos is not None) >= able.priced
 
     def test_concurrent_calls_do_not_mix(self, case: ProviderCase) -> None:
         async def main(provider: Provider) -> None:
+            # One by one first, as the truth; then five times each at once, in which a provider that
+            # keeps state per model or per batch would mix up replies, or their costs.
             apart = [await provider.generate(request) for request in case.requests]
             at_once = await answer_all(provider, [*case.requests] * 5)
             for one, other in zip(at_once, apart * 5, strict=True):
@@ -113,6 +117,9 @@ class ProviderSuite:
             for error in await failing:
                 assert str(error).strip()
                 assert not (error.transient and error.fatal)
+                # The candidate is blamed, and scored, for just those kinds of failure that are its
+                # own. Otherwise a provider's trouble would count as a wrong answer, or a wrong
+                # answer as trouble.
                 implied = failure(error.kind, str(error)).blame
                 assert (error.blame is Blame.CANDIDATE) == (implied is Blame.CANDIDATE)
 
@@ -140,6 +147,7 @@ class ProviderSuite:
                 for call in calls:
                     call.cancel()
             await asyncio.wait(calls)
+            # What a provider leaves behind would go on to call, and to cost, after a run has ended.
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
         case.run(main())

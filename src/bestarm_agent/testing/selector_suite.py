@@ -105,6 +105,7 @@ class WorldRun:
 
     def go(self, n_asks: int | None = None) -> WorldRun:
         """Run until ``n_asks`` more were asked, or until nothing is left to ask."""
+        # The order in which calls return is drawn, since rules must not depend on it.
         rng = np.random.default_rng([self.seed, 73])
         table = self.selector.table
         left = table.n_candidates * table.n_examples if n_asks is None else n_asks
@@ -113,6 +114,8 @@ class WorldRun:
             left -= len(asked)
             if left == 0 or not (asked or self.waiting):
                 break
+            # A call returns only if there is no place for another, or nothing else to ask: as many
+            # as allowed are always under way, which is when a rule knows least.
             if len(self.waiting) == self.in_flight or not asked:
                 self.tell(int(rng.integers(len(self.waiting))))
         return self
@@ -152,6 +155,8 @@ class SelectorSuite:
             if type(selector.rule).anytime:
                 pytest.skip("the rule does not plan for a budget")
             run = WorldRun(selector, World.with_failures((K, N), seed), in_flight, seed).finish()
+            # A plan in rounds gives each candidate of a round as many pairs, so up to K may remain
+            # unused.
             assert TIGHT - K <= len(run.pairs) <= TIGHT
             assert selector.stopped() is Stop.BUDGET
             assert selector.ask(5) == []
@@ -180,6 +185,7 @@ class SelectorSuite:
                 curious.selector.next_choice(mask)
             curious.selector.estimates()
             curious.selector.best()
+            # People look at a running study at any time, and what it asks must not depend on that.
             assert curious.go(size).pairs == plain.go(size).pairs
 
     @pytest.mark.parametrize("in_flight", [1, 7])
@@ -190,6 +196,8 @@ class SelectorSuite:
             warm = WorldRun(self.open(budget=budget), world, in_flight, seed=size).go(size // 2)
             warm.grow(candidates=size % 2)
             warm.go(size - size // 2)
+            # A resumed run rebuilds its rule from the log, with calls that were under way at the
+            # kill. It must go on as the one that was never stopped.
             rebuilt = replay(warm.events, self.open(budget=budget))
             cold = WorldRun(rebuilt, world, in_flight, seed=size + 1)
             cold.waiting = list(warm.waiting)
@@ -203,6 +211,7 @@ class SelectorSuite:
         selector = WorldRun(self.open(), world, 4).finish().selector
         assert selector.stopped() is Stop.EXHAUSTED
         assert np.isnan(selector.table.mean()).all()
+        # Without a single score nothing speaks for any candidate, and a rule must say so.
         assert selector.best().tied == tuple(i for i in range(K) if i != selector.best().best)
 
     def test_candidates_join_a_run(self) -> None:

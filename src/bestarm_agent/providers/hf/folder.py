@@ -101,6 +101,10 @@ class ModelFolder:
     def template_size(self, roles: tuple[str, ...]) -> tuple[int, int]:
         """Return the bytes that the chat template adds, and how often it repeats each content."""
         if roles not in self._template_sizes:
+            # Contents of one and of two letters: every copy of a content makes the text one byte
+            # longer per message, so the difference, divided by the number of messages and rounded
+            # up, is how often it is repeated. The shorter text still holds one letter of each copy,
+            # which errs to the safe side.
             try:  # contents of two lengths
                 one, two = (
                     len(self._codec.render([(role, "x" * n) for role in roles]).encode())
@@ -129,6 +133,7 @@ class ModelFolder:
             if isinstance(shards, dict) and shards:
                 return sorted(set(shards.values()))
             raise ConfigError(f"{self.shown}/{index} has no `weight_map`; {_AGAIN}")
+        # Named apart from "no weights", since the way out is another one.
         other = next((path.name for path in self.path.glob("*.bin")), None)
         if other is not None:
             raise ConfigError(
@@ -190,6 +195,8 @@ class ModelFolder:
 def content_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files in a model's folder that decide replies, by name."""
     files = (path for pattern in _CONTENT for path in folder.glob(pattern))
+    # Hashing gigabytes takes seconds, so a digest is kept as long as the file has its size and
+    # time.
     state = {path: path.stat() for path in files}
     return {path.name: _digest(path, at.st_size, at.st_mtime_ns) for path, at in state.items()}
 
@@ -213,6 +220,8 @@ def locate(model: str, base_dir: Path, *, download: bool) -> Path | None:
     folder = base_dir / model
     if folder.is_dir():
         return folder
+    # A path "models/small" and the name "org/model" look alike. Where the first part is a folder
+    # here, a path was meant, and the hub is not asked for a name that was misspelt.
     if not _HUB_NAME.fullmatch(model) or (base_dir / model.split("/")[0]).is_dir():
         raise ConfigError(f"there is no model folder {model}; {_neighbours(folder)}")
     if (cached := _snapshot(model, local_files_only=True)) is not None:

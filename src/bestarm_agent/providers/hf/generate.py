@@ -104,6 +104,8 @@ class BatchEngine:
             else:
                 limit = self._limit(calls[row], len(prompt))
                 batches.setdefault(limit, {})[row] = prompt
+        # Usually one batch. A prompt so long that the context leaves it a shorter reply gets a
+        # batch with a limit of its own, together with others of the same limit.
         for limit, prompts in batches.items():
             answers = self._answer([calls[row] for row in prompts], list(prompts.values()), limit)
             results.update(zip(prompts, answers, strict=True))
@@ -133,6 +135,9 @@ class BatchEngine:
         results: list[Reply | ProviderError] = []
         for row, call in enumerate(calls):
             text, was_cut = cut(texts[row], call.sampling.stop)
+            # Neither a stop text, nor the end of the text, nor the limit: the deadline ended it.
+            # The part that was generated is no answer, since a longer time limit would give another
+            # one.
             stopped = was_cut or ended_by_eos[row]
             if not stopped and n_outputs[row] < limit:
                 reason = (
@@ -163,6 +168,7 @@ class BatchEngine:
             lambda: self._aborted or time.monotonic() > deadline,
             self._device,
         )
+        # Greedy decoding: it takes the token that ``RowSampler`` has made the most likely.
         config = GenerationConfig(  # type: ignore[no-untyped-call]
             max_new_tokens=limit,
             do_sample=False,
@@ -184,6 +190,8 @@ class BatchEngine:
         """Return the tokens of each row, EOS included, and True where EOS ended it."""
         import torch
 
+        # ``width + 1`` stands for "no EOS", so that the minimum below tells which of stop text and
+        # EOS came first. On a tie EOS has ended the row.
         width = generated.shape[1]
         is_eos = torch.isin(generated, torch.tensor(self._codec.eos, dtype=torch.long))
         until_eos = torch.where(is_eos.any(1), is_eos.int().argmax(1) + 1, width + 1)
@@ -217,6 +225,8 @@ def load_engine(
         output_loading_info=True,
     )
     model, report = loaded
+    # ``from_pretrained`` fills in such weights at random with no more than a warning: the model
+    # would answer, and its scores would mean nothing.
     missing = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
     if missing:
         raise ValueError(f"its weights lack, or have in another shape, {', '.join(missing[:3])}")
@@ -254,21 +264,30 @@ class RowSampler:
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return ``scores``, (B, V), with the token drawn in each row set to infinity."""
         step = input_ids.shape[1] - self._n_prompt
+        # With the largest at 0, a temperature near 0 makes others very negative, and nothing
+        # overflows.
         logits = (scores - scores.max(-1, keepdim=True).values) / self._temperature
         drawn = self._draw(logits, self._uniforms[:, step : step + 1])
         chosen = drawn.squeeze(1).where(~self._is_greedy, scores.argmax(-1))
+        # Infinity, as ``generate`` takes the most likely token, whatever the others are.
         return scores.scatter(1, chosen.unsqueeze(1), float("inf"))
 
     def _draw(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """Invert the distribution function at ``uniform``, (B, 1) in [0, 1)."""
         import torch
 
+        # Sorting the vocabulary costs more than all else here, so a batch without cuts does
+        # without.
         if not self._is_cut:
             return _invert(logits.softmax(-1, dtype=torch.float64), uniform)
         ordered, tokens = logits.sort(-1, descending=True)
+        # Top-k first, then top-p among what is left, renormalised: the order of transformers and
+        # vLLM.
         rank = torch.arange(logits.shape[1], device=logits.device)
         ordered = ordered.masked_fill((rank >= self._top_k) & (self._top_k > 0), float("-inf"))
         probabilities = ordered.softmax(-1, dtype=torch.float64)
+        # What stands before a token decides, so the token that crosses ``top_p`` is kept: one
+        # always is.
         before = probabilities.cumsum(-1) - probabilities
         kept = probabilities.masked_fill(before >= self._top_p, 0.0)
         return tokens.gather(1, _invert(kept, uniform))
@@ -295,6 +314,8 @@ class RowEnds:
         self._decode = decode
         self._is_over = is_over
         self._stopping = [(row, texts) for row, texts in enumerate(stops) if texts]
+        # Decoding the whole reply at every token would take quadratic time. The end of it is
+        # enough: a stop text of n bytes that has just been completed began at most n tokens ago.
         sizes = [len(text.encode()) for _, texts in self._stopping for text in texts]
         self._n_tail = max(sizes, default=0) + _SPARE_TOKENS
 
@@ -333,6 +354,9 @@ def _invert(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Return the index of the first entry whose cumulated probability exceeds ``uniform``."""
     import torch
 
+    # The last sum stands for 1: after cuts the probabilities sum to less, and rounding leaves
+    # others near it. ``right=True`` never picks an entry of probability 0, and ``clamp`` covers the
+    # case in which the product is rounded up to the whole sum.
     cumulated = probabilities.cumsum(-1)
     target = uniform * cumulated[:, -1:]
     index = torch.searchsorted(cumulated, target, right=True)
@@ -349,6 +373,7 @@ def _uniforms(calls: Sequence[HfCall]) -> NDArray[np.float64]:
             continue
         if sampling.seed not in streams:
             streams[sampling.seed] = KeyedRandom(sampling.seed, "hf sampling")
+        # By the prompt alone, without model and temperature: candidates draw with the same numbers.
         messages = [message.as_json() for message in call.request.messages]
         key = int(digest([call.request.text, messages], length=16), 16)
         uniforms[row] = streams[sampling.seed].at(key).random(uniforms.shape[1])

@@ -107,6 +107,8 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     def fingerprint(self, model: str) -> str:
         """Return a digest of the model's files by content; downloads a model if necessary."""
         folder = self._fetch(model)
+        # Only what changes replies: the same files in another folder are the same model, and a
+        # device other than "cpu" is named since its rounding differs.
         content: dict[str, Json] = {
             "files": content_digests(folder.path),
             "dtype": self._dtype(folder),
@@ -167,6 +169,8 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         return replace(request, text=None, messages=(Message("user", request.text),))
 
     async def _create_worker(self, model: str) -> Worker:
+        # Looking a model up may download it, for minutes: one call does it, and others find it
+        # done. The second look into ``_models`` below is for those that waited here.
         async with self._creating:
             try:
                 folder = await asyncio.to_thread(self._fetch, model)
@@ -176,6 +180,8 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
             if self._memory is None:
                 raise RuntimeError("use the provider inside `async with provider:`")
             if model not in self._models:
+                # Several models generate at the same time, so that more threads each would only
+                # compete for cores.
                 is_alone = len(self._folders) == 1
                 usual = min(_MAX_THREADS, available_cores()) if is_alone else 1
                 load = partial(

@@ -63,6 +63,9 @@ class TextCodec:
         """Return the tokens of each prompt, at least one, without padding; or its error."""
         prompts = [self._render(request) for request in requests]
         encoded: dict[int, list[int] | ProviderError] = {}
+        # The tokenizer adds special tokens to all texts of a call or to none, so that two calls are
+        # made: for texts that begin with them already, as a chat template writes them, and for
+        # those that do not.
         for adds_special in (False, True):
             texts: dict[int, str] = {}
             for row, prompt in enumerate(prompts):
@@ -108,6 +111,8 @@ class TextCodec:
             text = request.text
             if text is None:
                 text = self.render([(m.role, m.text) for m in request.messages])
+            # Half of a surrogate pair, which JSON can hold, fails here for this prompt; inside the
+            # tokenizer it would fail for the whole batch.
             text.encode()
             return text
         except UnicodeEncodeError as error:
@@ -157,5 +162,6 @@ def max_text_tokens(text: str) -> int:
 
 @lru_cache(maxsize=8192)
 def _max_bytes(char: str) -> int:
+    # Normalisers of tokenizers may take a character apart ("½" becomes "1⁄2"), which can be longer.
     forms = (char, unicodedata.normalize("NFD", char), unicodedata.normalize("NFKD", char))
     return max(len(form.encode(errors="surrogatepass")) for form in forms)

@@ -64,6 +64,9 @@ def next_batch(waiting: Sequence[HfCall], max_batch: int, max_tokens: int) -> li
     def fits(n_rows: int, longest: HfCall) -> bool:
         return n_rows <= max_batch and n_rows * (longest.length + limit) <= max_tokens
 
+    # The oldest call is always in, so none waits for ever. From it the batch grows to both sides of
+    # the list sorted by length: towards shorter calls first, then towards longer ones while the
+    # padding that they cause still fits.
     oldest = waiting[0]
     limit = oldest.sampling.max_tokens
     alike = (call for call in waiting if call.sampling.max_tokens == limit)
@@ -114,6 +117,9 @@ class Worker(LocalModel):
         """Answer one call; raises ProviderError."""
         self._check()
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        # One task at a time empties the queue: the call that finds none starts it, and it ends with
+        # the queue. Nothing suspends it between its last look at the queue and its end, so no call
+        # is left behind.
         self._waiting[call] = reply
         if self._draining is None:
             self._draining = asyncio.create_task(self._drain())
@@ -148,6 +154,9 @@ class Worker(LocalModel):
     async def close(self) -> None:
         """Stop generating at the next token, and wait for the thread."""
         thread = self._thread
+        # The order matters. Waiting calls are cancelled first, so that no further batch begins;
+        # then the engine is told to stop at the next token, so that the thread ends soon.
+        # ``shutdown`` blocks until it has ended, and so runs in another thread.
         for reply in self._take_all().values():
             reply.cancel()
         if self._engine is not None:
@@ -182,6 +191,7 @@ class Worker(LocalModel):
             if n_waiting >= self._options.max_batch:
                 return
             await asyncio.sleep(_GATHER_SECONDS)
+            # Calls come in bursts: if none has come for 5 ms, the burst is over.
             if len(self._waiting) == n_waiting:
                 return
 
@@ -227,6 +237,8 @@ class Worker(LocalModel):
 
         Each call took as long as its batch: loading and the queue before it do not count.
         """
+        # If all of a batch failed, nobody can be charged: the time of loading waits for the next
+        # batch.
         n_tokens = sum(one.usage.total for one in results if isinstance(one, Reply))
         to_charge = seconds
         if n_tokens:

@@ -96,6 +96,8 @@ class RayProvider(Provider[RayOptions]):
             Replica(number, self.name, self._actor(number), clock)
             for number in range(self.options.replicas)
         )
+        # The tasks live as long as the provider: an actor that is started again comes back by
+        # itself.
         self._watching = [asyncio.create_task(one.watch(self._changed)) for one in self._replicas]
         try:
             await self._any_up()
@@ -240,6 +242,7 @@ def _find_engine(
         merged.setdefault("threads", max(1, int(own.cpus)))
     serve = merged.get("serve")
     if adapter == "vllm" and isinstance(serve, Mapping):
+        # What the study says of a server's devices overrides what an actor has.
         merged["serve"] = {"gpus": max(1, int(own.gpus)), **serve}
     return partial(_create_engine, name, merged, base_dir, adapter)
 

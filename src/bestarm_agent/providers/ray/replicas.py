@@ -46,6 +46,8 @@ class EngineActor:
             return failure(FailureKind.INTERNAL, f"provider {provider.name} raised {said}")
 
     async def _started(self) -> Provider:
+        # After the actor's process has died, Ray makes a new one, and nothing calls ``start``
+        # before the next ``answer``: whichever comes first starts the provider, once.
         async with self._starting:
             if self._provider is None:
                 self._provider = await self._create(self._number).__aenter__()
@@ -87,6 +89,9 @@ class Replica:
         """Wait until it is up, whenever it is not, and say so; return once it is broken."""
         from ray.exceptions import RayError
 
+        # Two states, up and down. Going down is seen by a call that was lost (``_lost``), and
+        # coming up by this one call of ``start``, which Ray repeats until the actor has been made
+        # again: so nobody polls.
         start = self.handle.start.options(max_task_retries=-1)  # waits while Ray restarts it
         while self.broken is None:
             self._went_down.clear()
@@ -95,6 +100,8 @@ class Replica:
                 self.is_up = True
             except RayError as error:
                 self.broken = _last_line(error)
+            # Also if it is broken: those who wait for any actor must see that there is one less to
+            # wait for.
             changed.set()
             if self.is_up:
                 await self._went_down.wait()
@@ -126,6 +133,8 @@ class Replica:
         bound and no more than it.
         """
         if self.is_up:
+            # The first call that is lost counts all that are lost with it, itself included; the
+            # others find the actor down and use that number.
             self.is_up, self._n_lost = False, self.in_flight
             self._went_down.set()
         charged = min(seconds / self._n_lost, bound.gpu_seconds)

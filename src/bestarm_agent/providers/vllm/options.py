@@ -92,6 +92,7 @@ class ServeOptions(LocalOptions):
         if self.sleep:
             arguments.append("--enable-sleep-mode")
         given = (*self.args, *served.args)
+        # "--tensor_parallel_size=2" is another way to write "--tensor-parallel-size 2".
         names = {argument.partition("=")[0].replace("_", "-") for argument in given}
         if self.gpus_of(model) > 1 and names.isdisjoint(_DIVIDING):
             arguments += ["--tensor-parallel-size", str(self.gpus_of(model))]
@@ -99,6 +100,8 @@ class ServeOptions(LocalOptions):
 
     def variables(self) -> dict[str, str]:
         """Return a server's variables: our own without secrets, what it needs, and those set."""
+        # vLLM, CUDA and NCCL are set up by variables of many names, so all but secrets are passed
+        # on.
         own = {name: os.environ[name] for name in os.environ if not is_secret_variable(name)}
         needed = {"VLLM_NO_USAGE_STATS": "1"}
         if self.sleep:

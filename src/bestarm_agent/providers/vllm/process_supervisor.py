@@ -24,6 +24,8 @@ _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 def watch(owner: int, server: subprocess.Popen[bytes], grace: float) -> None:
     """Wait until the pipe ``owner`` ends, then end the group within ``grace`` seconds."""
+    # The owner writes nothing: the read returns when the other end of the pipe is closed, which the
+    # system does for a process that has died in whatever way.
     while os.read(owner, 1024):
         pass
     os.killpg(0, signal.SIGTERM)
@@ -44,6 +46,7 @@ def main() -> int:
     grace, argv = float(sys.argv[1]), sys.argv[2:]
     # a handler, unlike SIG_IGN, is not inherited by the server
     signal.signal(signal.SIGTERM, lambda *_: None)
+    # The server must not inherit our input: it would hold the pipe, and might read from it.
     server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
     watching = (sys.stdin.fileno(), server, grace)
     threading.Thread(target=watch, args=watching, daemon=True).start()

@@ -143,12 +143,16 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
             return await self._answer(server, request)
 
     async def _answer(self, server: VllmServer, request: Request) -> Reply:
+        # The ticket is given back in every case, by ``leave`` or by ``fail``: otherwise all later
+        # calls would be charged as if one more were under way.
         ticket = server.time.enter()
         try:
             async with asyncio.timeout(self.options.call_seconds):
                 reply = await server.client.generate(request)
         except BaseException as error:
             server.time.fail(ticket)
+            # A connection that breaks says little: its server may have died, and the end of its log
+            # says why.
             better = await self._explain(server, error)
             if better is None:
                 raise

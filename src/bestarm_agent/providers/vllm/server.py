@@ -41,6 +41,14 @@ class _NotReady(Exception):
     """The server ended before it was ready, or was not ready in time."""
 
 
+# The states of a server, which ``ModelMemory`` moves between (``load``, ``unload``):
+#
+#   stopped --load--> starting --/health answers--> awake --unload--> asleep --load--> awake
+#
+# Without ``sleep``, or where the server does not answer /sleep or /wake_up in time, unloading stops
+# it and loading starts it again. It may die in any state: ``is_running`` looks at the process, so a
+# dead one counts as stopped. Two deaths are forgiven, at the third the model is broken for good, as
+# it is at once if a start fails.
 class VllmServer(LocalModel):
     """A model's server on this machine, which holds devices while it is awake.
 
@@ -98,6 +106,8 @@ class VllmServer(LocalModel):
         if self._broken is not None:  # those who waited with the first need not try it again
             raise self._cannot_start(self._broken)
         start = self._clock()
+        # Before it is woken or started: from here on it takes the devices, and somebody pays for
+        # them.
         self.time.begin()
         try:
             if not await self._told("/wake_up"):
@@ -106,6 +116,7 @@ class VllmServer(LocalModel):
             await self.close()
             self._broken = str(error)
             raise self._cannot_start(self._broken) from error
+        # Cancelled in the middle of a start: a server that nobody waits for would hold the devices.
         except BaseException:
             await self.close()
             raise
@@ -127,6 +138,8 @@ class VllmServer(LocalModel):
 
     async def exit_reason(self) -> str | None:
         """Return why it ended by itself, with the end of its log; None if it did not."""
+        # The call that failed may be the first sign of the death, some moments before the process
+        # has ended.
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_SECONDS):
                 if self._supervisor is not None:
@@ -141,6 +154,8 @@ class VllmServer(LocalModel):
 
     async def _start(self) -> None:
         """Start it at a free port and wait until it is ready; raises _NotReady."""
+        # A free port is found by binding and closing one. Until the server binds it, seconds later,
+        # another process may take it: then the next try takes another port.
         for n_left in reversed(range(_MAX_STARTS)):
             await self._stop()
             port = _free_port()
@@ -157,6 +172,8 @@ class VllmServer(LocalModel):
     async def _start_at(self, port: int) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         argv = self._serve.arguments(self.name, self._base_dir, port)
+        # "-I": without the folder of the file and PYTHONPATH, from which a module could be imported
+        # that is named as one of the standard library.
         supervisor = [sys.executable, "-I", str(_SUPERVISOR), str(_STOP_SECONDS)]
         self._supervisor = await ChildProcess.start(
             [*supervisor, self._program, *argv],
@@ -185,6 +202,9 @@ class VllmServer(LocalModel):
             await client.__aexit__(None, None, None)
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
+            # The client's connections are closed before. Then the supervisor, whose input ends,
+            # asks the server to end and waits for it; ``end`` kills what is left of the group, such
+            # as workers of the server.
             supervisor.close_input()
             await supervisor.wait()
             await supervisor.end()
