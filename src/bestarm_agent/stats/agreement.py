@@ -55,6 +55,8 @@ def agreement(judged: ArrayLike, gold: ArrayLike, alpha: float) -> Agreement:
     x, y = _scores(judged), _scores(gold)
     if x.shape != y.shape or not x.size:
         raise ValueError(f"need as many scores as gold scores, >= 1; got {x.shape} and {y.shape}")
+    # Kappa takes three classes, as a score of exactly one half says neither good nor bad.
+    # Sensitivity and specificity need two: there one half counts as good, on both sides.
     a, b = np.sign(x - _CUT).astype(int), np.sign(y - _CUT).astype(int)
     good = y >= _CUT
     return Agreement(
@@ -116,6 +118,8 @@ def kappa(one: ArrayLike, other: ArrayLike, alpha: float) -> Measure:
         + (1 - value) ** 2 * (table * sums**2)[off].sum()
         - (value - chance * (1 - value)) ** 2
     ) / (a.size * (1 - chance) ** 2)  # (eq. 13)
+    # The two intervals are joined and not chosen between: the asymptotic one is too narrow where
+    # nearly all agree, the exact one knows nothing of how the chance agreement was estimated.
     radius = float(ndtri(1 - alpha / 2) * np.sqrt(max(0.0, variance)))
     # the standard error is 0 where all agree: never say more than the share of equals is known to
     exact = share(round(same * a.size), a.size, alpha)
@@ -147,6 +151,10 @@ def difference(one: ArrayLike, other: ArrayLike, low: float, high: float, alpha:
     return Measure(a.value - b.value, a.lower - b.upper, a.upper - b.lower)
 
 
+# Answers that were labelled stand for more of their kind, so they count as independent draws (no
+# size). The bound is the highest of all times and may end above the mean, if early values were
+# higher than later ones; an estimate outside its interval would be read as an error, and a lower
+# bound that is lowered stays valid.
 def _lower(unit: NDArray[np.float64], alpha: float) -> float:
     bound = lower_bound(np.clip(unit, 0.0, 1.0), alpha, None, bet_grid(len(unit), alpha))
     return min(bound, float(unit.mean()))

@@ -53,6 +53,8 @@ import numpy as np
 
 from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 
+# Any bets that do not depend on the draw itself keep the statements above true. So but for the cap
+# and the slack, the numbers below decide only how wide an interval is.
 _MAX_STAKE = 0.98  # below 1, so that no draw takes all wealth
 _GRID_RATIO = 3.0  # of neighbouring bets; a bet off by its square root loses at most 15 % of width
 _EARLY_RATIO = 2.0
@@ -131,6 +133,10 @@ def growth_factors(
     ``stake`` multiplies all bets, of each draw by what was known before it.
     """
     if size is None:
+        # The odds are floored, since the factors divide by them. Higher odds make every factor
+        # smaller, so the floor is on the safe side. With replacement the odds never change, and no
+        # draw makes the rest of a population more certain: there is no finite-population correction
+        # either.
         fair: FloatArray = np.maximum(np.broadcast_to(mean, values.shape), _TINY) - least
         scale = np.sqrt(fair)
     else:
@@ -138,6 +144,9 @@ def growth_factors(
         fair = np.maximum((size * mean - drawn) / left, _TINY) - least  # (1)
         scale = np.sqrt(fair) * (size / left)
     factors = np.multiply.outer(sizes, scale * stake)
+    # The cap comes after ``stake`` has multiplied the bets. Below the cap l / c falls in c, and at
+    # the cap it does so too, as l is constant there. So a factor falls in the mean that is tested
+    # wherever the cap begins, and the rejected means form an interval (4).
     np.minimum(factors, _MAX_STAKE, out=factors)  # (3)
     factors *= (values - least) / fair - 1.0
     factors += 1.0
@@ -225,6 +234,9 @@ class Wealth:
         self._sizes, self._shares = np.array(bets.sizes), np.array(bets.shares)[:, None, None]
         self._size = size
         self._mean: FloatArray = np.full(n_rows, mean, dtype=float)
+        # Every bet keeps a product of its own: the mixture is the sum of products (2), not the
+        # product of the bets' mean factors. So the best of the bets carries the wealth in the end,
+        # whichever it is.
         self._each: FloatArray = np.ones((len(bets.sizes), n_rows))  # of every bet
         self._total: FloatArray = np.zeros(n_rows)  # of the draws
         self._odds = odds
@@ -257,15 +269,24 @@ class Wealth:
             drawn, self._total[rows] = sums[:, :-1], sums[:, -1]
         mean, start = self._mean[rows, None], int(self.n[rows][0])
         stake: float | FloatArray = 1.0
+        # The stakes rest on the draws before each one, also within this block: a bet may depend on
+        # all that came before its draw, and on nothing that came later.
         if self._odds:
             stake = self._stake(values, rows, idle)
         each = growth_factors(values, drawn, mean, self._sizes, self._size, start, stake=stake)
         if idle is not None:
             each[:, idle] = 1.0
+        # The wealth before the block goes into its first factor, and the products run on from
+        # there. So the multiplications are those of single draws, in the same order, and round
+        # alike in any blocks. A bet that wins for long may become infinite and one that loses 0:
+        # both are what they should be.
         with np.errstate(over="ignore", under="ignore"):
             each[..., 0] *= self._each[:, rows]
             np.multiply.accumulate(each, axis=-1, out=each)
             path: FloatArray = (self._shares * each).sum(axis=0)  # adds alike in blocks of any size
+        # Values are at least 0. Once the draws alone add up to more than N m, no values that are
+        # left can make the mean m: the hypothesis is refuted for certain, however small the wealth
+        # is.
         if self._size is not None:
             path[drawn + values > self._size * mean + _TINY] = math.inf
         self._each[:, rows] = each[..., -1]
@@ -337,6 +358,9 @@ class LowerBound:
             return
         self._append(values)
         self.total = float(np.cumsum([self.total, *values])[-1])  # in order, whatever the blocks
+        # The usual case is the last one: the watched multiple takes the new values and is not
+        # rejected, so that a call costs one multiplication a draw. On a finer grid the next
+        # multiple is another one, and its wealth starts from the first draw.
         step = self._step()
         probe = (math.floor(self.lower / step) + 1) * step
         if self._watched is None or self._watched[0] != probe:
@@ -356,12 +380,16 @@ class LowerBound:
         rejected, wealth = self._watched
         low, high = round(rejected / step), round(1.0 / step)  # no mean of 1 is ever rejected
         above, below = _root(wealth), 0.0  # roots at both ends
+        # Until a try above the bound has won anything, the root is taken to reach 0 at the mean of
+        # the values: nothing is to be won by betting against what was seen.
         enough, zero = math.sqrt(-math.log(self._alpha)), self.total / self._n / step
         watched: Wealth | None = None  # at the upper end
         for n_tries in count(1):
             if high - low == 1:
                 break
             end = high if below > 0.0 else max(zero, low + 2.0)
+            # A linear guess between both ends. Every third try is half-way instead, so that the
+            # range halves even where the guesses creep along from one end.
             share = (above - enough) / (above - below) if n_tries % 3 and above < math.inf else 0.5
             at = min(max(math.floor(low + share * (end - low)), low + 1), high - 1)
             wealth = self._bet_on(at * step)
@@ -378,6 +406,8 @@ class LowerBound:
         return wealth
 
     def _step(self) -> float:
+        # A power of two: every multiple of a coarser step is one of the finer step, too, so the
+        # bound stays on the grid when the step falls, and never has to be rounded again.
         left = 1.0 if self._size is None else (self._size - self._n + 1) / self._size
         radius = math.sqrt(math.log(1.0 / self._alpha) / 2.0 * left / self._n)
         return min(0.25, 2.0 ** math.floor(math.log2(_FINE * radius)))
@@ -411,6 +441,8 @@ def largest_rejected(is_rejected: Callable[[float], bool], low: float, high: flo
 
     All below one that is rejected must be, too.
     """
+    # Stopping at the lower end rounds to the safe side: ``low`` was rejected, or is where the
+    # search began, and everything below a rejected mean is rejected.
     while high - low > 2.0**-13:
         middle = (low + high) / 2.0
         if is_rejected(middle):
@@ -453,6 +485,7 @@ class MeanInterval:
         bets = bets or early_bets(size, alpha / 2)
         self._below = LowerBound(alpha / 2, bets, size)  # of x
         self._above = LowerBound(alpha / 2, bets, size)  # of 1 - x
+        # Without this, two sums that round apart would make a range of a mean that is known.
         self._is_known = True  # whether no value so far is a range only
 
     @property
@@ -476,6 +509,7 @@ class MeanInterval:
         self._below.extend(low)
         self._above.extend(1.0 - high)
         self._is_known = self._is_known and bool((low == high).all())
+        # What is certain needs no alpha: unseen values are at least 0, and at most 1.
         least, most = self._below.total / self._size, 1.0 - self._above.total / self._size
         if self.n == self._size:  # fsum makes rows of equal values tie in any order
             least = math.fsum(self._below.draws.tolist()) / self._size

@@ -28,9 +28,13 @@ def expected_costs(prior: FloatArray, n_told: IntArray, spent: FloatArray) -> Fl
         n_told: (K,) pulls so far whose cost is known.
         spent: (K,) their costs, summed.
     """
+    # One scale for all candidates: their upper bounds are made alike and so are too high by about
+    # the same factor, which the first pulls tell long before every candidate has some.
     foreseen, total = float(n_told @ prior), float(spent.sum())
     scale = total / foreseen if foreseen > 0 and total > 0 else 1.0
     expected = (scale * prior + spent) / (1 + n_told)
+    # Free pulls have no logarithm (``pull_weights``), and nearly free ones would take all pulls of
+    # a rule that spreads them.
     floored: FloatArray = np.maximum(expected, expected.max(initial=0.0) / _MOST_SPREAD)
     return floored
 

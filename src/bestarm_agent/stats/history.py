@@ -45,6 +45,7 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _Float = TypeVar("_Float", bound=np.floating)
 
+# Every step lowers the objective, so the number of steps is a limit on time alone.
 _STEPS, _SETTLED = 200, 2e-5  # of a candidate's fit: most, and the move that ends it
 _OFFSET_RIDGE = 0.1  # keeps examples that all solve finite
 _POWER_STEPS = 3
@@ -142,6 +143,9 @@ class Factors:
         offset, rows = self.offset[examples], self.loadings[examples]
         u = np.zeros(self.rank) if start is None else start
         for _ in range(_STEPS):
+            # The bound touches the loss at the present log-odds, so the step that minimises the
+            # bound cannot raise the loss. The prior of u adds the identity: without scores it makes
+            # u = 0.
             weights = _curvature(offset + rows @ u)
             target = rows.T @ (scores - 0.5 - weights * offset)
             gram = (rows * weights[:, None]).T @ rows + np.eye(self.rank)
@@ -153,6 +157,7 @@ class Factors:
 
 def _curvature(logits: NDArray[_Float]) -> NDArray[_Float]:
     """Return the curvatures of the quadratic bounds that touch the loss at the log-odds."""
+    # tanh(x / 2) / 2x goes to 1/4 at x = 0, where it is 0 / 0; at 1e-3 it is 1/4 to seven digits.
     size = np.maximum(np.abs(logits), np.float32(1e-3))
     return np.asarray(np.tanh(size / 2) / (2 * size), dtype=logits.dtype)
 
@@ -192,11 +197,15 @@ class _Cells:
 
     def start(self, rank: int) -> tuple[SingleArray, SingleArray, SingleArray]:
         """Return smoothed item means, and leading directions of the standardised residuals."""
+        # One right and one wrong answer more for every example: none has infinite log-odds then.
         share = (self._centred.sum(axis=0) + self._count / 2 + 1.0) / (self._count + 2.0)
         chance = share.astype(np.float32)
         residual = (self._filled - chance) / np.sqrt(chance * (1.0 - chance))
         if self._mask is not None:
             residual *= self._mask
+        # Power iteration from random directions; it only has to give a start from which the exact
+        # steps settle soon, so few rounds do. The same seed for the same rank: a fit can be done
+        # again.
         basis = np.random.default_rng(rank).standard_normal((residual.shape[1], rank))
         right = basis.astype(np.float32)
         for _ in range(_POWER_STEPS):
@@ -212,6 +221,8 @@ class _Cells:
         rank = positions.shape[1]
         weights = self._weights(offset, loadings, positions)
         design = np.column_stack([np.ones(len(positions), dtype=np.float32), positions])
+        # The offset has a much smaller ridge than the loadings: it only has to keep those examples
+        # finite that all candidates solve, or none.
         penalty = np.array([_OFFSET_RIDGE, *[ridge] * rank])
         solved = _ridge_solve(weights.T, design, self._centred.T @ design, penalty)
         return solved[:, 0].copy(), np.ascontiguousarray(solved[:, 1:])
@@ -253,6 +264,10 @@ def _ridge_solve(
 
 def _turned(offset: SingleArray, loadings: SingleArray, positions: SingleArray) -> Factors:
     """Centre and scale past candidates to N(0, I); sort the directions by their strength."""
+    # U V' does not change if U is turned and V is turned back. So past candidates can be given the
+    # covariance I that the prior of a new one takes for granted: their triangle R (U = Q R) goes to
+    # the loadings. The singular vectors of these then sort the directions by how much they change
+    # scores, so that ``cut`` keeps those that matter.
     center = positions.mean(axis=0, dtype=np.float64)
     triangle = np.asarray(np.linalg.qr(positions - center, mode="r"))
     scale = triangle.T / np.sqrt(len(positions))
@@ -329,11 +344,15 @@ def _loss_and_gain(
     factors: Factors, row: NDArray[np.floating], random: KeyedRandom
 ) -> tuple[float, float]:
     """Return the mean cross-entropy of a held-out candidate's hidden scores, and (1)."""
+    # A new candidate shows its scores in a random order, too. Only the scores that it did not show
+    # count for the loss: with the others, larger models would always look better.
     known = random.at(0).permutation(np.flatnonzero(~np.isnan(row)))
     n_shown = min(len(known) // 2, max(16, len(known) // 20))
     shown, hidden = known[:n_shown], known[n_shown:]
     truth = row[hidden].astype(float)
     guess = factors.predict(factors.locate(shown, row[shown].astype(float)))[hidden]
+    # A chance of 0 or 1, rounded to single precision, would make one wrong guess cost infinitely
+    # much.
     chance = np.clip(guess.astype(float), 1e-6, 1.0 - 1e-6)
     loss = -(truth * np.log(chance) + (1.0 - truth) * np.log1p(-chance)).mean()
     spread = truth.var()
@@ -345,6 +364,9 @@ def _one_standard_error(losses: dict[tuple[int, float], FloatArray]) -> tuple[in
     """Return the smallest rank, then largest ridge, within one standard error of the best."""
     if not next(iter(losses.values())).size:
         return min(losses)
+    # The excess over the best model is taken candidate by candidate: candidates differ in how well
+    # any model predicts them, and that cancels in the excess, so its standard error tells models
+    # apart.
     best = min(losses, key=lambda model: float(losses[model].mean()))
     good = [
         m for m, loss in losses.items() if (excess := loss - losses[best]).mean() <= _se(excess)

@@ -32,6 +32,7 @@ class KeyedRandom:
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed}")
         self._made_of = seed, purpose
+        # A checksum, as Python's ``hash`` of a text differs from process to process.
         sequence = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
         self._key = sequence.generate_state(2, np.uint64)
         self._philox = np.random.Philox(key=self._key)
@@ -45,8 +46,15 @@ class KeyedRandom:
 
     def at(self, index: int) -> np.random.Generator:
         """Return the generator of one index, at its first number."""
+        # Moving one Philox to another index is much cheaper than making one, but it would also move
+        # the generator that was handed out last, whose numbers come from it. So the Philox is used
+        # again only if nobody holds that generator any more, which a weak reference tells.
         if self._latest is not None and self._latest() is not None:
             self._philox = np.random.Philox(key=self._key)  # the latest one is still in use
+        # The counter has four words. Drawing counts up the first, and the index is the second, so
+        # an index has 2^64 blocks of numbers before it meets the next one. What an earlier index
+        # left over (the rest of a block, half of a 64-bit number) is thrown away, or the first
+        # numbers would depend on it.
         state = self._state
         state["state"]["counter"][:] = (0, index, 0, 0)
         state["buffer_pos"] = self._exhausted_buffer

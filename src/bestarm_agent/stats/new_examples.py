@@ -96,6 +96,9 @@ class Leads:
     def by_means(cls, one: tuple[float, int], mean: FloatArray, n: IntArray) -> Self:
         """Return the leads by means and numbers of scores, seen on different examples."""
         (own, own_n), seen = one, (n > 0) & (one[1] > 0)
+        # On different examples the noise does not cancel: the variances of both means add up. They
+        # are written as what q would be if the two had ``fewest`` examples in common, so that one
+        # kind of lead serves both cases.
         fewest = np.where(seen, np.minimum(n, own_n), 0)
         its = np.where(seen, mean, 0.0)
         variance = own * (1.0 - own) * fewest / max(own_n, 1) if own_n else 0.0
@@ -125,6 +128,9 @@ class Leads:
         candidate that was chosen for it.
         """
         variance = np.where(self.n > 0, self.differing / np.maximum(self.n, 1), np.inf)
+        # A normal prior around 0 times a normal likelihood: the posterior mean is the lead times
+        # ``weight``, and the posterior variance is ``weight`` times that of the lead. Without an
+        # example the likelihood is flat, and the prior is what remains.
         weight = _SPREAD**2 / (_SPREAD**2 + variance)
         spread = np.where(self.n > 0, weight * np.minimum(variance, 1.0), _SPREAD**2)
         return weight * self.mean, np.sqrt(spread)
@@ -141,6 +147,8 @@ class Leads:
 
     def are_level(self, n_examples: int, level: float) -> BoolArray:
         """(k,) mask of those that all ``n_examples`` would leave nearer than these can show."""
+        # The mean of all N differs from that of the n seen by a variance of q (1/n - 1/N): the
+        # finite population's share of uncertainty, which is gone once all are seen.
         left = np.maximum(1.0 / np.maximum(self.n, 1) - 1.0 / n_examples, 0.0)
         error = np.sqrt(self.differing * left)
         enough = self.n >= min(FEWEST_EXAMPLES, n_examples)
@@ -169,7 +177,7 @@ def chance_of_at_least(bar: float, mean: float, n: int) -> float:
 
     Example:
         >>> round(chance_of_at_least(0.9, 0.95, 60), 2)
-        0.87
+        0.93
     """
     return Leads.by_means((mean, n), np.array([bar]), np.array([_MANY])).each()[0].chance
 
@@ -236,6 +244,8 @@ def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None
     def enough(n: int) -> bool:
         return _all_shown_by(leads, n, level) >= _LIKELY_ENOUGH
 
+    # With more and more examples the probability tends to that of d > 0. Where that is too low, or
+    # reached too late, no number is named.
     if not enough(high):
         return None
     while high - low > 1:
@@ -247,9 +257,13 @@ def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None
 def _all_shown_by(leads: Leads, n: int, level: float) -> float:
     """Return the least probability that ``n`` examples show one of the leads, as (2)."""
     (mean, deviation), more = leads.believed, n - leads.n
+    # Two parts: the examples seen keep their mean x, and those to come have the mean d, of which
+    # only the posterior is known, besides the noise of single examples. Treating all n as new would
+    # forget that the lead seen so far counts in the test, too.
     expected = (leads.n * leads.mean + more * mean) / n
     error = np.sqrt((more * deviation / n) ** 2 + more * leads.differing / n**2)
     least = np.sqrt(2.0 * math.log(1.0 / level) * leads.differing / n)
+    # Where nothing is uncertain (no example more), the lead is shown or it is not.
     certain = np.where(expected > least, np.inf, -np.inf)
     return _below(float(np.divide(expected - least, error, out=certain, where=error > 0).min()))
 

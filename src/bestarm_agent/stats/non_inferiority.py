@@ -83,6 +83,8 @@ from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.betting import Bets, Wealth, bet_grid, equal_shares, largest_rejected
 
 _TIE = 1e-9  # means that differ by less are equal: scores such as 0.1 are rounded
+# Validity does not rest on these: any bet that is predicted from the past will do. They decide how
+# soon a challenger passes that answers about as the baseline does.
 _SHARE = 0.8  # S
 _GUESS, _CONTRARY, _WEIGHT = 0.08, 0.01, 20.0  # q_0, r, and k in examples
 _MOST = 0.98  # below 1, so that no draw takes all wealth
@@ -174,6 +176,9 @@ class AimedWealth:
             squares = np.cumsum(np.column_stack([self._squares, differences**2]), axis=-1)
             total, self._total, self._squares = sums[:, :-1], sums[:, -1], squares[:, -1]
             bets = self._bets(n, total, squares[:, :-1])
+            # The bets come from the bar B, the odds from the mean that is tested: one sequence of
+            # bets for all hypotheses is what makes the wealth fall in the mean. The worst
+            # difference, -1, leaves 1 - l (1 + c) of the wealth, hence the cap.
             fair = np.maximum(self._fair(self._mean, n, total), _TINY - 1.0)
             factors = 1.0 + np.minimum(bets, _MOST / (1.0 + fair)) * (differences - fair)
             with np.errstate(over="ignore", under="ignore"):
@@ -187,6 +192,9 @@ class AimedWealth:
     def _bets(self, n: IntArray, total: FloatArray, squares: FloatArray) -> FloatArray:
         """Return the bets after the first n differences, by their sum and that of squares."""
         fair = self._fair(self._bar, n, total)
+        # Of a fixed set, what the first differences lacked must come from the rest, if the mean of
+        # all is to be B + g: the gap grows on what is left. New examples owe nothing to those
+        # before.
         gap = self._gap if self._size is None else self._gap * self._size / (self._size - n)
         mean = fair + gap  # (7)
         seen, foreseen = _WEIGHT * _GUESS + squares, _WEIGHT * _CONTRARY
@@ -216,6 +224,9 @@ def kelly_bet(
     differ = np.clip(share, np.abs(e), 1.0)
     up, down, same = (differ + e) / 2.0, (differ - e) / 2.0, 1.0 - differ
     win, lose = 1.0 - c, -1.0 - c  # on +1 and on -1; -c on 0
+    # The derivative of (9), times its three denominators, is x l^2 + y l + (e - c). Of its two
+    # roots the one that is 0 at e = c is wanted, in the form 2 (e - c) / (sqrt(...) - y): the usual
+    # form is 0 / 0 where x = 0, that is at c = 0.
     x = -win * lose * c
     y = up * win * (lose - c) + down * lose * (win - c) - same * c * (win + lose)
     ahead = np.maximum(e - c, 0.0)
@@ -245,6 +256,8 @@ def shown(gains: FloatArray, losses: FloatArray, question: Question) -> Shown:
     worse = np.full_like(failed, np.inf)
     if not question.improve:
         worse = _first(losses, 0.0, -bar, question.enough_to_fail, question)
+    # Once all N examples are in, their mean is known and no test is needed. Equal to the bar is no
+    # loss, so it passes "not worse", and it is no improvement, so it fails "better".
     if gains.shape[-1] == question.n_examples and not question.on_new:
         passes, fails = _passes_at_end(gains, question), _fails_at_end(losses, question)
         passed = np.where(passes, np.minimum(passed, question.n_examples), passed)
@@ -290,6 +303,8 @@ class Comparison:
         self.losses = array("d")  # least possible differences baseline minus challenger
         bar = question.bar
         means, bars = np.array([bar, -bar, 0.0]), np.array([bar, -bar, -bar])
+        # Three rows in one: passing bets on the gains, failing and being worse on the losses. The
+        # third tests 0 and aims as the second does: one sequence of bets serves all hypotheses.
         self._wealth = AimedWealth(3, means, bars, question)  # against (1), (2) and (3)
         self._shown = [math.inf] * 3
         self._interval = 0, (-1.0, 1.0)  # with the number of examples then
@@ -336,6 +351,7 @@ class Comparison:
 
         Raises ValueError for a range that is none, or more examples than there are.
         """
+        # One chain for order and bounds of all four ends; NaN fails it, too.
         if not -1 <= challenger[0] - baseline[1] <= challenger[1] - baseline[0] <= 1:
             raise ValueError(f"scores are ranges in [0, 1], got {challenger} and {baseline}")
         if self.n >= self.question.n_examples:
@@ -357,6 +373,8 @@ class Comparison:
         lower = self._bound(self.gains, bar, asked.enough_to_pass)
         upper = 0.0 - self._bound(self.losses, -bar, asked.enough_to_fail)  # no -0.0
         # what is shown: the bounds are rounded outwards
+        # A bound found by bisection is rounded outwards by up to 2^-13 and might say that the bar
+        # is still possible where the test has refuted it.
         lower = max(lower, bar) if self.passed_after < math.inf else lower
         upper = min(upper, bar) if self.failed_after < math.inf else upper
         return lower, min(upper, 0.0) if self.worse_after < math.inf else upper
@@ -382,6 +400,8 @@ class Comparison:
 
     def _bound(self, known: array[float], bar: float, enough: float) -> float:
         asked, differences = self.question, np.array(known)
+        # The differences that are left are at least -1 each, which bounds a mean of a fixed set for
+        # certain.
         least = float((differences.sum() - (asked.n_examples - self.n)) / asked.n_examples)
         if asked.on_new:
             least = -1.0

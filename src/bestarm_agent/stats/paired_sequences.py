@@ -174,16 +174,24 @@ class PairedSequences:
         self._size = n_examples
         self._order = array("q")  # the shared order, as far as the longest row has come
         self._taken = bytearray(n_examples)
-        # examples of which a draw has its place, or of which none is to be bet on
+        # Examples of which a draw has its place, or of which none is to be bet on. The first draw
+        # of an example is bet on for new examples, and no other. Where examples come in clusters,
+        # all but the independent ones are marked from the start, and so are never the first.
         self._met = bytearray([bool(independent)]) * (n_examples // draws)
         for example in independent:
             self._met[example] = 0
         self._n_independent = len(independent) or len(self._met)
         self._first = bytearray()  # of every place of the order: whether it is their first
+        # Running sums instead of values: a wealth needs the sum before a place at every place (2),
+        # and the value is the difference of two neighbouring sums. Two of them, as a value that
+        # could not be measured enters each hypothesis at the end that speaks against it.
         self._low = [array("d", [0.0]) for _ in range(n_rows)]  # sums of the first values
         self._high = [array("d", [0.0]) for _ in range(n_rows)]
         self._led = array("d")  # the leader's sums before and after each place, where known
         self._alpha = alpha
+        # A union bound over the K - 1 pairs with the best row, and not over all K (K - 1) / 2:
+        # which row is the best is fixed, though nobody knows it, and statements about pairs without
+        # it may be wrong without making a wrong choice.
         self._level_of_pairs = pair_alpha / max(1, n_rows - 1)
         self._wealth: dict[_Against, Wealth] = {}
 
@@ -203,6 +211,11 @@ class PairedSequences:
 
     def ask(self, row: int) -> None:
         """Note that a row is asked for its next value; commit a leader if it is the first there."""
+        # The leader is chosen here and not when the first score of the place comes in: (2) holds
+        # for an opponent that is chosen before any score of the place is known, and only then.
+        # Means are shrunk towards 1/2 by one score, so that rows without scores have one. Of equals
+        # the asked row itself leads: its score comes soonest, and without the leader's score no
+        # wealth moves on (``awaited``).
         if self.asked[row] == len(self.leaders):
             front = self.front.tolist()
             means = [(self._low[one][-1] + 0.5) / (self.length[one] + 1) for one in front]
@@ -393,12 +406,16 @@ class PairedSequences:
 
         Rows in step are worked out together.
         """
+        # A hypothesis gets its wealth when somebody first looks at it. Most of the K (K - 1) pairs
+        # are never looked at, and the sums of every place are there, so that a late start loses
+        # nothing.
         if test not in self._wealth:
             bets, odds = self._bets(test)
             self._wealth[test] = Wealth(len(self.length), 0.5, bets, test.size, odds)
         wealth, opponent = self._wealth[test], test.opponent
         stop = np.minimum(self.length, self._n_known(opponent))
         due = stop > wealth.n
+        # A row that was rejected stays rejected, so its wealth need not be followed any longer.
         if not to_the_end:
             due &= wealth.highest < test.enough
         if among is not None:
@@ -409,6 +426,9 @@ class PairedSequences:
             start, end = int(wealth.n[row]), int(stop[row])
             if start == end:  # taken along with an earlier row
                 continue
+            # Rows that go from the same place to the same place share one array operation: after a
+            # round of calls that is nearly all of them. Long stretches are cut, as each place takes
+            # a number for every row and every bet.
             step = np.flatnonzero(due & (wealth.n == start) & (stop == end))
             for at in range(start, end, _CHUNK):
                 values, drawn, idle = self._draws(
@@ -432,6 +452,9 @@ class PairedSequences:
         """
         left = np.atleast_1d(np.asarray(others, dtype=np.int64))
         caps = np.broadcast_to(np.asarray(most, dtype=float), left.shape)
+        # The wealth against a gap rises with the gap. A row for which the gap ``least`` is excluded
+        # has a smaller one and leaves. Of those that stay, the least excluded is searched first: it
+        # is likely to have the largest gap, which then excludes most of the others at once.
         while len(left):
             wealth = np.where(caps > least, self._wealth_at(test, left, shifted, least), np.inf)
             at, stays = int(wealth.argmin()), wealth < test.enough
@@ -495,6 +518,9 @@ class PairedSequences:
         x_t = (1 + the opponent's value - the row's) / 2, at the least that is possible. Where a row
         leads it would meet itself, and nothing is bet; nor, ``on_new``, on later draws.
         """
+        # The least possible x: the opponent's value enters at its low end and the row's at its high
+        # end. Both sums that follow are taken at the same ends, as D in (2) belongs to the values
+        # bet on.
         high = _block(self._high, rows, start, stop)
         if opponent == _LEADERS:
             before, after = np.array(self._led[2 * start : 2 * stop]).reshape(-1, 2).T
@@ -514,6 +540,9 @@ class PairedSequences:
 
     def _n_led(self) -> int:
         """Return the number of places from the first whose leaders' values are known."""
+        # The leader changes from place to place, so its sums are kept beside each other, two for
+        # each place: before it and after it. They end at the first place whose leader has no value
+        # yet.
         place = len(self._led) // 2
         while place < len(self.leaders) and self.length[self.leaders[place]] > place:
             self._led.extend(self._low[self.leaders[place]][place : place + 2])

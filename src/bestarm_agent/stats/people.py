@@ -119,6 +119,9 @@ class LabelledRows:
         self._low, self._high = np.zeros(shape), np.zeros(shape)  # sums of people's scores
         self._bias, self._n_known = np.zeros(shape), np.zeros(shape)  # for B
         self._squares = np.zeros(shape)  # for s
+        # Every bet is made with every reliance r, each with a wealth of its own (last axes: worlds,
+        # rows): a mixture over both, so nobody has to know beforehand how far the judge can be
+        # relied on.
         self._each = np.ones((len(sizes), len(self._reliance), *shape))
         self.n = 0
         self.alive: BoolArray = np.ones(shape, dtype=np.bool_)
@@ -154,8 +157,12 @@ class LabelledRows:
         self._missing = self._missing - np.isnan(judged)
         self.n += 1
         gone = self.alive & (self.wealth >= self._enough)
+        # The best row reaches 1 / alpha with probability alpha at most. If all that are left reach
+        # it at once, that has happened, and nobody is ruled out: somebody has to be left to name.
         several = (self.alive & ~gone).any(axis=1, keepdims=True)
         self.alive = self.alive & ~(gone & several)
+        # The leader of the next place is chosen after this place was counted and before anything of
+        # the next one is known: the odds hold for a leader that was chosen so, and for no other.
         self._learn(np.where(np.isnan(judged), self._mean_judged, judged), low, high)
         self.leader = np.where(self.alive, self.means, -np.inf).argmax(axis=1)
 
@@ -172,7 +179,9 @@ class LabelledRows:
         for row in np.flatnonzero(self.alive[world]).tolist():
             if row == leader:
                 continue
-            # the best of the bets looks better than it is, the more so the fewer the examples
+            # The wealth grows like exp(rate n), by the best of the bets, which the mixture follows.
+            # It looks better than it is, the more so the fewer the examples, hence the larger
+            # divisor.
             rate = math.log(float(self._each[..., world, row].max())) / (self.n + _FEWEST)
             missing = math.log(self._enough / float(self.wealth[world, row]))
             needed = max(needed, missing / rate if rate > 0.0 else left)
@@ -184,11 +193,16 @@ class LabelledRows:
         def against(of_leader: FloatArray, own: FloatArray) -> FloatArray:
             return np.take_along_axis(of_leader, leader, axis=1) - own
 
+        # m is known only where both rows were judged on all examples without labels. Elsewhere g is
+        # not used at this place (r = 0): with a guess of m, g - m would have a mean other than 0
+        # and the bet would no longer be fair.
         missing = np.take_along_axis(self._missing, leader, axis=1) + self._missing
         mean = np.where(missing == 0, against(self._left, self._left) / left, 0.0)  # m
         g = np.where(missing == 0, against(judged, judged), 0.0)
         r = np.where(missing == 0, self._reliance[:, None, None], 0.0)[..., None]
         values = (1.0 + against(low, high) - r[..., 0] * (g - mean)) / 2.0  # (1)
+        # The sums are of the differences without the judge: his part has the conditional mean 0 at
+        # every place, so it does not change what the mean of the rest must be.
         drawn = (self.n + against(self._low, self._high)) / 2.0
         least = -r[..., 0] * (1.0 - mean) / 2.0
         size = None if self._on_new else self._size
@@ -196,6 +210,7 @@ class LabelledRows:
             values[..., None], drawn[..., None], 0.5, self._sizes, size, self.n, least[..., None]
         )[..., 0]
         rows = np.arange(self.alive.shape[1])
+        # A row does not bet against itself. Once one row is left, its wealth stands still.
         idle = ~self.alive | (rows == leader) | (self.alive.sum(axis=1, keepdims=True) == 1)
         self._each *= np.where(idle, 1.0, factors)
         self.wealth = (self._shares * self._each).sum(axis=(0, 1))
@@ -207,6 +222,8 @@ class LabelledRows:
             count = np.maximum(of.sum(axis=1, keepdims=True), 1)
             return np.asarray((values * of).sum(axis=1, keepdims=True) / count)
 
+        # An example that was passed over says nothing of how far the judge is wrong. The bias
+        # common to all rows is taken off before squaring, as it does not change their order.
         known, found = (low == high) & self.alive, low - judged
         self._bias += np.where(known, found, 0.0)
         self._squares += np.where(known, (found - middle(found, known)) ** 2, 0.0)
@@ -217,6 +234,10 @@ class LabelledRows:
         noise = square * (1.0 / n - (0.0 if self._on_new else 1.0 / self._size))  # s
         bias = self._bias / n
         common = middle(bias, self.alive)
+        # The rows' biases vary by how the judge treats the rows, and by the luck of few labels.
+        # What is left of their variance without the latter says how much of a row's own bias to
+        # believe: as the variance of a mean estimated from few groups, it may come out negative,
+        # hence the floor.
         real = middle((bias - common) ** 2, self.alive) - middle(noise, self.alive)
         real = np.maximum(_LEAST_SPREAD, real)  # t
         self.own_means = self._mean_judged + bias
@@ -296,6 +317,8 @@ def race(
         least, most = _mean(*of_row, judged[row], alpha / len(judged))
         # M of a row that left would be drawn to those that are better
         mean = (rows.means if rows.alive[0, row] else rows.own_means)[0, row]
+        # The intervals have an error probability of their own. The estimate borrows from other
+        # rows, so where it lies outside, it is moved to the end of the interval.
         means.append((float(np.clip(mean, least, most)), least, most))
     chance = _chance(rows, committed[-1])
     return Raced(n, tuple(committed), tuple(out), tuple(means), chance, rows.more())
