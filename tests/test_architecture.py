@@ -46,6 +46,7 @@ FLOORS = tuple(
     engine.ledger engine.scorer_signs engine.__init__
     engine.limits
     engine.call
+    engine.reply_cache
     engine.judging
     engine.evaluate
     engine.pool

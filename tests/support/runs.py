@@ -20,7 +20,7 @@ from bestarm_agent.domain.values import (
     Score,
     Vote,
 )
-from bestarm_agent.engine.call import AttemptLog, Model, ProviderClient, ReplyCache, RetryPolicy
+from bestarm_agent.engine.call import AttemptLog, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
@@ -29,6 +29,7 @@ from bestarm_agent.engine.limits.waiting import Gate, StopFlag, Wait, WaitBoard
 from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import RunRecord, Size, examples_added
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider

@@ -16,16 +16,10 @@ from bestarm_agent.domain.values import (
     Request,
     Score,
 )
-from bestarm_agent.engine.call import (
-    AttemptLog,
-    BudgetEndedError,
-    Call,
-    Model,
-    ReplyCache,
-    replied_spend,
-)
+from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, replied_spend
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient
 from bestarm_agent.engine.ledger import Reservation
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.scorer_signs import ScorerSigns
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, PluginError, ProviderError
 

@@ -10,8 +10,9 @@ from itertools import chain, takewhile
 from bestarm_agent.domain.redaction import raised
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Example, Reply, Request, Score
-from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, ReplyCache
+from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model
 from bestarm_agent.engine.ledger import Reservation
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.errors import (
     Blame,
     ConfigError,

@@ -16,7 +16,6 @@ from bestarm_agent.domain.concurrent import most_connections
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Json
-from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import StopFlag
@@ -24,6 +23,7 @@ from bestarm_agent.engine.loop import End, Rules, RunLoop
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, examples_added, size_of
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, check_new

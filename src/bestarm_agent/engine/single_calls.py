@@ -17,10 +17,11 @@ from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.events import Proposed
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Candidate, Example, Message, Reply, Request, Score
-from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, ReplyCache
+from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeCalls, fitted
 from bestarm_agent.engine.limits.waiting import Gate, Slot
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
 from bestarm_agent.engine.run import Run
 from bestarm_agent.engine.setup.candidates import ReadyCandidates

@@ -10,7 +10,7 @@ import pytest
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Example, Message, Reply, Request
-from bestarm_agent.engine.call import Model, ReplyCache
+from bestarm_agent.engine.call import Model
 from bestarm_agent.engine.judging import (
     JudgeCalls,
     JudgeClient,
@@ -19,6 +19,7 @@ from bestarm_agent.engine.judging import (
 )
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities

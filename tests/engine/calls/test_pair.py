@@ -9,10 +9,11 @@ import pytest
 
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Outcome
-from bestarm_agent.engine.call import Call, ReplyCache
+from bestarm_agent.engine.call import Call
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import score_of
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.store.store import Store
 from tests.support.runs import Actor, Answer, Scene, always, attempt_log, failing, scored

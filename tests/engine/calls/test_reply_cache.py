@@ -11,8 +11,9 @@ import pytest
 from bestarm_agent.domain.events import Attempted, Event, Settled
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.call import Call, Model, ReplyCache, reply_key
+from bestarm_agent.engine.call import Call, Model, reply_key
 from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.store.store import Store

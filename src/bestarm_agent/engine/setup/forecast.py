@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Example
-from bestarm_agent.engine.call import ReplyCache, replied_spend
+from bestarm_agent.engine.call import replied_spend
 from bestarm_agent.engine.evaluate import ReadyCandidate
+from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import RunNotFoundError, StoreError
