@@ -313,7 +313,7 @@ class RunLoop:
         # looked at again. A turn without an ask ends a block whose model the rule does not want,
         # so that other models come up; if there is no such block, the rule has nothing to ask.
         ready: list[Asked] = []
-        while (room := int(min(self.pool.room(), self._first.left(), self._leeway()))) > 0:
+        while (room := int(min(self.pool.room(), self._first.room(), self._leeway()))) > 0:
             allowed, busy = self._who_may_be_asked()
             payable = self.pool.payable(self.ledger, room, self.pool.affordable(self.ledger))
             n = max(1, int(min(payable, self.pool.blocks_left())))
@@ -519,10 +519,7 @@ class RunLoop:
         # and then the pair has paid for it.
         candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
         known, call = self.record.state.attempts_of(asked.seq), candidate.call(example)
-        lost = [
-            attempt if attempt.key else replace(attempt, cost=call.bound())
-            for attempt in known.open
-        ]
+        lost = [a if a.key else replace(a, cost=call.bound()) for a in known.open]
         log = self._attempt_log(asked.seq)
         log.lost, log.begun = lost, {key or call.key for key in known.keys}
         spend = sum((attempt.cost for attempt in lost if not attempt.judge), known.spend)

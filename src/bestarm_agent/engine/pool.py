@@ -34,6 +34,7 @@ from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.types import BoolArray, both
 from bestarm_agent.store.run_state import RunState
 
+# What every ask costs besides its calls: the cap on answers counts it.
 _PULL = Spend(answers=1)
 
 
@@ -48,13 +49,18 @@ class _Block:
         self._n_in_block = 0
 
     @property
-    def left(self) -> float:
+    def asks_left(self) -> float:
         """The asks until any model may be asked, >= 0; infinite if any may always be."""
         if not self._provider.loads_one_at_a_time or len(self.models) < 2:
             return math.inf
         if self.model is None:
             return 0
+        # A block of K_m asks lets each candidate of the model be asked once. The other term makes a
+        # block as long as all asks so far, spread over the models: the asks made grow by a constant
+        # factor with each round of blocks, so that M models need about M log(asks) blocks.
         length = max(self.models[self.model], self._n_asked // len(self.models))
+        # The provider may have measured how many asks make up for loading: longer blocks than that
+        # gain nothing, and the rule waits longer for the candidates that it wants.
         paying = self._provider.asks_per_load(self.model.name)
         length = length if paying is None else min(length, max(1, paying))
         return max(0, length - self._n_in_block)
@@ -62,17 +68,19 @@ class _Block:
     @property
     def binds(self) -> bool:
         """True if only the model of the block may be asked."""
-        return 0 < self.left < math.inf
+        return 0 < self.asks_left < math.inf
 
     def note(self, model: Model) -> None:
         """Note that a model was asked."""
-        if model is not self.model or not self.left:
+        if model is not self.model or not self.asks_left:
             self.model, self._n_in_block = model, 0
         self._n_asked += 1
         self._n_in_block += 1
 
     def end(self) -> bool:
         """End the block; return False if that changes nothing, or calls are under way."""
+        # The outcomes of calls under way may make the rule want the model again, and then its block
+        # goes on.
         if self._gate.inside or not self.binds:
             return False
         self.model = None
@@ -95,25 +103,31 @@ class CandidatePool:
 
     def add(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows."""
-        for one in candidates:
-            client, provider = one.model.client, one.model.client.provider
+        for new in candidates:
+            client, provider = new.model.client, new.model.client.provider
             block = self._blocks.setdefault(id(provider), _Block(provider, client.gate))
-            block.models[one.model] = block.models.get(one.model, 0) + 1
-            self._highest_bound = self._highest_bound.highest(one.bound)
-        rows = [self.models.setdefault(one.model, len(self.models)) for one in candidates]
+            block.models[new.model] = block.models.get(new.model, 0) + 1
+            self._highest_bound = self._highest_bound.highest(new.bound)
+        rows = [self.models.setdefault(new.model, len(self.models)) for new in candidates]
         self.candidates.extend(candidates)
         self._model_of = np.append(self._model_of, np.array(rows, dtype=np.intp))
-        bounds = np.array([one.bound.amounts for one in candidates], dtype=np.float64)
+        bounds = np.array([new.bound.amounts for new in candidates], dtype=np.float64)
         self._bounds = np.append(self._bounds, bounds.reshape(-1, len(_PULL.amounts)), axis=0)
         self._refresh()
 
     def rows(self, allows: Callable[[Model], bool]) -> BoolArray | None:
         """Return (K,) whether a candidate's model is allowed; None if all are."""
+        # K may be thousands and there are few models, so the question is put once a model and
+        # spread over the rows.
         mask = np.array([allows(model) for model in self.models], dtype=np.bool_)
         return None if mask.all() else mask[self._model_of]
 
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""
+        # The rule may choose one model for all that is asked at once, so it is the smallest room of
+        # those that have any. Models without room are masked by ``not_busy``, which goes by this
+        # very look: at a second one a limit might have opened, and mask and number would not fit
+        # together.
         self._rooms = {model: model.room for model in self.models} if self.gate.free else {}
         free = [room for room in self._rooms.values() if room]
         return int(min(self.gate.free, *free)) if free else 0
@@ -129,10 +143,10 @@ class CandidatePool:
         """
         blocks = [block for block in self._blocks.values() if block.binds]
         waiting = {model for block in blocks for model in block.models if model is not block.model}
-        able = self.rows(
-            lambda one: one.limits.may_answer and one not in waiting and one not in held
+        can_answer = self.rows(
+            lambda model: model.limits.may_answer and model not in waiting and model not in held
         )
-        return both(self.usable(), able)
+        return both(self.usable(), can_answer)
 
     def not_busy(self) -> BoolArray | None:
         """Return (K,) who could be called at once when ``room`` looked; None if all could."""
@@ -142,6 +156,8 @@ class CandidatePool:
         """Return the seconds until a rate limit lets more be called; infinite if none does."""
         if not self.gate.free:
             return math.inf
+        # Only limits open by time alone. A full gate opens when a call ends, and that wakes the
+        # loop.
         waits = (
             model.limits.opens_in
             for model in self.models
@@ -156,7 +172,7 @@ class CandidatePool:
 
     def blocks_left(self) -> float:
         """Return how many asks, >= 1, may be made before a block is over."""
-        return max(1, min((block.left for block in self._blocks.values()), default=math.inf))
+        return max(1, min((block.asks_left for block in self._blocks.values()), default=math.inf))
 
     def note_asked(self, row: int) -> None:
         """Note that a candidate was asked."""
@@ -173,12 +189,16 @@ class CandidatePool:
 
         ``later``: once all that is reserved now was given back.
         """
+        # Nearly always the budget pays even the dearest candidate, and then no row has to be looked
+        # at.
         if ledger.affords(self._highest_bound + _PULL, later=later):
             return None
         return ledger.affords_each(self._bounds + _PULL.amounts, later=later)
 
     def payable(self, ledger: Ledger, at_most: int, affordable: BoolArray | None) -> int:
         """Count the answers, up to ``at_most``, that the budget pays of any ``affordable`` rows."""
+        # The rule may choose any of the rows for any of the asks. So the number is what the budget
+        # pays if each ask costs, of each amount, the most that any of these rows can.
         upper = self._highest_bound
         if affordable is not None:
             most = self._bounds[affordable].max(axis=0, initial=0.0)
@@ -195,42 +215,45 @@ class CandidatePool:
 
     def note_obstacle(self, candidate: ReadyCandidate, error: Exception) -> None:
         """Stop asking what a fatal error of a candidate's call makes pointless."""
+        # What is given up, by the error: of a judge, everything, since no reply can be scored; of a
+        # provider as a whole (a wrong key, say), all its candidates; a refused request says
+        # something about this candidate alone; any other, about its model.
         gone, reason = self.candidates, f"no reply can be judged: {error}"
         if isinstance(error, ProviderError):
             model = None if error.kind is FailureKind.BAD_REQUEST else candidate.model
             client = candidate.model.client if error.kind in WHOLE_PROVIDER else None
             reason = str(error)
             gone = [
-                one
-                for one in self.candidates
-                if one is candidate or one.model is model or one.model.client is client
+                other
+                for other in self.candidates
+                if other is candidate or other.model is model or other.model.client is client
             ]
-        for one in gone:
-            one.broken = one.broken or reason
+        for other in gone:
+            other.broken = other.broken or reason  # the first reason is the one that users read
         self._refresh()
 
     def equal_ones(self) -> dict[int, list[int]]:
-        """Return the rows equal to an earlier one, without what their model does not take.
+        """Return the rows that are equal but for what their model does not take.
 
-        They are keyed by that one's.
+        They are keyed by the first row of those that are equal.
         """
         first: dict[str, int] = {}
         equal: dict[int, list[int]] = {}
-        for row, one in enumerate(self.candidates):
-            asked, provider = one.candidate, one.model.client.provider
-            if asked.model in provider.not_taken:
-                params = provider.fitted(Request(asked.model, params=asked.params)).params
-                stays = first.setdefault(replace(asked, params=params).id, row)
+        for row, ready in enumerate(self.candidates):
+            own, provider = ready.candidate, ready.model.client.provider
+            if own.model in provider.not_taken:
+                params = provider.fitted(Request(own.model, params=own.params)).params
+                stays = first.setdefault(replace(own, params=params).id, row)
                 if stays != row:
                     equal.setdefault(stays, []).append(row)
         return equal
 
     def broken(self) -> dict[str, str]:
         """Return the labels of the candidates that can no longer be asked, with the reason."""
-        return {one.candidate.label: one.broken for one in self.candidates if one.broken}
+        return {each.candidate.label: each.broken for each in self.candidates if each.broken}
 
     def _refresh(self) -> None:
-        self._usable = np.array([one.broken is None for one in self.candidates], dtype=np.bool_)
+        self._usable = np.array([each.broken is None for each in self.candidates], dtype=np.bool_)
 
 
 class FirstPairs:
@@ -244,6 +267,16 @@ class FirstPairs:
     """
 
     def __init__(self, pool: CandidatePool, judge_client: JudgeClient, state: RunState) -> None:
+        # What becomes of a model over the network::
+        #
+        #     untried --> first pair under way --> answered, or the candidate failed: tried
+        #                       |--> the judge failed, and had judged before: tried
+        #                       |--> timed out: tried, and its candidates are given up
+        #                       |--> put off for lack of budget: untried
+        #                       `--> any other failure: untried, and the run ends
+        #
+        # What an earlier session was told counts: its pairs are gone through in the order of their
+        # asks.
         self.failed = False
         self._pool = pool
         self._judge_over_network = judge_client.rate_limited
@@ -263,8 +296,13 @@ class FirstPairs:
         """The models whose first pair is under way: no other is asked."""
         return {pair.call.model for pair in self._in_flight if pair.call.model.is_untried}
 
-    def left(self) -> float:
+    def room(self) -> float:
         """Return how many pairs, >= 0, may be asked now, before ``held`` changes."""
+        # A judge over the network scores the replies of all models, so until it has scored one, a
+        # single pair of all is under way. After that each untried model has one pair under way at
+        # most: pairs are asked one by one, since the rule may choose an untried model for any of
+        # them and ``held`` must then leave it out. Nothing is asked while a first call waits to be
+        # repeated: it may yet end the run.
         if self._judge_over_network and not self._is_judged:
             return 0 if self._in_flight else 1
         if not any(model.is_untried for model in self._pool.models):
@@ -282,7 +320,9 @@ class FirstPairs:
         model, failure = pair.call.model, None if outcome is None else outcome.failure
         self._in_flight.discard(pair)
         if outcome is None:
-            # refused tools, or a refused form of answers, are the candidate's alone
+            # The pair stays pending: for lack of budget, which says nothing, or by an obstacle,
+            # which ends the run while the model is untried. But other candidates of a model may be
+            # answered where it refuses only the tools, or the form of answers, that this one asks.
             request = pair.call.request
             asks_more = request.uses_tools or "response_format" in request.params
             kind = getattr(pair.obstacle, "kind", None)
@@ -291,13 +331,15 @@ class FirstPairs:
         elif failure is None or pair.call.resent or not self._is_fatal(model, failure):
             self._note(model, failure)
         else:
+            # A failure that would otherwise be told to the rule. It becomes an obstacle, so that
+            # the pair stays pending and ``resume`` sends it again once the mistake is mended.
             hangs = failure.kind is FailureKind.TIMEOUT and failure.blame is Blame.PROVIDER
             model.is_tried |= hangs
             self.failed |= not hangs
             stops = "model is left out" if hangs else "run stopped before it paid more"
-            said = f"{failure.message}; it was the first pair, so the {stops}"
+            message = f"{failure.message}; it was the first pair, so the {stops}"
             error = JudgeError if failure.blame is Blame.JUDGE else ProviderError
-            pair.obstacle = error(said, kind=failure.kind, blame=failure.blame)
+            pair.obstacle = error(message, kind=failure.kind, blame=failure.blame)
 
     def _is_fatal(self, model: Model, failure: Failure) -> bool:
         if failure.blame is Blame.JUDGE:
@@ -306,6 +348,7 @@ class FirstPairs:
         return failure.blame is not Blame.CANDIDATE and model.is_untried
 
     def _note(self, model: Model, failure: Failure | None) -> None:
+        # A failure of the judge shows that the model replied; one of the provider shows nothing.
         if failure is None or failure.blame is Blame.CANDIDATE:
             self._is_judged = True
         elif failure.blame is not Blame.JUDGE:
@@ -316,7 +359,7 @@ class FirstPairs:
 def candidates_added(candidates: Sequence[ReadyCandidate]) -> CandidatesAdded:
     """Record candidates with the most that a call to each can cost, and the price's source."""
     return CandidatesAdded(
-        candidates=tuple(one.candidate for one in candidates),
-        costs=tuple(one.usd for one in candidates),
-        prices=tuple(one.price_source for one in candidates),
+        candidates=tuple(ready.candidate for ready in candidates),
+        costs=tuple(ready.usd for ready in candidates),
+        prices=tuple(ready.price_source for ready in candidates),
     )

@@ -1,7 +1,8 @@
-"""The state that a run's log amounts to, event by event, so that no log has to fit into memory.
+"""A run's state, with its rule and its objective, built one event at a time.
 
-One path leads from an event to the state of a run: a log that is read goes through it, and so does
-everything that happens in a live run, so the log alone rebuilds the run.
+No log has to fit into memory. One path leads from an event to the state of a run: a log that is
+read goes through it, and so does everything that happens in a live run, so the log alone rebuilds
+the run.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import RunLog
 
+# Rules weigh candidates by what they cost. A free one would weigh infinitely much, and nothing else
+# would be asked: it counts as this many times cheaper than the dearest.
 _MOST_SPREAD = 1e4  # of costs, as selectors see them
 
 
@@ -75,6 +78,9 @@ class RunRecord:
         self.state = RunState()
         self.log = log
         self._open_pairs = open_pairs
+        # The rule and the objective belong to the size of the problem at the first ask. Before that
+        # they are made when somebody looks (for notices, say), and thrown away when the problem
+        # changes.
         self._made: tuple[Pairs, ObjectiveTracker | None] | None = None
 
     @property
@@ -100,6 +106,10 @@ class RunRecord:
 
         ``is_known``: a pair that is asked was chosen by the source of pairs itself.
         """
+        # One line is made of the event. The state takes it in as it would from a log, and the log
+        # gets the same line: what a resumed run reads is what this run went by. The state comes
+        # first, since it refuses an event that cannot come here, and such an event must not get
+        # into the log.
         line = line_of(event)
         self._feed(self.state.take([line]), is_known=is_known)
         if self.log is not None:
@@ -112,7 +122,11 @@ class RunRecord:
 
     def take(self, page: Sequence[Line]) -> None:
         """Take in the next events of a log; raise StoreError if one cannot come there."""
-        if not self.state.n_asked:  # the rule is made before the state knows what came later
+        # The live run made its rule at the first ask, for the candidates, examples and caps of that
+        # moment; what came later was added to it. A page may hold both, so it is cut at its first
+        # ask: else the rule would be made for the later problem, and choose other pairs than the
+        # run did.
+        if not self.state.n_asked:
             asked = (place for place, (tag, _) in enumerate(page) if tag == "asked")
             first = next(asked, len(page))
             self._feed(self.state.take(page[:first]))
@@ -128,6 +142,9 @@ class RunRecord:
 
     def _feed(self, moves: Sequence[IntArray | Event], *, is_known: bool = False) -> None:
         """Feed the source of pairs what the state has taken in, and made ``moves`` of."""
+        # Asks and outcomes come in arrays of numbers, in their order: an ask by its number (>= 0),
+        # an outcome by the complement ``~seq`` of the number of its ask (< 0). All other events
+        # come as they are.
         for move in moves:
             if isinstance(move, np.ndarray):
                 self._feed_pairs(move, is_known=is_known)
@@ -141,6 +158,9 @@ class RunRecord:
 
     def _feed_pairs(self, moves: IntArray, *, is_known: bool) -> None:
         """Feed asks and outcomes, by the numbers that the state has of them."""
+        # The columns of asks and of outcomes are read at once, each, and then dealt out in the
+        # order of the log: the rule must see every outcome between the same two asks as the live
+        # run did. An ask that the source of pairs chose itself is known to it and only passed over.
         pairs, state = self.pairs, self.state
         tells = tells_of(state, ~moves[moves < 0])
         asks = iter(state.asks[moves[moves >= 0]].tolist())
@@ -153,7 +173,7 @@ class RunRecord:
 
 
 def feed_rare(pairs: Pairs, event: Event) -> None:
-    """Feed a source of pairs, made for the first ask, an event that is no ask and no outcome."""
+    """Tell a source of pairs of candidates, examples or budget that were added after its making."""
     costs, axes = pairs.problem.costs, pairs.problem.axes
     match event:
         case CandidatesAdded():  # with costs if it works per dollar, axes if it knows them
@@ -166,6 +186,8 @@ def feed_rare(pairs: Pairs, event: Event) -> None:
             pairs.bar(event.candidates)
         case ExamplesAdded():
             pairs.add_examples(len(event.ids))
+        # A rule plans for a number of answers, which may grow and never shrinks: caps that are
+        # lowered end the run earlier by the ledger.
         case BudgetSet() if (planned := pairs.problem.budget) is not None:
             answers = planned_answers(event.budget, costs)
             if answers is not None and answers > planned:
@@ -193,6 +215,8 @@ def score_of(outcome: Outcome, failed_score: float) -> float | None:
     """
     if outcome.score is not None:
         return outcome.score.value
+    # A failure of the provider or the judge says nothing of the candidate. Were it scored 0, an
+    # unreliable server would make a good model lose.
     is_own = outcome.failure is not None and outcome.failure.blame is Blame.CANDIDATE
     return failed_score if is_own else None
 
@@ -207,7 +231,7 @@ def tells_of(state: RunState, seqs: IntArray) -> Iterator[Tell]:
 
 def axes_of(candidates: Sequence[Candidate]) -> IntArray:
     """Return the (K, 4) numbers of the candidates' models, prompts, parameters and shots."""
-    return np.array([one.levels for one in candidates], dtype=np.int64).reshape(-1, 4)
+    return np.array([candidate.levels for candidate in candidates], dtype=np.int64).reshape(-1, 4)
 
 
 def known_costs(costs: Sequence[float | None], highest: float = 0.0) -> tuple[float, ...] | None:
@@ -228,6 +252,9 @@ def planned_answers(budget: Budget, costs: tuple[float, ...] | None) -> int | No
     """Return the answers that a rule may plan for: the cap, or what the dollars pay on average."""
     if not costs or budget.usd_nanos is None:
         return budget.answers
+    # Asked evenly, K candidates take sum(costs) for K answers: the dollars pay K / sum(costs)
+    # answers each. A rule that prefers cheap candidates gets more, and then meets the end later
+    # than planned.
     paid = max(1, int(usd(budget.usd_nanos) * len(costs) / sum(costs)))
     return paid if budget.answers is None else min(paid, budget.answers)
 
