@@ -15,7 +15,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import load_labels, read_examples
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import CertifySpec, DatasetSpec, StudyConfig
-from bestarm_agent.config.yaml import Places, placing
+from bestarm_agent.config.yaml import Places, locating_options
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.judges.base import Judge
@@ -40,10 +40,10 @@ def set_up(
         ConfigError: a label or a judge is missing or wrong, or there are too few examples.
     """
     config = study.config
-    with placing(partial(study.places.where, "scorer")):
+    with locating_options(partial(study.places.where, "scorer")):
         trusted = create_judge(config.scorer.name, config.scorer.options, catalog)
         people = _scores_of_people(config, study.base_dir) if spec.people else {}
-    with placing(partial(_judge_place, study.places)):
+    with locating_options(partial(_judge_place, study.places)):
         autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
         check_examples(autoevaluator, examples)
     labelled = _labelled(spec, examples, study.base_dir, trusted)

@@ -54,12 +54,12 @@ class Attachment:
 
     @property
     def is_image(self) -> bool:
-        """True of an image."""
+        """Whether it is an image."""
         return self.type == "image_url"
 
     @property
     def size(self) -> int | None:
-        """Its bytes; None of one that lies elsewhere, or is gone."""
+        """Its size in bytes; None if it lies on another server, or no longer exists."""
         if self.value.startswith("data:"):
             return _size(self.value)
         try:
@@ -68,7 +68,7 @@ class Attachment:
             return None
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """Its name and size, for people, or that it is gone."""
         if self._is_remote or self.value.startswith("data:"):
             return str(brief(self.value))
@@ -97,7 +97,7 @@ class Attachment:
         # The time of change and the inode are part of the cache's key: a file that was replaced is
         # read again.
         stat = self._path.stat()
-        return _from_file(self._path, self.shown, (stat.st_mtime_ns, stat.st_ino))
+        return _from_file(self._path, self.display_name, (stat.st_mtime_ns, stat.st_ino))
 
     def _check_beginning(self) -> None:
         """Check its size, and what it is by its first bytes; an image elsewhere may be anything."""
@@ -118,11 +118,11 @@ class Attachment:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             self._refuse(f"cannot be read from {shown_path(self.folder)} ({why}); correct it")
-        found = _type_of(head)
-        if self.is_image and (found is None or found == _PDF):
-            what = "a PDF, which is a `file`" if found else "no PNG, JPEG, GIF or WebP"
+        type = _type_of(head)
+        if self.is_image and (type is None or type == _PDF):
+            what = "a PDF, which is a `file`" if type else "no PNG, JPEG, GIF or WebP"
             self._refuse(f"is {what} by its first bytes; correct it")
-        if not self.is_image and found != _PDF:
+        if not self.is_image and type != _PDF:
             self._refuse("is no PDF by its first bytes; `file` takes PDF files alone")
 
     def _refuse(self, why: str) -> NoReturn:
@@ -140,19 +140,19 @@ class Attachment:
         path = os.path.normpath(self.value or "nothing")
         if os.path.isabs(path) or path.split(os.sep)[0] == "..":
             self._refuse("leaves the folder of the dataset; name a path inside it")
-        found = self.folder / path
-        if not self.links and not found.resolve().is_relative_to(self.folder.resolve()):
+        file = self.folder / path
+        if not self.links and not file.resolve().is_relative_to(self.folder.resolve()):
             self._refuse(
                 "leaves the folder of the dataset by a symbolic link; copy it there, or trust the "
                 "links: `dataset: {links: true}`"
             )
-        if found.is_fifo() or found.is_char_device():  # it may never end
+        if file.is_fifo() or file.is_char_device():  # it may never end
             self._refuse("is a pipe or a device; name a file")
-        return found
+        return file
 
 
 def _type_of(head: bytes) -> str | None:
-    known = (one for one, beginning in _TYPES.items() if re.match(beginning, head, re.DOTALL))
+    known = (type for type, beginning in _TYPES.items() if re.match(beginning, head, re.DOTALL))
     return next(known, None)
 
 
@@ -163,8 +163,8 @@ def url_of(content: bytes) -> str | None:
         >>> url_of(b"GIF89a"), url_of(b"<svg>")
         ('data:image/gif;base64,R0lGODlh', None)
     """
-    found = _type_of(content[:_HEAD])
-    return None if found is None else f"data:{found};base64,{b64encode(content).decode()}"
+    type = _type_of(content[:_HEAD])
+    return None if type is None else f"data:{type};base64,{b64encode(content).decode()}"
 
 
 def brief(value: Json) -> Json:
@@ -211,11 +211,11 @@ def _pages(content: bytes) -> int:
         return 1
     # Too many pages reserve a little money too much, too few would let a budget be passed. So where
     # a part cannot be unpacked, the larger of count and guess is taken.
-    found, guess = len(_PAGE.findall(content)), 1 + len(content) // _BYTES_PER_PAGE
+    count, guess = len(_PAGE.findall(content)), 1 + len(content) // _BYTES_PER_PAGE
     for packed in _PACKED.finditer(content):
         try:
             unpacked = zlib.decompressobj().decompress(packed[1], MOST_BYTES)
         except zlib.error:
-            return max(found, guess)
-        found += len(_PAGE.findall(unpacked))
-    return found or guess
+            return max(count, guess)
+        count += len(_PAGE.findall(unpacked))
+    return count or guess

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from bestarm_agent.config.fields import shown
+from bestarm_agent.config.fields import as_json
 from bestarm_agent.config.study import (
     CandidateSpec,
     ModelSpec,
@@ -41,7 +41,7 @@ class Combination:
     label: str | None = None  # label given by the user, or None
     at: KeyPath = ()  # key path of an explicit candidate; empty for a point of the grid
     dropped: frozenset[str] = frozenset()  # parameters left out, which the model does not support
-    size: int = 1  # number of points of the grid that became this one, equal without ``dropped``
+    size: int = 1  # how many points of the grid are equal to this one once ``dropped`` is left out
     shots: int = 0  # worked examples in the prompt
 
 
@@ -82,10 +82,10 @@ def _points(axes: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[str, JsonV
 
 
 def _own(
-    spec: ModelSpec | CandidateSpec, params: Mapping[str, JsonValue], *at: str | int
+    spec: ModelSpec | CandidateSpec, params: Mapping[str, JsonValue], *entry: str | int
 ) -> dict[str, KeyPath]:
     """Return the key paths of those of ``params`` that the entry ``at`` this path gives."""
-    return {name: (*at, "params", name) for name in spec.params if name in params}
+    return {name: (*entry, "params", name) for name in spec.params if name in params}
 
 
 def _without_excluded(
@@ -95,15 +95,15 @@ def _without_excluded(
     for i, rule in enumerate(config.exclude):
         matched = [
             j
-            for j, found in enumerate(combinations)
-            if all(_has(found, key, value) for key, value in rule.items())
+            for j, combination in enumerate(combinations)
+            if all(_has(combination, key, value) for key, value in rule.items())
         ]
         if not matched:
             raise _unmatched(combinations, i, rule, places)
         excluded.update(matched)
     if combinations and len(excluded) == len(combinations) and not config.candidates:
         raise places.error("`exclude` leaves no candidate; take a rule away", "exclude")
-    return [found for j, found in enumerate(combinations) if j not in excluded]
+    return [combination for j, combination in enumerate(combinations) if j not in excluded]
 
 
 def _has(combination: Combination, key: str, wanted: JsonValue) -> bool:
@@ -127,21 +127,21 @@ def _settings(combination: Combination) -> dict[str, JsonValue]:
 def _unmatched(
     combinations: Sequence[Combination], i: int, rule: Mapping[str, JsonValue], places: Places
 ) -> ConfigError:
-    keys = {"model", "prompt", *(name for found in combinations for name in _settings(found))}
+    keys = {"model", "prompt", *(name for each in combinations for name in _settings(each))}
     for key, value in rule.items():
         name = f"`exclude[{i}].{key}`"
-        at = ("exclude", i, key)
+        path = ("exclude", i, key)
         if key not in keys:
-            return places.error(f"{name} is no axis of the grid; {nearest(key, keys)}", *at)
-        if not any(_has(found, key, value) for found in combinations):
-            known = (str(_text(_values_of(found, key)[0])) for found in combinations)
+            return places.error(f"{name} is no axis of the grid; {nearest(key, keys)}", *path)
+        if not any(_has(combination, key, value) for combination in combinations):
+            known = (str(_text(_values_of(combination, key)[0])) for combination in combinations)
             return places.error(
-                f"{name} is {shown(value)}, which the grid does not hold; "
+                f"{name} is {as_json(value)}, which the grid does not hold; "
                 f"{nearest(_text(value), known)}",
-                *at,
+                *path,
             )
     return places.error(
-        f"`exclude[{i}]` matches nothing: no combination of the grid has all of {shown(rule)}",
+        f"`exclude[{i}]` matches nothing: no combination of the grid has all of {as_json(rule)}",
         *("exclude", i),
     )
 
@@ -157,16 +157,16 @@ def label_all(combinations: Sequence[Combination]) -> list[str]:
     """
     varying = _varying(combinations)
     labels: list[str] = []
-    taken = {found.label for found in combinations if found.label is not None}
-    for found in combinations:
-        label = _label(found, varying)
-        if found.label is None and label in taken:
+    taken = {combination.label for combination in combinations if combination.label is not None}
+    for combination in combinations:
+        label = _label(combination, varying)
+        if combination.label is None and label in taken:
             # A label that the user gave may be the one that is made here for another candidate; a
             # digest of what the candidate is tells the two apart, and does not change when others
             # are added.
-            content: Json = [found.model.model, found.prompt, _settings(found)]
+            content: Json = [combination.model.model, combination.prompt, _settings(combination)]
             label = f"{label}#{digest(content, length=6)}"
-        labels.append(found.label or label)
+        labels.append(combination.label or label)
         taken.add(labels[-1])
     return labels
 
@@ -175,11 +175,11 @@ def _varying(combinations: Sequence[Combination]) -> set[str]:
     """Return the names of the parts that are not the same in all combinations."""
     # A value that only some combinations have differs from its absence in the others, so None
     # stands in.
-    leaves = [_leaves(_settings(found)) for found in combinations]
+    leaves = [_leaves(_settings(combination)) for combination in combinations]
     names = {"model", "prompt", *(name for params in leaves for name in params)}
     values: dict[str, set[str | None]] = {name: set() for name in names}
-    for found, params in zip(combinations, leaves, strict=True):
-        parts = {**params, "model": found.model_label, "prompt": found.prompt}
+    for combination, params in zip(combinations, leaves, strict=True):
+        parts = {**params, "model": combination.model_label, "prompt": combination.prompt}
         for name, of_name in values.items():
             of_name.add(canonical(parts[name]) if name in parts else None)
     return {name for name, of_name in values.items() if len(of_name) > 1}
@@ -198,9 +198,9 @@ def _label(combination: Combination, varying: set[str]) -> str:
 
 
 def _leaves(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return parameters with those that are mappings taken apart: ``thinking.type``.
+    """Return parameters by dotted name, those of mappings one by one, such as ``thinking.type``.
 
-    Of a JSON schema only its name is one.
+    Of a JSON schema only the name is taken.
     """
     leaves: dict[str, JsonValue] = {}
     for name, value in params.items():
@@ -239,10 +239,10 @@ def explicit_candidate(
         prompts = {**prompts, template.name: template}
         content = {**content, "prompt": template.name}
     spec = parse_row(CandidateSpec, content, places.subject)
-    found = _explicit(config, _by_label(config), spec, places)
-    named = {"model", "prompt", "shots"} if found.shots else {"model", "prompt"}
-    label = found.label or _label(found, named | _leaves(found.params).keys())
-    return make_candidate(found, label, prompts, shots, config, places)
+    combination = _explicit(config, _by_label(config), spec, places)
+    named = {"model", "prompt", "shots"} if combination.shots else {"model", "prompt"}
+    label = combination.label or _label(combination, named | _leaves(combination.params).keys())
+    return make_candidate(combination, label, prompts, shots, config, places)
 
 
 def _by_label(config: StudyConfig) -> dict[str, ModelSpec]:
@@ -261,18 +261,18 @@ def _explicit(
     ``models`` are those of the study by label; ``entry`` is the candidate's index in the study
     file, if any. Raises ConfigError if there is no such model.
     """
-    at = () if entry is None else ("candidates", entry)
+    path = () if entry is None else ("candidates", entry)
     model, label = _model_of(models, spec, places)
     shared = {name: of[0] for name, of in _axes(config, model).items() if len(of) == 1}
     given = {**shared, **spec.params}
     params = {name: value for name, value in given.items() if value is not None}
-    own, k = _own(spec, params, *at), () if config.shots is None else config.shots.k
+    own, k = _own(spec, params, *path), () if config.shots is None else config.shots.k
     shots = (k[0] if len(k) == 1 else 0) if spec.shots is None else spec.shots
-    return Combination(model, label, spec.prompt, params, own, spec.label, at, shots=shots)
+    return Combination(model, label, spec.prompt, params, own, spec.label, path, shots=shots)
 
 
 def make_candidate(
-    found: Combination,
+    combination: Combination,
     label: str,
     prompts: Mapping[str, PromptTemplate],
     shots: Sequence[Example],
@@ -280,24 +280,25 @@ def make_candidate(
     places: Places,
 ) -> Candidate:
     """Return the candidate of a combination; raise ConfigError if prompt or shots are missing."""
-    template = prompts.get(found.prompt)
+    name, n_shots = combination.prompt, combination.shots
+    template = prompts.get(name)
     if template is None:
         raise places.error(
-            f"prompt {shown(found.prompt)} is unknown; {nearest(found.prompt, prompts)}", *found.at
+            f"prompt {as_json(name)} is unknown; {nearest(name, prompts)}", *combination.at
         )
     # One worked example to spare where they may be examples of the study: the one that is asked is
     # left out of its own prompt.
-    needed = found.shots + (config.shots is not None and config.shots.own and found.shots > 0)
+    needed = n_shots + (config.shots is not None and config.shots.own and n_shots > 0)
     if needed > len(shots):
         raise places.error(
             f"{needed} worked examples are needed, and `shots.from` has {len(shots)}; "
             "add rows, or lower the number",
-            *((*found.at, "shots") if found.at else ("shots", "k")),
+            *((*combination.at, "shots") if combination.at else ("shots", "k")),
         )
     if config.shots is not None:
-        template = replace(template, n_shots=found.shots, shots=tuple(shots[:needed]))
-    model = found.model
-    return Candidate(model.provider, model.name, template, dict(found.params), label)
+        template = replace(template, n_shots=n_shots, shots=tuple(shots[:needed]))
+    model = combination.model
+    return Candidate(model.provider, model.name, template, dict(combination.params), label)
 
 
 def _model_of(
@@ -306,7 +307,7 @@ def _model_of(
     if spec.model in models:
         return models[spec.model], spec.model
     if "/" not in spec.model:
-        raise places.error(f"model {shown(spec.model)} is unknown; {nearest(spec.model, models)}")
+        raise places.error(f"model {as_json(spec.model)} is unknown; {nearest(spec.model, models)}")
     named = [(model, label) for label, model in models.items() if model.model == spec.model]
     if len(named) == 1:
         return named[0]
@@ -359,14 +360,14 @@ def expand(
         *grid(config, tuple(prompts), places),
         *(_explicit(config, models, c, places, i) for i, c in enumerate(config.candidates)),
     ]
-    names = {(found.model.provider, found.model.name) for found in combinations}
+    names = {(combination.model.provider, combination.model.name) for combination in combinations}
     taken = {name: capabilities(*name) for name in names}
     _check_spelling(config, taken, places)
     merged = _merged(combinations, taken, places)
     labels = label_all(merged)
     candidates = [
-        make_candidate(found, label, prompts, shots, config, places)
-        for found, label in zip(merged, labels, strict=True)
+        make_candidate(combination, label, prompts, shots, config, places)
+        for combination, label in zip(merged, labels, strict=True)
     ]
     _check_distinct(candidates, merged, places)
     return tuple(candidates), tuple(_notices(merged, labels))
@@ -409,42 +410,43 @@ def _merged(
 ) -> list[Combination]:
     """Leave out the parameters that a model does not support, and merge what becomes equal."""
     merged: dict[tuple[object, ...], Combination] = {}
-    for found in combinations:
-        names = taken[found.model.provider, found.model.name]
-        _check_numbers(found, names or frozenset(), places)
+    for combination in combinations:
+        names = taken[combination.model.provider, combination.model.name]
+        _check_numbers(combination, names or frozenset(), places)
         # A parameter of the whole study may concern some models only, and is left out for others
         # with a notice. One written for this very model or candidate was meant for it, so it is
         # refused.
-        dropped = frozenset() if names is None else frozenset(found.params) - names
-        for name in found.own:
+        dropped = frozenset() if names is None else frozenset(combination.params) - names
+        for name in combination.own:
             if name in dropped:
                 way_out = _OTHER_NAMES.get(name) or nearest(name, names or ())
                 raise places.error(
-                    f"{found.model.model} does not take the parameter `{name}`; {way_out}",
-                    *found.own[name],
+                    f"{combination.model.model} does not take the parameter `{name}`; {way_out}",
+                    *combination.own[name],
                 )
-        params = {name: value for name, value in found.params.items() if name not in dropped}
+        params = {name: value for name, value in combination.params.items() if name not in dropped}
         # Points of the grid that became equal are one candidate; an explicit candidate is never
         # merged with them, since its path is in the key. Whether it is the same is checked later,
         # as an error.
-        key = (found.at, found.model_label, found.prompt, found.shots, canonical(params))
+        parts = combination.model_label, combination.prompt, combination.shots
+        key = (combination.at, *parts, canonical(params))
         size = 1
         if (before := merged.get(key)) is not None:
             dropped, size = dropped | before.dropped, before.size + 1
-        merged[key] = replace(found, params=params, dropped=dropped, size=size)
+        merged[key] = replace(combination, params=params, dropped=dropped, size=size)
     return list(merged.values())
 
 
-def _check_numbers(found: Combination, names: frozenset[str], places: Places) -> None:
+def _check_numbers(combination: Combination, names: frozenset[str], places: Places) -> None:
     """Refuse a value that no model takes, before a server does; null leaves the choice to it."""
-    for name in _AT_LEAST.keys() & names & found.params.keys():
-        value, least = found.params[name], _AT_LEAST[name]
+    for name in _AT_LEAST.keys() & names & combination.params.keys():
+        value, least = combination.params[name], _AT_LEAST[name]
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
             raise places.error(
-                f"parameter `{name}` must be a number of at least {least}, got {shown(value)}",
-                *found.own.get(name, ("params", name)),
+                f"parameter `{name}` must be a number of at least {least}, got {as_json(value)}",
+                *combination.own.get(name, ("params", name)),
             )
 
 
@@ -452,21 +454,21 @@ def _check_distinct(
     candidates: Sequence[Candidate], combinations: Sequence[Combination], places: Places
 ) -> None:
     first: dict[str, str] = {}
-    for candidate, found in zip(candidates, combinations, strict=True):
+    for candidate, combination in zip(candidates, combinations, strict=True):
         label = first.setdefault(candidate.id, candidate.label)
         if label != candidate.label:
             raise places.error(
                 f"candidates `{label}` and `{candidate.label}` are the same: equal model, prompt "
                 "text and parameters; take one of them away",
-                *found.at,
+                *combination.at,
             )
 
 
 def _notices(combinations: Sequence[Combination], labels: Sequence[str]) -> Iterator[str]:
     by_model: dict[tuple[str, frozenset[str]], list[int]] = {}
-    for i, found in enumerate(combinations):
-        if found.dropped:
-            by_model.setdefault((found.model_label, found.dropped), []).append(i)
+    for i, combination in enumerate(combinations):
+        if combination.dropped:
+            by_model.setdefault((combination.model_label, combination.dropped), []).append(i)
     for (model, dropped), members in by_model.items():
         names = " and ".join(f"`{name}`" for name in sorted(dropped))
         before = sum(combinations[i].size for i in members)
@@ -474,8 +476,8 @@ def _notices(combinations: Sequence[Combination], labels: Sequence[str]) -> Iter
             yield f"{model} does not take {names}: left out"
         else:
             named = ", ".join(labels[i] for i in members[:_MOST_NAMED])
-            more = ", ..." if len(members) > _MOST_NAMED else ""
+            rest = ", ..." if len(members) > _MOST_NAMED else ""
             yield (
                 f"{model} does not take {names}: {before} combinations are {len(members)} "
-                f"candidate{'s' * (len(members) > 1)} ({named}{more})"
+                f"candidate{'s' * (len(members) > 1)} ({named}{rest})"
             )

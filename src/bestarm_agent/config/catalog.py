@@ -113,8 +113,8 @@ class Catalog:
 
     def names(self, kind: Kind) -> list[str]:
         """Names of all entries of a kind, sorted."""
-        found = {path.stem for folder in self._folders for path in _entries(folder / kind, kind)}
-        return sorted(found | _plugin_names(kind))
+        names = {path.stem for folder in self._folders for path in _entries(folder / kind, kind)}
+        return sorted(names | _plugin_names(kind))
 
 
 def read_entry(path: Path) -> CatalogEntry:
@@ -157,8 +157,8 @@ def _entries(folder: Path, kind: Kind) -> Iterator[Path]:
 
 
 def _find(folder: Path, kind: Kind, name: str) -> Path | None:
-    found = [path for path in _entries(folder / kind, kind) if path.stem == name]
-    if len(found) > 1:
-        files = " and ".join(shown_path(path) for path in found)
+    paths = [path for path in _entries(folder / kind, kind) if path.stem == name]
+    if len(paths) > 1:
+        files = " and ".join(shown_path(path) for path in paths)
         raise ConfigError(f"{files} both declare `{name}`; keep one of them")
-    return found[0] if found else None
+    return paths[0] if paths else None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from bestarm_agent.config.fields import StrictModel, StudyModel, broken, shown
+from bestarm_agent.config.fields import StrictModel, StudyModel, as_json, broken
 from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.values import Json, Message, arguments_of, content_of
 
@@ -24,8 +24,8 @@ def field_of(source: str) -> str | None:
         >>> field_of("{{ tools }}"), field_of('{{ row["My tools"] }}'), field_of("{{ a }}!")
         ('tools', 'My tools', None)
     """
-    found = _FIELD.fullmatch(source)
-    return found and (found[1] or found[3])
+    match = _FIELD.fullmatch(source)
+    return match and (match[1] or match[3])
 
 
 class ToolSpec(StudyModel):
@@ -47,7 +47,8 @@ class ToolSpec(StudyModel):
     @classmethod
     def _unwrap(cls, value: object) -> object:
         if isinstance(value, str) and field_of(value) is None:
-            broken(f'must be a function, or a field such as "{{{{ tools }}}}", got {shown(value)}')
+            got = as_json(value)
+            broken(f'must be a function, or a field such as "{{{{ tools }}}}", got {got}')
         # OpenAI's form wraps a function as {"type": "function", "function": {...}}; its newer API
         # writes the same keys side by side with the type.
         if isinstance(value, dict) and value.get("type", "function") == "function":
@@ -62,7 +63,7 @@ class ToolSpec(StudyModel):
 
 def read_tools(value: Json) -> tuple[Mapping[str, Json], ...]:
     """Return the functions of an example; raises ValueError or ConfigError if it is malformed."""
-    tools = [parse_row(ToolSpec, one, f"tool {n}") for n, one in numbered(value)]
+    tools = [parse_row(ToolSpec, item, f"tool {n}") for n, item in numbered(value)]
     return tuple(tool.model_dump(exclude_none=True) for tool in tools)
 
 
@@ -113,8 +114,8 @@ def read_conversation(value: Json) -> tuple[Message, ...]:
     # Calls that still need an answer. APIs refuse a conversation in which anything else comes
     # first, and they do so one call at a time; here it is found before any is paid for.
     waiting: list[str] = []  # ids of calls
-    for n, one in numbered(value):
-        turn = parse_row(_Turn, {k: v for k, v in one.items() if v}, f"message {n}")
+    for n, item in numbered(value):
+        turn = parse_row(_Turn, {k: v for k, v in item.items() if v}, f"message {n}")
         if turn.role == "tool":
             if turn.tool_call_id not in waiting:
                 raise ValueError(f"message {n} answers no open call: {turn.tool_call_id!r}")
@@ -140,7 +141,7 @@ def read_conversation(value: Json) -> tuple[Message, ...]:
 
 def numbered(value: Json) -> enumerate[Mapping[str, Any]]:
     """Number the objects of a list, or of the JSON text of one, as in a CSV file."""
-    found = arguments_of(value)
-    if not isinstance(found, list | tuple) or not all(isinstance(one, Mapping) for one in found):
-        raise ValueError(f"must be a list of objects, got {found!r:.60}")
-    return enumerate(found, start=1)
+    items = arguments_of(value)
+    if not isinstance(items, list | tuple) or not all(isinstance(item, Mapping) for item in items):
+        raise ValueError(f"must be a list of objects, got {items!r:.60}")
+    return enumerate(items, start=1)

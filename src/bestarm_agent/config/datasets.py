@@ -147,7 +147,7 @@ def target_of(value: object, what: str) -> str | tuple[str, ...]:
     if calls and all(isinstance(call, dict) and "name" in call for call in calls):
         return json.dumps(value, ensure_ascii=False)  # calls of tools
     if isinstance(value, list | tuple) and value:
-        return tuple(_target_text(one, what) for one in value)
+        return tuple(_target_text(answer, what) for answer in value)
     return _target_text(value, what)
 
 
@@ -351,11 +351,11 @@ def _json(text: str, path: Path, place: str | None) -> object:
     try:
         return _decode(text)
     except json.JSONDecodeError as error:
-        at = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
+        offset = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
         hint = "; if every line is an object, the format is jsonl" if "Extra" in error.msg else ""
         if place and text.rstrip().endswith(","):
             hint = "; no comma stands between JSON lines: remove it"
-        reason = f", {at}: malformed JSON: {error.msg}{hint}"
+        reason = f", {offset}: malformed JSON: {error.msg}{hint}"
     except (ValueError, RecursionError) as error:
         reason = f": {error}"
     where = shown_path(path) if place is None else f"{shown_path(path)}, {place}"
@@ -437,7 +437,7 @@ def _arrow_rows(batches: Iterator[Any]) -> Iterator[FileRow]:
     number = 0
     for batch in batches:
         names = batch.schema.names
-        columns = [_arrow_values(batch.column(at)) for at in range(len(names))]
+        columns = [_arrow_values(batch.column(index)) for index in range(len(names))]
         for values in zip(*columns, strict=True):
             number += 1
             yield FileRow(f"row {number}", dict(zip(names, values, strict=True)))
@@ -511,12 +511,12 @@ def traced(
     if first is None or not (sure or is_trace(first.values)):
         yield from chain(() if first is None else [first], rows)
         return
-    left_out, found = Counter[str](), False
+    left_out, has_call = Counter[str](), False
     for row in chain([first], rows):
         for call in calls_in(row.values, left_out, drop):
-            found = True
+            has_call = True
             yield FileRow(row.place, call)
-    if not found:
+    if not has_call:
         reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.most_common())
         raise ConfigError(
             f"{shown_path(path)}: no call of a model with its messages and its answer among the "
@@ -560,10 +560,10 @@ def _format_of(path: Path, format: str) -> str:
     if format != "auto":
         return format
     name = path.name.lower().removesuffix(".gz")
-    found = _SUFFIXES.get(Path(name).suffix)
-    if found == "parquet" and name != path.name.lower():
+    format_name = _SUFFIXES.get(Path(name).suffix)
+    if format_name == "parquet" and name != path.name.lower():
         raise ConfigError(f"{shown_path(path)}: parquet is compressed in itself; unpack the file")
-    if found is None:
+    if format_name is None:
         known = ", ".join(_SUFFIXES)
         if path.suffix.lower() in _SHEETS:
             raise ConfigError(
@@ -572,7 +572,7 @@ def _format_of(path: Path, format: str) -> str:
         raise ConfigError(
             f"{shown_path(path)}: the suffix {path.suffix!r} is none of {known}; set the format"
         )
-    return found
+    return format_name
 
 
 _SHEETS = (".xlsx", ".xls", ".ods", ".numbers")
@@ -596,7 +596,7 @@ def clusters_of(examples: Sequence[Example], field: str) -> list[str]:
     return values
 
 
-def united(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
+def united(groups_a: Sequence[Hashable], groups_b: Sequence[Hashable]) -> list[int]:
     """Join groups that share a member; return the first member of each one's group.
 
     Two members are in one group if a chain of equal values, in either sequence, links them.
@@ -607,27 +607,26 @@ def united(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[int]:
     """
     # Union-find with path halving. Roots are always the smaller index, so the result is the first
     # member.
-    first = list(range(len(one)))  # of the group, or nearer to it than the member itself
+    first = list(range(len(groups_a)))  # of the group, or nearer to it than the member itself
 
     def root(member: int) -> int:
         while first[member] != member:
             first[member] = member = first[first[member]]
         return member
 
-    for groups in (one, other):
+    for groups in (groups_a, groups_b):
         known = dict[Hashable, int]()
         for member, group in enumerate(groups):
             a, b = sorted((root(member), root(known.setdefault(group, member))))
             first[b] = a
-    return [root(member) for member in range(len(one))]
+    return [root(member) for member in range(len(groups_a))]
 
 
 def one_of_each(groups: Sequence[int], seed: int) -> tuple[int, ...]:
     """Draw one example of each group, whatever their size; return them, rising.
 
-    Empty if no group has two. So the examples drawn stand in any random order of all examples as
-    in a random order of their groups: the first example that is *met* of each would be one of a
-    large group sooner.
+    The result is empty if no group has two examples. A random member of each keeps the order
+    uniform over groups; picking the first example met would favour large groups.
     """
     if len(set(groups)) == len(groups):
         return ()
@@ -647,7 +646,7 @@ def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ..
     Raises:
         ConfigError: no example has the field, or its values are too many, or lists or mappings.
     """
-    found: list[Slice] = []
+    slices: list[Slice] = []
     for field in dict.fromkeys(by):
         columns: dict[str, list[int]] = {}
         for column, value in enumerate(_values(examples, field, "slices.by")):
@@ -658,8 +657,8 @@ def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ..
                 f"slices; name a field that groups the examples"
             )
         if len(columns) > 1:
-            found += [Slice(f"{field}={name}", tuple(columns[name])) for name in sorted(columns)]
-    return tuple(found)
+            slices += [Slice(f"{field}={name}", tuple(columns[name])) for name in sorted(columns)]
+    return tuple(slices)
 
 
 def _values(examples: Sequence[Example], field: str, key: str) -> Iterator[str]:
@@ -749,6 +748,6 @@ def by_answer(labels: Sequence[Label]) -> dict[tuple[str, str], Label]:
             if whose is not None and not label.tie:
                 given.setdefault((label.example, whose), []).append(label)
     return {
-        key: some[0].model_copy(update={"score": sum(one.score for one in some) / len(some)})
+        key: some[0].model_copy(update={"score": sum(label.score for label in some) / len(some)})
         for key, some in given.items()
     }

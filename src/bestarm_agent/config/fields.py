@@ -13,16 +13,16 @@ from bestarm_agent.domain.values import canonical
 BROKEN_RULE = "broken_rule"
 
 
-def broken(text: str, *at: str | int) -> NoReturn:
+def broken(text: str, *path: str | int) -> NoReturn:
     """Report a broken rule from within a validator, at a path relative to it.
 
     ``text`` is a predicate ("must be positive, got -1"), printed after the key.
     """
     # The text goes in as a variable of the template "{text}", since it may hold braces itself.
-    raise PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "at": at})
+    raise PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "at": path})
 
 
-def shown(value: object, *, width: int = 60) -> str:
+def as_json(value: object, *, width: int = 60) -> str:
     """Return ``value`` as JSON, cut to ``width`` characters."""
     try:
         text = canonical(value)  # type: ignore[arg-type] # anything may be found in a file
@@ -43,7 +43,7 @@ def dotted(path: Iterable[str | int]) -> str:
 
 
 def replaced(
-    value: object, replace: Callable[[Any, tuple[str | int, ...]], JsonValue], *at: str | int
+    value: object, replace: Callable[[Any, tuple[str | int, ...]], JsonValue], *path: str | int
 ) -> JsonValue:
     """Return a copy of ``value``, found ``at`` this path, with ``replace(scalar, path)`` of each.
 
@@ -52,10 +52,10 @@ def replaced(
         {'a': ['a[0] is 1', 'a[1] is 2'], 'b': 'b is 3'}
     """
     if isinstance(value, Mapping):
-        return {key: replaced(item, replace, *at, key) for key, item in value.items()}
+        return {key: replaced(item, replace, *path, key) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [replaced(item, replace, *at, i) for i, item in enumerate(value)]
-    return replace(value, at)
+        return [replaced(item, replace, *path, i) for i, item in enumerate(value)]
+    return replace(value, path)
 
 
 def allow_also(schema: dict[str, Any], *others: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ class StudyModel(StrictModel):
     def _check_text_or_mapping(cls, value: object) -> None:
         if not isinstance(value, dict | cls):
             short = "a text" if cls.short_type is str else "a whole number"
-            broken(f"must be {short} or a mapping (`key: value`), got {shown(value)}")
+            broken(f"must be {short} or a mapping (`key: value`), got {as_json(value)}")
 
     @classmethod
     def _without_blanks(cls, value: object) -> object:

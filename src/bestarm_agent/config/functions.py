@@ -67,8 +67,8 @@ def load_program(name: str, base_dir: Path, sources: Iterable[str] = ()) -> Prog
     label = f"program {name}"
     function, content = _loaded(name, label, base_dir, matching_files(sources, base_dir))
     if not callable(function):
-        shown = f"{name.partition(':')[2]} is no function, but {function!r:.60}"
-        raise ConfigError(f"{label}: {shown}")
+        problem = f"{name.partition(':')[2]} is no function, but {function!r:.60}"
+        raise ConfigError(f"{label}: {problem}")
     secrets = [value for key, value in os.environ.items() if is_secret_variable(key)]
     return Program(name, function, is_async(function), content, hidden_texts(secrets, base_dir))
 
@@ -87,10 +87,10 @@ def _loaded(
     module, _, attribute = name.partition(":")
     top = module.partition(".")[0]
     is_local = _lies_in(base_dir, top)
-    found = _local_files(top, base_dir) if is_local else _installed_files(label, top)
+    files = _local_files(top, base_dir) if is_local else _installed_files(label, top)
     # The digest is taken before the import, of the whole package: whatever else it holds may decide
     # what the function does.
-    content = files_digest([*found, *sources], base_dir)
+    content = files_digest([*files, *sources], base_dir)
     full = f"{_namespace(base_dir, content)}.{module}" if is_local else module
     return _attribute(_imported(full, label, base_dir), attribute, label), content
 
@@ -119,14 +119,14 @@ def files_digest(files: Iterable[Path], base_dir: Path) -> str:
         with path.open("rb") as content:
             # Names relative to the study's folder, or a study would be another one after it was
             # moved.
-            shown = path.relative_to(base_dir).as_posix() if inside else path.name
-            contents[shown] = file_digest(content, "sha256").hexdigest()
+            name = path.relative_to(base_dir).as_posix() if inside else path.name
+            contents[name] = file_digest(content, "sha256").hexdigest()
     return digest(contents)
 
 
 def matching_files(patterns: Iterable[str], base_dir: Path) -> list[Path]:
     """Return the files that patterns match; raises ConfigError for one that matches none."""
-    found: set[Path] = set()
+    matched: set[Path] = set()
     for pattern in patterns:
         try:
             files = {path for path in base_dir.glob(pattern) if path.is_file()}
@@ -134,8 +134,8 @@ def matching_files(patterns: Iterable[str], base_dir: Path) -> list[Path]:
             raise ConfigError(f"`sources`: {pattern!r} is no relative pattern: {error}") from None
         if not files:
             raise ConfigError(f"`sources`: {pattern!r} matches no file next to the study")
-        found |= files
-    return sorted(found)
+        matched |= files
+    return sorted(matched)
 
 
 def _local_files(top: str, folder: Path) -> list[Path]:
@@ -185,20 +185,20 @@ def _imported(full: str, label: str, base_dir: Path) -> ModuleType:
         is_neighbour = bool(missing) and _lies_in(base_dir, missing)
         hint = f"; import a file next to it with a dot: `from . import {missing}`"
         hint = hint if is_neighbour else ""
-        shown = str(error).replace(f"{full.partition('.')[0]}.", "")
+        message = str(error).replace(f"{full.partition('.')[0]}.", "")
         raise ConfigError(
-            f"{label} cannot be imported: {type(error).__name__}: {shown}{hint}"
+            f"{label} cannot be imported: {type(error).__name__}: {message}{hint}"
         ) from error
 
 
 def _attribute(module: ModuleType, attribute: str, label: str) -> object:
-    found: Any = module
+    value: Any = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
-            public = [each for each in vars(found) if not each.startswith("_")]
+        if not hasattr(value, part):
+            public = [each for each in vars(value) if not each.startswith("_")]
             raise ConfigError(f"{label}: there is no `{part}`; {nearest(part, public)}")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def is_async(function: Function) -> bool:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import read_examples
-from bestarm_agent.config.fields import dotted, replaced, shown
+from bestarm_agent.config.fields import as_json, dotted, replaced
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
 from bestarm_agent.config.study import (
     DatasetSpec,
@@ -28,8 +28,8 @@ from bestarm_agent.config.yaml import (
     KeyPath,
     Places,
     config_error,
+    locating_options,
     model_at,
-    placing,
     plain_copy,
     read_source,
     read_text,
@@ -49,7 +49,7 @@ def read_prompts(
     """
     prompts: dict[str, PromptTemplate] = {}
     for i, spec in enumerate(specs):
-        with places.locating("prompts", i), placing(partial(places.where, "prompts", i)):
+        with places.locating("prompts", i), locating_options(partial(places.where, "prompts", i)):
             templates = list(_templates(spec, base_dir, catalog))
         for template in templates:
             if template.name in prompts:
@@ -66,8 +66,8 @@ def _templates(spec: PromptSpec, base_dir: Path, catalog: Catalog) -> Iterator[P
         for path in prompt_files(spec.file, base_dir):
             yield file_prompt(path, name=spec.name)
     elif spec.catalog is not None:
-        found = catalog_prompt(spec.catalog, catalog)
-        yield replace(found, name=spec.name or found.name)
+        template = catalog_prompt(spec.catalog, catalog)
+        yield replace(template, name=spec.name or template.name)
     else:
         yield spec.template(spec.name or "")
 
@@ -91,12 +91,12 @@ def check_fields(
             )
     for name, template in prompts.items():
         texts = (template.text, *(message.text for message in template.messages))
-        for one in _SINGLE_BRACES.findall("\n".join(text for text in texts if text)):
-            if one in known:
+        for word in _SINGLE_BRACES.findall("\n".join(text for text in texts if text)):
+            if word in known:
                 raise ConfigError(
-                    f"prompt `{name}` holds `{{{one}}}`, which is sent as it stands; a field has "
-                    f"double braces: `{{{{ {one} }}}}` (if the braces are meant: "
-                    f"`{{{{ '{{' }}}}{one}}}`)"
+                    f"prompt `{name}` holds `{{{word}}}`, which is sent as it stands; a field has "
+                    f"double braces: `{{{{ {word} }}}}` (if the braces are meant: "
+                    f"`{{{{ '{{' }}}}{word}}}`)"
                 )
     return [name for name, prompt in compiled.items() if not prompt.uses(known)]
 
@@ -114,7 +114,7 @@ def read_shots(
 ) -> tuple[Example, ...]:
     """Read the worked examples of a study, in the order in which prompts show them.
 
-    Of rows that a prompt shows alike, the first counts. Raises ConfigError as ``read_examples``
+    Rows that a prompt renders identically are used once. Raises ConfigError as ``read_examples``
     does, and if one is an example of the study that may not be shown.
     """
     if (shots := config.shots) is None:
@@ -135,18 +135,18 @@ def read_shots(
     hidden = [examples[number] for number in kept_back] if shots.own else examples
     for prompt in of_fields.values():
         taken = {prompt.asked(one.inputs): one.id for one in hidden}
-        found: dict[str, Example] = {}
+        first_of: dict[str, Example] = {}
         for row in rows:
             asked = prompt.asked(row.inputs)
             if asked not in taken:
-                found.setdefault(asked, row)
+                first_of.setdefault(asked, row)
             elif not shots.own:
                 raise ConfigError(
                     f"worked example `{row.id}` asks the same as example `{taken[asked]}` of the "
                     "dataset, by which candidates are chosen; name a file of other examples, or "
                     "write `own: true` if prompts may show those of the study"
                 )
-        rows = tuple(found.values())
+        rows = tuple(first_of.values())
     return rows
 
 
@@ -161,8 +161,8 @@ def environment(env_file: Path = Path(ENV_FILE)) -> Mapping[str, str]:
 def in_env_file(path: Path = Path(ENV_FILE)) -> dict[str, str]:
     """Return the variables of a file, if there is one; raises ConfigError if it is not UTF-8."""
     text = "" if path.is_dir() or not path.exists() else read_text(path)
-    found = dotenv_values(stream=StringIO(text)).items()
-    return {name: value for name, value in found if value is not None}
+    variables = dotenv_values(stream=StringIO(text)).items()
+    return {name: value for name, value in variables if value is not None}
 
 
 class _Place(BaseModel, defer_build=True):
@@ -229,10 +229,10 @@ def study_place(path: Path) -> tuple[str, Path]:
         ConfigError: the file is malformed, or one of the two breaks a rule.
     """
     data, places = read_source(path)
-    said = {key: data[key] for key in _Place.model_fields if key in data}
+    given = {key: data[key] for key in _Place.model_fields if key in data}
     try:
         place = _Place.model_validate(
-            {"name": _name_of(path), **said}, context={"environ": environment()}
+            {"name": _name_of(path), **given}, context={"environ": environment()}
         )
     except ValidationError as error:
         raise config_error(error, StudyConfig, places) from None
@@ -283,11 +283,11 @@ def _loaded(
     study = LoadedStudy(config, path, base_dir, places, data)
     # Options were checked as they were validated. This looks at everything that the log will hold,
     # since a value that the log leaves out would be missing when the run is resumed.
-    for at in secrets_in(study.record()):
+    for secret in secrets_in(study.record()):
         raise places.error(
-            f"`{dotted(at)}` is named like a secret, and the log of a run leaves its value out, so "
-            f"that the run could not be resumed; choose another name",
-            *at,
+            f"`{dotted(secret)}` is named like a secret, and the log of a run leaves its value "
+            "out, so that the run could not be resumed; choose another name",
+            *secret,
         )
     return study
 
@@ -310,15 +310,15 @@ def _mapping_in(
     around: dict[str, JsonValue], path: Sequence[str], key: str
 ) -> dict[str, JsonValue]:
     """Return the mapping at the end of ``path``; a short form is written out first."""
-    found = around.get(path[-1])
+    content = around.get(path[-1])
     model = model_at(StudyConfig, tuple(path))
-    if isinstance(found, str) and model is not None and model.short_form is not None:
-        found = {model.short_form: found}
-    if found is None:
-        found = {}
-    if not isinstance(found, dict):
+    if isinstance(content, str) and model is not None and model.short_form is not None:
+        content = {model.short_form: content}
+    if content is None:
+        content = {}
+    if not isinstance(content, dict):
         raise ConfigError(
-            f"cannot override `{key}`: `{'.'.join(path)}` is {shown(found)}, not a mapping"
+            f"cannot override `{key}`: `{'.'.join(path)}` is {as_json(content)}, not a mapping"
         )
-    around[path[-1]] = found
-    return found
+    around[path[-1]] = content
+    return content

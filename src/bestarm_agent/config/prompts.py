@@ -119,17 +119,17 @@ class CompiledPrompt:
         """Render the prompt with the fields of one example, and its worked examples.
 
         These are the variable ``shots`` of a template that uses it; else they stand before the last
-        message of the user. One that asks the same is left out, and the next takes its place.
-        ``read`` is False to name images and files, and not to read them. Raises ConfigError with
+        message of the user. A worked example that asks the same is left out, and the next takes its
+        place. With ``read=False`` images and files are named and not read. Raises ConfigError with
         prompt, line and field if a field is missing or null, the template fails, a conversation is
         malformed, the result is too long, or a file cannot be sent.
         """
         return self._sent(inputs, Attachment.read if read else _shown)
 
     def _sent(self, inputs: Mapping[str, Json], content: Callable[[Attachment], str]) -> Rendered:
-        found = self._staged(inputs)
-        if isinstance(found, str) or not self.attaches:
-            return found
+        draft = self._staged(inputs)
+        if isinstance(draft, str) or not self.attaches:
+            return draft
 
         def sent(part: Any) -> Part:  # noqa: ANN401
             if not isinstance(part, Attachment):
@@ -137,26 +137,26 @@ class CompiledPrompt:
             return part_of(part.type, content(part))
 
         return tuple(
-            replace(one, content=tuple(map(sent, one.parts))) if one.parts else one for one in found
+            replace(one, content=tuple(map(sent, one.parts))) if one.parts else one for one in draft
         )
 
     def request(self, example: Example, *, read: bool) -> str:
         """Return a digest of what is sent for an example; its own where nothing can be.
 
-        ``read`` is False to tell images and files apart by their sizes alone.
+        With ``read=False`` images and files are told apart by their sizes alone.
         """
         try:
-            found = self._sent(example.inputs, Attachment.read if read else _size)
+            rendered = self._sent(example.inputs, Attachment.read if read else _size)
             tools = list(self.tools(example.inputs)[0]) if self.reads_tools else []
         except ConfigError:
             return f"example {example.id}"
-        sent: Json = found if isinstance(found, str) else [one.as_json() for one in found]
+        sent: Json = rendered if isinstance(rendered, str) else [one.as_json() for one in rendered]
         return digest([sent, tools])
 
     def attachments(self, inputs: Mapping[str, Json]) -> list[Attachment]:
         """Return the images and files for one example; raises ConfigError as ``render``."""
-        found = self._staged(inputs) if self.attaches else ()
-        parts: list[object] = [p for one in found if isinstance(one, Message) for p in one.parts]
+        draft = self._staged(inputs) if self.attaches else ()
+        parts: list[object] = [p for one in draft if isinstance(one, Message) for p in one.parts]
         return [part for part in parts if isinstance(part, Attachment)]
 
     @property
@@ -165,7 +165,7 @@ class CompiledPrompt:
         return frozenset(asked for asked, _ in self._shots)
 
     @property
-    def late(self) -> tuple[str, int]:
+    def constant_text_after_first_field(self) -> tuple[str, int]:
         """The first field that is printed, and about how many tokens of constant text follow it."""
         text = self._template.text or "\n".join(one.text for one in self._template.messages)
         for found in _PRINTED.finditer(text):
@@ -180,16 +180,16 @@ class CompiledPrompt:
         asked = self.asked(inputs)
         # An example that is itself a worked example would show its own answer, so the next takes
         # its place.
-        shown = [worked for other, worked in self._shots if other != asked][:n]
+        shots = [worked for other, worked in self._shots if other != asked][:n]
         if _SHOTS in self.fields:
-            return self._filled({**inputs, _SHOTS: shown})
+            return self._filled({**inputs, _SHOTS: shots})
         filled = self._filled(inputs)
         if isinstance(filled, str):
-            return "".join([*shown, filled])
+            return "".join([*shots, filled])
         # Shots are earlier turns of the conversation. They follow the system message and whatever
         # else all examples share, and precede the question.
-        at = _last_of_user(filled)
-        return (*filled[:at], *chain(*shown), *filled[at:])
+        before = _last_of_user(filled)
+        return (*filled[:before], *chain(*shots), *filled[before:])
 
     def asked(self, inputs: Mapping[str, Json]) -> str:
         """Return the fields of an example that the prompt shows, or all if none, as JSON."""
@@ -199,7 +199,7 @@ class CompiledPrompt:
         return canonical({name: inputs[name] for name in names})
 
     def uses(self, known: Collection[str]) -> frozenset[str]:
-        """Return those of the known fields that the prompt shows."""
+        """Return the names among ``known`` that the prompt shows."""
         return frozenset(known) if self.reads_row else self.fields.intersection(known)
 
     def _worked(self, shot: Example) -> Any:  # noqa: ANN401 - a mapping, a text or messages
@@ -222,8 +222,8 @@ class CompiledPrompt:
             return self._rendered(self._text, inputs)
         messages: list[Message] = []
         for role, fill in self._messages:
-            found = fill(inputs)
-            messages += found if role == CONVERSATION else [Message(role, found)]
+            content = fill(inputs)
+            messages += content if role == CONVERSATION else [Message(role, content)]
         return tuple(messages)
 
     def tools(self, inputs: Mapping[str, Json]) -> tuple[Tools, str | None]:
@@ -232,8 +232,10 @@ class CompiledPrompt:
         Raises ConfigError if they are malformed, or the chosen one is not among them.
         """
         tools: list[Mapping[str, Json]] = []
-        for one in self._template.tools:
-            tools += self._read(read_tools, one, inputs) if isinstance(one, str) else [one]
+        for tool in self._template.tools:
+            tools += (
+                self._list_in_field(read_tools, tool, inputs) if isinstance(tool, str) else [tool]
+            )
         names, choice = [str(tool["name"]) for tool in tools], self._template.tool_choice
         for name in names:
             if names.count(name) > 1:
@@ -245,7 +247,7 @@ class CompiledPrompt:
             )
         return tuple(tools), choice if tools else None
 
-    def _read(
+    def _list_in_field(
         self, read: Callable[[Json], tuple[_T, ...]], source: str, inputs: Mapping[str, Json]
     ) -> tuple[_T, ...]:
         """Read the list in the field that is all of ``source``."""
@@ -262,7 +264,7 @@ class CompiledPrompt:
         if isinstance(message.content, str):
             template = self._compiled(message.content, fields)
             if message.role == CONVERSATION:
-                return partial(self._read, read_conversation, message.content)
+                return partial(self._list_in_field, read_conversation, message.content)
             return partial(self._rendered, template)
         sources = [(str(part["type"]), content_of(part)) for part in message.parts]
         parts = [partial(self._part, *one, self._compiled(one[1], fields)) for one in sources]
@@ -273,12 +275,12 @@ class CompiledPrompt:
         value = inputs.get(alone) if alone else None
         if not isinstance(value, str):  # else it may be a long data URL, which is not copied
             value = self._rendered(template, inputs)
-        found: Any = part_of(type, value)
+        part: Any = part_of(type, value)
         if type != "text":  # ``render`` reads it last of all
-            found = Attachment(
+            part = Attachment(
                 type, value.strip(), self._folder, f"{self.called}, {source}", self._links
             )
-        return found  # type: ignore[no-any-return]
+        return part  # type: ignore[no-any-return]
 
     def _compiled(self, source: str, fields: set[str]) -> Template:
         from jinja2 import TemplateSyntaxError  # takes a tenth of a second to import
@@ -326,7 +328,7 @@ class CompiledPrompt:
 
 
 def _shown(attachment: Attachment) -> str:
-    return attachment.shown
+    return attachment.display_name
 
 
 def _size(attachment: Attachment) -> str:
@@ -338,8 +340,8 @@ def equal_requests(
 ) -> list[int]:
     """Group examples that have equal keys, all of them; return the number of each one's group.
 
-    Groups are numbered as they first come. A key is worked out where the keys before it left it
-    open, which after the first one is nowhere, as a rule.
+    Groups are numbered as they first come. A key is only worked out for examples that the keys
+    before it could not tell apart: after the first key these are few, as a rule.
 
     Example:
         >>> rows = [Example("a", {"q": 1}), Example("b", {"q": 2}), Example("c", {"q": 1})]
@@ -350,10 +352,10 @@ def equal_requests(
     for key in keys:
         # Callers give the cheapest key first: a later one may have to read files. So it is worked
         # out only where the keys before it leave several examples in one group.
-        size, found = Counter(groups), dict[tuple[int, str], int]()
+        size, numbers = Counter(groups), dict[tuple[int, str], int]()
         groups = [
-            found.setdefault((group, key(one) if size[group] > 1 else ""), len(found))
-            for group, one in zip(groups, examples, strict=True)
+            numbers.setdefault((group, key(example) if size[group] > 1 else ""), len(numbers))
+            for group, example in zip(groups, examples, strict=True)
         ]
     return groups
 
@@ -372,7 +374,7 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
     and files of all are looked at; return the example with most images and pages, or None.
     """
     seen: set[frozenset[tuple[str, bool]]] = set()
-    most, largest = 0, None
+    most_pages, largest = 0, None
     for example in examples:
         # A template fails by a field that is missing or null, or not at all. So one example of each
         # combination stands for the others, and a dataset of a million rows is checked in a few
@@ -394,8 +396,8 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
                 f"{prompt.called}: no example has the field `{absent[0]}`; "
                 f"{nearest(absent[0], known)}"
             ) from None
-        if pages > most:
-            most, largest = pages, example
+        if pages > most_pages:
+            most_pages, largest = pages, example
     return largest
 
 
@@ -500,9 +502,9 @@ def _data_first(tree: nodes.Template) -> nodes.Template:
                 node.node = as_text(node.node)
             return node
 
-    found: nodes.Template = Rewriting().visit(tree)
-    found.set_environment(_environment())
-    return found
+    rewritten: nodes.Template = Rewriting().visit(tree)
+    rewritten.set_environment(_environment())
+    return rewritten
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
@@ -523,15 +525,15 @@ def _compile(source: str) -> tuple[Template, frozenset[str], bool]:
     tree, whole = _data_first(tree), False
     if ROW in used:
         in_row = [
-            one.arg.value
-            for one in tree.find_all(nodes.Getitem)
-            if isinstance(one.node, nodes.Name)
-            and one.node.name == ROW
-            and isinstance(one.arg, nodes.Const)
+            item.arg.value
+            for item in tree.find_all(nodes.Getitem)
+            if isinstance(item.node, nodes.Name)
+            and item.node.name == ROW
+            and isinstance(item.arg, nodes.Const)
         ]
         # If `row` occurs more often than as row["name"], it is printed or looped over as a whole,
         # and then every field may matter.
-        whole = len(in_row) < sum(one.name == ROW for one in tree.find_all(nodes.Name))
+        whole = len(in_row) < sum(item.name == ROW for item in tree.find_all(nodes.Name))
         used |= {str(name) for name in in_row}
     template = _environment().from_string(tree)
     template.globals = dict(template.globals)  # a chain of mappings, copied in each render
@@ -561,43 +563,43 @@ def prefix_of(
 ) -> tuple[str, ...]:
     """Return what each message begins with for all examples, up to the first that differs.
 
-    Those that are worked examples themselves see others, and are left out. Empty if ``keeps`` says
-    that no cache holds as few tokens, or tools, which all APIs put before the messages, are those
-    of the example.
+    Worked examples themselves are left out, since they are shown other ones. The result is empty
+    if ``keeps`` says that no cache holds so few tokens, or if each example has tools of its own,
+    which all APIs put before the messages.
     """
     if prompt.reads_tools:
         return ()
     worked = prompt.worked
-    found: list[str] | None = None
+    common: list[str] | None = None
     for example in examples:
         # Such an example is shown other worked examples than the rest, one in a thousand; it would
         # cut the common beginning short for all.
         if worked and prompt.asked(example.inputs) in worked:
             continue
         rendered = prompt.render(example.inputs, read=False)
-        texts = [rendered] if isinstance(rendered, str) else [one.text for one in rendered]
-        found = texts if found is None else _in_common(found, texts)
+        texts = [rendered] if isinstance(rendered, str) else [message.text for message in rendered]
+        common = texts if common is None else _in_common(common, texts)
         # The common beginning only ever shrinks: once it is too short for every cache, no further
         # example can change that.
-        if not keeps(about_tokens(*found)):
+        if not keeps(about_tokens(*common)):
             return ()
-    return tuple(found or ())
+    return tuple(common or ())
 
 
 def _in_common(beginnings: list[str], texts: list[str]) -> list[str]:
-    for place, (one, other) in enumerate(zip(beginnings, texts, strict=False)):
-        if one != other:
-            pairs, n = enumerate(zip(one, other, strict=False)), len(one)
+    for place, (before, text) in enumerate(zip(beginnings, texts, strict=False)):
+        if before != text:
+            pairs, n = enumerate(zip(before, text, strict=False)), len(before)
             # The first text that differs ends the common beginning: what follows it is behind
             # different tokens.
-            if not other.startswith(one):
-                n = next((i for i, (a, b) in pairs if a != b), len(other))
-            return [*beginnings[:place], one[:n]]
+            if not text.startswith(before):
+                n = next((i for i, (a, b) in pairs if a != b), len(text))
+            return [*beginnings[:place], before[:n]]
     return beginnings[: len(texts)]
 
 
 def about_tokens(*texts: str) -> int:
-    """Return about how many tokens texts have: nobody knows it before the provider counts."""
+    """Estimate how many tokens texts have; the exact number is known once the provider counts."""
     return sum(len(text.encode(errors="replace")) for text in texts) // _BYTES_PER_TOKEN
 
 
@@ -655,15 +657,15 @@ def prompt_files(pattern: str, base_dir: Path) -> tuple[Path, ...]:
 
     Raises ConfigError if there is none, or two differ only in their suffix.
     """
-    found = [Path(name) for name in glob(str(Path(escape(str(base_dir))) / pattern))]
-    files = sorted((path for path in found if path.is_file()), key=lambda path: path.stem)
+    matched = [Path(name) for name in glob(str(Path(escape(str(base_dir))) / pattern))]
+    files = sorted((path for path in matched if path.is_file()), key=lambda path: path.stem)
     if not files:
         raise ConfigError(f"no prompt file matches `{pattern}` in {shown_path(base_dir)}")
-    for one, other in pairwise(files):
-        if one.stem == other.stem:
+    for file, after in pairwise(files):
+        if file.stem == after.stem:
             raise ConfigError(
-                f"`{pattern}` matches {shown_path(one)} and {shown_path(other)}, which would both "
-                f"be called `{one.stem}`; rename one of them"
+                f"`{pattern}` matches {shown_path(file)} and {shown_path(after)}, which would both "
+                f"be called `{file.stem}`; rename one of them"
             )
     return tuple(files)
 

@@ -84,6 +84,6 @@ def more_budget(given: Mapping[str, Json]) -> BudgetSpec | None:
 
 def _refusal(error: ValidationError, named: Callable[[str], str]) -> ConfigError:
     """Return the rules that were broken, by the names under which the values were given."""
-    found = error.errors(include_url=False)
-    rules = (f"{named(str(one['loc'][0]))} {rule_of(one)}" for one in found)
+    errors = error.errors(include_url=False)
+    rules = (f"{named(str(details['loc'][0]))} {rule_of(details)}" for details in errors)
     return ConfigError("; ".join(rules))

@@ -33,7 +33,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from bestarm_agent.config.conversations import ToolSpec, field_of
-from bestarm_agent.config.fields import StudyModel, allow_also, broken, replaced, shown
+from bestarm_agent.config.fields import StudyModel, allow_also, as_json, broken, replaced
 from bestarm_agent.config.yaml import KeyPath
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
 from bestarm_agent.domain.spend import Budget, Resource, nanos
@@ -57,20 +57,20 @@ def expand_variables(value: JsonValue, environ: Mapping[str, str]) -> JsonValue:
         {'base_url': 'http://localhost/v1'}
     """
 
-    def expanded(one: JsonValue, at: KeyPath) -> JsonValue:
-        return _expand_text(one, environ, at) if isinstance(one, str) else one
+    def expanded(scalar: JsonValue, path: KeyPath) -> JsonValue:
+        return _expand_text(scalar, environ, path) if isinstance(scalar, str) else scalar
 
     return replaced(value, expanded)
 
 
-def _expand_text(text: str, environ: Mapping[str, str], at: KeyPath) -> str:
+def _expand_text(text: str, environ: Mapping[str, str], path: KeyPath) -> str:
     def replacement(match: re.Match[str]) -> str:
         literal, name = match.groups()
         if literal is not None:
             return str(literal)
         if name not in environ:
             broken(
-                f"{_unknown_variable(name)}, or write $${{{name}}} for these very characters", *at
+                f"{_unknown_variable(name)}, or write $${{{name}}} for these very characters", *path
             )
         return environ[name]
 
@@ -126,14 +126,14 @@ def without_secret_names(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def tidy(value: JsonValue) -> JsonValue:
     """Return ``value`` with whole floats as integers, so 1.0 and 1 are the same; refuse NaN."""
 
-    def tidied(one: JsonValue, at: KeyPath) -> JsonValue:
-        if not isinstance(one, float):
-            return one
-        if not math.isfinite(one):
-            broken(f"must be finite, got {one}", *at)
+    def tidied(scalar: JsonValue, path: KeyPath) -> JsonValue:
+        if not isinstance(scalar, float):
+            return scalar
+        if not math.isfinite(scalar):
+            broken(f"must be finite, got {scalar}", *path)
         # The digest of a candidate is of its parameters as JSON, where 1.0 and 1 are different
         # texts.
-        return int(one) if one.is_integer() else one
+        return int(scalar) if scalar.is_integer() else scalar
 
     return replaced(value, tidied)
 
@@ -161,7 +161,7 @@ def read_dollars(value: object) -> object:
         return value
     match = _DOLLARS.fullmatch(value)
     if match is None:
-        broken(f'must be an amount of dollars such as 5 or "$5", got {shown(value)}')
+        broken(f'must be an amount of dollars such as 5 or "$5", got {as_json(value)}')
     return float(match[1])
 
 
@@ -170,7 +170,7 @@ def read_share(value: object) -> object:
     if isinstance(value, str):
         match = _SHARE.fullmatch(value)
         if match is None:
-            broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {shown(value)}')
+            broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {as_json(value)}')
         # "10%" says what it means, while 10 may be ten percent or a slip for 1.0, so it is refused.
         value = float(match[1]) / 100 if match[2] else float(match[1])
         if match[2]:
@@ -213,7 +213,7 @@ Grid: TypeAlias = Annotated[Params, AfterValidator(_check_axes)]
 FILE_PREFIX = "file://"
 
 
-def check_model_name(name: str, *at: str | int) -> str:
+def check_model_name(name: str, *path: str | int) -> str:
     """Check that ``name``, found ``at`` this path, is "provider/model"; else report it."""
     provider, slash, model = name.partition("/")
     if provider and slash and model and not set(name) & set(" \t\n") and ":" not in provider:
@@ -222,7 +222,7 @@ def check_model_name(name: str, *at: str | int) -> str:
     head, colon, tail = name.partition(":")
     if colon and head.isalnum() and tail:  # promptfoo's way of writing
         hint = f"; did you mean `{head}/{tail}`?"
-    broken(f"must be `provider/model`, such as openai/gpt-6-luna, got {shown(name)}{hint}", *at)
+    broken(f"must be `provider/model`, such as openai/gpt-6-luna, got {as_json(name)}{hint}", *path)
 
 
 class ModelSpec(StudyModel):
@@ -331,7 +331,7 @@ class MessageSpec(StudyModel):
         if self.role is None and field_of(str(self.content)) is None:
             broken(
                 "must be a message with a `role` and a `content`, or the field of a conversation "
-                f'such as "{{{{ conversation }}}}", got {shown(self.content)}'
+                f'such as "{{{{ conversation }}}}", got {as_json(self.content)}'
             )
         if self.role != "user" and not isinstance(self.content, str):
             broken("has several parts, which only messages of the role `user` have", "content")
@@ -342,7 +342,7 @@ class MessageSpec(StudyModel):
         """The message of a template."""
         if isinstance(self.content, str):
             return Message(self.role or CONVERSATION, self.content)
-        return Message("user", tuple(one.part for one in self.content))
+        return Message("user", tuple(part.part for part in self.content))
 
 
 def _listed(kind: Any) -> BeforeValidator:  # noqa: ANN401 - a class
@@ -378,8 +378,8 @@ class PromptBody(StudyModel):
 
     def template(self, name: str) -> PromptTemplate:
         """Return the prompt under this name."""
-        messages = tuple(one.message for one in self.messages or ())
-        tools = tuple(one.tool for one in self.tools)
+        messages = tuple(spec.message for spec in self.messages or ())
+        tools = tuple(spec.tool for spec in self.tools)
         return PromptTemplate(name, self.text, messages, tools=tools, tool_choice=self.tool_choice)
 
     @model_validator(mode="after")
@@ -418,8 +418,8 @@ class PromptSpec(PromptBody):
         forms = ("text", "messages", "file", "catalog")
         given = [form for form in forms if getattr(self, form) is not None]
         if len(given) != 1:
-            found = " and ".join(f"`{form}`" for form in given) or "none of them"
-            broken(f"needs exactly one of `text`, `messages`, `file`, `catalog`, got {found}")
+            names = " and ".join(f"`{form}`" for form in given) or "none of them"
+            broken(f"needs exactly one of `text`, `messages`, `file`, `catalog`, got {names}")
         if self.tools and given[0] in ("file", "catalog"):
             broken(f"belong to a prompt's content; write them into that of `{given[0]}`", "tools")
         if self.name is None and given[0] in ("text", "messages"):
@@ -573,13 +573,13 @@ class DatasetSpec(StudyModel):
     def _check_format(cls, format: str) -> str:
         if format in _FORMATS or is_path(format):
             return format
-        broken(f"must be the name of a format, got {shown(format)}; {nearest(format, _FORMATS)}")
+        broken(f"must be the name of a format, got {as_json(format)}; {nearest(format, _FORMATS)}")
 
     @model_validator(mode="after")
     def _check_source(self) -> DatasetSpec:
         if (self.path is None) == (self.huggingface is None):
-            found = "neither" if self.path is None else "both"
-            broken(f"needs either `path` or `huggingface`, got {found}")
+            which = "neither" if self.path is None else "both"
+            broken(f"needs either `path` or `huggingface`, got {which}")
         if self.huggingface is not None and self.format != "auto":
             broken("is the format of a file, and `huggingface` is none; leave it out", "format")
         return self
@@ -669,7 +669,7 @@ class RateSpec(StudyModel):
     def per_minute(self) -> dict[Resource, float]:
         """Return the limits that are given."""
         values = {resource: getattr(self, field) for resource, field in _FIELDS.items()}
-        return {resource: float(most) for resource, most in values.items() if most is not None}
+        return {resource: float(limit) for resource, limit in values.items() if limit is not None}
 
 
 _DEFAULT_LEVEL = 0.95
@@ -857,7 +857,7 @@ def constraint_of(name: str, text: str) -> Constraint:
     """
     match = _TEXT.fullmatch(text)
     if match is None:
-        broken(f'must be a limit such as "<= 2" or ">= 0.9", got {shown(text)}', name)
+        broken(f'must be a limit such as "<= 2" or ">= 0.9", got {as_json(text)}', name)
     at_most, limit = match[1] == "<=", float(match[2])
     if name in QUANTITIES and not at_most:
         broken('limits from above: write "<="', name)
@@ -956,12 +956,12 @@ class ObjectiveSpec(StudyModel):
     @property
     def constraints(self) -> tuple[Constraint, ...]:
         """The limits that the winner must keep; `best-under-usd` is one of them by itself."""
-        found = [constraint_of(name, text) for name, text in self.subject_to.items()]
+        limits = [constraint_of(name, text) for name, text in self.subject_to.items()]
         if self.usd_per_1k_calls is not None:
-            found.insert(0, constraint_of(PRICE, f"<= {self.usd_per_1k_calls!r}"))
+            limits.insert(0, constraint_of(PRICE, f"<= {self.usd_per_1k_calls!r}"))
         if self.at_least is not None:
-            found.append(Constraint(SCORE, at_most=False, limit=self.at_least))
-        return tuple(found)
+            limits.append(Constraint(SCORE, at_most=False, limit=self.at_least))
+        return tuple(limits)
 
     @property
     def by_price(self) -> bool:
@@ -1020,7 +1020,7 @@ class ConfirmSpec(StudyModel):
         order = KeyedRandom(seed, "confirm-order").at(0).permutation(len(rows))
         kept = order[: max(1, round(self.share * len(rows)))].tolist()
         members = list(rows.values())
-        return tuple(row for at in kept for row in members[at])
+        return tuple(row for number in kept for row in members[number])
 
 
 GEPA = "gepa"
@@ -1078,8 +1078,9 @@ class CertifySpec(StudyModel):
     max_labels: Count | None = Field(None, description="Most labels that may be used.")
     correction: Literal["sequence", "bonferroni"] = Field(
         "sequence",
-        description="For many candidates: one after the other until the first that fails, or from "
-        "the end until the first that passes, each at its share of the error probability.",
+        description="For many candidates: `sequence` tries them in order and stops at the first "
+        "that fails; `bonferroni` splits the error evenly and goes from the last to the first that "
+        "passes.",
     )
     people: bool = Field(
         False,
@@ -1243,7 +1244,7 @@ class StudyConfig(StudyModel):
     @cached_property
     def param_names(self) -> frozenset[str]:
         """The names of all sampling parameters, of whatever model."""
-        own = [*(one.params for one in self.models), *(one.params for one in self.candidates)]
+        own = [*(spec.params for spec in self.models), *(spec.params for spec in self.candidates)]
         return frozenset(self.params).union(*own)
 
     @model_validator(mode="after")
@@ -1330,7 +1331,7 @@ class StudyConfig(StudyModel):
             else:
                 if "/" not in candidate.model:
                     broken(
-                        f"{shown(candidate.model)} is neither `provider/model` nor the label of "
+                        f"{as_json(candidate.model)} is neither `provider/model` nor the label of "
                         f"one of `models`; {nearest(candidate.model, labels)}",
                         *("candidates", i, "model"),
                     )
@@ -1340,7 +1341,7 @@ class StudyConfig(StudyModel):
             if candidate.prompt not in prompts and None not in prompts:
                 names = [name for name in prompts if name is not None]
                 broken(
-                    f"{shown(candidate.prompt)} is not one of `prompts`; "
+                    f"{as_json(candidate.prompt)} is not one of `prompts`; "
                     f"{nearest(candidate.prompt, names)}",
                     *("candidates", i, "prompt"),
                 )
@@ -1359,7 +1360,7 @@ def _check_unique(labels: list[str | None] | tuple[str, ...], key: str, what: st
     for i, label in enumerate(labels):
         if label is not None and first.setdefault(label, i) != i:
             broken(
-                f"is the second {what} called {shown(label)}, after {key}[{first[label]}]; "
+                f"is the second {what} called {as_json(label)}, after {key}[{first[label]}]; "
                 "give it another label or name",
                 *(key, i),
             )

@@ -104,8 +104,8 @@ def _spans(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from scope.get("spans", ())
     inner = values.get("data", values.get("observations"))
     if isinstance(inner, list):
-        for one in inner:
-            yield from _spans(one)
+        for item in inner:
+            yield from _spans(item)
     elif not {"resourceSpans", "resource_spans"} & values.keys():
         yield values
 
@@ -120,8 +120,8 @@ def _attributes(span: Mapping[str, Any]) -> dict[str, Any]:
     # Exports differ in where attributes stand: as columns "attributes.x", in an object, as OTLP's
     # list of pairs, and partly on events of the span. All are put into one flat mapping first.
     flat = {k.removeprefix("attributes."): v for k, v in span.items() if k.startswith(_ATTRIBUTES)}
-    for one in (span, *(event for event in _items(span.get("events")) if _is_mapping(event))):
-        given = arguments_of(one.get("attributes") or {})
+    for source in (span, *(event for event in _items(span.get("events")) if _is_mapping(event))):
+        given = arguments_of(source.get("attributes") or {})
         if isinstance(given, list):  # OTLP
             given = {pair["key"]: _any_value(pair.get("value")) for pair in given}
         flat |= given if _is_mapping(given) else {}
@@ -154,11 +154,11 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
         # A name that is both a value and a prefix ("a" and "a.0.b") cannot be nested; what came
         # first stays.
         *path, last = name.split(".")
-        at: Any = tree
+        node: Any = tree
         for step in path:
-            at = at.setdefault(step, {}) if isinstance(at, dict) else None
-        if isinstance(at, dict):
-            at.setdefault(last, value)
+            node = node.setdefault(step, {}) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.setdefault(last, value)
     return tree
 
 
@@ -234,16 +234,16 @@ def _tokens(usage: Mapping[str, Any], new: str, old: str) -> int | None:
 
 def _row(call: Mapping[str, Any], drop: Sequence[str]) -> dict[str, Any]:
     """Make a row of a recorded call; raises ValueError or ConfigError with what it lacks."""
-    shown = [*_turns(call.get("system"), "system"), *_turns(call["input"], "user")]
+    prompt = [*_turns(call.get("system"), "system"), *_turns(call["input"], "user")]
     answers = _turns(call.get("output"), "assistant")
-    if not any(turn["role"] != "system" for turn in shown):
+    if not any(turn["role"] != "system" for turn in prompt):
         raise ValueError("have no prompt")
     if not answers or not (answers[0]["content"] or answers[0].get("tool_calls")):
         raise ValueError("have no answer")
-    messages: Any = without_fields(shown, drop)
+    messages: Any = without_fields(prompt, drop)
     answer: Any = without_fields(answers[0], drop)
     made = answer.get("tool_calls", [])
-    tools = [one.get("function", one) for one in map(_tool, _items(call.get("tools")))]
+    tools = [tool.get("function", tool) for tool in map(_tool, _items(call.get("tools")))]
     try:
         read_conversation(messages)
         read_tools(tools)
@@ -251,7 +251,8 @@ def _row(call: Mapping[str, Any], drop: Sequence[str]) -> dict[str, Any]:
         raise ValueError(f"have a malformed conversation ({error})") from error
     of_user = [turn["content"] for turn in messages if turn["role"] == "user"]
     calls = [
-        {**f, "arguments": arguments_of(f["arguments"])} for f in (one["function"] for one in made)
+        {**f, "arguments": arguments_of(f["arguments"])}
+        for f in (tool["function"] for tool in made)
     ]
     return {
         **({} if call["id"] is None else {"id": str(call["id"])}),
@@ -259,7 +260,7 @@ def _row(call: Mapping[str, Any], drop: Sequence[str]) -> dict[str, Any]:
         "question": of_user[-1] if of_user else "",
         "messages": messages,
         "tools": tools,
-        "baseline_output": answer["content"] or calls_text([{"function": one} for one in calls]),
+        "baseline_output": answer["content"] or calls_text([{"function": tool} for tool in calls]),
         "baseline_model": call["model"],
         "baseline_input_tokens": _number(call["read"]),
         "baseline_output_tokens": _number(call["written"]),
@@ -275,29 +276,29 @@ def _number(value: Any) -> int | float | None:  # noqa: ANN401 - any JSON
 
 def _tool(given: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
     """Return the definition of a tool, without the envelope of OpenInference."""
-    found = _nested(given).get("tool", given) if _is_mapping(given) else given
-    found = arguments_of(found.get("json_schema", found) if _is_mapping(found) else found)
-    if not _is_mapping(found):
+    tool = _nested(given).get("tool", given) if _is_mapping(given) else given
+    tool = arguments_of(tool.get("json_schema", tool) if _is_mapping(tool) else tool)
+    if not _is_mapping(tool):
         raise ValueError("have tools that are no functions")
-    if "input_schema" in found:  # Anthropic's form
-        return {"name": found["name"], "description": found.get("description"),
-                "parameters": found["input_schema"]}  # fmt: skip
-    return dict(found)
+    if "input_schema" in tool:  # Anthropic's form
+        return {"name": tool["name"], "description": tool.get("description"),
+                "parameters": tool["input_schema"]}  # fmt: skip
+    return dict(tool)
 
 
 def _turns(value: Any, role: str) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON
     """Return messages in OpenAI's form; ``role`` is that of a text, or of parts without one."""
-    said = _items(value)
+    items = _items(value)
     # A list of parts without roles ({"type": "text", ...}) is one message. LangChain's messages
     # also have a type and no role, and it says who speaks.
-    if said and all(_is_mapping(one) and "type" in one and "role" not in one for one in said):
-        if not any(one["type"] in ("human", "ai", "system", "tool") for one in said):
-            said = [{"role": role, "parts": said}]
-    elif isinstance(value, str) and not any(_is_mapping(one) for one in said):
-        said = [value]  # a text that happens to be JSON
+    if items and all(_is_mapping(item) and "type" in item and "role" not in item for item in items):
+        if not any(item["type"] in ("human", "ai", "system", "tool") for item in items):
+            items = [{"role": role, "parts": items}]
+    elif isinstance(value, str) and not any(_is_mapping(item) for item in items):
+        items = [value]  # a text that happens to be JSON
     turns: list[dict[str, Any]] = []
-    for one in said:
-        turns += _turn(one, role)
+    for item in items:
+        turns += _turn(item, role)
     # Older traces record no ids of calls. Conversations need them, so they are made up here, and
     # answers are matched in order.
     waiting: list[str] = []  # calls without an id are answered in order
@@ -316,10 +317,10 @@ def _turn(given: Any, role: str) -> list[dict[str, Any]]:  # noqa: ANN401 - any 
     if not _is_mapping(given):
         given = {"content": given if isinstance(given, str) else json.dumps(given)}
     given = _nested(given).get("message") or given
-    said = given.get("role") or given.get("type") or role
-    said = _ROLES.get(said, said)
+    speaker = given.get("role") or given.get("type") or role
+    speaker = _ROLES.get(speaker, speaker)
     content = _either(given, "parts", "contents", "content")
-    calls = [_call(one) for one in _items(given.get("tool_calls"))]
+    calls = [_call(item) for item in _items(given.get("tool_calls"))]
     # One message of Anthropic's or OpenTelemetry's form may mix text, calls and results of tools.
     # In OpenAI's form each result is a message of its own, before the text that follows it.
     texts: list[str] = []
@@ -341,8 +342,8 @@ def _turn(given: Any, role: str) -> list[dict[str, Any]]:  # noqa: ANN401 - any 
             answers.append({"role": "tool", "content": _text(held), "tool_call_id": name})
         elif kind not in _NOT_SAID:
             raise ValueError(f"hold parts of the type {kind}, which are not read")
-    turn = {"role": said, "content": "\n".join(texts)}
-    if said == "tool" and not answers:
+    turn = {"role": speaker, "content": "\n".join(texts)}
+    if speaker == "tool" and not answers:
         return [{**turn, "tool_call_id": _either(given, "tool_call_id", "id")}]
     if calls:
         turn["tool_calls"] = calls

@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails
 from yaml.nodes import Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from bestarm_agent.config.fields import BROKEN_RULE, dotted, replaced, shown
+from bestarm_agent.config.fields import BROKEN_RULE, as_json, dotted, replaced
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError, nearest
 
@@ -358,8 +358,8 @@ _RULES = {
 
 def config_error(error: ValidationError, root: type[BaseModel], places: Places) -> ConfigError:
     """Return one ConfigError that lists up to ten errors in the order of the file."""
-    found = sorted(_broken_rules(error, root), key=lambda one: places.line(one.path) or 0)
-    texts = [f"{places.where(*one.path)}: {one.text}" for one in found]
+    rules = sorted(_broken_rules(error, root), key=lambda rule: places.line(rule.path) or 0)
+    texts = [f"{places.where(*rule.path)}: {rule.text}" for rule in rules]
     return _listed(texts, f"{places.subject} has {len(texts)} errors:", _MOST_LISTED)
 
 
@@ -369,8 +369,8 @@ def _listed(texts: Sequence[str], heading: str, most: int) -> ConfigError:
 
 
 def _first(texts: Sequence[str], most: int) -> list[str]:
-    more = len(texts) - most
-    return [*texts[:most], f"and {more} more"] if more > 0 else list(texts)
+    rest = len(texts) - most
+    return [*texts[:most], f"and {rest} more"] if rest > 0 else list(texts)
 
 
 def _broken_rules(
@@ -384,43 +384,43 @@ def _broken_rules(
             continue  # a list is too short because one of its items is wrong
         # A validator of a whole mapping knows which key is wrong, and hands its path on in the
         # context.
-        at: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
-        yield BrokenRule(at, _text(details, at, root, what))
+        path: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
+        yield BrokenRule(path, _text(details, path, root, what))
 
 
-def _text(details: ErrorDetails, at: KeyPath, root: type[BaseModel], what: str) -> str:
-    key = f"`{dotted(at)}`" if at else "the study"
-    model = model_at(root, at[:-1])
+def _text(details: ErrorDetails, path: KeyPath, root: type[BaseModel], what: str) -> str:
+    key = f"`{dotted(path)}`" if path else "the study"
+    model = model_at(root, path[:-1])
     if details["type"] == "extra_forbidden":
-        return f"unknown {what} {key}{_known_key(at, root, model, is_study=what == 'key')}"
-    top = root.model_fields.get(str(at[0])) if at else None
+        return f"unknown {what} {key}{_known_key(path, root, model, is_study=what == 'key')}"
+    top = root.model_fields.get(str(path[0])) if path else None
     such_as = ""
     if top is not None and top.examples:
         purpose = f", {top.description}" if top.description else ""
-        such_as = f"; such as `{at[0]}: {top.examples[0]}`{purpose}"
+        such_as = f"; such as `{path[0]}: {top.examples[0]}`{purpose}"
     if details["type"] == "missing":
-        field = None if model is None else model.model_fields.get(str(at[-1]))
+        field = None if model is None else model.model_fields.get(str(path[-1]))
         sentence = ((field and field.description) or "").partition(". ")[0].rstrip(".")
         purpose = f" ({sentence[0].lower()}{sentence[1:]})" if sentence else ""
         return f"{key} is missing{such_as or purpose}"
     if details["type"] != "value_error":
-        return f"{key} {rule_of(details)}{_hint(details, at, root)}{such_as}"
+        return f"{key} {rule_of(details)}{_hint(details, path, root)}{such_as}"
     rule = details["msg"].removeprefix("Value error, ")
-    return f"{key}: {rule[0].lower()}{rule[1:]}, got {shown(details['input'])}" if at else rule
+    return f"{key}: {rule[0].lower()}{rule[1:]}, got {as_json(details['input'])}" if path else rule
 
 
 def _known_key(
-    at: KeyPath, root: type[BaseModel], model: type[BaseModel] | None, *, is_study: bool
+    path: KeyPath, root: type[BaseModel], model: type[BaseModel] | None, *, is_study: bool
 ) -> str:
     """Return which key may be meant in the place of an unknown one, and where others stand."""
     valid = keys_of(model) if model is not None else []
     # Most unknown keys at the top are keys of a part: `seed` belongs into `selector`.
-    if is_study and len(at) == 1:
-        if str(at[0]) in _SAMPLING:
-            return f"; did you mean `params.{at[0]}`?"
-        if nested := _nested_keys(root, str(at[0])):
+    if is_study and len(path) == 1:
+        if str(path[0]) in _SAMPLING:
+            return f"; did you mean `params.{path[0]}`?"
+        if nested := _nested_keys(root, str(path[0])):
             return f"; did you mean {nested}?"
-    close = nearest(str(at[-1]), valid)
+    close = nearest(str(path[-1]), valid)
     if not close.endswith("?") and {"model", "params", "options"} <= set(valid):
         close += (
             "; sampling parameters stand in `params`, options of the provider in `options`, such "
@@ -444,8 +444,8 @@ def _nested_keys(root: type[BaseModel], name: str) -> str:
                 keys.setdefault(inner, []).append(f"`{part}.{inner}`")
     if name not in keys and get_close_matches(name, root.model_fields):
         return ""
-    found = [name] if name in keys else get_close_matches(name, keys, n=1, cutoff=_LIKE_A_TYPO)
-    return " or ".join(keys[found[0]]) if found else ""
+    names = [name] if name in keys else get_close_matches(name, keys, n=1, cutoff=_LIKE_A_TYPO)
+    return " or ".join(keys[names[0]]) if names else ""
 
 
 def rule_of(details: ErrorDetails) -> str:
@@ -459,15 +459,15 @@ def rule_of(details: ErrorDetails) -> str:
         rule = _RULES[details["type"]].format(**context)
     else:
         rule = f"is refused ({details['msg']})"
-    return f"{rule}, got {shown(details['input'])}"
+    return f"{rule}, got {as_json(details['input'])}"
 
 
-def _hint(details: ErrorDetails, at: KeyPath, root: type[BaseModel]) -> str:
+def _hint(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> str:
     """Return the way out of a broken rule, after a semicolon; "" if it is not known."""
     value = details["input"]
-    if details["type"].startswith("greater") and at[0] == "budget":
+    if details["type"].startswith("greater") and path[0] == "budget":
         return "; leave it out for no such cap"
-    if details["type"] == "model_type" and (model := model_at(root, at)) is not None:
+    if details["type"] == "model_type" and (model := model_at(root, path)) is not None:
         keys = ", ".join(f"`{key}`" for key in keys_of(model)[:_MOST_KEYS])
         return f"; keys that it takes: {keys}"
     if details["type"] == "string_type" and isinstance(value, bool | int | float):
@@ -592,32 +592,32 @@ class OptionsError(ConfigError):
     def __init__(self, subject: str, problems: Sequence[BrokenRule]) -> None:
         self.subject = subject  # the owner, such as a judge; "" if the problems name it
         self.problems = tuple(problems)  # at least one
-        found = [f"line {one.line}: {one.text}" if one.line else one.text for one in problems]
+        sentences = [f"line {one.line}: {one.text}" if one.line else one.text for one in problems]
         separator = ", " if problems[0].line else ": "
         whole = f"{subject}{separator}" if subject else ""
-        super().__init__(f"{whole}{'; '.join(_first(found, _MOST_ERRORS))}")
+        super().__init__(f"{whole}{'; '.join(_first(sentences, _MOST_ERRORS))}")
 
-    def placed(self, where: Callable[..., str]) -> ConfigError:
+    def located(self, where: Callable[..., str]) -> ConfigError:
         """Return the error with the position of each key path by ``where``; itself, if known."""
         if any(one.line for one in self.problems):
             return self
-        found: dict[tuple[str, KeyPath], str] = {}
+        by_position: dict[tuple[str, KeyPath], str] = {}
         for one in self.problems:  # once per position, also if the option counts for several models
-            found.setdefault((where(*one.path), one.path[-1:]), one.text)
-        texts = [f"{place}: {text}" for (place, _), text in found.items()]
+            by_position.setdefault((where(*one.path), one.path[-1:]), one.text)
+        texts = [f"{place}: {text}" for (place, _), text in by_position.items()]
         if len(texts) > 1:
             return _listed(texts, f"{len(texts)} errors in {self.subject}:", _MOST_ERRORS)
-        ((place, _),) = found
+        ((place, _),) = by_position
         return ConfigError(": ".join(filter(None, (place, self.subject, self.problems[0].text))))
 
 
 @contextmanager
-def placing(where: Callable[..., str]) -> Iterator[None]:
-    """Add the positions of options to errors that are raised within, by ``OptionsError.placed``."""
+def locating_options(where: Callable[..., str]) -> Iterator[None]:
+    """Add the positions of options to errors raised within, as ``OptionsError.located``."""
     try:
         yield
     except OptionsError as error:
-        raise error.placed(where) from None
+        raise error.located(where) from None
 
 
 def parse_options(
@@ -635,12 +635,12 @@ def parse_options(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        found = list(_broken_rules(error, model, what))
+        rules = list(_broken_rules(error, model, what))
     # The model was read without positions; where the caller knows the lines of the file, each rule
     # gets that of its key or of the nearest mapping around it.
     known = lines or {}
-    placed = [replace(one, line=_of_longest_prefix(known, one.path)) for one in found]
-    raise OptionsError(subject, placed)
+    with_lines = [replace(rule, line=_of_longest_prefix(known, rule.path)) for rule in rules]
+    raise OptionsError(subject, with_lines)
 
 
 def parse_row(model: type[_Model], data: Mapping[str, Json], where: str) -> _Model:
@@ -677,7 +677,7 @@ def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
     if value is None:
         raise ConfigError(f"{name} is empty; `bestarm-agent init` writes a study to start from")
     if not isinstance(value, dict):
-        raise ConfigError(f"{name}: a study must be a mapping (`key: value`), got {shown(value)}")
+        raise ConfigError(f"{name}: a study must be a mapping (`key: value`), got {as_json(value)}")
     return {key: plain_copy(item, places, key) for key, item in value.items()}, places
 
 
@@ -695,15 +695,15 @@ def _parse_json(path: Path, text: str) -> _Parsed:
     return value, parsed_yaml(path, text.replace("\t", " "), "JSON")[1]
 
 
-def plain_copy(value: object, places: Places, *at: str | int) -> JsonValue:
+def plain_copy(value: object, places: Places, *path: str | int) -> JsonValue:
     """Return a copy of ``value``, found ``at`` this path; ConfigError: not JSON (NaN, a date)."""
 
-    def checked(one: JsonValue, path: KeyPath) -> JsonValue:
-        if isinstance(one, float) and not math.isfinite(one):
-            raise places.error(f"`{dotted(path)}` must be finite, got {one}", *path)
-        if one is not None and not isinstance(one, str | int | float | bool):
-            rule = f"must be a text or a number, got {one}; put it in quotes"
-            raise places.error(f"`{dotted(path)}` {rule}", *path)
-        return one
+    def checked(scalar: JsonValue, inner: KeyPath) -> JsonValue:
+        if isinstance(scalar, float) and not math.isfinite(scalar):
+            raise places.error(f"`{dotted(inner)}` must be finite, got {scalar}", *inner)
+        if scalar is not None and not isinstance(scalar, str | int | float | bool):
+            rule = f"must be a text or a number, got {scalar}; put it in quotes"
+            raise places.error(f"`{dotted(inner)}` {rule}", *inner)
+        return scalar
 
-    return replaced(value, checked, *at)
+    return replaced(value, checked, *path)

@@ -20,7 +20,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from bestarm_agent.config.datasets import target_of
-from bestarm_agent.config.fields import shown
+from bestarm_agent.config.fields import as_json
 from bestarm_agent.config.study import Name
 from bestarm_agent.config.yaml import (
     BrokenRule,
@@ -267,7 +267,7 @@ class ChecksJudge(Group[ChecksOptions]):
                 self._setup.judge(unknown[0], {})  # says which names there are
             raise ConfigError(
                 f"names {' and '.join(f'`{key}`' for key in scorers) or 'no scorer'}; a check has "
-                f"one, with what it compares with: {{contains: Paris}}; got {shown(written)}"
+                f"one, with what it compares with: {{contains: Paris}}; got {as_json(written)}"
             )
         # What is left after the scorer and the keys of every check is options of the scorer, which
         # it checks itself. A value goes to the option that the scorer names for it, unless the
@@ -289,7 +289,7 @@ class ChecksJudge(Group[ChecksOptions]):
         if key not in self._judges:
             self._judges[key] = self._setup.judge(scorer, given)
         name = options.name or ("not " if options.not_ else "") + scorer
-        value_text = "" if value is None else shown(value, width=_WIDTH)
+        value_text = "" if value is None else as_json(value, width=_WIDTH)
         return Check(self._judges[key], options, name, value_text, reference)
 
 

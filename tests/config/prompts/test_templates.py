@@ -370,7 +370,7 @@ def test_what_begins_alike_is_looked_for_in_all_examples_while_a_cache_keeps_it(
 )
 def test_constant_text_after_a_field_is_counted(contents: list[str], late: tuple[str, int]) -> None:
     template = PromptTemplate("p", messages=tuple(Message("user", one) for one in contents))
-    assert CompiledPrompt(template).late == late
+    assert CompiledPrompt(template).constant_text_after_first_field == late
 
 
 SHOTS = tuple(Example(f"s{i}", {"q": f"{i}+1"}, str(i + 1)) for i in range(3))

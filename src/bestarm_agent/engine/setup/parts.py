@@ -43,7 +43,7 @@ from bestarm_agent.config.study import (
     ProviderLimits,
     StudyConfig,
 )
-from bestarm_agent.config.yaml import KeyPath, parse_options, placing, shown_path
+from bestarm_agent.config.yaml import KeyPath, locating_options, parse_options, shown_path
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import (
     Candidate,
@@ -194,7 +194,7 @@ class ProviderSet:
                     return f"{shown_path(entry.path)}, line {entry.lines[key]}"
             return places.where(*(shared if study else at))
 
-        with places.locating(*at), placing(where):
+        with places.locating(*at), locating_options(where):
             yield
 
     def _check_names(self) -> None:
@@ -205,7 +205,7 @@ class ProviderSet:
             *((("limits", "models", name), name.partition("/")[0]) for name in limits.models),
         ]
         for at, provider in named:
-            with placing(partial(self._study.places.where, *at)):
+            with locating_options(partial(self._study.places.where, *at)):
                 self._catalog.get("providers", provider)
 
     def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
@@ -527,7 +527,7 @@ def _cache_notices(sent: Sequence[Candidate], providers: ProviderSet) -> Iterato
     for one in sent:
         able = providers.of(one.provider, one.model).capabilities(one.model)
         if able.cache_from and one.prompt.name not in late:
-            field, tokens = CompiledPrompt(one.prompt).late
+            field, tokens = CompiledPrompt(one.prompt).constant_text_after_first_field
             if able.keeps(tokens):
                 late[one.prompt.name] = tokens, field
     if late:

@@ -19,7 +19,7 @@ from bestarm_agent.config.study import (
     SelectorSpec,
     StopSpec,
 )
-from bestarm_agent.config.yaml import Places, placing
+from bestarm_agent.config.yaml import Places, locating_options
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size, axes_of
 from bestarm_agent.engine.results.standing import Standing
@@ -209,7 +209,7 @@ def _check_collection(study: LoadedStudy) -> None:
 def _placed_judge(spec: ScorerSpec, study: LoadedStudy, catalog: Catalog, *key: str) -> Judge:
     """Create a judge; errors name the line of its key in the study."""
     try:
-        with placing(partial(study.places.where, *key)):
+        with locating_options(partial(study.places.where, *key)):
             return create_judge(spec.name, spec.options, catalog)
     except PluginError as error:
         raise study.places.error(str(error), *key) from error
