@@ -54,7 +54,7 @@ class Attachment:
 
     @property
     def is_image(self) -> bool:
-        """Whether it is an image."""
+        """Return whether it is an image."""
         return self.type == "image_url"
 
     @property
