@@ -31,7 +31,7 @@ FLOORS = tuple(
     config.fields
     config.yaml
     config.attachments config.catalog config.functions config.conversations
-    config.traces
+    config.traces config.value_types
     config.study
     config.candidates config.datasets config.prompts
     config.load config.starter

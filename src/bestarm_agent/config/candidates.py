@@ -12,13 +12,8 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from bestarm_agent.config.fields import as_json
-from bestarm_agent.config.study import (
-    CandidateSpec,
-    ModelSpec,
-    PromptSpec,
-    StudyConfig,
-    axis,
-)
+from bestarm_agent.config.study import CandidateSpec, ModelSpec, PromptSpec, StudyConfig
+from bestarm_agent.config.value_types import axis
 from bestarm_agent.config.yaml import KeyPath, Places, parse_row
 from bestarm_agent.domain.values import Candidate, Example, Json, PromptTemplate, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest

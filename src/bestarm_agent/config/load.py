@@ -17,13 +17,8 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.fields import as_json, dotted, replaced
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
-from bestarm_agent.config.study import (
-    DatasetSpec,
-    Expandable,
-    Name,
-    PromptSpec,
-    StudyConfig,
-)
+from bestarm_agent.config.study import DatasetSpec, PromptSpec, StudyConfig
+from bestarm_agent.config.value_types import Expandable, Name
 from bestarm_agent.config.yaml import (
     KeyPath,
     Places,

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from bestarm_agent.config.datasets import target_of
 from bestarm_agent.config.fields import as_json
-from bestarm_agent.config.study import Name
+from bestarm_agent.config.value_types import Name
 from bestarm_agent.config.yaml import (
     BrokenRule,
     OptionsError,

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from bestarm_agent.config.attachments import brief
 from bestarm_agent.config.prompts import CompiledPrompt
-from bestarm_agent.config.study import Options, Params
+from bestarm_agent.config.value_types import Options, Params
 from bestarm_agent.domain.values import (
     Example,
     Json,

@@ -16,7 +16,7 @@ from typing import Self, TypeAlias
 from pydantic import Field, model_validator
 
 from bestarm_agent.config.functions import Program, load_program
-from bestarm_agent.config.study import check_model_name
+from bestarm_agent.config.value_types import check_model_name
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Json, Message, Reply, Request, digest
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError, nearest
