@@ -26,7 +26,7 @@ from bestarm_agent.study import Archive
 
 pytest.importorskip("harbor.trial.trial", reason="needs the extra `harbor`, and Python 3.12")
 
-from bestarm_agent.interop.harbor import Race
+from bestarm_agent.interop.harbor import HarborRace
 from tests.docs.pages import blocks, execute, page
 from tests.support.harbor_world import AGENT, ENVIRONMENT, Folder, write_tasks
 
@@ -51,7 +51,7 @@ def planted(label: str, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
     return {"import_path": AGENT, "label": label, "kwargs": kwargs}
 
 
-def select(race: Race, agents: list[Any], tasks: Any = "tasks", **options: Any) -> Standing:  # noqa: ANN401
+def select(race: HarborRace, agents: list[Any], tasks: Any = "tasks", **options: Any) -> Standing:  # noqa: ANN401
     settings = {"environment": ENVIRONMENT, "in_flight": 8, "show": False, **options}
     return race.select(agents, tasks, **settings)
 
@@ -80,7 +80,7 @@ def usd(standing: Standing) -> float:
 @pytest.mark.parametrize("in_flight", [1, 16])
 def test_the_best_is_found_with_a_part_of_the_trials(in_flight: int) -> None:
     quality = {"good": 0.95, "fair": 0.6, "poor": 0.3}
-    race = Race(budget=70)
+    race = HarborRace(budget=70)
     agents = [planted(label, quality=worth) for label, worth in quality.items()]
     standing = select(race, [*agents, "nop"], in_flight=in_flight)
 
@@ -105,7 +105,7 @@ def test_the_best_is_found_with_a_part_of_the_trials(in_flight: int) -> None:
 
 def test_oracle_beats_nop_over_models_of_one_agent() -> None:
     agents: list[Any] = ["oracle", {"name": "nop", "model_name": "lab/own"}]
-    standing = select(Race(budget=24), agents, models=["lab/a", "lab/b"])
+    standing = select(HarborRace(budget=24), agents, models=["lab/a", "lab/b"])
     assert {row.candidate.label for row in standing.rows} == {"oracle a", "oracle b", "nop own"}
     assert standing.rows[-1].candidate.label == "nop own"
     axes = {(row.candidate.params["agent"], row.candidate.model) for row in standing.rows}
@@ -123,7 +123,9 @@ def test_a_time_out_of_the_agent_means_what_was_said(
 ) -> None:
     slow = {**planted("slow", seconds=30), "override_timeout_sec": 0.2}
     options = {"agent_timeout": means, "overrides": {"limits.max_failed_share": 1}}
-    standing = select(Race(budget=12), [slow, "nop"], [*Path("tasks").iterdir()][:6], **options)
+    standing = select(
+        HarborRace(budget=12), [slow, "nop"], [*Path("tasks").iterdir()][:6], **options
+    )
     row = next(row for row in standing.rows if row.candidate.label == "slow")
     assert (row.total / row.n if row.n else None) == score
     told = [pair for pair in outcomes() if pair.candidate == "slow"]
@@ -134,7 +136,7 @@ def test_a_time_out_of_the_agent_means_what_was_said(
 def test_an_environment_that_does_not_start_is_tried_again_at_no_cost() -> None:
     environment = {"import_path": ENVIRONMENT, "kwargs": {"broken": 2}}
     agents = [planted("good", usd=0.5), planted("bad", quality=0.0, usd=0.5)]
-    standing = select(Race(budget=20), agents, environment=environment, in_flight=1)
+    standing = select(HarborRace(budget=20), agents, environment=environment, in_flight=1)
     assert all(pair.failure is None for pair in outcomes())
     assert len(trials()) == standing.told + 2
     assert usd(standing) == 0.5 * standing.told
@@ -154,7 +156,7 @@ def test_errors_count_by_the_table_of_harbor(
 ) -> None:
     options = {"overrides": {"limits.max_failed_share": 1}}
     few = [*Path("tasks").iterdir()][:3]
-    select(Race(), [planted("odd", error=error, usd=0.1), "nop"], few, **options)
+    select(HarborRace(), [planted("odd", error=error, usd=0.1), "nop"], few, **options)
     told = [pair for pair in outcomes() if pair.candidate == "odd"]
     assert told
     for pair in told:
@@ -165,7 +167,7 @@ def test_errors_count_by_the_table_of_harbor(
 
 def test_an_agent_that_can_never_work_is_left_behind() -> None:
     agents = [planted("locked out", error="AgentAuthenticationError"), planted("good"), "nop"]
-    standing = select(Race(), agents, in_flight=2)
+    standing = select(HarborRace(), agents, in_flight=2)
     assert standing.best is not None
     assert standing.best.candidate.label == "good"
     row = next(row for row in standing.rows if row.candidate.label == "locked out")
@@ -175,7 +177,7 @@ def test_an_agent_that_can_never_work_is_left_behind() -> None:
 
 
 def test_a_trial_takes_no_longer_than_was_said() -> None:
-    race = Race(seconds_per_trial=0.5, usd_per_trial=0.25)
+    race = HarborRace(seconds_per_trial=0.5, usd_per_trial=0.25)
     options = {"overrides": {"limits.max_failed_share": 1, "limits.max_attempts": 1}}
     hangs = [planted("hangs", seconds=60, usd=0.1), "nop"]
     began = time.monotonic()
@@ -188,7 +190,7 @@ def test_a_trial_takes_no_longer_than_was_said() -> None:
 
 def test_a_cap_in_dollars_is_hard_with_many_trials_in_flight() -> None:
     agents = [planted("good", usd=0.4), planted("bad", quality=0.1, usd=0.4)]
-    race = Race(budget=Budget(usd=5), usd_per_trial=1.0)
+    race = HarborRace(budget=Budget(usd=5), usd_per_trial=1.0)
     standing = select(race, agents, in_flight=16)
     assert standing.end == "budget"
     assert 4 < usd(standing) <= 5
@@ -197,39 +199,39 @@ def test_a_cap_in_dollars_is_hard_with_many_trials_in_flight() -> None:
 
 def test_a_trial_without_cost_is_booked_at_its_bound_and_said_so() -> None:
     agents = [planted("told", usd=0.25), planted("untold", quality=0.5)]
-    race = Race(budget=20, usd_per_trial={"told": 1.0, "untold": 2.0})
+    race = HarborRace(budget=20, usd_per_trial={"told": 1.0, "untold": 2.0})
     with pytest.warns(RuntimeWarning, match=r"reports no cost; \$2 \(usd_per_trial\) is booked"):
         standing = select(race, agents)
     n = asked(standing)
     assert usd(standing) == pytest.approx(0.25 * n["told"] + 2.0 * n["untold"])
     assert "reports no cost" in race.report.read_text()
     with pytest.warns(RuntimeWarning, match="cost more than usd_per_trial"):
-        select(Race(budget=4, usd_per_trial=0.1, store="more.sqlite"), [*agents[:1], "nop"])
+        select(HarborRace(budget=4, usd_per_trial=0.1, store="more.sqlite"), [*agents[:1], "nop"])
 
 
 def test_what_one_race_bought_another_does_not_buy_again() -> None:
     agents, few = [planted("good"), planted("fair", quality=0.6)], [*Path("tasks").iterdir()][:3]
     options = {"overrides": {"selector.stop_when_separated": False}}
     for _ in range(2):
-        standing = select(Race(), agents, few, **options)
+        standing = select(HarborRace(), agents, few, **options)
         assert asked(standing) == {"good": 3, "fair": 3}
         assert len(trials()) == 6
     (few[0] / "tests" / "test.sh").write_text("#!/bin/sh\nexit 0\n")  # another task now
-    select(Race(), agents, few, **options)
+    select(HarborRace(), agents, few, **options)
     assert len(trials()) == 8
 
 
 SCRIPT = """
 import sys
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.interop.harbor import Race
+from bestarm_agent.interop.harbor import HarborRace
 from tests.docs.pages import blocks, execute, page
 from tests.support.harbor_world import AGENT, ENVIRONMENT
 agents = [
     {"import_path": AGENT, "label": str(q), "kwargs": {"quality": q, "seconds": 0.3, "usd": 0.5}}
     for q in (0.9, 0.5, 0.1)
 ]
-race = Race(budget=Budget(usd=20), usd_per_trial=0.5, resume=sys.argv[1] or None)
+race = HarborRace(budget=Budget(usd=20), usd_per_trial=0.5, resume=sys.argv[1] or None)
 race.select(agents, "tasks", environment=ENVIRONMENT, in_flight=6, show=False)
 print(race.verdict())
 """
@@ -259,20 +261,20 @@ def test_a_killed_race_goes_on_and_buys_no_finished_trial_again() -> None:
 
 def test_a_race_goes_on_with_more_budget_and_only_with_what_it_began_with() -> None:
     agents = [planted("a", quality=0.6), planted("b", quality=0.5)]
-    select(Race(budget=10), agents)
-    standing = select(Race(budget=24, resume="latest"), agents)
+    select(HarborRace(budget=10), agents)
+    standing = select(HarborRace(budget=24, resume="latest"), agents)
     assert standing.told == len(trials()) == 24
     with pytest.raises(ConfigError, match="the run has 'b'; give all that it began with"):
-        select(Race(resume="latest"), agents[:1])
+        select(HarborRace(resume="latest"), agents[:1])
     (Path("tasks") / "task-00" / "tests" / "test.sh").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(ConfigError, match="the dataset has changed"):
-        select(Race(resume="latest"), agents)
+        select(HarborRace(resume="latest"), agents)
 
 
 def test_attempts_are_draws_of_a_task() -> None:
     few = [*Path("tasks").iterdir()][:3]
     options = {"overrides": {"selector.stop_when_separated": False}}
-    standing = select(Race(), [planted("a"), "nop"], few, attempts=2, **options)
+    standing = select(HarborRace(), [planted("a"), "nop"], few, attempts=2, **options)
     assert standing.n_examples == 6
     assert Counter(one["task_name"] for one in trials()) == dict.fromkeys(
         (task.name for task in few), 4
@@ -282,14 +284,16 @@ def test_attempts_are_draws_of_a_task() -> None:
 def test_rewards_of_several_kinds_need_a_name(tmp_path: Path) -> None:
     rewards = json.dumps({"passed": 0.5, "speed": 7})
     folder = write_tasks(tmp_path / "several", 3, file="reward.json", answer=rewards)
-    named = select(Race(metric="passed"), ["oracle"], folder, models=["lab/a", "lab/b"])
+    named = select(HarborRace(metric="passed"), ["oracle"], folder, models=["lab/a", "lab/b"])
     assert named.best is not None
     assert {row.total / row.n for row in named.rows} == {0.5}
     for metric in (None, "speed"):
-        race = Race(metric=metric, store=f"{metric}.sqlite")
+        race = HarborRace(metric=metric, store=f"{metric}.sqlite")
         standing = select(race, ["oracle"], folder, models=["lab/a", "lab/b"])
         assert standing.end == "failures"
-        assert all("in [0, 1]: Race(metric=...)" in (row.problem or "") for row in standing.rows)
+        assert all(
+            "in [0, 1]: HarborRace(metric=...)" in (row.problem or "") for row in standing.rows
+        )
 
 
 @pytest.mark.parametrize(
@@ -324,26 +328,26 @@ def test_what_is_wrong_is_said_before_any_trial(
     told: str,
 ) -> None:
     with pytest.raises(ConfigError, match=f"(?s){told}"):
-        select(Race(), agents, **options)
+        select(HarborRace(), agents, **options)
     assert not trials()
 
 
 def test_a_task_without_a_verifier_is_refused() -> None:
     (Path("tasks") / "task-07" / "tests" / "test.sh").unlink()
     with pytest.raises(ConfigError, match=r"task 'task-07': .* does not contain tests/test.sh"):
-        select(Race(), ["oracle", "nop"])
+        select(HarborRace(), ["oracle", "nop"])
     assert not trials()
 
 
 def test_a_cap_in_dollars_needs_the_most_that_a_trial_costs() -> None:
     with pytest.raises(ConfigError, match="say the most: usd_per_trial"):
-        Race(budget=Budget(usd=5))
+        HarborRace(budget=Budget(usd=5))
     with pytest.raises(ConfigError, match="usd_per_trial says nothing of 'nop'"):
-        select(Race(usd_per_trial={"oracle": 1.0}), ["oracle", "nop"])
+        select(HarborRace(usd_per_trial={"oracle": 1.0}), ["oracle", "nop"])
     with pytest.raises(ConfigError, match="cap calls instead"):  # nothing bounds a trial's tokens
-        select(Race(budget=Budget(tokens=100)), ["oracle", "nop"])
+        select(HarborRace(budget=Budget(tokens=100)), ["oracle", "nop"])
     with pytest.raises(ConfigError, match="call select first"):
-        Race().verdict()
+        HarborRace().verdict()
 
 
 def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -377,7 +381,9 @@ DOCKER = docker_runs()
 @pytest.mark.skipif(not DOCKER, reason="there is no Docker, or its daemon does not run")
 def test_trials_run_in_docker() -> None:
     few = [*Path("tasks").iterdir()][:2]
-    standing = select(Race(budget=4), ["oracle", "nop"], few, environment="docker", in_flight=2)
+    standing = select(
+        HarborRace(budget=4), ["oracle", "nop"], few, environment="docker", in_flight=2
+    )
     assert standing.best is not None
     assert standing.best.candidate.label == "oracle"
 
@@ -385,4 +391,4 @@ def test_trials_run_in_docker() -> None:
 @pytest.mark.skipif(DOCKER, reason="Docker runs here")
 def test_docker_that_does_not_run_is_said_before_any_trial() -> None:
     with pytest.raises(ConfigError, match=r"(?i)the environment: docker"):
-        select(Race(), ["oracle", "nop"], environment="docker")
+        select(HarborRace(), ["oracle", "nop"], environment="docker")

@@ -25,7 +25,7 @@ from inspect_ai.model import ModelOutput
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from bestarm_agent.interop.inspect import Race
+from bestarm_agent.interop.inspect import InspectRace
 
 pytestmark = [
     pytest.mark.slow,
@@ -85,7 +85,7 @@ def four() -> list[ai.Task]:
     return [task(graded_by(label), label) for label in QUALITY]
 
 
-def select(race: Race, tasks: Sequence[ai.Task], folder: Path, **options: Any) -> list[Any]:  # noqa: ANN401
+def select(race: InspectRace, tasks: Sequence[ai.Task], folder: Path, **options: Any) -> list[Any]:  # noqa: ANN401
     return race.select(tasks, log_dir=str(folder), display="none", **options)
 
 
@@ -93,7 +93,7 @@ def select(race: Race, tasks: Sequence[ai.Task], folder: Path, **options: Any) -
 def test_the_best_is_found_with_few_slots_and_part_of_the_samples(
     tmp_path: Path, slots: int | None
 ) -> None:
-    race = Race(selector="auto", budget=80)
+    race = InspectRace(selector="auto", budget=80)
     logs = select(race, four(), tmp_path, max_samples=slots)
     standing = race.standing()
     n = {row.candidate.label: row.n for row in standing.rows}
@@ -114,7 +114,10 @@ def test_the_best_is_found_with_few_slots_and_part_of_the_samples(
 def test_slots_go_to_candidates_that_matter_not_to_those_that_are_idle(
     tmp_path: Path, slots: int
 ) -> None:
-    race, chances = Race(selector="auto"), {"good": 0.9, "near": 0.55, "poor": 0.2, "bad": 0.1}
+    race, chances = (
+        InspectRace(selector="auto"),
+        {"good": 0.9, "near": 0.55, "poor": 0.2, "bad": 0.1},
+    )
     tasks = [task(graded_by(label, chance), label) for label, chance in chances.items()]
     select(race, tasks, tmp_path, max_samples=slots)
     n = {row.candidate.label: row.n for row in race.standing().rows}
@@ -130,7 +133,7 @@ def test_errors_are_void_and_a_retry_runs_again(tmp_path: Path) -> None:
             failed.add(number)
             raise RuntimeError("no connection")
 
-    race = Race(budget=50)
+    race = InspectRace(budget=50)
     tasks = [task(graded_by("good"), "good", runs=runs), task(graded_by("bad"), "bad")]
     logs = select(race, tasks, tmp_path, max_samples=1, retry_on_error=1)
     good = next(row for row in race.standing().rows if row.candidate.label == "good")
@@ -146,7 +149,7 @@ def test_a_task_that_fails_leaves_the_race(tmp_path: Path) -> None:
     def runs(number: int) -> None:
         raise RuntimeError("no such model")
 
-    race = Race(budget=30)
+    race = InspectRace(budget=30)
     tasks = [task(graded_by("good"), "good"), task(graded_by("bad"), "bad", runs=runs)]
     logs = select(race, tasks, tmp_path, max_samples=2, fail_on_error=True)
     rows = {row.candidate.label: row for row in race.standing().rows}
@@ -168,12 +171,12 @@ def test_a_race_ends_where_the_first_samples_of_a_task_fail(tmp_path: Path, slot
     tasks = [task(graded_by("good"), "good"), task(graded_by("bad"), "bad", runs=runs)]
     said = "first 2 samples of 'bad' failed, the last with: .*no such model"
     with pytest.raises(ConfigError, match=said):
-        select(Race(), tasks, tmp_path, max_samples=slots)
+        select(InspectRace(), tasks, tmp_path, max_samples=slots)
     assert 2 <= len(ran) <= 2 + slots  # those that have begun end
 
 
 def test_one_task_races_several_models(tmp_path: Path) -> None:
-    race = Race(budget=30)
+    race = InspectRace(budget=30)
     logs = select(race, [task(graded_by("fair"))], tmp_path, models=["mockllm/a", "mockllm/b"])
     standing = race.standing()
 
@@ -183,7 +186,7 @@ def test_one_task_races_several_models(tmp_path: Path) -> None:
 
 
 def test_a_plain_eval_takes_part_through_its_argument(tmp_path: Path) -> None:
-    race = Race(budget=30)
+    race = InspectRace(budget=30)
     tasks = [task(graded_by(name), name, early_stopping=race.task(name)) for name in QUALITY]
     with pytest.raises(ConfigError, match="not begun"):
         race.standing()
@@ -205,7 +208,7 @@ def killed_race(folder: str) -> None:
 
         return runs
 
-    select(Race(budget=60), close(dying), Path(folder), max_samples=2)
+    select(InspectRace(budget=60), close(dying), Path(folder), max_samples=2)
 
 
 def close(runs: Callable[[str], Callable[[int], None]]) -> list[ai.Task]:
@@ -221,7 +224,7 @@ def test_a_killed_race_goes_on_without_the_samples_that_were_scored(tmp_path: Pa
     }
     ran: list[tuple[str, int]] = []
 
-    race = Race(budget=60, resume=str(tmp_path))
+    race = InspectRace(budget=60, resume=str(tmp_path))
     tasks = close(lambda label: lambda number: ran.append((label, number)))
     select(race, tasks, tmp_path, max_samples=1)
     order = logs[0].eval.dataset.sample_ids
@@ -232,7 +235,7 @@ def test_a_killed_race_goes_on_without_the_samples_that_were_scored(tmp_path: Pa
     assert scored | set(ran) == asked
     assert len(asked) == 60 == len(scored) + len(ran)
 
-    other = Race(seed=5, resume=str(tmp_path))
+    other = InspectRace(seed=5, resume=str(tmp_path))
     with pytest.raises(ConfigError, match=r"another order of them; give .* the same seed"):
         select(other, close(lambda label: lambda number: None), tmp_path)
 
@@ -247,7 +250,7 @@ def test_a_killed_race_goes_on_without_the_samples_that_were_scored(tmp_path: Pa
 def test_what_cannot_be_raced_is_refused(
     tmp_path: Path, options: dict[str, Any], reason: str | None
 ) -> None:
-    race = Race(budget=30)
+    race = InspectRace(budget=30)
     tasks = [task(graded_by(name), name) for name in ("good", "bad")]
     with pytest.raises(ConfigError, match=reason):
         select(race, tasks, tmp_path, **options)
@@ -261,4 +264,4 @@ def test_a_rule_or_metric_that_does_not_fit_is_refused(
     tmp_path: Path, made: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
-        select(Race(**made), [task(graded_by(name), name) for name in QUALITY], tmp_path)
+        select(InspectRace(**made), [task(graded_by(name), name) for name in QUALITY], tmp_path)

@@ -87,7 +87,7 @@ def read_results(path: Path, metrics: Sequence[str] | None = None) -> Iterator[R
     if not path.is_file():
         raise ConfigError(f"there is no file {str(path)!r}; check the name")
     try:
-        yield from _read(path, metrics)
+        yield from _results_in(path, metrics)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: not JSON: {error}") from error
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -98,7 +98,7 @@ def read_results(path: Path, metrics: Sequence[str] | None = None) -> Iterator[R
         ) from error
 
 
-def _read(path: Path, metrics: Sequence[str] | None) -> Iterator[Result]:
+def _results_in(path: Path, metrics: Sequence[str] | None) -> Iterator[Result]:
     if path.suffix == ".eval":
         return _inspect_archive(path)
     if path.name.removesuffix(".gz").endswith(_TABLES):
@@ -144,12 +144,12 @@ def _document(document: Object, path: Path) -> Iterator[Result]:
     raise _unknown(path, document)
 
 
-def _unknown(path: Path, found: object) -> ConfigError:
-    shown = f"a value {str(found)[:40]!r}"
-    if isinstance(found, Mapping):
-        shown = f"an object with the keys {', '.join(list(map(str, found))[:6]) or '(none)'}"
+def _unknown(path: Path, content: object) -> ConfigError:
+    what = f"a value {str(content)[:40]!r}"
+    if isinstance(content, Mapping):
+        what = f"an object with the keys {', '.join(list(map(str, content))[:6]) or '(none)'}"
     return ConfigError(
-        f"{path}: not a log of a known format, it holds {shown}; these can be read: {_READ}"
+        f"{path}: not a log of a known format, it holds {what}; these can be read: {_READ}"
     )
 
 
@@ -167,7 +167,7 @@ def label_candidates(results: Sequence[Result]) -> list[str]:
     # A setting is part of the label only where it differs within the task: a task of one
     # temperature needs no "temperature=0" in every name.
     models = _names({result.candidate["model"] for result in results}, _LONGEST_MODEL)
-    names = {place: _names(found, _LONGEST) for place, found in values.items()}
+    names = {place: _names(of_key, _LONGEST) for place, of_key in values.items()}
     return [
         ",".join(
             models[value] if key == "model" else f"{key}={names[result.task, key][value]}"
@@ -284,13 +284,13 @@ def scores_in(scores: Object) -> dict[str, float]:
 
     Whatever is no number, such as a text or NaN, is no verdict.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, part in _values(scores):
         # Inspect writes C, P, I and N for correct, partly, incorrect and no answer.
         number = _LETTERS.get(part) if isinstance(part, str) else part
         if isinstance(number, bool | int | float) and isfinite(number):
-            found[key] = float(number)
-    return found
+            numbers[key] = float(number)
+    return numbers
 
 
 def words_in(scores: Object) -> dict[str, str]:
@@ -340,20 +340,22 @@ def _table(rows: Iterable[FileRow], path: Path) -> Iterator[Result]:
 def _exported(rows: Iterable[Object], where: str) -> Iterator[Result]:
     """Yield the results in an export of our own, in which an empty cell is none."""
     for row in rows:
-        told = {key: value for key, value in row.items() if value not in (None, "")}
-        if told["state"] != "pending":
-            score = float(told["score"]) if "score" in told else None
+        given = {key: value for key, value in row.items() if value not in (None, "")}
+        if given["state"] != "pending":
+            score = float(given["score"]) if "score" in given else None
             yield Result(
-                {"model": str(told["candidate"])},
-                str(told["example"]),
+                {"model": str(given["candidate"])},
+                str(given["example"]),
                 scores={} if score is None else {"score": score},
-                repeat=f"{where} {told['seq']}",
-                text=told.get("reply"),
-                error=None if score is not None else str(told.get("message", told.get("failure"))),
-                seconds=float(told.get("seconds", 0.0)),
-                input_tokens=int(told.get("input_tokens", 0)),
-                output_tokens=int(told.get("output_tokens", 0)),
-                usd=float(told["usd"]) if "usd" in told else None,
+                repeat=f"{where} {given['seq']}",
+                text=given.get("reply"),
+                error=None
+                if score is not None
+                else str(given.get("message", given.get("failure"))),
+                seconds=float(given.get("seconds", 0.0)),
+                input_tokens=int(given.get("input_tokens", 0)),
+                output_tokens=int(given.get("output_tokens", 0)),
+                usd=float(given["usd"]) if "usd" in given else None,
             )
 
 
@@ -417,16 +419,16 @@ def _answers(rows: Sequence[FileRow], path: Path, metrics: Sequence[str]) -> Ite
 
 def _first(values: Object, names: Iterable[str]) -> str | None:
     """Return the first of some fields that is not empty, as text."""
-    found = (values[name] for name in names if values.get(name) not in (None, ""))
-    return next(map(_plain, found), None)
+    given = (values[name] for name in names if values.get(name) not in (None, ""))
+    return next(map(_plain, given), None)
 
 
 def _is_metric(rows: Sequence[FileRow], name: str) -> bool:
     """Return whether a column holds scores: numbers in [0, 1], or nothing."""
     with suppress(ConfigError):
-        found = [number_in(row.values, name, "") for row in rows]
-        return all(0 <= one <= 1 for one in found if one is not None) and any(
-            one is not None for one in found
+        numbers = [number_in(row.values, name, "") for row in rows]
+        return all(0 <= number <= 1 for number in numbers if number is not None) and any(
+            number is not None for number in numbers
         )
     return False
 
@@ -466,15 +468,15 @@ def _lm_eval_candidate(path: Path, task: str, date: str) -> dict[str, str]:
     results = path.with_name(f"results_{date}.json")
     if not results.is_file():
         return {"model": path.parent.name.replace("__", "/")}
-    found = json.loads(results.read_text(encoding="utf-8"))
+    content = json.loads(results.read_text(encoding="utf-8"))
     settings = {
-        "n-shot": (found.get("n-shot") or {}).get(task),
-        "gen_kwargs": (found.get("config") or {}).get("gen_kwargs"),
-        "system_instruction": found.get("system_instruction"),
-        "chat_template": found.get("chat_template"),
+        "n-shot": (content.get("n-shot") or {}).get(task),
+        "gen_kwargs": (content.get("config") or {}).get("gen_kwargs"),
+        "system_instruction": content.get("system_instruction"),
+        "chat_template": content.get("chat_template"),
     }
     named = {key: _plain(value) for key, value in settings.items() if value}
-    return {"model": str(found.get("model_name") or path.parent.name), **named}
+    return {"model": str(content.get("model_name") or path.parent.name), **named}
 
 
 # promptfoo
@@ -530,8 +532,8 @@ def _promptfoo_candidates(rows: Iterable[Object]) -> dict[int, dict[str, str]]:
             "model": str(model),
             "prompt": str(prompt.get("label") or prompt["raw"]).strip(),
         }
-    alike = Counter(tuple(found.values()) for found in traits.values())
+    alike = Counter(tuple(own.values()) for own in traits.values())
     return {
-        column: found if alike[tuple(found.values())] == 1 else {**found, "column": str(column)}
-        for column, found in traits.items()
+        column: own if alike[tuple(own.values())] == 1 else {**own, "column": str(column)}
+        for column, own in traits.items()
     }

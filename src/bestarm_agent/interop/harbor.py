@@ -2,9 +2,9 @@
 
 A race is an ordinary run of a study: a candidate is an agent with a model and its settings, an
 example is a task, a draw is an attempt, and one call is one ``Trial``. So caps, retries, the store,
-``kill -9`` and resume, report and view are those of every run. ``Race.select`` reads agents and
-tasks as Harbor names them, and refuses what is wrong before any trial; ``_Trials``, the provider of
-the study, runs a trial, and says by Harbor's own table of errors what came of it.
+``kill -9`` and resume, report and view are those of every run. ``HarborRace.select`` reads agents
+and tasks as Harbor names them, and refuses what is wrong before any trial; ``_Trials``, the
+provider of the study, runs a trial, and says by Harbor's own table of errors what came of it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NETWORK = re.compile("Connect|BrokenPipe|gaierror|RemoteProtocol|ReadError|Read
 _OWN = {"agent", "task", "trial_name", "trials_dir", "install_only", "job_id", "source_trial"}
 
 
-class Race:
+class HarborRace:
     """Runs the trials of K agents as a selection rule asks for them.
 
     Args:
@@ -160,9 +160,9 @@ class Race:
                     "model": f"{_NAME}/{model}",
                     "prompt": "task",
                     "params": {"agent": agent},
-                    "label": one.label,
+                    "label": entry.label,
                 }
-                for (model, agent), one in candidates.items()
+                for (model, agent), entry in candidates.items()
             ],
             "prompts": [{"task": "{{ instruction }}"}],
             "scorer": "recorded",
@@ -192,7 +192,7 @@ class Race:
         overrides: Mapping[str, Json] | None,
     ) -> AsyncIterator[Study]:
         """Open the run, or go on with it; at the end, write its report."""
-        provider.tasks, rows = await _read(tasks)
+        provider.tasks, rows = await _tasks_and_rows(tasks)
         # a file, so that whoever reads the run later sees what was asked
         path = provider.folder / f"tasks-{digest(rows)}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,29 +223,29 @@ class Race:
         for argument, names in (("agents", agents), ("models", models)):
             if isinstance(names, str):
                 raise ConfigError(f"{argument} must be a list, got the text {names!r}")
-        found: dict[tuple[str, str], _Agent] = {}
+        candidates: dict[tuple[str, str], _Agent] = {}
         for agent in agents:
             given: dict[str, Any] = {"name": agent} if isinstance(agent, str) else dict(agent)
             label = given.pop("label", None)
-            shown = f"agent {label or given.get('name') or given.get('import_path')!r}"
-            _check_names(given, AgentConfig, shown)
+            subject = f"agent {label or given.get('name') or given.get('import_path')!r}"
+            _check_names(given, AgentConfig, subject)
             own = [given["model_name"]] if given.get("model_name") else models
             for model in own or [None]:
-                with _refusing(shown):
+                with _refusing(subject):
                     config = AgentConfig(**{**given, "model_name": model})
                     AgentFactory.run_preflight(config)
                 who, name = _named(config, label)
-                if (key := (model or "default", who)) in found:
-                    raise ConfigError(f"{shown} is there twice, as {name!r}; leave one out")
-                most = self._usd
-                if isinstance(most, Mapping):
-                    most = most.get(name, most.get(str(model)))
-                if most is None and self._usd is not None:
+                if (key := (model or "default", who)) in candidates:
+                    raise ConfigError(f"{subject} is there twice, as {name!r}; leave one out")
+                bound = self._usd
+                if isinstance(bound, Mapping):
+                    bound = bound.get(name, bound.get(str(model)))
+                if bound is None and self._usd is not None:
                     raise ConfigError(f"usd_per_trial says nothing of {name!r}; name it")
-                found[key] = _Agent(name, config, most)
-        if not found:
+                candidates[key] = _Agent(name, config, bound)
+        if not candidates:
             raise ConfigError("there are no agents; name at least one, such as 'claude-code'")
-        return found
+        return candidates
 
 
 class _Agent(NamedTuple):
@@ -316,17 +316,17 @@ class _Trials(Provider[ProviderOptions]):
         for path in before:  # one may have ended as an earlier process was killed
             with suppress(OSError, ValueError):  # cut off
                 result = TrialResult.model_validate_json((path / "result.json").read_bytes())
-                found = self._read(result, self._agent(request))
-                if isinstance(found, Reply) or found.blame is Blame.CANDIDATE:
+                outcome = self._outcome_of(result, self._agent(request))
+                if isinstance(outcome, Reply) or outcome.blame is Blame.CANDIDATE:
                     break
         else:
             result = await self._run(config, self.bound(request))
-            found = self._read(result, self._agent(request))
-        if isinstance(found, ProviderError):
-            raise found
-        return found
+            outcome = self._outcome_of(result, self._agent(request))
+        if isinstance(outcome, ProviderError):
+            raise outcome
+        return outcome
 
-    async def _run(self, config: TrialConfig, most: Spend) -> TrialResult:
+    async def _run(self, config: TrialConfig, bound: Spend) -> TrialResult:
         """Run a trial; raise ProviderError, which books ``most``, if it has no result."""
         from harbor.trial.trial import Trial
 
@@ -336,42 +336,42 @@ class _Trials(Provider[ProviderOptions]):
                 trial = await Trial.create(config)
                 return await trial.run()
         except Exception as error:
-            kind, said = FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
+            kind, message = FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
             if timer.expired():
-                kind, said = FailureKind.TIMEOUT, f"it took more than {self.seconds:g} s"
-            told = f"{self._clean(said)} (trial {self.folder.name}/{config.trial_name})"
+                kind, message = FailureKind.TIMEOUT, f"it took more than {self.seconds:g} s"
+            why = f"{self._clean(message)} (trial {self.folder.name}/{config.trial_name})"
             # A trial that began may have cost anything up to its bound, and no result says how
             # much. So the bound is booked; where not even the trial could be made, nothing was
             # bought.
-            raise BilledError(failure(kind, told), most if trial else Spend(calls=1)) from error
+            raise BilledError(failure(kind, why), bound if trial else Spend(calls=1)) from error
 
-    def _read(self, result: TrialResult, one: _Agent) -> Reply | ProviderError:
+    def _outcome_of(self, result: TrialResult, agent: _Agent) -> Reply | ProviderError:
         """Return the reward of a trial; where none counts the error that says why."""
-        most, notice = one.usd, ""
+        bound, notice = agent.usd, ""
         tokens_in, cached, tokens_out, cost = result.compute_token_cost_totals()
         usage = Usage(tokens_in or 0, min(cached or 0, tokens_in or 0), output=tokens_out or 0)
         steps = [step.agent_execution for step in result.step_results or ()]
         if not any([result.agent_execution, *steps]):
             cost = 0.0  # no agent ran
         elif cost is None:
-            booked = "none" if most is None else f"${most:g} (usd_per_trial)"
-            cost, notice = most, f"({one.label}) reports no cost; {booked} is booked for a trial"
-        elif most is not None and cost > most:
-            notice = f"({one.label}) cost more than usd_per_trial = ${most:g}; raise it"
+            booked = "none" if bound is None else f"${bound:g} (usd_per_trial)"
+            cost, notice = bound, f"({agent.label}) reports no cost; {booked} is booked for a trial"
+        elif bound is not None and cost > bound:
+            notice = f"({agent.label}) cost more than usd_per_trial = ${bound:g}; raise it"
         amount = None if cost is None else nanos(cost)
         errors = result.recorded_exceptions()
         rewards = (result.verifier_result and result.verifier_result.rewards) or {}
         values = ", ".join(f"{name} = {value:g}" for name, value in rewards.items())
-        said = self._clean("; ".join(f"{e.exception_type}: {e.exception_message}" for e in errors))
+        texts = self._clean("; ".join(f"{e.exception_type}: {e.exception_message}" for e in errors))
         place = f"(trial {self.folder.name}/{result.trial_name})"
         try:
             score = self._score(errors, rewards)
         except ProviderError as error:
-            told = "; ".join(filter(None, (said, f"{values or 'no reward'}: {error} {place}")))
+            why = "; ".join(filter(None, (texts, f"{values or 'no reward'}: {error} {place}")))
             spend = Spend(calls=1, tokens=usage.total, usd_nanos=amount or 0)
-            return BilledError(failure(error.kind, told), spend)
+            return BilledError(failure(error.kind, why), spend)
         return Reply(
-            "\n".join(filter(None, (values, said, place))),
+            "\n".join(filter(None, (values, texts, place))),
             usage=usage,
             usd_nanos=amount,
             seconds=(result.finished_at - result.started_at).total_seconds(),
@@ -397,7 +397,9 @@ class _Trials(Provider[ProviderOptions]):
         only = next(iter(rewards)) if len(rewards) == 1 else "reward"
         score = rewards.get(self.metric or only)
         if score is None or not 0 <= score <= 1:
-            raise failure(FailureKind.BAD_REQUEST, "name a reward in [0, 1]: Race(metric=...)")
+            raise failure(
+                FailureKind.BAD_REQUEST, "name a reward in [0, 1]: HarborRace(metric=...)"
+            )
         return float(score)
 
     def _kind(self, error: ExceptionInfo) -> FailureKind | None:
@@ -424,8 +426,8 @@ async def _followed(study: Study) -> Standing:
     running = asyncio.ensure_future(study.run())
     while not (await asyncio.wait([running], timeout=_LINE_SECONDS))[0]:
         now = study.standing()
-        told = f"{now.told:,} trials, {now.in_flight} in flight, ${usd(now.spent.usd_nanos):.2f}"
-        sys.stderr.write(f"{told}: {now.decision.text}\n")
+        line = f"{now.told:,} trials, {now.in_flight} in flight, ${usd(now.spent.usd_nanos):.2f}"
+        sys.stderr.write(f"{line}: {now.decision.text}\n")
     return await running
 
 
@@ -436,9 +438,9 @@ def _named(agent: AgentConfig, label: str | None) -> tuple[str, str]:
     rest = agent.model_dump(mode="json", exclude=own, exclude_defaults=True)
     kwargs: Any = redacted(agent.kwargs)
     settings = [f"{name}={value!s:.40}" for name, value in kwargs.items()]
-    shown = label or " ".join([who.rpartition(":")[2], *settings])
-    full = shown if who == shown and not rest else f"{shown}+{digest([who, rest], length=6)}"
-    return full, " ".join([shown, *(agent.model_name or "").split("/")[-1:]]).strip()
+    short = label or " ".join([who.rpartition(":")[2], *settings])
+    full = short if who == short and not rest else f"{short}+{digest([who, rest], length=6)}"
+    return full, " ".join([short, *(agent.model_name or "").split("/")[-1:]]).strip()
 
 
 def _settings(environment: EnvironmentLike, trial: Mapping[str, Any]) -> TrialConfig:
@@ -461,7 +463,7 @@ def _settings(environment: EnvironmentLike, trial: Mapping[str, Any]) -> TrialCo
     return whole
 
 
-async def _read(
+async def _tasks_and_rows(
     tasks: TaskSource | Sequence[TaskSource],
 ) -> tuple[dict[str, TaskConfig], list[dict[str, str]]]:
     """Return the tasks by id, and the rows of the dataset for them; raises ConfigError."""

@@ -5,8 +5,8 @@ wait or be skipped. So the order is Inspect's own, shuffled once and the same fo
 and the selection rule decides how far along it each candidate gets. A race has one epoch, since
 Inspect begins a second only after all samples of the first.
 
-A ``Race`` has a ``RacedTask`` for each candidate: the early stopping of one task with one model.
-Each of its samples, known by its place in the common order, is in one of five states::
+An ``InspectRace`` has a ``RacedTask`` for each candidate: the early stopping of one task with one
+model. Each of its samples, known by its place in the common order, is in one of five states::
 
                   the rule asks
     OUTSIDE ------------------------> ASKED <----------+
@@ -109,12 +109,12 @@ def likeness(spec: EvalSpec) -> tuple[object, ...]:
 
 
 class RacedTask:
-    """One candidate's early stopping, as Inspect's protocol has it; made by ``Race.task``.
+    """One candidate's early stopping, as Inspect's protocol has it; made by ``InspectRace.task``.
 
     Its samples' places are in a set for each state.
     """
 
-    def __init__(self, race: Race, row: int, label: str) -> None:
+    def __init__(self, race: InspectRace, row: int, label: str) -> None:
         self.row, self.label = row, label
         self.outside: set[int] = set()
         self.asked: set[int] = set()
@@ -270,8 +270,9 @@ class RacedTask:
                     self._scored_before.add(place)
                     # Ask and outcome are replayed at their own times, among those of all
                     # candidates: what the rule knew when it asked must be what it knew then.
-                    for when, told in ((sample.started_at, None), (sample.completed_at, outcome)):
-                        self._race.earlier.append((datetime.fromisoformat(when), self, place, told))
+                    for when, result in ((sample.started_at, None), (sample.completed_at, outcome)):
+                        time_of = datetime.fromisoformat(when)
+                        self._race.earlier.append((time_of, self, place, result))
 
     def _outcome_of(self, sample: EvalSample) -> Outcome:
         """Return an outcome with its tokens, and dollars where all prices are known to Inspect."""
@@ -280,7 +281,7 @@ class RacedTask:
         spend = Spend(answers=1, tokens=tokens, usd_nanos=nanos(used["usd"] or 0))
         if sample.error is not None or not sample.scores:
             return void("no score" if sample.error is None else sample.error.message, spend)
-        values = scores_in({name: one.model_dump() for name, one in sample.scores.items()})
+        values = scores_in({name: each.model_dump() for name, each in sample.scores.items()})
         metric = self._race.metric
         if metric is None and len(values) == 1:
             (metric,) = values
@@ -294,7 +295,7 @@ class RacedTask:
         return Outcome(Score(score), spend=spend, seconds=seconds)
 
 
-class Race:
+class InspectRace:
     """Runs the samples of K candidates as a selection rule asks for them.
 
     Args:
@@ -396,7 +397,7 @@ class Race:
             raise ConfigError("the race has not begun: give its tasks to inspect_ai.eval first")
         state, unseen = self.record.state, self._rule.table.n_unseen
         lost = [task.label for task in self._tasks if task.is_lost and unseen[task.row]]
-        found = build_standing(
+        standing = build_standing(
             state,
             self._rule,
             state.name,
@@ -405,7 +406,7 @@ class Race:
             broken=dict.fromkeys(lost, "its task ended before the race did"),
             in_flight=sum(len(task.running) for task in self._tasks),
         )
-        return decided(replace(found, end=self.end))
+        return decided(replace(standing, end=self.end))
 
     def verdict(self) -> str:
         """Say in words who leads and how sure that is; raises ConfigError as ``standing`` does."""
@@ -511,7 +512,7 @@ class Race:
         while self.end is None and self._ask_rule():
             pass
         if self.end is None:
-            self._pass_over_if_stuck()
+            self._run_blocking_sample()
         if self.end is not None:
             for task in self._tasks:
                 task.let_go()
@@ -556,11 +557,11 @@ class Race:
         task, place = self._tasks[ask.pair.candidate], self._place_of[ask.pair.example]
         task.move(place, task.running if place in task.waiting else task.asked)
 
-    def _pass_over_if_stuck(self) -> None:
-        """Run a sample that the rule does not want yet where all wait for good, or end the race.
+    def _run_blocking_sample(self) -> None:
+        """Run a sample that the rule does not want yet where all are stuck, or end the race.
 
-        One that it wants stands behind it. The order stays the common one, so the evidence stays
-        valid; it may cost a sample more.
+        The wanted sample waits behind it. The order stays the common one, so the evidence stays
+        valid; it may cost one sample more.
         """
         # Stuck: no sample runs or is about to start, and yet some wait. If a task holds all its
         # slots with samples that the rule does not want, the wanted one stands behind them.

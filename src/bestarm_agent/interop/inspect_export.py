@@ -44,9 +44,9 @@ def write_inspect_logs(state: RunState, pairs: Iterable[PairOutcome], folder: Pa
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # A number first, since two labels may become one name once odd characters are replaced.
-        for number, (label, found) in enumerate(asked.items()):
+        for number, (label, records) in enumerate(asked.items()):
             path = folder / f"{number:03d}_{re.sub(r'[^A-Za-z0-9.=-]+', '_', label)[:80]}.eval"
-            made = _log(state, rows[found[0].candidate_id], found)
+            made = _log(state, rows[records[0].candidate_id], records)
             log.write_eval_log(made, str(path), format="eval")
             written.append(path)
     except OSError as error:
@@ -56,14 +56,14 @@ def write_inspect_logs(state: RunState, pairs: Iterable[PairOutcome], folder: Pa
     return written
 
 
-def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) -> Any:  # noqa: ANN401 - inspect-ai is an extra
+def _log(state: RunState, candidate: Candidate, records: Sequence[PairOutcome]) -> Any:  # noqa: ANN401 - inspect-ai is an extra
     from inspect_ai import log
     from inspect_ai.model import GenerateConfig
 
     started = state.started
     known = {k: v for k, v in candidate.params.items() if k in GenerateConfig.model_fields}
     n_examples = len(state.example_ids)
-    scores = [record.score for record in found if record.score is not None]
+    scores = [record.score for record in records if record.score is not None]
     mean = {"mean": log.EvalMetric(name="mean", value=sum(scores) / len(scores))} if scores else {}
     scored = log.EvalScore(name="score", scorer="score", scored_samples=len(scores), metrics=mean)
     return log.EvalLog(
@@ -72,13 +72,13 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) ->
             created=started.at,
             task=started.name,
             task_id=f"{started.name}-{candidate.id}",
-            task_args={"candidate": found[0].candidate},
+            task_args={"candidate": records[0].candidate},
             dataset=log.EvalDataset(
                 name=started.name,
                 samples=n_examples,
-                sample_ids=[record.example for record in found],
+                sample_ids=[record.example for record in records],
             ),
-            model=_model(found[0]),
+            model=_model(records[0]),
             model_generate_config=GenerateConfig(**known),
             config=log.EvalConfig(),
             packages={"bestarm_agent": started.version},
@@ -86,7 +86,7 @@ def _log(state: RunState, candidate: Candidate, found: Sequence[PairOutcome]) ->
         results=log.EvalResults(
             total_samples=n_examples, completed_samples=len(scores), scores=[scored]
         ),
-        samples=[_sample(record) for record in found],
+        samples=[_sample(record) for record in records],
     )
 
 

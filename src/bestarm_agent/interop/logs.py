@@ -45,12 +45,12 @@ class Logs:
     @property
     def examples(self) -> dict[str, str | None]:
         """Return the examples' ids, as they first come, with their questions."""
-        return {example: found[0][0].question for (_, example), found in self.pairs.items()}
+        return {example: repeats[0][0].question for (_, example), repeats in self.pairs.items()}
 
     @property
     def n_repeats(self) -> int:
         """Return how many results every pair has, void ones aside; 1 if not all have as many."""
-        scored = [[score is not None for _, score in found] for found in self.pairs.values()]
+        scored = [[score is not None for _, score in repeats] for repeats in self.pairs.values()]
         # A study with repeats draws every pair equally often. Logs in which pairs differ become a
         # study of one draw, and their repeats further attempts.
         counts = {len(pair) if all(pair) else 1 for pair in scored if any(pair)}
@@ -59,7 +59,7 @@ class Logs:
     def matrix(self) -> ScoreMatrix:
         """Return the mean scores of the pairs; void ones are NaN. Raises ConfigError."""
         known = (
-            (pair, [s for _, s in found if s is not None]) for pair, found in self.pairs.items()
+            (pair, [s for _, s in repeats if s is not None]) for pair, repeats in self.pairs.items()
         )
         cells = (Cell(*pair, fmean(scores) if scores else None, None) for pair, scores in known)
         return matrix_from_cells(cells, self.source)
@@ -70,10 +70,10 @@ class Logs:
         Repeats are attempts, those with a score first. A pair without score and answer is a failed
         call, which says nothing about quality.
         """
-        for (candidate, example), found in self.pairs.items():
+        for (candidate, example), repeats in self.pairs.items():
             # The first attempt is the one that is played back, so it should be one that has a
             # score.
-            scored_first = sorted(found, key=lambda one: one[1] is None)
+            scored_first = sorted(repeats, key=lambda repeat: repeat[1] is None)
             for attempt, (result, score) in enumerate(scored_first, start=1):
                 row: dict[str, Json] = {"candidate": candidate, "example": example}
                 if score is None and (result.error or result.text is None):
@@ -88,8 +88,8 @@ class Logs:
 
     def notes(self) -> list[str]:
         """Return what a reader should know: the metric, repeats, void pairs, who is left out."""
-        void = sum(all(score is None for _, score in found) for found in self.pairs.values())
-        repeated = sum(len(found) > 1 for found in self.pairs.values())
+        void = sum(all(score is None for _, score in repeats) for repeats in self.pairs.values())
+        repeated = sum(len(repeats) > 1 for repeats in self.pairs.values())
         lines = [f"metric: {', '.join(self.metrics)}"]
         if repeated:
             lines.append(f"{counted(repeated, 'pair')} with several results, whose mean counts")
@@ -98,8 +98,8 @@ class Logs:
             lines.append(f"void, not wrong (an error, or no verdict): {of_all}")
         if absent := len(self.candidates) * len(self.examples) - len(self.pairs):
             lines.append(f"in no log, and so void: {counted(absent, 'pair')}")
-        for name, said in self.words.items():
-            lines.append(f"verdicts in words, which are no scores: {name} ({_listed(said)})")
+        for name, verdicts in self.words.items():
+            lines.append(f"verdicts in words, which are no scores: {name} ({_listed(verdicts)})")
         if self.unscored:
             lines.append(f"left out, without any score: {', '.join(self.unscored)}")
         return lines
@@ -117,8 +117,8 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
             several metrics to choose from, or none of that name; a score is outside [0, 1].
     """
     results = [result for path in paths for result in read_results(Path(path))]
-    shown = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    wanted = _metrics(results, metric, shown)
+    source = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    wanted = _metrics(results, metric, source)
     # Tasks number their examples each from the start; with several tasks an id alone would join
     # strangers.
     several = len({result.task for result in results}) > 1
@@ -127,88 +127,88 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
         example = f"{result.task}: {result.example}" if several and result.task else result.example
         name = wanted.get(result.task, "")
         score = result.scores.get(name)
-        check_range(score, name, shown)
+        check_range(score, name, source)
         known = pairs[candidate, example]
         if score is not None or result.repeat not in known:  # lm-eval: a line for each metric
             known[result.repeat] = result, score
     scored = {
         candidate
-        for (candidate, _), found in pairs.items()
-        if any(score is not None for _, score in found.values())
+        for (candidate, _), repeats in pairs.items()
+        if any(score is not None for _, score in repeats.values())
     }
     unscored = dict.fromkeys(candidate for candidate, _ in pairs if candidate not in scored)
-    kept = {pair: list(found.values()) for pair, found in pairs.items() if pair[0] in scored}
-    return Logs(kept, sorted(set(wanted.values())), list(unscored), shown, _words(results))
+    kept = {pair: list(repeats.values()) for pair, repeats in pairs.items() if pair[0] in scored}
+    return Logs(kept, sorted(set(wanted.values())), list(unscored), source, _words(results))
 
 
-def check_range(score: float | None, name: str, shown: str) -> None:
+def check_range(score: float | None, name: str, source: str) -> None:
     """Raise ConfigError if there is a score outside [0, 1]."""
     if score is not None and not 0 <= score <= 1:
         raise ConfigError(
-            f"{shown}: a score must be in [0, 1], higher is better, but {name!r} is "
+            f"{source}: a score must be in [0, 1], higher is better, but {name!r} is "
             f"{score:g}; choose another metric"
         )
 
 
 def _listed(words: Sequence[str]) -> str:
-    more = ", ..." if len(words) > _SHOWN else ""
-    return ", ".join(f"{word:.40}" for word in words[:_SHOWN]) + more
+    ending = ", ..." if len(words) > _SHOWN else ""
+    return ", ".join(f"{word:.40}" for word in words[:_SHOWN]) + ending
 
 
 def _words(results: Sequence[Result]) -> dict[str, list[str]]:
     """Return the different verdicts of each metric that has some that are no number."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    by_metric: dict[str, dict[str, None]] = defaultdict(dict)
     for result in results:
-        for name, said in result.words.items():
-            found[name][said] = None
-    return {name: sorted(said) for name, said in found.items()}
+        for name, verdict in result.words.items():
+            by_metric[name][verdict] = None
+    return {name: sorted(verdict) for name, verdict in by_metric.items()}
 
 
-def _metrics(results: Sequence[Result], metric: str | None, shown: str) -> dict[str, str]:
+def _metrics(results: Sequence[Result], metric: str | None, source: str) -> dict[str, str]:
     """Return the metric to take of each task."""
-    found = metric_choices(results, metric, shown)
-    for task, scores in found.items():
+    by_task = metric_choices(results, metric, source)
+    for task, scores in by_task.items():
         if metric is None and len(scores) > 1:
             raise ConfigError(
-                f"{shown}: task {task!r} has several scores; choose one with --metric: "
+                f"{source}: task {task!r} has several scores; choose one with --metric: "
                 f"{'; '.join(scores)}"
             )
-    return {task: scores[0] for task, scores in found.items() if scores}
+    return {task: scores[0] for task, scores in by_task.items() if scores}
 
 
 def metric_choices(
-    results: Sequence[Result], metric: str | None, shown: str
+    results: Sequence[Result], metric: str | None, source: str
 ) -> dict[str, Sequence[str]]:
     """Return the metrics of each task that may be meant: the one named, `score`, or all.
 
     Raises ConfigError where none is a number, or none is called ``metric``.
     """
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    by_task: dict[str, dict[str, None]] = defaultdict(dict)
     words = _words(results)
     # Inspect's "C" means correct, unless its scorer gives grades: then "A" and "B" occur, which are
     # words here, and reading the "C" among them as 1 would make the worst grades the only numbers.
-    graded = {name for name, said in words.items() if any(map(_GRADE.fullmatch, said))}
+    graded = {name for name, verdicts in words.items() if any(map(_GRADE.fullmatch, verdicts))}
     for result in results:
-        found[result.task].update(dict.fromkeys(n for n in result.scores if n not in graded))
-    names = dict.fromkeys(name for scores in found.values() for name in scores)
+        by_task[result.task].update(dict.fromkeys(n for n in result.scores if n not in graded))
+    names = dict.fromkeys(name for scores in by_task.values() for name in scores)
     if metric in words.keys() - names or (words and not names):
         name = metric if metric is not None and metric in words else next(iter(words))
-        more = f"; choose another: {', '.join(names)}" if names else ""
+        hint = f"; choose another: {', '.join(names)}" if names else ""
         raise ConfigError(
-            f"{shown}: the verdicts of {name!r} are words ({_listed(words[name])}), and no scores "
-            f"in [0, 1]; turn them into numbers first{more}"
+            f"{source}: the verdicts of {name!r} are words ({_listed(words[name])}), and no scores "
+            f"in [0, 1]; turn them into numbers first{hint}"
         )
     if not names:
         errors = [result.error for result in results if result.error]
         of_all = f"; {len(errors):,} of {len(results):,} are errors, the first: " if errors else ""
         reason = f"{of_all}{errors[0]:.200}" if errors else ""
-        raise ConfigError(f"{shown}: no result has a score that is a number{reason}")
+        raise ConfigError(f"{source}: no result has a score that is a number{reason}")
     if metric is not None and metric not in names:
-        raise ConfigError(f"{shown}: no score is called {metric!r}; {nearest(metric, names)}")
+        raise ConfigError(f"{source}: no score is called {metric!r}; {nearest(metric, names)}")
     usual = metric or _USUAL
     return {
         task: [usual] if metric or usual in scores else [*scores]
-        for task, scores in found.items()
+        for task, scores in by_task.items()
         if scores
     }
 
@@ -229,7 +229,7 @@ def write_replay_study(logs: Logs, folder: Path) -> Path:
         ) from error
     write_answers(logs, answers)
     _write_lines(
-        examples, ({"id": id, "question": said or id} for id, said in logs.examples.items())
+        examples, ({"id": id, "question": question or id} for id, question in logs.examples.items())
     )
     study: dict[str, Json] = {
         "name": folder.resolve().name,

@@ -33,7 +33,8 @@ class Side:
     @property
     def metrics(self) -> list[str]:
         """Return the names of its scores."""
-        return [*dict.fromkeys(n for one in self.examples.values() for r in one for n in r.scores)]
+        results = (result for several in self.examples.values() for result in several)
+        return [*dict.fromkeys(name for result in results for name in result.scores)]
 
     def scores(self, example: str, metric: str) -> float:
         """Return the mean score of an example's results; NaN if none has a score."""
@@ -90,7 +91,7 @@ def compare_files(
             f"{', '.join(paths)}: there is one candidate, {first.label}, and two are compared; "
             "give a file with the results of another on the same examples"
         )
-    found = []
+    arguments = []
     for other in others:
         pairs, unlike = _pairs(first, other)
         if unlike:
@@ -106,17 +107,17 @@ def compare_files(
                 f"{first.label} and {other.label} have different metrics, {' and '.join(known)}; "
                 "score one as the other was, or name one of both: --metric"
             )
-        found += [_common(first, other, pairs, name, cluster) for name in both]
-    compared = (compare_scores(*one, confidence, len(found)) for one in found)
+        arguments += [_common(first, other, pairs, name, cluster) for name in both]
+    compared = (compare_scores(*each, confidence, len(arguments)) for each in arguments)
     return FileComparisons(tuple(compared), named, tuple(notes))
 
 
 def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], set[str], list[str]]:
     """Return the candidates in files, the metrics that may be meant, and notes."""
     files: dict[Path, str] = {}
-    read: list[tuple[str, Result]] = []
+    labelled: list[tuple[str, Result]] = []
     for path in paths:
-        read += ((path, result) for result in read_results(Path(path), metrics))
+        labelled += ((path, result) for result in read_results(Path(path), metrics))
         place = Path(path).resolve()
         if place in files:
             raise ConfigError(
@@ -124,11 +125,11 @@ def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], se
                 "of another candidate beside it"
             )
         files[place] = path
-    results, shown = [result for _, result in read], ", ".join(paths)
+    results, source = [result for _, result in labelled], ", ".join(paths)
     chosen = {
         name
         for asked in metrics or (None,)
-        for names in metric_choices(results, asked, shown).values()
+        for names in metric_choices(results, asked, source).values()
         for name in names
     }
     # A column such as a latency is a number, too. Of several metrics that nobody named it is left
@@ -138,34 +139,34 @@ def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], se
     notes = [f"left out, since it is not in [0, 1]: {name}" for name in left_out]
     several = len({result.task for result in results}) > 1
     grouped: dict[tuple[str, str], Side] = {}
-    for (path, result), label in zip(read, label_candidates(results), strict=True):
+    for (path, result), label in zip(labelled, label_candidates(results), strict=True):
         example = f"{result.task}: {result.example}" if several and result.task else result.example
         side = grouped.setdefault((label, path), Side(label, [path], {}))
         side.examples.setdefault(example, []).append(result)
         side.inputs |= {result.question} - {None}
     sides: list[Side] = []
-    for one in grouped.values():
+    for new in grouped.values():
         # One label in two files is one candidate in two parts if they share no example. If they do,
         # they are two runs of it, which are compared like any other two.
-        same = [side for side in sides if side.label == one.label]
+        same = [side for side in sides if side.label == new.label]
         # another task of the same candidate; or it again, on the same examples
-        apart = (s for s in same if not (s.examples.keys() & one.examples or s.inputs & one.inputs))
+        apart = (s for s in same if not (s.examples.keys() & new.examples or s.inputs & new.inputs))
         if (known := next(apart, None)) is None:
-            sides.append(one)
+            sides.append(new)
         else:
-            known.files += one.files
-            known.examples |= one.examples
-            known.inputs |= one.inputs
+            known.files += new.files
+            known.examples |= new.examples
+            known.inputs |= new.inputs
     n = Counter(side.label for side in sides)
     for side in sides:
         side.label += f" ({side.files[0]})" if n[side.label] > 1 else ""
     return sides, chosen - {*left_out}, notes
 
 
-def _pairs(one: Side, other: Side) -> tuple[dict[str, str], int]:
+def _pairs(base: Side, rival: Side) -> tuple[dict[str, str], int]:
     """Return which example of the other each one's is, and for how many only the id says so."""
     inputs, theirs = (
-        {key: found[0].question for key, found in side.examples.items()} for side in (one, other)
+        {key: group[0].question for key, group in side.examples.items()} for side in (base, rival)
     )
     # Three ways to pair examples, the surest first: the same id with the same input (or an unknown
     # one); the same input, unique on both sides, under different ids; the same id with different
@@ -182,36 +183,36 @@ def _pairs(one: Side, other: Side) -> tuple[dict[str, str], int]:
     unlike = {} if moved else {key: key for key in shared if key not in alike}
     if not (alike or moved or unlike):
         raise ConfigError(
-            f"{', '.join(one.files)} and {', '.join(other.files)} have no example in common: no id "
-            f"is in both (here {next(iter(inputs))!r}, there {next(iter(theirs))!r}), and no "
+            f"{', '.join(base.files)} and {', '.join(rival.files)} have no example in common: no "
+            f"id is in both (here {next(iter(inputs))!r}, there {next(iter(theirs))!r}), and no "
             "input; give results on the same examples"
         )
     return {**alike, **moved, **unlike}, len(unlike)
 
 
 def _common(
-    one: Side, other: Side, pairs: Mapping[str, str], metric: str, cluster: str | None
+    base: Side, rival: Side, pairs: Mapping[str, str], metric: str, cluster: str | None
 ) -> tuple[Compared, list[Flip], list[list[int]]]:
     """Put the scores of two candidates side by side."""
     keys = sorted(pairs, key=digest)  # an order that no score has a say in
-    places, theirs = ({key: i for i, key in enumerate(side.examples)} for side in (one, other))
+    places, theirs = ({key: i for i, key in enumerate(side.examples)} for side in (base, rival))
     examples, draws = [], defaultdict[str, list[int]](list)
     for i, key in enumerate(keys):
-        fields = {**other.examples[pairs[key]][0].fields, **one.examples[key][0].fields}
+        fields = {**rival.examples[pairs[key]][0].fields, **base.examples[key][0].fields}
         if cluster is not None and fields.get(cluster) in (None, ""):
             raise ConfigError(
-                f"{one.files[0]}: example {key!r} has no field {cluster!r}, by which examples "
+                f"{base.files[0]}: example {key!r} has no field {cluster!r}, by which examples "
                 f"belong together; {nearest(cluster, map(str, fields))}"
             )
         draws[key if cluster is None else str(fields[cluster])].append(i)
-        scores = one.scores(key, metric), other.scores(pairs[key], metric)
+        scores = base.scores(key, metric), rival.scores(pairs[key], metric)
         examples.append(Flip(key, *scores, places[key], theirs[pairs[key]]))
     unit = "example" if cluster is None else "cluster"
     unpaired = len(places) - len(keys), len(theirs) - len(keys)
     n_a, n_b = (
         sum(not math.isnan(side.scores(key, metric)) for key in side.examples)
-        for side in (one, other)
+        for side in (base, rival)
     )
-    labels = one.label, other.label
+    labels = base.label, rival.label
     on = Compared(*labels, metric, len(keys), unit, len(draws), *unpaired, n_a, n_b)
     return on, examples, [draws[name] for name in sorted(draws, key=digest)]

@@ -114,9 +114,9 @@ def write_study(config: Path, study: Path) -> tuple[tuple[Path, Path], str]:
             raise ConfigError(
                 f"{path} exists already and is not overwritten; choose another name, or move it"
             )
-    content, rows, said = _Translation(config.parent, data).study(dataset.name)
+    content, rows, summary = _Translation(config.parent, data).study(dataset.name)
     write_new({dataset: rows, study: content})
-    return (study, dataset), said
+    return (study, dataset), summary
 
 
 @dataclass
@@ -129,7 +129,7 @@ class _Test:
 
     def text(self, field: str) -> str:
         """Return its row of the dataset, with the checks in a field, under its comments."""
-        lines = [f"# {' '.join(one.split())[:_WIDTH]}" for one in self.comments]
+        lines = [f"# {' '.join(comment.split())[:_WIDTH]}" for comment in self.comments]
         return "\n".join([*lines, _yaml([{**self.inputs, field: self.checks}])])
 
 
@@ -190,27 +190,27 @@ class _Translation:
         if self.notes:
             head += ["# Not taken over, since it has no counterpart here:"]
             head += [f"# - {' '.join(note.split())}" for note in dict.fromkeys(self.notes)]
-        said = [f"{counted(len(tests), 'test')} written"]
+        summary = [f"{counted(len(tests), 'test')} written"]
         if self.left_out:
             few = [f"{counted(n, one)} {kind}".strip() for (one, kind), n in self.left_out.items()]
-            said.append(f"{', '.join(few)} left out, as comments say at the tests")
+            summary.append(f"{', '.join(few)} left out, as comments say at the tests")
         if unchecked:
-            said.append(f"{counted(len(unchecked), 'test')} without a check: a model grades")
+            summary.append(f"{counted(len(unchecked), 'test')} without a check: a model grades")
         rows = "\n".join(test.text(field) for test in tests)
-        return "\n".join([*head, "", _yaml(study)]), rows, "; ".join(said)
+        return "\n".join([*head, "", _yaml(study)]), rows, "; ".join(summary)
 
     def _complete(self, rows: list[dict[str, Found]], prompts: list[dict[str, Any]]) -> None:
         """Give each row all variables that others, or prompts, have: promptfoo shows nothing."""
-        used = {name for one in prompts for name in CompiledPrompt(_template(one)).fields}
+        used = {name for prompt in prompts for name in CompiledPrompt(_template(prompt)).fields}
         known = {name for row in rows for name in row}
         if missing := sorted(used - known - {ROW}):
             self.notes.append(f"variables that no test gives are empty: {', '.join(missing)}")
         for row in rows:
             row |= dict.fromkeys(sorted((known | {*missing}) - row.keys()), "")
 
-    def _drop(self, found: Iterable[str], known: tuple[str, ...], where: str) -> None:
+    def _drop(self, keys: Iterable[str], known: tuple[str, ...], where: str) -> None:
         """Note the keys that nothing is made of."""
-        for key in found:
+        for key in keys:
             if key not in known and key not in _HARMLESS.split():
                 self.notes.append(f"`{where}{key}`")
 
@@ -220,7 +220,7 @@ class _Translation:
             return value
         path = self.folder / value.removeprefix(_FILE)
         if "*" in path.name:
-            return [_text(one).strip() for one in sorted(path.parent.glob(path.name))]
+            return [_text(file).strip() for file in sorted(path.parent.glob(path.name))]
         if path.suffix not in _TEXTS + _DATA:
             self.notes.append(f"{value}: code is not run")
             return None
@@ -230,25 +230,25 @@ class _Translation:
         """Return the files of a name, which may be a pattern."""
         return prompt_files(name, self.folder) if set(name) & set("*?[") else [self.folder / name]
 
-    def _models(self, found: Found) -> Iterator[dict[str, Any]]:
+    def _models(self, providers: Found) -> Iterator[dict[str, Any]]:
         names, seen = Counter[str](), list[dict[str, Any]]()
-        for each in _each(found):
-            one = each if isinstance(each, dict) else {"id": each}
-            if "id" not in one and len(one) == 1:  # {"openai:gpt-...": {config: ...}}
-                one = {"id": next(iter(one)), **_mapping(next(iter(one.values())))}
-            name = str(one.get("id", one))
-            if (model := self._model(name, one.get("config") or {})) is None:
+        for each in _each(providers):
+            entry = each if isinstance(each, dict) else {"id": each}
+            if "id" not in entry and len(entry) == 1:  # {"openai:gpt-...": {config: ...}}
+                entry = {"id": next(iter(entry)), **_mapping(next(iter(entry.values())))}
+            name = str(entry.get("id", entry))
+            if (model := self._model(name, entry.get("config") or {})) is None:
                 self.notes.append(
                     f"the provider {name}: write it as `python/module:function` or "
                     "`command/...`, or with `base_url` (docs/providers.md)"
                 )
                 continue
-            self._drop(one, ("id", "config", "label"), f"{name}: ")
+            self._drop(entry, ("id", "config", "label"), f"{name}: ")
             if model in seen:
-                self.notes.append(f"the provider {name} {one.get('label', '')}: equal to another")
+                self.notes.append(f"the provider {name} {entry.get('label', '')}: equal to another")
                 continue
             seen.append(model)
-            label = _name(one["label"]) if one.get("label") else ""
+            label = _name(entry["label"]) if entry.get("label") else ""
             called = label or model["model"]
             names[called] += 1
             if names[called] > 1:
@@ -278,11 +278,11 @@ class _Translation:
         entry = {"model": f"{_PROVIDERS[provider]}/{model}"}
         return entry | {k: v for k, v in (("params", params), ("options", options)) if v}
 
-    def _prompts(self, found: Found) -> Iterator[dict[str, Any]]:
+    def _prompts(self, prompts: Found) -> Iterator[dict[str, Any]]:
         names: Counter[str] = Counter()
-        if isinstance(found, dict) and not {"raw", "id"} & found.keys():
-            found = [{"id": name, "label": label} for name, label in found.items()]
-        for each in _each(found):
+        if isinstance(prompts, dict) and not {"raw", "id"} & prompts.keys():
+            prompts = [{"id": name, "label": label} for name, label in prompts.items()]
+        for each in _each(prompts):
             given = {"raw": each} if isinstance(each, str) else each
             for stem, body in self._bodies(given):
                 name = _name(given.get("label") or stem or f"prompt-{names.total() + 1}")
@@ -313,16 +313,16 @@ class _Translation:
     def _tests(self, default: Mapping[str, Found]) -> Iterator[dict[str, Any]]:
         """Yield the tests with what the default test, or their scenario, adds to them."""
         for each in _each(self.data.get("tests")):
-            yield from (self._joined(default, test) for test in self._read(each))
+            yield from (self._joined(default, test) for test in self._tests_in(each))
         # A scenario runs each of its tests with each of its configs; a config without tests is one
         # itself.
         for scenario in map(self._content, _each(self.data.get("scenarios"))):
             for config in _each(scenario.get("config")):
                 first = self._joined(default, config)
                 for each in _each(scenario.get("tests")) or [{}]:
-                    yield from (self._joined(first, test) for test in self._read(each))
+                    yield from (self._joined(first, test) for test in self._tests_in(each))
 
-    def _read(self, each: Found) -> Iterable[Found]:
+    def _tests_in(self, each: Found) -> Iterable[Found]:
         """Return the tests that an entry of `tests` is, or those of the file that it names."""
         name = each.get("path") if isinstance(each, dict) and "vars" not in each else each
         return self._from_files(name) if isinstance(name, str) else [each]
@@ -342,12 +342,12 @@ class _Translation:
 
     def _assertions(self, test: Mapping[str, Found]) -> list[dict[str, Any]]:
         templates = self.data.get("assertionTemplates") or {}
-        found = []
+        assertions = []
         for each in _each(self._content(test.get("assert"))):
-            one = each if isinstance(each, dict) else {"type": str(each)}
-            template = templates.get(str(one.get("$ref")).rpartition("/")[2]) or {}
-            found.append({"type": "$ref", **template, **one})
-        return found
+            entry = each if isinstance(each, dict) else {"type": str(each)}
+            template = templates.get(str(entry.get("$ref")).rpartition("/")[2]) or {}
+            assertions.append({"type": "$ref", **template, **entry})
+        return assertions
 
     def _from_files(self, name: str) -> Iterator[Found]:
         if not name.removeprefix(_FILE).endswith((*_DATA, ".jsonl", ".csv", "*")):
@@ -364,8 +364,8 @@ class _Translation:
     def _from_cells(self, cells: Mapping[str, Found]) -> dict[str, Any]:
         """Return the test of a row of a table: columns are variables but for `__...`."""
         test: dict[str, Any] = {"vars": {}, "assert": []}
-        for name, found in cells.items():
-            text = str(found)
+        for name, cell in cells.items():
+            text = str(cell)
             if not name.startswith("__"):
                 test["vars"][name] = text
             elif name.startswith("__expected"):
@@ -392,14 +392,14 @@ class _Translation:
         for combination in product(*choices):
             inputs = dict(zip(given, ("" if v is None else v for v in combination), strict=True))
             checks: list[Found] = []
-            for one in test["assert"]:
-                checks += self._check(one, inputs, self._grader(options))
+            for assertion in test["assert"]:
+                checks += self._check(assertion, inputs, self._grader(options))
             yield _Test(inputs, checks, [*of_test, *self.notes[before:]])
             self.notes[before:] = []
 
-    def _leave_out(self, noun: str, kind: str, said: str) -> None:
+    def _leave_out(self, noun: str, kind: str, text: str) -> None:
         self.left_out[noun, kind] += 1
-        self.notes.append(f"Left out: {said}")
+        self.notes.append(f"Left out: {text}")
 
     def _grader(self, options: Mapping[str, Found]) -> str | None:
         """Return the model that options name for grading, as it is called here; None: none."""
@@ -414,7 +414,7 @@ class _Translation:
         kind = str(assertion["type"])
         bare, after = kind.removeprefix("not-"), assertion.get("transform")
         what = f"in {_CODE[bare]}" if bare in _CODE else f"`{kind}`"
-        said = f"{kind}: {assertion.get('value', assertion.get('threshold', ''))}"
+        description = f"{kind}: {assertion.get('value', assertion.get('threshold', ''))}"
         check, why = None, f" after the transform {after}" if after else ""
         try:
             check = None if after else self._translated(bare, assertion, inputs, grader)
@@ -431,7 +431,7 @@ class _Translation:
         except (ConfigError, YamlProblem) as error:
             why = f" ({error})"
         if check is None or why:
-            self._leave_out("check", what, f"{said} {why}")
+            self._leave_out("check", what, f"{description} {why}")
             return []
         return [check]
 
@@ -439,15 +439,15 @@ class _Translation:
         """Return the check of a kind of assertion, or None, without `not`; raises ConfigError."""
         self._drop(given, _ASSERTION, f"assertions: {kind}.")
         weight, threshold = given.get("weight", 1), given.get("threshold")
-        more = {} if weight == 1 else {"weight": weight}
-        more |= {} if threshold is None else {"at_least": threshold}
+        common = {} if weight == 1 else {"weight": weight}
+        common |= {} if threshold is None else {"at_least": threshold}
         if metric := given.get("metric"):
-            more["name"] = _name(_filled(metric, inputs))
+            common["name"] = _name(_filled(metric, inputs))
         self.weighs |= weight not in (0, 1)
         if kind == "assert-set":
-            parts = [self._check(one, inputs, grader) for one in self._assertions(given)]
+            parts = [self._check(each, inputs, grader) for each in self._assertions(given)]
             checks = [check for part in parts for check in part]
-            return {"checks": checks, "all": threshold is None, **more} if checks else None
+            return {"checks": checks, "all": threshold is None, **common} if checks else None
         value = _filled(self._content(given.get("value")), inputs)
         name, options = _CHECKS.get(kind, ("", {}))
         if name == "json-schema":
@@ -460,13 +460,13 @@ class _Translation:
             parts = _parts(value, kind)
             value = parts[0] if len(parts) == 1 else parts
         if "model" in options and (model := self._grader(given) or grader):
-            more["model"] = model
-        own = {key: one for key, one in options.items() if one is not None}
-        return {name: value, **own, **more}
+            common["model"] = model
+        own = {key: each for key, each in options.items() if each is not None}
+        return {name: value, **own, **common}
 
 
-def _yaml(found: Found) -> str:
-    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=100)
+def _yaml(content: Found) -> str:
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _template(prompt: Mapping[str, Any]) -> PromptTemplate:
@@ -474,14 +474,14 @@ def _template(prompt: Mapping[str, Any]) -> PromptTemplate:
     return PromptTemplate("prompt", text=prompt.get("text"), messages=messages)
 
 
-def _mapping(found: Found) -> Mapping[str, Found]:
-    return found if isinstance(found, dict) else {}
+def _mapping(value: Found) -> Mapping[str, Found]:
+    return value if isinstance(value, dict) else {}
 
 
-def _each(found: Found) -> list[Found]:
-    if found is None:
+def _each(value: Found) -> list[Found]:
+    if value is None:
         return []
-    return found if isinstance(found, list) else [found]
+    return value if isinstance(value, list) else [value]
 
 
 def _text(path: Path) -> str:
@@ -496,14 +496,15 @@ def _parsed(path: Path) -> Found:
 def _body(text: str) -> dict[str, Any]:
     """Return a prompt's ``messages`` if it is a list of them in JSON, else its ``text``."""
     try:
-        found: Found = json.loads(text)
+        messages: Found = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(
-        isinstance(one, dict) and isinstance(one.get("content"), str) for one in found
+        messages = None
+    if not isinstance(messages, list) or not all(
+        isinstance(turn, dict) and isinstance(turn.get("content"), str) for turn in messages
     ):
         return {"text": _jinja(text)}
-    return {"messages": [{"role": m.get("role"), "content": _jinja(m["content"])} for m in found]}
+    filled = [{"role": m.get("role"), "content": _jinja(m["content"])} for m in messages]
+    return {"messages": filled}
 
 
 def _jinja(text: str) -> str:
@@ -511,17 +512,17 @@ def _jinja(text: str) -> str:
     return re.sub(r"\|\s*dump\b", "| tojson", text)
 
 
-def _name(found: Found) -> str:
-    return _ODD.sub("_", str(found)).strip("_. ")[:60] or "unnamed"
+def _name(value: Found) -> str:
+    return _ODD.sub("_", str(value)).strip("_. ")[:60] or "unnamed"
 
 
 def _filled(value: Found, inputs: Mapping[str, Any]) -> Found:
     """Return a value with the variables of its test filled into its texts."""
 
-    def filled(one: Found, _: object) -> Found:
-        if not isinstance(one, str) or "{{" not in one:
-            return one
-        return CompiledPrompt(PromptTemplate("assertion", text=_jinja(one))).render(inputs)
+    def filled(scalar: Found, _: object) -> Found:
+        if not isinstance(scalar, str) or "{{" not in scalar:
+            return scalar
+        return CompiledPrompt(PromptTemplate("assertion", text=_jinja(scalar))).render(inputs)
 
     return replaced(value, filled)
 
@@ -537,9 +538,9 @@ def _from_cell(text: str) -> dict[str, Any]:
     """Return the assertion that a cell of a table writes, such as `icontains: Rome`."""
     # "icontains: Rome", "not-contains:x", "similar(0.8): text": a type, perhaps a threshold, a
     # value.
-    found = re.fullmatch(r"((?:not-)?[a-z][a-z0-9-]*)(?:\([\d.]+\))?:(.*)", text, re.DOTALL)
-    if found is not None:
-        return {"type": _CELLS.get(found[1], found[1]), "value": found[2].strip()}
+    match = re.fullmatch(r"((?:not-)?[a-z][a-z0-9-]*)(?:\([\d.]+\))?:(.*)", text, re.DOTALL)
+    if match is not None:
+        return {"type": _CELLS.get(match[1], match[1]), "value": match[2].strip()}
     if text in ("is-json", "contains-json"):
         return {"type": text}
     return {"type": "equals", "value": text}

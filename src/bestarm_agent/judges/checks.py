@@ -131,7 +131,7 @@ class ChecksJudge(Group[ChecksOptions]):
         # thousand rows is one judge with one cache of replies.
         self._of_rows: dict[str, list[Check]] = {}  # by the field's value
         self._names: dict[str, None] = {}  # in the order in which they were met
-        self._of_all = self._read(list(options.checks), is_own=False)
+        self._of_all = self._checks_in(list(options.checks), is_own=False)
         members = [*self._judges.values()]
         super().__init__(name, options, members, given=options.model_dump(mode="json"))
 
@@ -206,7 +206,7 @@ class ChecksJudge(Group[ChecksOptions]):
             key = canonical(example.inputs[field])
             if key not in self._of_rows:
                 try:
-                    read = self._read(_listed(example.inputs[field]), is_own=True)
+                    read = self._checks_in(_listed(example.inputs[field]), is_own=True)
                 except ConfigError as error:
                     raise ConfigError(f"example `{example.id}`, `{field}`: {error}") from None
                 self._of_rows[key] = read
@@ -225,7 +225,7 @@ class ChecksJudge(Group[ChecksOptions]):
             )
         return checks
 
-    def _read(self, written: Sequence[Json], *, is_own: bool) -> list[Check]:
+    def _checks_in(self, written: Sequence[Json], *, is_own: bool) -> list[Check]:
         """Read a list of checks; raises OptionsError with the number of the wrong one."""
         # Errors carry the index of the check, from which the study's reader finds the line. A row
         # has no lines of the study, so its error names no subject and the caller puts the example

@@ -102,7 +102,7 @@ class GradingJudge(ModelJudge[OptionsT], Generic[OptionsT]):
         self._weights = weights
         super().__init__(name, options, self._verdicts, words)
 
-    def _read(self, reply: Reply, mark: str, suffix: str) -> Score:
+    def _score_of(self, reply: Reply, mark: str, suffix: str) -> Score:
         verdict = self._verdicts.read(reply, mark)
         votes = tuple(
             self._vote(
@@ -186,6 +186,6 @@ class GEvalJudge(ModelJudge[GEvalOptions]):
         words: dict[str, Json] = {"rubric": options.rubric, "steps": list(options.steps)}
         super().__init__(name, options, request, words, logprobs=options.logprobs)
 
-    def _read(self, reply: Reply, mark: str, suffix: str) -> Score:
+    def _score_of(self, reply: Reply, mark: str, suffix: str) -> Score:
         value, said = weighted_worth(reply, self._worth)
         return Score(value, votes=(self._vote(value, said),))

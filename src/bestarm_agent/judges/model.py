@@ -241,7 +241,7 @@ class ModelJudge(Judge[OptionsT]):
         return Score(fmean(score.value for score in scores), votes=votes)
 
     @abstractmethod
-    def _read(self, reply: Reply, mark: str, suffix: str) -> Score:
+    def _score_of(self, reply: Reply, mark: str, suffix: str) -> Score:
         """Score a reply of the model to the prompt with a mark and a suffix of ``_texts``."""
 
     def _texts(self, example: Example, answer: str) -> Mapping[str, Mapping[str, str]]:
@@ -300,7 +300,7 @@ class ModelJudge(Judge[OptionsT]):
         )
 
         def read(reply: Reply) -> Score:
-            return self._read(reply, mark, suffix)
+            return self._score_of(reply, mark, suffix)
 
         def is_readable(reply: Reply) -> bool:
             try:

@@ -92,7 +92,7 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
             example = Example(example.id, rest, example.reference)
         return super()._task(example)
 
-    def _read(self, reply: Reply, mark: str, suffix: str) -> Score:
+    def _score_of(self, reply: Reply, mark: str, suffix: str) -> Score:
         position = "first" if suffix == "/first" else "second"
         said: object
         if self.options.logprobs:

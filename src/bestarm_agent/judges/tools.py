@@ -81,7 +81,7 @@ class ToolCallJudge(Judge[ToolCallOptions]):
         super().check(example)
         for reference in references(example):
             try:
-                calls = _read(reference)
+                calls = _calls_in(reference)
             except (ConfigError, ValueError) as error:
                 raise ConfigError(
                     f"example `{example.id}`: judge `{self.name}` cannot read the target "
@@ -96,7 +96,7 @@ class ToolCallJudge(Judge[ToolCallOptions]):
         """Score the calls of one reply; raises JudgeError, blame CANDIDATE, if it was refused."""
         refuse_declined(reply)
         made: list[Any] = [call["function"] for call in reply.tool_calls]
-        targets = map(_read, references(example))
+        targets = map(_calls_in, references(example))
         value = max(self._agreement(example, target, made) for target in targets)
         return Score(value, answer=excerpt(calls_text(reply.tool_calls) or _NONE))
 
@@ -135,7 +135,7 @@ class ToolCallJudge(Judge[ToolCallOptions]):
             raise
 
 
-def _read(target: str) -> list[FunctionCall]:
+def _calls_in(target: str) -> list[FunctionCall]:
     """Return the calls of a target; raises ValueError or ConfigError if it holds none."""
     given = [] if target.strip() == _NONE else arguments_of(target)
     calls = numbered(given if isinstance(given, list) else [given])
