@@ -34,8 +34,8 @@ def answers(
     only = PairFilter(candidate, example, wrong, failed)
     where, run = find_run(given.run, given.store)
     opening = Archive(where).texts(run)
-    shown = asyncio.run(_print(opening, only, as_json=given.as_json, everything=everything))
-    if not shown:
+    n_shown = asyncio.run(_print(opening, only, as_json=given.as_json, everything=everything))
+    if not n_shown:
         click.echo("no pair of the run is like this", err=True)
 
 
@@ -47,6 +47,8 @@ async def _print(
     everything: bool,
 ) -> int:
     """Print pairs; return their number."""
+    # Lines are printed as they are read, so that a pipe gets the first at once; a table needs all
+    # its rows for the widths of its columns, and so shows a page.
     async with opening as texts:
         print_note(texts)
         pairs = texts.outcomes(only)
@@ -54,8 +56,8 @@ async def _print(
             return await _print_each(pairs, as_json=as_json)
         n_pairs = len(only.chosen(texts.state))
         most = n_pairs if everything else SHOWN
-        shown = [pair async for pair in _first(pairs, most)]
-    if shown:
+        page = [pair async for pair in _first(pairs, most)]
+    if page:
         print_table(
             [
                 Column("candidate", "middle"),
@@ -65,11 +67,11 @@ async def _print(
                 Column("target", "end"),
                 Column("answer", "end"),
             ],
-            map(_cells, shown),
+            map(_cells, page),
         )
-    if (more := n_pairs - len(shown)) > 0:
-        click.echo(f"... and {more:,} more: --all shows them")
-    return len(shown)
+    if (n_more := n_pairs - len(page)) > 0:
+        click.echo(f"... and {n_more:,} more: --all shows them")
+    return len(page)
 
 
 async def _first(pairs: AsyncIterator[PairOutcome], most: int) -> AsyncIterator[PairOutcome]:
@@ -80,11 +82,11 @@ async def _first(pairs: AsyncIterator[PairOutcome], most: int) -> AsyncIterator[
 
 
 def _cells(pair: PairOutcome) -> list[str]:
-    texts = question_of(pair), pair.target or "", said(pair)
+    texts = question_of(pair), pair.target or "", answer_text(pair)
     return [pair.candidate, pair.example, score_text(pair.score), *texts]
 
 
-def said(pair: PairOutcome) -> str:
+def answer_text(pair: PairOutcome) -> str:
     """Return what the model answered, or why it did not."""
     if pair.failure is not None:
         return f"{pair.failure}: {pair.message}"
@@ -92,14 +94,14 @@ def said(pair: PairOutcome) -> str:
 
 
 async def _print_each(pairs: AsyncIterator[PairOutcome], *, as_json: bool) -> int:
-    shown = 0
+    n_shown = 0
     async for pair in pairs:
-        shown += 1
+        n_shown += 1
         if as_json:
             print_json(asdict(pair), one_line=True)
         else:
             _print_in_full(pair)
-    return shown
+    return n_shown
 
 
 def _print_in_full(pair: PairOutcome) -> None:
@@ -126,5 +128,5 @@ def _print_in_full(pair: PairOutcome) -> None:
 def _costs(pair: PairOutcome) -> str:
     price = "price unknown" if pair.usd is None else f"${pair.usd:.6g}"
     requests = f"{pair.attempts} request{'' if pair.attempts == 1 else 's'}"
-    found = ", from the cache" if pair.cached else ""
-    return f"{requests}{found}, {pair.tokens:,} tokens, {price}, {pair.seconds:.2f} s"
+    origin = ", from the cache" if pair.cached else ""
+    return f"{requests}{origin}, {pair.tokens:,} tokens, {price}, {pair.seconds:.2f} s"

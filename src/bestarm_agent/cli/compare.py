@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 from rich.text import Text
 
-from bestarm_agent.cli.answers import SHOWN, said
+from bestarm_agent.cli.answers import SHOWN, answer_text
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import (
     fitted,
@@ -65,7 +65,9 @@ def compare(
     markdown: Path | None,
 ) -> int:
     """Compare candidates; show the examples on which two differ, with both answers."""
-    files = [is_log_file(one) or is_score_file(one) or Path(one).is_file() for one in sources]
+    # A name may be a run's or a file's. All of one kind, or none: a run has candidates, examples
+    # and clusters by its study, a file by its columns, and the two cannot be matched.
+    files = [is_log_file(name) or is_score_file(name) or Path(name).is_file() for name in sources]
     if all(files) and files:
         from bestarm_agent.interop.paired import compare_files
 
@@ -86,50 +88,54 @@ def compare(
         )
     if len(sources) > 2 or (len(sources) < 2 and between is None):
         raise ConfigError("name two candidates (--between A B), or a second run; or files")
-    where, one = find_run(sources[0] if sources else None, given.store)
+    where, run = find_run(sources[0] if sources else None, given.store)
     other = sources[1] if len(sources) > 1 else None
     archive = Archive(where)
-    found = asyncio.run(archive.compared(one, other, between, _CONFIDENCE))
+    comparison = asyncio.run(archive.compared(run, other, between, _CONFIDENCE))
     if given.as_json:
-        print_json(_as_json(found))
+        print_json(_as_json(comparison))
         return 0
-    _print(found)
-    flips = found.flips if everything else found.flips[:SHOWN]
-    pairs_a = asyncio.run(_pairs(archive, one, [flip.seq_a for flip in flips]))
-    pairs_b = asyncio.run(_pairs(archive, other or one, [flip.seq_b for flip in flips]))
+    _print(comparison)
+    flips = comparison.flips if everything else comparison.flips[:SHOWN]
+    pairs_a = asyncio.run(_pairs(archive, run, [flip.seq_a for flip in flips]))
+    pairs_b = asyncio.run(_pairs(archive, other or run, [flip.seq_b for flip in flips]))
     answers = zip(pairs_a, pairs_b, strict=True)
-    _print_flips(found, flips, [(question_of(a), a.target, said(a), said(b)) for a, b in answers])
+    texts = [(question_of(a), a.target, answer_text(a), answer_text(b)) for a, b in answers]
+    _print_flips(comparison, flips, texts)
     return 0
 
 
 def _show_files(
-    found: FileComparisons, given: Given, everything: bool, markdown: Path | None
+    compared: FileComparisons, given: Given, everything: bool, markdown: Path | None
 ) -> int:
-    one, *more = found.comparisons
-    result = _result(found)
+    first, *others = compared.comparisons
+    result = _result(compared)
     if markdown is not None:
-        write_file(markdown, summary.markdown(result, f"with {one.a}"))
-    if given.as_json or more:
+        write_file(markdown, summary.markdown(result, f"with {first.a}"))
+    if given.as_json or others:
         print_mode_result(result, as_json=given.as_json)
     else:
-        _print(one, found.notes)
-        flips = one.flips if everything else one.flips[:SHOWN]
-        both = [(found.result(one.a, f.seq_a), found.result(one.b, f.seq_b)) for f in flips]
-        _print_flips(one, flips, [(a.question, None, a.said, b.said) for a, b in both])
+        _print(first, compared.notes)
+        flips = first.flips if everything else first.flips[:SHOWN]
+        of = compared.result
+        results = [(of(first.a, f.seq_a), of(first.b, f.seq_b)) for f in flips]
+        _print_flips(first, flips, [(a.question, None, a.said, b.said) for a, b in results])
     return verdict_code(result.verdict)
 
 
-def _result(found: FileComparisons) -> ModeResult:
+def _result(compared: FileComparisons) -> ModeResult:
     """Return comparisons in the form of a gate's verdicts on all candidates but the first."""
     rows = []
-    for one in found.comparisons:
-        gap, a, b = one.difference, safe(one.a), safe(one.b)
-        word, verdict = _VERDICTS[one.verdict]
-        numbers = f"{one.n:,}", f"{one.mean_b:.3f}", f"{0.0 - one.seen.value:+.3f}"
+    for c in compared.comparisons:
+        gap, a, b = c.difference, safe(c.a), safe(c.b)
+        word, verdict = _VERDICTS[c.verdict]
+        # comparisons say a minus b, a gate challenger minus baseline; 0 minus, not minus, as -0.0
+        # would be written as "-0.000"
+        numbers = f"{c.n:,}", f"{c.mean_b:.3f}", f"{0.0 - c.seen.value:+.3f}"
         interval = f"[{0.0 - gap.upper:+.3f}, {0.0 - gap.lower:+.3f}]"
-        line = f"{one.metric}: {seen_line(one, a, b)}; {comparison_line(one, a, b)}"
-        rows.append(ModeRow((f"{b}, {one.metric}", word, *numbers, interval), verdict, line))
-    left_out = (safe(line) for one in found.comparisons for line in _paired_lines(one))
+        line = f"{c.metric}: {seen_line(c, a, b)}; {comparison_line(c, a, b)}"
+        rows.append(ModeRow((f"{b}, {c.metric}", word, *numbers, interval), verdict, line))
+    left_out = (safe(line) for c in compared.comparisons for line in _paired_lines(c))
     verdict = worst(row.verdict for row in rows)
     return ModeResult(
         title="Comparison",
@@ -137,19 +143,19 @@ def _result(found: FileComparisons) -> ModeResult:
         ranking="",
         columns=("Candidate", "Verdict", "Examples", "Mean", "Difference", "On new examples"),
         rows=tuple(rows),
-        lines=(*(row.said for row in rows), *dict.fromkeys(left_out), *found.notes),
+        lines=(*(row.said for row in rows), *dict.fromkeys(left_out), *compared.notes),
         verdict=verdict,
         marks={},
         as_json={
             "verdict": verdict.value,
-            "comparisons": [*map(_as_json, found.comparisons)],
-            "notes": found.notes,
+            "comparisons": [*map(_as_json, compared.comparisons)],
+            "notes": compared.notes,
         },
     )
 
 
-def _as_json(found: PairedComparison) -> dict[str, object]:
-    return {"n": found.n, **asdict(found)}
+def _as_json(comparison: PairedComparison) -> dict[str, object]:
+    return {"n": comparison.n, **asdict(comparison)}
 
 
 async def _pairs(archive: Archive, run: str, seqs: Sequence[int]) -> list[PairOutcome]:
@@ -157,12 +163,12 @@ async def _pairs(archive: Archive, run: str, seqs: Sequence[int]) -> list[PairOu
         return [pair async for page in texts.pages(seqs) for pair in page]
 
 
-def _print_flips(found: PairedComparison, flips: Sequence[Flip], texts: Sequence[_Texts]) -> None:
+def _print_flips(c: PairedComparison, flips: Sequence[Flip], texts: Sequence[_Texts]) -> None:
     """Print of each the question, the target and both answers, what differs marked."""
     for flip, (question, target, a, b) in zip(flips, texts, strict=True):
         _print_flip(flip, {"question": question, "target": target}, a, b)
-    if (more := len(found.flips) - len(flips)) > 0:
-        click.echo(f"... and {more:,} more: --all shows them")
+    if (n_more := len(c.flips) - len(flips)) > 0:
+        click.echo(f"... and {n_more:,} more: --all shows them")
 
 
 def _print_flip(flip: Flip, known: Mapping[str, str | None], a: str, b: str) -> None:
@@ -170,10 +176,10 @@ def _print_flip(flip: Flip, known: Mapping[str, str | None], a: str, b: str) -> 
     width = console.width - _INDENT
     scores = f"A {score_text(flip.score_a)}, B {score_text(flip.score_b)}"
     console.print(Text(safe(f"{flip.example}: {scores}"), style="bold"), soft_wrap=True)
-    shown = [(k, Text(fitted(_line(text), width, "end"))) for k, text in known.items() if text]
+    lines = [(k, Text(fitted(_line(text), width, "end"))) for k, text in known.items() if text]
     answers = marked(_line(a), _line(b))
-    shown += zip("AB", (_marked(*parts, width) for parts in answers), strict=True)
-    for name, text in shown:
+    lines += zip("AB", (_marked(*parts, width) for parts in answers), strict=True)
+    for name, text in lines:
         console.print(Text(f"  {name}".ljust(_INDENT)).append_text(text), soft_wrap=True)
 
 
@@ -187,32 +193,32 @@ def _marked(before: str, differs: str, after: str, width: int) -> Text:
     return Text.assemble(before, (f"«{fitted(differs, room, 'end')}»", "bold"), after)
 
 
-def _print(found: PairedComparison, notes: Sequence[str] = ()) -> None:
-    metric = [] if found.metric is None else [f"score: {found.metric}"]
-    say(f"A = {found.a}", f"B = {found.b}", *metric, "", *_paired_lines(found), *notes)
+def _print(c: PairedComparison, notes: Sequence[str] = ()) -> None:
+    metric = [] if c.metric is None else [f"score: {c.metric}"]
+    say(f"A = {c.a}", f"B = {c.b}", *metric, "", *_paired_lines(c), *notes)
     click.echo()
     print_table(
         ["", *numbers("B right", "B wrong")],
         [
-            ["A right", f"{found.both:,}", f"{found.only_a:,}"],
-            ["A wrong", f"{found.only_b:,}", f"{found.neither:,}"],
+            ["A right", f"{c.both:,}", f"{c.only_a:,}"],
+            ["A wrong", f"{c.only_b:,}", f"{c.neither:,}"],
         ],
     )
-    say("", f"mean of A {found.mean_a:.3f}, of B {found.mean_b:.3f}", seen_line(found))
-    say(comparison_line(found), "")
-    if found.flips:
-        say(f"They differ on {counted(len(found.flips), 'example')}:")
+    say("", f"mean of A {c.mean_a:.3f}, of B {c.mean_b:.3f}", seen_line(c))
+    say(comparison_line(c), "")
+    if c.flips:
+        say(f"They differ on {counted(len(c.flips), 'example')}:")
     else:
         say("They score alike on all of these.")
 
 
-def _paired_lines(found: PairedComparison) -> list[str]:
+def _paired_lines(c: PairedComparison) -> list[str]:
     """Say which examples count, and which do not."""
-    common = f"{found.n:,} of {found.n_examples:,} examples were scored for both"
+    common = f"{c.n:,} of {c.n_examples:,} examples were scored for both"
     lines = [f"{common}; only they count here"]
-    for name, label in (("a", found.a), ("b", found.b)):
-        if rest := getattr(found, f"scored_{name}") - found.n:
+    for name, label in (("a", c.a), ("b", c.b)):
+        if rest := getattr(c, f"scored_{name}") - c.n:
             lines.append(f"  {rest:,} scored for {name.upper()} ({label}) alone, and left out")
-        if unpaired := getattr(found, f"unpaired_{name}"):
+        if unpaired := getattr(c, f"unpaired_{name}"):
             lines.append(f"  {counted(unpaired, 'example')} only in {name.upper()}'s ({label})")
     return lines

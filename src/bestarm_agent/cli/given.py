@@ -57,7 +57,7 @@ class Given:
 
     def load(self) -> LoadedStudy:
         """Read the study; what options say replaces what the file says."""
-        flags = {one.key: one.flags(name)[0] for name, one in OPTIONS.items() if one.key}
+        flags = {o.key: o.flags(name)[0] for name, o in OPTIONS.items() if o.key}
         set_ = dict(map(_assignment, self.changes))
         named = {**flags, **{key: f"--set {key}" for key in set_}}
         return load_study(self.path, {**self.replaced, **set_}, given_by=named)
@@ -79,16 +79,16 @@ class Given:
 
 def take_given(values: dict[str, Any]) -> Given:
     """Take the values of shared options out of those of a command."""
-    shared = {one.name: values.pop(one.name) for one in fields(Given) if one.name in values}
+    shared = {f.name: values.pop(f.name) for f in fields(Given) if f.name in values}
     keyed = {OPTIONS[name].key: values.pop(name) for name in [*values] if OPTIONS[name].key}
     replaced = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in keyed.items()
         if value not in (None, ())
     }
-    if any(
-        key.startswith("objective.") for key in replaced
-    ):  # an option says all of what is sought
+    # An option says all of what is sought. With only its own key replaced, a study that looks for
+    # the cheapest within epsilon would be asked for a least score as well.
+    if any(key.startswith("objective.") for key in replaced):
         replaced = {"objective": {}, **replaced}
     return Given(**shared, replaced=replaced)
 

@@ -29,6 +29,8 @@ _READ = 500  # rows that are looked at
 # names of fields, in lower case
 _TARGETS = ("target", "answer", "expected", "reference", "gold", "label", "correct", "solution")
 _QUESTIONS = ("question", "prompt", "input", "text", "query", "instruction", "message")
+# Up to so many, targets are taken for labels of classes, if each also occurs twice on average;
+# among more, a model would have to find its answer in a long list.
 _FEW = 12  # different targets that are named in a prompt
 _SHORT = 40  # characters of a target that a reply may equal or contain
 _NONE = "none"
@@ -147,12 +149,13 @@ def _target_among(fields: Sequence[str]) -> str:
 
 def _price(text: str) -> Json:
     """Return the price that a text such as "0.15/0.60" gives; raises ConfigError."""
-    if (found := re.fullmatch(r"\s*\$?([\d.]+)\s*[/,]\s*\$?([\d.]+)\s*", text)) is None:
+    # "0.15/0.60", "$0.15 / $0.60" and "0.15, 0.60"
+    if (match := re.fullmatch(r"\s*\$?([\d.]+)\s*[/,]\s*\$?([\d.]+)\s*", text)) is None:
         raise ConfigError(
             "--price takes dollars per million tokens, of prompts and of answers: 0.15/0.60, got "
             f"{text!r}"
         )
-    return {"input": float(found[1]), "output": float(found[2])}
+    return {"input": float(match[1]), "output": float(match[2])}
 
 
 def _own_study(
@@ -174,7 +177,7 @@ def _own_study(
     asked = [f for f in fields if f.lower() in _QUESTIONS] or [f for f in fields if f != target]
     question = "\n".join(f"{{{{ {named(field)} }}}}" for field in asked)
     targets = [row[target] for row in rows if row.get(target)]
-    texts = [str(one[0] if isinstance(one, list) else one).strip() for one in targets]
+    texts = [str(value[0] if isinstance(value, list) else value).strip() for value in targets]
     scorer, why, hint = _scorer(texts, names[0])
     spec = {"path": Path(os.path.relpath(data, path.parent)).as_posix()}
     providers = dict.fromkeys(name.partition("/")[0] for name in names)
@@ -224,6 +227,8 @@ def _listed(items: Iterable[Json]) -> str:
 
 def _scorer(targets: list[str], model: str) -> tuple[Json, str, str]:
     """Propose a scorer that fits the targets; say why, and what a prompt should ask for."""
+    # From the strictest scorer that fits all targets to the most lenient: letters, numbers, long
+    # texts (which only a model can compare), a few labels, and short texts that a reply may hold.
     kinds = sorted(set(targets))
     if not kinds:
         return (
@@ -231,7 +236,7 @@ def _scorer(targets: list[str], model: str) -> tuple[Json, str, str]:
             "no targets: a model judges; or `people`, who label answers",
             "Be brief.",
         )
-    if all(re.fullmatch(r"[A-Ha-h]", one) for one in kinds):
+    if all(re.fullmatch(r"[A-Ha-h]", kind) for kind in kinds):
         return "multiple-choice", "all targets are letters", "Answer with the letter only."
     if (options := options_for(kinds)) is not None:
         scorer: Json = {"name": "numeric", **options} if options else "numeric"

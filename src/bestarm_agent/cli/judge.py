@@ -33,16 +33,16 @@ _STUDIES = (".yaml", ".yml", ".json")
 
 def check(given: Given, source: str, gold: Path | None) -> None:
     """Compare the scores of a stored run, or of a study's judge, with gold scores."""
-    found = check_judge(_compared(given, source, gold), _CONFIDENCE)
+    measured = check_judge(_compared(given, source, gold), _CONFIDENCE)
     if given.as_json:
-        print_json(_as_json(found))
+        print_json(_as_json(measured))
         return
-    click.echo(_counts(found.comparison))
-    cost = "unknown" if found.usd_per_1000 is None else f"{found.usd_per_1000:.4g}"
+    click.echo(_counts(measured.comparison))
+    cost = "unknown" if measured.usd_per_1000 is None else f"{measured.usd_per_1000:.4g}"
     print_table(
         ["measure", "value", "interval", "meaning"],
         [
-            *([name, *measure(value), meaning] for name, value, meaning in found.lines()),
+            *([name, *measure(value), meaning] for name, value, meaning in measured.lines()),
             ["dollars per 1,000", cost, "", "what judging cost"],
         ],
     )
@@ -78,5 +78,5 @@ def _as_json(check: JudgeCheck) -> Json:
         "judge_failed": comparison.n_void,
         "confidence": check.confidence,
         "usd_per_1000": check.usd_per_1000,
-        "measures": {name: plain(found) for name, found, _ in check.lines()},
+        "measures": {name: plain(value) for name, value, _ in check.lines()},
     }

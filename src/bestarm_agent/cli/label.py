@@ -54,6 +54,7 @@ def label(
         n = asyncio.run(_write(where, run_id, count or _MOST_ROWS, out))
         click.echo(f"written: {out}, {n} answers; fill in `score`, then: label --in {out}")
         return
+    # the page changed the labels, so what they say is read again when it is closed
     elif not given.as_json:
         with suppress(KeyboardInterrupt):
             asyncio.run(_serve(where, run_id, port))
@@ -69,7 +70,7 @@ def _complete(
     given: Given, where: str | Path, run: str, contenders: Sequence[str], top: int
 ) -> str:
     """Have those who will take part answer and be judged on all examples; return the run's id."""
-    more = more_budget(given.replaced)
+    extra = more_budget(given.replaced)
     standing = asyncio.run(Archive(where).record(run)).standing
     if read_plan(where, standing.run_id) is not None:
         raise ConfigError(
@@ -79,20 +80,20 @@ def _complete(
     chosen, asked = contenders_of(standing, contenders, top), standing.asked
 
     async def completed(study: Study) -> Standing:
-        if more is not None:
-            study.raise_budget(more.caps(standing.grid))
+        if extra is not None:
+            study.raise_budget(extra.caps(standing.grid))
         return await study.complete(chosen)
 
     opening = Study.resume(standing.run_id, options=given.options(where))
-    found = run_in_thread(opening, completed)
-    said = f"{found.asked - asked:,} more answers of {len(chosen)} candidates"
-    if found.end != "exhausted":
+    done = run_in_thread(opening, completed)
+    summary = f"{done.asked - asked:,} more answers of {len(chosen)} candidates"
+    if done.end != "exhausted":
         raise ConfigError(
-            f"{said}, which are not all: {ENDINGS.get(found.end or '', found.end)}; say --complete "
-            f"again, with more of --budget-usd or --budget-answers if the budget ended it, or "
-            f"leave it out: labels count without it, too"
+            f"{summary}, which are not all: {ENDINGS.get(done.end or '', done.end)}; say "
+            f"--complete again, with more of --budget-usd or --budget-answers if the "
+            f"budget ended it, or leave it out: labels count without it, too"
         )
-    click.echo(said)
+    click.echo(summary)
     return standing.run_id
 
 
@@ -114,6 +115,7 @@ async def _write(where: StorePlace, run: str, count: int, out: Path) -> int:
         rows = await labelling.rows(count)
     with whole_file(out, "table") as stream:
         lines = [list(rows[0]) if rows else [], *(map(harmless, row.values()) for row in rows)]
+        # with a byte order mark, without which Excel takes UTF-8 for the code page of the system
         text = _Lines()
         csv.writer(text).writerows(lines)
         stream.write("".join(text).encode("utf-8-sig"))

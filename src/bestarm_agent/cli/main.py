@@ -36,6 +36,8 @@ _CALLS = "store no_cache as_json"
 _CAPS = "budget_usd budget_share budget_answers"
 
 
+# A command's module is named as text ("run:select" is ``select`` of ``cli/run.py``) and imported
+# when the command is called, so that ``--help`` and completion load none of them.
 def _call(path: str, /, **values: object) -> None:
     """Call a command's function with the values of its options; exit with the code it returns."""
     from bestarm_agent.cli.given import apply_settings, take_given
@@ -250,13 +252,15 @@ app.params.append(
         is_eager=True,
         expose_value=False,
         callback=_show_version,
-        help="Show it.",
+        help="Show the version and exit.",
     )
 )
 
 
 def main() -> None:
     """Run a command; every error becomes one paragraph and an exit code."""
+    # Three kinds of error, most specific first: ours, which say what to do; the operating system's,
+    # such as a full disk, which name a file; and all others, which are faults of this package.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             with suppress(OSError):  # of a stream that was put in another's place
@@ -274,27 +278,29 @@ def main() -> None:
         _end(f"{named}{error.strerror or error}", error)
     except Exception as error:
         place = extract_tb(error.__traceback__)[-1]
-        at = f"{Path(place.filename).name}, line {place.lineno}"
-        _end(f"{type(error).__name__}: {error} ({at}); this is a fault of ours: {_REPORT}", error)
+        where = f"{Path(place.filename).name}, line {place.lineno}"
+        _end(
+            f"{type(error).__name__}: {error} ({where}); this is a fault of ours: {_REPORT}", error
+        )
 
 
-def _end(said: str, error: Exception) -> None:
+def _end(message: str, error: Exception) -> None:
     """Say in one line what nothing above has foreseen, and exit; with the traceback at "debug"."""
     if os.environ.get("BESTARM_LOG_LEVEL", "").lower() == "debug":
         print_exception(error)
     with suppress(OSError):
-        _print_error(" ".join(said.split()))
+        _print_error(" ".join(message.split()))
     with suppress(OSError, ValueError):  # else Python flushes again at its end, and fails again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(EXIT_ERROR)
 
 
-def _print_error(said: str) -> None:
+def _print_error(message: str) -> None:
     from rich.console import Console
 
     from bestarm_agent.cli.output import print_line
     from bestarm_agent.domain.text import safe_lines
 
     print_line(
-        Console(stderr=True, emoji=False), f"error: {safe_lines(said)}", indent=len("error: ")
+        Console(stderr=True, emoji=False), f"error: {safe_lines(message)}", indent=len("error: ")
     )

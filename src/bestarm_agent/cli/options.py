@@ -137,20 +137,24 @@ OPTIONS: Mapping[str, Option] = {
         key="gate.challengers",
         many=True,
     ),
-    "margin": Option("How much lower the mean score may be; 0.02.", float, "gate.margin"),
+    "margin": Option(
+        "Largest drop of the mean score that still passes.  [default: 0.02]", float, "gate.margin"
+    ),
     "by": Option(
-        "Field whose values' examples get verdicts of their own; repeatable.",
+        "Give a verdict for each value of this dataset field, too; repeatable.",
         key="slices.by",
         many=True,
     ),
-    "improve": Option("Ask for better ones, by more than the margin; 0.", bool),
+    "improve": Option(
+        "Require a challenger to be better by more than --margin (default then: 0).", bool
+    ),
     "risk": Option("Largest mean loss that is good enough; 0.1.", float, "certify.risk"),
     "judge": Option("The autoevaluator, such as rubric.", key="certify.judge.name"),
     "max_labels": Option("Most labels that may be used.", _AT_LEAST_1, "certify.max_labels"),
     "labels": Option("Labels, .jsonl: id and target.", _PATH),
     # runs, and where they lie
     "run": Option(
-        "Id of a run, its start, name of a study, or `latest`; the newest here if not given.",
+        "Run id (or its beginning), study name, or `latest`; default: the newest here.",
         argument=True,
         metavar="RUN",
     ),
@@ -165,7 +169,7 @@ OPTIONS: Mapping[str, Option] = {
     "stores": Option(
         "Run store: an SQLite file or a PostgreSQL URL; repeatable.", many=True, forms="--store"
     ),
-    "no_cache": Option("Do not use replies that earlier runs bought.", bool),
+    "no_cache": Option("Ignore replies in the cache.", bool),
     # what is shown
     "as_json": Option("Print JSON.", bool, forms="--json"),
     "quiet": Option("Show no progress.", bool, forms="--quiet -q"),
@@ -271,7 +275,7 @@ OPTIONS: Mapping[str, Option] = {
         required=True,
     ),
     "gold": Option(
-        "Gold scores: example, score, candidate or answer; else those given in `view`.",
+        "File of gold scores (example, score, candidate or answer); default: those of `view`.",
         _PATH,
         argument=True,
         metavar="LABELS",

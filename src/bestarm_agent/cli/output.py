@@ -19,7 +19,9 @@ from bestarm_agent.domain.text import LEAST_LABEL, safe
 
 Keep: TypeAlias = Literal["all", "start", "middle", "end"]
 
-_CONTROL = re.compile("[\x7f-\x9f]")  # JSON escapes those below them
+# Escape sequences in an answer of a model could rewrite the terminal. Of the control characters
+# JSON escapes those below a blank by itself, and leaves DEL and the C1 codes (CSI is \x9b).
+_CONTROL = re.compile("[\x7f-\x9f]")
 GAP = 2  # blanks between columns
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -53,16 +55,19 @@ def table_lines(
         candidate         n
         llama-16…d/t=0.7  8
     """
-    columns = [Column(one) if isinstance(one, str) else one for one in titled]
+    columns = [Column(title) if isinstance(title, str) else title for title in titled]
     cells = [[safe(" ".join(cell.split())) for cell in row] for row in rows]
     widths = [
         max([cell_len(column.title), *(cell_len(row[i]) for row in cells)])
         for i, column in enumerate(columns)
     ]
+    # Columns that may be cut share the room that the others leave. The narrowest comes first and
+    # takes its share or less; what it leaves over is shared by the wider ones, so that no column is
+    # cut while another has blanks.
     cut = sorted((w, i) for i, w in enumerate(widths) if columns[i].keep != "all")
     room = width - GAP * (len(columns) - 1) - sum(widths) + sum(w for w, _ in cut)
-    for left, (natural, i) in zip(range(len(cut), 0, -1), cut, strict=True):
-        widths[i] = min(natural, max(room // left, LEAST_LABEL))  # the shorter leave more room
+    for n_left, (natural, i) in zip(range(len(cut), 0, -1), cut, strict=True):
+        widths[i] = min(natural, max(room // n_left, LEAST_LABEL))
         room -= widths[i]
 
     def line(texts: Sequence[str]) -> str:
@@ -110,7 +115,7 @@ def json_text(value: object, *, one_line: bool = False) -> str:
     indent = None if one_line else 2
     coded = (sys.stdout.encoding or "utf-8").lower().replace("-", "")
     text = json.dumps(value, indent=indent, ensure_ascii=coded != "utf8", allow_nan=False)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def stdout_console() -> Console:

@@ -41,8 +41,9 @@ def train(
     known = () if names is None else read_candidates(names)
     wanted = parse_settings(settings) if settings else None
     history = None if records == _STREAM else list(read_history(records))
-    shown = dict.fromkeys(name for record in history or () for name in record.shown)
-    chosen_among = known or [RoutedCandidate(name=name) for name in shown]
+    names_seen = dict.fromkeys(name for record in history or () for name in record.shown)
+    chosen_among = known or [RoutedCandidate(name=name) for name in names_seen]
+    # candidates of a new router: as a file names them, else whoever was ever shown in the history
     opening = Router.open(router, default_or_new_store(given.store), chosen_among, wanted)
     done = asyncio.run(_train(opening, history, k))
     if given.as_json:
@@ -86,6 +87,7 @@ async def _train(
         records = read_rows(Record, sys.stdin, "stdin") if history is None else history
         for number, record in enumerate(records, start=1):
             count[router.learn(record)] += 1
+            # a stream has no end; a file is read again after a crash, and learnt as a whole
             if history is None and number % _SAVE_EVERY == 0:
                 await router.save()
         worth = would_pay(history or (), router.settings, k)
@@ -115,37 +117,37 @@ async def _choose(
 
 async def _serve(opening: AbstractAsyncContextManager[Service], k: int, *, as_json: bool) -> None:
     """Serve every example of a study, printing JSON lines, or totals at the end."""
-    found: list[Served] = []
+    answered: list[Served] = []
     async with opening as service:
         for number, example in enumerate(service.parts.examples, start=1):
             served = await service.serve(example, k)
             if served is None:
                 break
-            found.append(served)
+            answered.append(served)
             if as_json:
                 print_json(_line(served), one_line=True)
             if number % _SAVE_EVERY == 0:
                 await service.router.save()
         version = await service.router.save()
     if not as_json:
-        _print_totals(service, found, version)
+        _print_totals(service, answered, version)
 
 
-def _print_totals(service: Service, found: Sequence[Served], version: int) -> None:
+def _print_totals(service: Service, answered: Sequence[Served], version: int) -> None:
     spent, run_id, n_examples = service.spent, service.run_id, len(service.parts.examples)
-    best = [served.winner.score for served in found if served.winner is not None]
-    first = [served.answers[0].score for served in found]
+    best = [served.winner.score for served in answered if served.winner is not None]
+    first = [served.answers[0].score for served in answered]
     click.echo(
-        f"{len(found)} of {n_examples} prompts, {spent.calls:,} calls, {spent.tokens:,} tokens, "
+        f"{len(answered)} of {n_examples} prompts, {spent.calls:,} calls, {spent.tokens:,} tokens, "
         f"cost {cost_text(spent.usd_nanos, priced=service.priced)}: mean score of the best answer "
         f"{_mean(best)}, of the first choice {_mean(first)}"
     )
     click.echo(
         f"router {safe(service.router.name)}, version {version}: learned from "
-        f"{sum(served.learnt for served in found):,} of them"
+        f"{sum(served.learnt for served in answered):,} of them"
     )
     click.echo(f"run {run_id}: `bestarm-agent show {run_id}` says what each candidate did and cost")
-    if len(found) < n_examples:
+    if len(answered) < n_examples:
         click.echo("the budget ended, or nothing can be called any more")
 
 

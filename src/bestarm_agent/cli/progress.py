@@ -58,13 +58,14 @@ def busy(console: Console, words: str, *, wanted: bool = True) -> Iterator[None]
         yield
         return
     if not console.is_terminal:
-        said = Timer(_PATIENCE_SECONDS, print_line, (console, f"{words} ..."))
-        said.daemon = True
-        said.start()
+        # a line in a log for what is over in a moment would only hide what matters
+        note = Timer(_PATIENCE_SECONDS, print_line, (console, f"{words} ..."))
+        note.daemon = True
+        note.start()
         try:
             yield
         finally:
-            said.cancel()
+            note.cancel()
         return
     with console.status(words):
         yield
@@ -101,7 +102,7 @@ class LiveTable(Progress):
         """Draw the standing."""
         problem = standing.decision.problem is not None
         height = max(3, self._console.size.height - _LINES_AROUND_TABLE - problem)
-        lines = [Text(said, "yellow") for said in standing.decision.said[:1] if problem]
+        lines = [Text(sentence, "yellow") for sentence in standing.decision.said[:1] if problem]
         self._live.update(Group(screen_of(standing, height), *lines), refresh=True)
 
 
@@ -145,10 +146,10 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     lines.append(Text(f"in flight: {standing.in_flight:,}"))
     if standing.waits:
         lines.append(Text(f"waiting: {waits_line(standing.waits)}"))
-    said = problem_lines(standing)[:_MOST_PROBLEMS]
+    notes = problem_lines(standing)[:_MOST_PROBLEMS]
     if failures := latest_failure_line(standing):
-        said.append(f"failures: {failures}")
-    lines += [Text(line, overflow="ellipsis", no_wrap=True) for line in said]
+        notes.append(f"failures: {failures}")
+    lines += [Text(line, overflow="ellipsis", no_wrap=True) for line in notes]
     return Group(*lines)
 
 
@@ -160,6 +161,7 @@ class CandidateTable:
         self._chosen = standing.winner
         self._rows = standing.rows[:max_rows]
         if self._chosen is not None and self._chosen not in self._rows:
+            # the one to take is shown in any case, in place of the last
             self._rows = (*self._rows[:-1], self._chosen)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -169,13 +171,13 @@ class CandidateTable:
         for row, line in zip(self._rows, lines, strict=True):
             style = "red" if row.is_broken else _STYLES[row.status]
             yield Text(line, style, no_wrap=True)
-        if said := estimates_line(self._rows):
-            yield Text(said, _STYLES[Status.WORSE])
+        if note := estimates_line(self._rows):
+            yield Text(note, _STYLES[Status.WORSE])
 
     def _columns(self, width: int) -> tuple[list[Column], list[list[str]]]:
         """Return the columns for which there is room, and the cells of each."""
         rows, graded = self._rows, self._standing.graded
-        found = [
+        columns = [
             (Column("candidate", "middle"), [row.candidate.label for row in rows]),
             *(
                 (Column(title, right=True), cells)
@@ -187,16 +189,18 @@ class CandidateTable:
             ),
             (Column("state"), [state(row) for row in rows]),
         ]
+        # Widths are those of the longest cells; only the label may be cut, to ``LEAST_LABEL``. The
+        # columns above are always shown, further ones from the left as long as they fit.
         used = sum(
-            max(len(text) for text in [column.title, *cells]) + GAP for column, cells in found
+            max(len(text) for text in [column.title, *cells]) + GAP for column, cells in columns
         )
         used += max(0, LEAST_LABEL - max([0, *(len(row.candidate.label) for row in rows)]))
         for title, cells in self._optional():
             used += max(len(text) for text in [title, *cells]) + GAP
             if used > width + GAP:
                 break
-            found.append((Column(title, right=True), cells))
-        return [column for column, _ in found], [cells for _, cells in found]
+            columns.append((Column(title, right=True), cells))
+        return [column for column, _ in columns], [cells for _, cells in columns]
 
     def _optional(self) -> Iterator[tuple[str, list[str]]]:
         rows = self._rows

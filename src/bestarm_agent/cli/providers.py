@@ -26,21 +26,21 @@ _MODELS_SHOWN = 20
 
 def providers(given: Given, name: str | None, check: bool) -> int:
     """List providers, or show one, as ``study.yaml`` of this folder sets it."""
-    found, entries = Catalog(Path(), given.options().catalog_dirs), list[ProviderEntry]()
+    catalog, entries = Catalog(Path(), given.options().catalog_dirs), list[ProviderEntry]()
     if name:
-        entries.append(found.get("providers", name).parse(ProviderEntry))
+        entries.append(catalog.get("providers", name).parse(ProviderEntry))
         if Path(STUDY_FILE).exists():
             options = given.load().config.providers.get(name, {})
             changed = {"options": merge_options(entries[0].options, options)}
             entries = [entries[0].model_copy(update=changed)]
         _show(entries[0])
     else:
-        for one in found.names("providers"):
+        for each in catalog.names("providers"):
             try:
-                entries.append(found.get("providers", one).parse(ProviderEntry))
+                entries.append(catalog.get("providers", each).parse(ProviderEntry))
                 _class(entries[-1])
             except ConfigError as error:  # such as another program's file in a folder `providers`
-                entries = [entry for entry in entries if entry.name != one]
+                entries = [entry for entry in entries if entry.name != each]
                 click.echo(f"left out: {error}", err=True)
         print_table(
             ["provider", "key", Column("address", "middle")],
@@ -147,6 +147,7 @@ def _check(entries: list[ProviderEntry]) -> bool:
 
 async def _models(entry: ProviderEntry) -> tuple[bool, str]:
     """Return whether an endpoint lists its models, and the line that says so."""
+    # a request without a key would be refused, which looks like a wrong address
     variable = _variable(entry)
     if variable is not None and not _is_set(variable):
         return False, f"{entry.name}: not asked; set {variable} to its key"

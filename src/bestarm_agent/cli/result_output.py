@@ -61,13 +61,13 @@ def print_result(
     for sentence in (*standing.decision.said, *(by_people.said if by_people else ())):
         print_line(console, sentence, indent=_INDENT)
     console.print()
-    shown = len(standing.rows) if everything else _SHOWN_ROWS
-    console.print(CandidateTable(standing, shown))
-    if hidden := hidden_line(standing.rows[shown:]):
+    n_rows = len(standing.rows) if everything else _SHOWN_ROWS
+    console.print(CandidateTable(standing, n_rows))
+    if hidden := hidden_line(standing.rows[n_rows:]):
         console.print(hidden)
     console.print()
-    more = [f"Effects: {text}"] if everything and (text := effects_line(standing)) else []
-    for line in [*_lines(standing, report), *_failure_line(failures), *more]:
+    effects = [f"Effects: {text}"] if everything and (text := effects_line(standing)) else []
+    for line in [*_lines(standing, report), *_failure_line(failures), *effects]:
         print_line(console, line, indent=_INDENT)
 
 
@@ -76,7 +76,7 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
     lines = [f"{title}: {text}" for title, text in number_lines(standing)]
     lines += [f"Measures: {text}"] if (text := measures_line(standing.winner)) else []
     limits = () if standing.winner is None else standing.winner.limits
-    lines += [f"Limit: {limit_text(one)}" for one in limits]
+    lines += [f"Limit: {limit_text(limit)}" for limit in limits]
     lines += [f"Missing: {text}"] if (text := missing_line(standing)) else []
     lines.append(f"Spent: {budget_line(standing)}, {duration(standing.seconds)}")
     lines.append(f"Run: {standing.run_id}, {ending(standing.end)}")
@@ -92,12 +92,12 @@ def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
     if not failures:
         return []
     kinds: Counter[str] = Counter()
-    for one in failures:
-        kinds[f"{one.last.kind} ({one.last.blame})"] += one.count
+    for failure in failures:
+        kinds[f"{failure.last.kind} ({failure.last.blame})"] += failure.count
     counts = ", ".join(f"{count:,} x {kind}" for kind, count in kinds.most_common(_SHOWN_FAILURES))
-    labels = sorted({one.label for one in failures})
+    labels = sorted({failure.label for failure in failures})
     whom = safe(labels[0]) if len(labels) == 1 else counted(len(labels), "candidate")
-    most = max(failures, key=lambda one: one.count).last.message
+    most = max(failures, key=lambda failure: failure.count).last.message
     return [f"Failed: {counts} of {whom}; mostly: {shortened(safe(most), _MESSAGE)}"]
 
 
@@ -117,23 +117,23 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, A
 _MODE_INDENT = len("Labels used: ")
 
 
-def print_mode_result(found: ModeResult, *, as_json: bool, report: Path | None = None) -> None:
+def print_mode_result(result: ModeResult, *, as_json: bool, report: Path | None = None) -> None:
     """Print the answer of a mode."""
     if as_json:
-        print_json(found.as_json)
+        print_json(result.as_json)
         return
     console = stdout_console()
-    if len(found.rows) > 1 or not all(row.said for row in found.rows):
-        name, verdict, *others = (head.lower() for head in found.columns)
+    if len(result.rows) > 1 or not all(row.said for row in result.rows):
+        name, verdict, *others = (head.lower() for head in result.columns)
         print_table(
             [Column(name, "middle"), Column(verdict), *numbers(*others)],
             [
-                [row.cells[0], found.marks.get(row.verdict, row.cells[1]), *row.cells[2:]]
-                for row in found.rows
+                [row.cells[0], result.marks.get(row.verdict, row.cells[1]), *row.cells[2:]]
+                for row in result.rows
             ],
         )
         console.print()
-    for line in found.lines:
+    for line in result.lines:
         print_line(console, safe(line), indent=_MODE_INDENT)
     if report is not None:
         print_line(console, f"Report:    {report}", indent=_MODE_INDENT)

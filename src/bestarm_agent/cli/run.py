@@ -37,7 +37,9 @@ from bestarm_agent.stats.non_inferiority import Conclusion
 from bestarm_agent.study import Study
 
 _FRAME_SECONDS = 0.25
-_PAUSE = 20  # between two frames, in terms of the time that one takes
+# Between two frames, in terms of the time that one takes: drawing takes at most a twentieth of the
+# event loop, which also sends the calls.
+_PAUSE = 20
 EXIT_OK = 0
 EXIT_NO_GUARANTEE = 3
 EXIT_FAILURES = 4
@@ -50,6 +52,7 @@ _FLAGS = {
     "tokens": "--budget-tokens",
     "seconds": "--budget-minutes",
 }
+# from the keyboard; from a scheduler or container that ends the process; from a closed terminal
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that is open
@@ -68,9 +71,9 @@ def _loaded(given: Given) -> LoadedStudy:
 
 def resume(given: Given) -> int:
     """Go on with a run; caps are what may be spent from now on."""
-    where, found = find_run(given.run, given.store)
+    where, run = find_run(given.run, given.store)
     return run_study(
-        Study.resume(found, options=given.options(where)), given, more_budget(given.replaced)
+        Study.resume(run, options=given.options(where)), given, more_budget(given.replaced)
     )
 
 
@@ -96,12 +99,12 @@ def gate(given: Given, improve: bool, markdown: Path | None, junit: Path | None)
     check_targets(markdown, junit)
     study = _loaded(given.replacing("gate.improve", True) if improve else given)
 
-    def write(found: ModeResult, name: str) -> None:
+    def write(result: ModeResult, name: str) -> None:
         from bestarm_agent.gate import summary
 
         for path, text in ((markdown, summary.markdown), (junit, summary.junit)):
             if path is not None:
-                write_file(path, text(found, name))
+                write_file(path, text(result, name))
 
     return run_study(Study.gate(study, options=given.options()), given, write=write)
 
@@ -148,7 +151,7 @@ def _prompt_text(prompt: PromptTemplate) -> str:
 def run_study(
     opening: AbstractAsyncContextManager[Study],
     given: Given,
-    more: BudgetSpec | None = None,
+    extra: BudgetSpec | None = None,
     *,
     write: Callable[[ModeResult, str], None] | None = None,
     drive: Drive = run_as_configured,
@@ -158,10 +161,11 @@ def run_study(
     ``more`` is the most to spend from now on; None: what is left of the configured budget.
     ``drive`` runs it, and ``write`` is given the answer of its mode and its name.
     """
-    # where files or memory run out during a run, what it found can still be reported
+    # Imported before the run: where files or memory run out in its course, importing would fail,
+    # and what it found could not be reported any more.
     import_module("bestarm_agent.report.html_page")
     try:
-        return asyncio.run(_run_and_report(opening, given, more, write, drive))
+        return asyncio.run(_run_and_report(opening, given, extra, write, drive))
     except (KeyboardInterrupt, asyncio.CancelledError):
         click.echo("aborted; `bestarm-agent resume` continues this run", err=True)
         return EXIT_INTERRUPTED
@@ -170,12 +174,12 @@ def run_study(
 async def _run_and_report(
     opening: AbstractAsyncContextManager[Study],
     given: Given,
-    more: BudgetSpec | None,
+    extra: BudgetSpec | None,
     write: Callable[[ModeResult, str], None] | None,
     drive: Drive,
 ) -> int:
     console, display, as_json = stderr_console(), given.display, given.as_json
-    async with _interruptible() as opened, AsyncExitStack() as stack:
+    async with _interruptible() as studies, AsyncExitStack() as stack:
         with busy(
             console,
             "preparing the candidates and starting their providers",
@@ -186,28 +190,28 @@ async def _run_and_report(
             except asyncio.CancelledError:
                 click.echo("stopped while the study was opened: nothing was called", err=True)
                 return EXIT_INTERRUPTED
-        opened.append(study)
+        studies.append(study)
         known = study.notices
-        print_notices(console, [*known, *_without_effect(study, more)])
-        standing = await run_shown(study, more, progress_on(console, display), drive)
+        print_notices(console, [*known, *_without_effect(study, extra)])
+        standing = await run_shown(study, extra, progress_on(console, display), drive)
         print_notices(console, (*study.notices[len(known) :], *study.remarks()))
         report = await study.write_report()
-        if (found := study.result()) is not None:
-            print_mode_result(found, as_json=as_json, report=report)
+        if (result := study.result()) is not None:
+            print_mode_result(result, as_json=as_json, report=report)
             if write is not None:
-                write(found, standing.name)
-            return mode_exit_code(found, standing)
+                write(result, standing.name)
+            return mode_exit_code(result, standing)
         failures = study.failures()
     print_result(standing, as_json=as_json, report=report, failures=failures)
     asked = study.parts.config.selector.confidence is not None
     return exit_code(standing, confidence_asked=asked)
 
 
-def _without_effect(study: Study, more: BudgetSpec | None) -> Iterator[str]:
+def _without_effect(study: Study, extra: BudgetSpec | None) -> Iterator[str]:
     """Say which amounts change nothing: going on raises caps, and adds none."""
-    if more is None:
+    if extra is None:
         return
-    added = more.caps(study.standing().grid)
+    added = extra.caps(study.standing().grid)
     for name, flag in _FLAGS.items():
         if getattr(added, name) is not None and getattr(study.budget, name) is None:
             yield (
@@ -233,15 +237,15 @@ def progress_on(console: Console, display: str) -> Progress:
 
 async def run_shown(
     study: Study,
-    more: BudgetSpec | None,
+    extra: BudgetSpec | None,
     progress: Progress,
     drive: Drive = Study.run,
 ) -> Standing:
     """Run a study and show its standing."""
     with progress:
         async with frames(study, progress):
-            if more is not None:
-                study.raise_budget(more.caps(study.standing().grid))
+            if extra is not None:
+                study.raise_budget(extra.caps(study.standing().grid))
             standing = await drive(study)
         progress.show(standing)
     return standing
@@ -249,6 +253,8 @@ async def run_shown(
 
 def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
     """Return the exit code of a run; docs/reference/json.md#exit-codes lists them."""
+    # The first that holds: stopped from outside; too many calls failed, or a cap was passed; not
+    # what was asked for; done. A script needs the first two before it looks at any decision.
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
     decision = standing.decision
@@ -261,11 +267,12 @@ def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
     return EXIT_OK
 
 
-def mode_exit_code(found: ModeResult, standing: Standing) -> int:
+def mode_exit_code(result: ModeResult, standing: Standing) -> int:
     """Return the exit code of a run whose mode has an answer of its own."""
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
-    code = verdict_code(found.verdict)
+    # a regression that is proved stays one, whatever failed on the way
+    code = verdict_code(result.verdict)
     if code != EXIT_WORSE and (standing.end == End.FAILURES or passed_caps(standing)):
         return EXIT_FAILURES
     return code
@@ -293,6 +300,7 @@ async def frames(study: Study, progress: Progress) -> AsyncIterator[None]:
         yield
         return
     drawing = asyncio.create_task(draw())
+    # The last frame is drawn by the caller, after this task has ended: two at once would mix.
     try:
         yield
     finally:
@@ -307,6 +315,15 @@ async def _interruptible() -> AsyncIterator[list[Study]]:
 
     The first one drains and saves, the second aborts; before the study is open, so does the first.
     """
+    # What a signal does depends on how far the command is:
+    #
+    #                        first signal                      second signal
+    #   study being opened   the task is cancelled             the same again
+    #   study open           it stops: calls under way are     the task is cancelled: calls under
+    #                        waited for, and saved             way are lost, the log is not
+    #
+    # ``opened`` is a list that the caller fills, since the study does not exist yet when the
+    # handlers are set.
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     opened: list[Study] = []
     presses = 0
@@ -325,7 +342,7 @@ async def _interruptible() -> AsyncIterator[list[Study]]:
             task.cancel()
 
     # what is ignored stays so: `nohup` has a command outlive its terminal
-    caught = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    caught = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in caught:
         loop.add_signal_handler(number, pressed, number)
     try:

@@ -100,9 +100,9 @@ def simulate(
     if plot is not None:
         draw_study(plot, curves, title=_title(known))
     if given.as_json:
-        found = {label: curve.as_dict() for label, curve in curves.items()}
+        results = {label: curve.as_dict() for label, curve in curves.items()}
         head = {"version": __version__, "matrix": describe(known), "seeds": seeds}
-        print_json({**head, "selectors": found})
+        print_json({**head, "selectors": results})
         return
     say(_title(known), *notes)
     titles = "95% from", "(5-95%)", "eps .01", "top-1", "NDCG", "regret", "us/pair"
@@ -121,8 +121,8 @@ def known_scores(
     locations: Sequence[str], metric: str | None, store: str | None
 ) -> tuple[ScoreMatrix, list[str]]:
     """Read the matrix, and what a reader should know of it."""
-    first, *more = locations
-    if more or metric is not None or is_log_file(first):
+    first, *others = locations
+    if others or metric is not None or is_log_file(first):
         logs = read_logs(locations, metric=metric)
         known, notes = logs.matrix(), logs.notes()
     else:
@@ -143,11 +143,11 @@ def stored_scores(run: str, store: str | None) -> ScoreMatrix:
     """
     state = asyncio.run(Archive(default_store(store)).state(run))
     scores = score_matrix(state)
-    seen = np.flatnonzero(np.isfinite(scores).any(axis=1))
-    if not len(seen):
+    rows = np.flatnonzero(np.isfinite(scores).any(axis=1))
+    if not len(rows):
         raise ConfigError(f"run {run} holds no score yet; nothing can be simulated on it")
-    names = [labels(state)[i] for i in seen]
-    return ScoreMatrix(scores[seen].astype(np.float32), tuple(names), source=run)
+    names = [labels(state)[i] for i in rows]
+    return ScoreMatrix(scores[rows].astype(np.float32), tuple(names), source=run)
 
 
 def parse_budget(text: str) -> tuple[float, float, int]:
@@ -157,6 +157,7 @@ def parse_budget(text: str) -> tuple[float, float, int]:
         >>> parse_budget("1%:0.3")
         (0.01, 0.3, 20)
     """
+    # any mistake becomes values that the check below refuses, so that there is one message
     parts = text.split(":")
     try:
         low, high = (_share(part) for part in parts[:2])
@@ -218,11 +219,11 @@ def _missing_lines(matrix: ScoreMatrix) -> list[str]:
 
 def _conclusion(curves: Mapping[str, Curve], n_calls: int) -> str:
     reached = {label: curve.budget_to_95["top1"] for label, curve in curves.items()}
-    found = {label: share for label, share in reached.items() if share is not None}
-    if not found:
+    in_reach = {label: share for label, share in reached.items() if share is not None}
+    if not in_reach:
         return "No rule names the best candidate in 95 % of the runs within this budget."
-    label = min(found, key=lambda name: found[name])
-    share = found[label]
+    label = min(in_reach, key=lambda name: in_reach[name])
+    share = in_reach[label]
     first = share <= curves[label].budget_fraction[0]
     return (
         f"{label} names the best candidate in 95 % of the runs from {_percent(share)} of all calls"

@@ -71,6 +71,7 @@ def write_demo(folder: Path) -> Path:
     """
     source = files("bestarm_agent.cli") / "demo_files"
     contents = {folder / name: (source / name).read_bytes() for name in _DEMO}
+    # all are looked at before any is written; a demo that lies there already may run again
     for path, content in contents.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise ConfigError(
@@ -100,25 +101,25 @@ def plan(given: Given, detect: float | None) -> None:
         )
     parts = _parts(given)
     where = given.options().store_of(parts.study)
-    found = make_plan(parts, where)
+    made = make_plan(parts, where)
     if parts.config.selector.history:
         history = asyncio.run(learn_from_history(parts, where))
-        found = replace(found, notices=(*found.notices, *history.notices))
+        made = replace(made, notices=(*made.notices, *history.notices))
     needed = None if detect is None else examples_to_detect(parts, detect)
     if given.as_json:
-        shown = asdict(found)
+        record = asdict(made)
         if needed is not None:
-            shown |= {"detect": {f"{share:g}": count for share, count in needed.items()}}
-        print_json(shown)
+            record |= {"detect": {f"{share:g}": count for share, count in needed.items()}}
+        print_json(record)
         return
-    _print_plan(found, parts.judge.name)
-    if found.kept_back:
+    _print_plan(made, parts.judge.name)
+    if made.kept_back:
         say(
-            f"Kept back: {found.kept_back:,} examples for the winner, whose mean on such will be "
-            f"known to about ±{found.half_width:.2f}"
+            f"Kept back: {made.kept_back:,} examples for the winner, whose mean on such will be "
+            f"known to about ±{made.half_width:.2f}"
         )
     if needed is not None and detect is not None:
-        _print_needed(found, detect, needed)
+        _print_needed(made, detect, needed)
 
 
 def _parts(given: Given) -> StudyParts:
@@ -188,6 +189,8 @@ def _print_plan(plan: Plan, judge: str) -> None:
 
 def _forecast_line(plan: Plan) -> str:
     """Say in one line what a study will probably use, and what it cannot exceed."""
+    # Three forms: "at least" where nobody can foresee when the run ends; the bare number where it
+    # asks for exactly that much; else a mean, with the range of the simulated runs.
     few = plan.least if plan.is_open else plan.expected.answers
     n = f"{'at least' if plan.is_open else 'about'} {counted(few, 'answer')}"
     if plan.least == plan.most == plan.answers:
@@ -217,22 +220,22 @@ def try_(given: Given) -> int:
     else:
         for line in _lines(calls):
             click.echo(line)
-        if said := _fault(calls, parts.judge.main):
-            say(f"notice: {safe(said)}")
+        if fault := _fault(calls, parts.judge.main):
+            say(f"notice: {safe(fault)}")
         say(resolution_line(n_independent(parts), resolution_of(parts), parts.unit))
     return EXIT_FAILURES if any(call.score is None for call in calls) else EXIT_OK
 
 
 def _fault(calls: Sequence[FirstCall], judge: Judge) -> str:
     """Say what is the matter with the replies, and the way out; "" if nothing is."""
-    signs, found = ScorerSigns(judge), Counter[str]()
+    signs, counts = ScorerSigns(judge), Counter[str]()
     for call in calls:
         if call.reply is not None:
             score = None if call.score is None else call.score.value
-            found[signs.of("", call.example, call.reply, score, call.failure)] += 1
-    n = found.total()
+            counts[signs.of("", call.example, call.reply, score, call.failure)] += 1
+    n = counts.total()
     right = sum(call.score is not None and call.score.value > 0 for call in calls)
-    count = SignCount("the first prompts", n, n - right, found)
+    count = SignCount("the first prompts", n, n - right, counts)
     fault = fault_of([count], judge.name, fewest=1)
     return "" if fault is None else f"{fault.text}; {fault.way_out}"
 
@@ -282,8 +285,8 @@ def _lines_of(call: FirstCall) -> Iterator[str]:
         yield from _block("parsed", call.score.answer)
     if call.example.target is not None:
         yield from _block("target", call.example.target)
-    if call.score is not None and (said := verdicts(call.score.votes)):
-        yield from _block("judge", said)
+    if call.score is not None and (verdict_lines := verdicts(call.score.votes)):
+        yield from _block("judge", verdict_lines)
     if call.problem:
         yield from _block("problem", call.problem)
     for notice in () if call.reply is None else call.reply.notices:
@@ -307,7 +310,7 @@ def _prompt(request: Request) -> str:
 def _block(name: str, text: str) -> Iterator[str]:
     """Indent a text under its name, a long one cut."""
     lines = text.splitlines() or [""]
-    more = len(lines) - _SHOWN_LINES
-    shown = [*lines[:_SHOWN_LINES], *([f"... {more} more lines"] if more > 0 else [])]
-    for i, line in enumerate(shown):
+    n_more = len(lines) - _SHOWN_LINES
+    lines_shown = [*lines[:_SHOWN_LINES], *([f"... {n_more} more lines"] if n_more > 0 else [])]
+    for i, line in enumerate(lines_shown):
         yield f"  {name if i == 0 else '':<{_INDENT - 2}}{safe(line)}"

@@ -31,12 +31,12 @@ def list_(given: Given) -> None:
     if given.as_json:
         print_json(plain(runs))
         return
-    shown = [
+    rows = [
         (i.id, i.name, i.at, f"{i.n_asked:,}", f"{i.n_told:,}", ending(i.stopped)) for i in runs
     ]
     counts = numbers("asked", "done")
     print_table(
-        ["run", Column("study", "middle"), "began", *counts, Column("state", "start")], shown
+        ["run", Column("study", "middle"), "began", *counts, Column("state", "start")], rows
     )
 
 
@@ -55,6 +55,8 @@ def show(given: Given, everything: bool) -> None:
 def report(given: Given, out: Path | None, report_format: str | None) -> None:
     """Write a run's report."""
     endings = {".html": "html", ".htm": "html", ".md": "md", ".json": "json"}
+    # None for an ending that is none of a report's: refused with --format, too, as a file named
+    # .txt with HTML in it opens as text
     by_name = "html" if out is None else endings.get(out.suffix.lower())
     if out is not None and by_name != (report_format or by_name or ""):
         raise ConfigError(
@@ -75,16 +77,16 @@ def report(given: Given, out: Path | None, report_format: str | None) -> None:
 def _summary(record: StoredRun, form: str | None) -> str:
     if form == "md":
         return markdown(record.standing, record.result)
-    found = standing_json(record.standing) if record.result is None else record.result.as_json
-    return json_text(found) + "\n"
+    content = standing_json(record.standing) if record.result is None else record.result.as_json
+    return json_text(content) + "\n"
 
 
 def view(given: Given, stores: Sequence[str], port: int) -> None:
     """Serve a page of runs until Ctrl-C."""
     from bestarm_agent.view.server import serve
 
-    async def serving(found: Sequence[str | Path]) -> None:
-        async with serve(found, port) as address:
+    async def serving(places: Sequence[str | Path]) -> None:
+        async with serve(places, port) as address:
             click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends.")
             await asyncio.Event().wait()
 
@@ -121,14 +123,16 @@ def _export_inspect(archive: Archive, run: str, folder: Path | None) -> None:
 
     if folder is None:
         raise ConfigError("--format inspect writes a log per candidate; name a folder: --out logs")
-    with _texts(archive, run) as (state, found):
-        written = write_inspect_logs(state, found, folder)
+    with _texts(archive, run) as (state, pairs):
+        written = write_inspect_logs(state, pairs, folder)
     click.echo(f"written: {len(written)} logs; look at them: inspect view --log-dir {folder}")
 
 
 @contextmanager
 def _texts(archive: Archive, run: str) -> Iterator[tuple[RunState, Iterator[PairOutcome]]]:
     """Open a run's texts, to be read page by page without an event loop around."""
+    # Exporting writes rows as it reads them, in a function that does not wait. So one event loop is
+    # kept and entered once for each page: the replies of a whole run may not fit into memory.
     stack = AsyncExitStack()
     with Runner() as runner:
         opened = runner.run(stack.enter_async_context(archive.texts(run)))

@@ -66,13 +66,15 @@ def default_store(store: str | None) -> str | Path:
     Raises:
         ConfigError: there is none, or several.
     """
+    # What is said comes before what is found: the option, the variable, the study of this folder;
+    # then a search, whose result must be the only one, since a command should not guess.
     given = store or Settings().store or _store_of_study()
     if given:
         return given
-    found = _store_files()
-    if len(found) == 1:
-        return found[0]
-    raise ConfigError(_several(found) if found else _NO_STORE)
+    files = _store_files()
+    if len(files) == 1:
+        return files[0]
+    raise ConfigError(_several(files) if files else _NO_STORE)
 
 
 def default_stores(given: Sequence[str] | None) -> Sequence[str | Path]:
@@ -98,6 +100,8 @@ def _store_of_study() -> Path | None:
 
 
 def _store_files() -> list[Path]:
+    # one pattern for each depth ("runs.sqlite", "*/runs.sqlite", ...): "**" would walk through
+    # everything below, such as environments and data sets
     return [path for i in range(_DEPTH) for path in Path().glob("*/" * i + STORE_FILE)]
 
 
@@ -107,12 +111,12 @@ _NO_STORE = (
 )
 
 
-def _several(found: Sequence[Path]) -> str:
+def _several(files: Sequence[Path]) -> str:
     """Ask for one of several stores; the one last written to comes first."""
-    latest = sorted(found, key=lambda path: (-path.stat().st_mtime, path))
-    more = len(found) - _MOST_STORES
-    listed = ", ".join(map(str, latest[:_MOST_STORES])) + (f" and {more} more" if more > 0 else "")
+    latest = sorted(files, key=lambda path: (-path.stat().st_mtime, path))
+    rest = len(files) - _MOST_STORES
+    listed = ", ".join(map(str, latest[:_MOST_STORES])) + (f" and {rest} more" if rest > 0 else "")
     return (
-        f"{len(found)} run stores lie here, the last written to first: {listed}; choose one with "
+        f"{len(files)} run stores lie here, the last written to first: {listed}; choose one with "
         f"--store {latest[0]} or BESTARM_STORE, or call from the folder of the study"
     )

@@ -17,7 +17,9 @@ from bestarm_agent.optimization.rounds import Feedback
 from bestarm_agent.store.export import PairOutcome, verdicts
 
 _MINIBATCH = 3  # answers that one reflection looks at: GEPA's default
-# what stands before the first tag of a template, or between tags that say it is no template
+# What stands before the first tag of a template, or between tags that say it is no template:
+# "Add. " of "Add. {{ a }} + {{ b }}", and "Write {{x}}." of "{% raw %}Write {{x}}.{% endraw %}...",
+# which is how an instruction of an earlier round is written that looks like a template itself.
 _HEAD = re.compile(r"\{%-? raw -?%\}(?P<raw>.*?)\{%-? endraw -?%\}|(?:(?!\{[{%#]).)*", re.DOTALL)
 
 Build: TypeAlias = Callable[[str, str], PromptTemplate]  # of a prompt's name and an instruction
@@ -59,12 +61,13 @@ def split(prompt: PromptTemplate) -> tuple[str, Build]:
     messages = prompt.messages
     if prompt.text is not None:
         head, rest = _head(prompt.text)
+        # a prompt without any instruction gets one as a paragraph of its own
         gap = rest[: len(rest) - len(rest.lstrip())] or "\n\n"
         body = gap + rest.lstrip()
         return head, lambda name, new: replace(prompt, name=name, text=_as_template(new) + body)
     others, instruction = messages, ""
-    if messages[0].role == "system" and not (found := _head(messages[0].text))[1]:
-        instruction, others = found[0], messages[1:]
+    if messages[0].role == "system" and not (parts := _head(messages[0].text))[1]:
+        instruction, others = parts[0], messages[1:]
     return instruction, lambda name, new: replace(
         prompt, name=name, messages=(Message("system", _as_template(new)), *others)
     )
@@ -72,22 +75,22 @@ def split(prompt: PromptTemplate) -> tuple[str, Build]:
 
 def _record(pair: PairOutcome) -> dict[str, Json]:
     """Return an answer as GEPA's reflection is shown it."""
-    said = f"The answer scores {pair.score:g} of 1." if pair.score is not None else "No score."
+    scored = f"The answer scores {pair.score:g} of 1." if pair.score is not None else "No score."
     right = f" Right would be: {pair.target}." if pair.target else ""
     why = verdicts(pair.votes) or pair.message
     return {
         "Inputs": dict(pair.inputs),
         "Generated Outputs": pair.reply or "",
-        "Feedback": f"{said}{right}{f' {why}' if why else ''}",
+        "Feedback": f"{scored}{right}{f' {why}' if why else ''}",
     }
 
 
 def _head(text: str) -> tuple[str, str]:
     """Return the text before the first tag of a template, and the rest."""
-    found = _HEAD.match(text)
-    assert found is not None  # it may be empty
-    head = found["raw"] if found["raw"] is not None else found[0]
-    end = found.end() if found["raw"] is not None else len(head.rstrip())
+    match = _HEAD.match(text)
+    assert match is not None  # it may be empty
+    head = match["raw"] if match["raw"] is not None else match[0]
+    end = match.end() if match["raw"] is not None else len(head.rstrip())
     return head.rstrip(), text[end:]
 
 

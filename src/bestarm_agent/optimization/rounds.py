@@ -107,6 +107,8 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
         standing = await _run(study, _part(study, rounds + 2 - number))
         if standing.end in _CUT_OFF:
             return standing
+        # A part that bought no answer cannot buy one later either: a proposer would be asked again
+        # about the same answers, for every round that is left.
         is_spent = standing.end == End.BUDGET and standing.asked == asked
         if is_spent or standing.best is None:
             break
@@ -117,6 +119,9 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
             proposals = await _proposals(program, feedback)
         except BudgetEndedError:
             break
+        # Proposals join before the round is logged as over. A run killed in between asks again for
+        # the round, whose replies it finds in the cache, and what joined already stays; the other
+        # order would lose the proposals.
         refused = _join(study, proposals, feedback)
         joined |= len(refused) < len(proposals)
         await study.proposer.end_rounds(number if proposals else rounds)
@@ -189,10 +194,12 @@ async def _run(study: Study, budget: Budget) -> Standing:
 def _part(study: Study, parts: int) -> Budget:
     """Return one of ``parts`` equal parts of what is left beyond what confirming will cost."""
     standing = study.standing()
-    left = less(study.budget, kept_for_confirming(study.parts, standing, study.budget))
+    remaining = less(study.budget, kept_for_confirming(study.parts, standing, study.budget))
     caps = {}
+    # ``Study.run`` takes caps on what it uses itself, so what was spent is taken off each cap, and
+    # then divided: what a round leaves over is shared by those that follow.
     for cap in fields(Budget):
-        limit = getattr(left, cap.name)
+        limit = getattr(remaining, cap.name)
         if limit is not None:
             source = standing if cap.name == "seconds" else standing.spent
             caps[cap.name] = type(limit)(max(0, (limit - getattr(source, cap.name)) / parts))
@@ -213,10 +220,10 @@ async def _proposals(program: Program, feedback: Feedback) -> list[Proposal]:
     """Ask the proposer; raise ConfigError if it fails."""
     try:
         if program.is_async:
-            found = await program.function(feedback)
+            result = await program.function(feedback)
         else:
-            found = await DaemonThreads(1).run(partial(program.function, feedback), program.name)
-            found = await found if inspect.isawaitable(found) else found
+            result = await DaemonThreads(1).run(partial(program.function, feedback), program.name)
+            result = await result if inspect.isawaitable(result) else result
     except BestarmError:
         raise
     except (Exception, SystemExit) as error:
@@ -224,11 +231,11 @@ async def _proposals(program: Program, feedback: Feedback) -> list[Proposal]:
             f"proposer {program.name} raised {type(error).__name__}: {program.said(error)}; the "
             f"run {feedback.standing.run_id} is kept, and `bestarm-agent resume` goes on with it"
         ) from error
-    proposals = list(found) if isinstance(found, list | tuple) else [found] if found else []
-    for one in proposals:
-        if not isinstance(one, str | PromptTemplate | Candidate | Mapping):
+    proposals = list(result) if isinstance(result, list | tuple) else [result] if result else []
+    for proposal in proposals:
+        if not isinstance(proposal, str | PromptTemplate | Candidate | Mapping):
             raise ConfigError(
-                f"proposer {program.name} returned {one!r:.80}; a proposal is a text, a "
+                f"proposer {program.name} returned {proposal!r:.80}; a proposal is a text, a "
                 "PromptTemplate, or a prompt or candidate as a study file holds it"
             )
     return proposals
@@ -262,6 +269,7 @@ def _candidate(proposal: Proposal, name: str, leader: Candidate) -> Candidate | 
     else:
         spec = parse_row(PromptSpec, {"name": name, **proposal}, "the prompt")
         prompt = spec.template(spec.name or name)
+    # what a proposer does not write stays as the leader has it: worked examples and tools
     before = leader.prompt
     prompt = replace(prompt, n_shots=before.n_shots, shots=before.shots)
     if not prompt.tools:
