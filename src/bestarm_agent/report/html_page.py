@@ -57,7 +57,9 @@ from bestarm_agent.stats.betting import mean_interval
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState
 
-NOT_ASKED, PENDING, VOID, FAILED = ".pvf"  # the other codes are scores, 0 to 9 for 0 to 1
+# One character for each cell, since a matrix of 200 x 400 travels within the page: as numbers in
+# JSON it would be several times as long. The other codes are scores, 0 to 9 for 0 to 1.
+NOT_ASKED, PENDING, VOID, FAILED = ".pvf"
 _CODES = {State.PENDING: PENDING, State.VOID: VOID, State.FAILED: FAILED}
 _MOST_ROWS = 200
 _MOST_COLUMNS = 400
@@ -98,7 +100,10 @@ def _by_difficulty(state: RunState, examples: set[int]) -> list[int]:
     seen, n = ~np.isnan(score), len(state.example_ids)
     example, row, score = state.asks["example"][seen], state.asks["candidate"][seen], score[seen]
     of_row = np.bincount(row, score) / np.maximum(1, np.bincount(row))
-    # a score counts as above or below the mean of its candidate; few of them count for little
+    # Rules ask good candidates more often, so that the plain mean of an example would tell who was
+    # asked about it. So a score is compared with the mean of its candidate, and the mean of these
+    # differences is drawn towards 0 as if there were one more of 0: an example that few were asked
+    # about stands in the middle.
     above = np.bincount(example, score - of_row[row], n) / (np.bincount(example, minlength=n) + 1)
     return sorted(examples, key=lambda j: (-above[j], j))
 
@@ -139,19 +144,21 @@ class PairSample:
 
 async def sample_pairs(texts: RunTexts, standing: Standing, matrix: Matrix) -> PairSample:
     """Read the texts of the pairs that tell most, up to a few megabytes."""
+    # In the order of what people look for: where the two best differ, what failed, then the rest of
+    # the matrix. Texts that several pairs share, such as a target, count and travel once.
     split = _differing(texts.state, standing)
     wanted = [seq for both in split[:_MOST_DIFFERING] for seq in both]
     wanted += texts.state.failed()[-_MOST_FAILED:].tolist()
-    wanted = list(dict.fromkeys([*wanted, *_shown(texts.state, matrix)]))[:_MOST_PAIRS]
+    wanted = list(dict.fromkeys([*wanted, *_asks_of(texts.state, matrix)]))[:_MOST_PAIRS]
     pairs: dict[int, PairOutcome] = {}
-    left, known = _MOST_CHARACTERS, set[str | None]()
+    remaining, known = _MOST_CHARACTERS, set[str | None]()
     async for page in texts.pages(wanted):
         for pair in page:
             for text in (pair.prompt, pair.reply, pair.target, str(pair.inputs)):
-                left -= min(_LONGEST, len(text or "")) if text not in known else 0
+                remaining -= min(_LONGEST, len(text or "")) if text not in known else 0
                 known.add(text)
             pairs[pair.seq] = pair
-        if left <= 0:
+        if remaining <= 0:
             break
     kept = [both for both in split if both[0] in pairs and both[1] in pairs]
     return PairSample(pairs, kept, len(split), texts.note, _pictures(texts, pairs))
@@ -159,15 +166,15 @@ async def sample_pairs(texts: RunTexts, standing: Standing, matrix: Matrix) -> P
 
 def _pictures(texts: RunTexts, seqs: Iterable[int]) -> dict[int, list[str]]:
     """Return the small images in the prompts of some asks, up to a few megabytes in all."""
-    found, known, left = dict[int, list[str]](), set[str](), _MOST_OF_PICTURES
+    pictures, known, remaining = dict[int, list[str]](), set[str](), _MOST_OF_PICTURES
     for seq in seqs:
         new = set(urls := texts.pictures(seq, _LARGEST_PICTURE)) - known
-        left -= sum(map(len, new))
-        if left < 0:
+        remaining -= sum(map(len, new))
+        if remaining < 0:
             break
         known |= new
-        found[seq] = urls
-    return found
+        pictures[seq] = urls
+    return pictures
 
 
 def cut(text: str | None) -> str | None:
@@ -182,19 +189,20 @@ def _differing(state: RunState, standing: Standing) -> list[tuple[int, int]]:
     if standing.winner is None or standing.runner_up is None:
         return []
     other = standing.runner_up
+    # where an objective names another than the best, the best is whom it is compared with
     if other.index == standing.winner.index:
         other = standing.rows[0]
-    one, two = scores_of(state, standing.winner.index), scores_of(state, other.index)
-    common = [(one[j], two[j]) for j in one if j in two and abs(one[j][1] - two[j][1]) > 0]
+    a, b = scores_of(state, standing.winner.index), scores_of(state, other.index)
+    common = [(a[j], b[j]) for j in a if j in b and abs(a[j][1] - b[j][1]) > 0]
     common.sort(key=lambda both: (both[0][1] - both[1][1], both[0][0]))  # where it loses, first
     return [(a[0], b[0]) for a, b in common]
 
 
-def _shown(state: RunState, matrix: Matrix) -> list[int]:
+def _asks_of(state: RunState, matrix: Matrix) -> list[int]:
     """Return the asks in the matrix, spread evenly over the run."""
-    shown = np.isin(state.asks["candidate"], matrix.rows)
-    shown &= np.isin(state.asks["example"], matrix.columns)
-    seqs = np.flatnonzero(shown).tolist()
+    is_inside = np.isin(state.asks["candidate"], matrix.rows)
+    is_inside &= np.isin(state.asks["example"], matrix.columns)
+    seqs = np.flatnonzero(is_inside).tolist()
     if len(seqs) <= _MOST_PAIRS:
         return seqs
     return [seqs[k] for k in np.linspace(0, len(seqs) - 1, _MOST_PAIRS).astype(int)]
@@ -212,6 +220,8 @@ _AXES = (
 
 def values_of(row: Row) -> Mapping[str, float | None]:
     """Return a candidate's quantities by name; amounts of 0 count as unknown."""
+    # 0 mostly means that nothing was counted: at the end of an axis such a candidate would be drawn
+    # as the cheapest or the fastest
     tokens = row.spend.tokens / row.spend.answers if row.spend.answers else None
     return {
         "price": row.usd_per_1000 or None,
@@ -219,7 +229,7 @@ def values_of(row: Row) -> Mapping[str, float | None]:
         "latency": row.p50_seconds or None,
         "length": row.output_tokens,
         "estimate": row.estimate,
-        **{f"{_MEASURE}{one.name}": one.mean for one in row.measures},
+        **{f"{_MEASURE}{m.name}": m.mean for m in row.measures},
     }
 
 
@@ -228,15 +238,15 @@ def chart_axes(standing: Standing) -> list[dict[str, object]]:
 
     Of a measure that is limited from above less is better, of others more.
     """
-    found = [values_of(row) for row in standing.rows]
+    values_by_row = [values_of(row) for row in standing.rows]
     limited = [] if standing.objective is None else standing.objective.spec.constraints
-    low = {one.name for one in limited if one.at_most}
-    names = [one.name for one in standing.rows[0].measures] if standing.rows else []
+    low = {m.name for m in limited if m.at_most}
+    names = [m.name for m in standing.rows[0].measures] if standing.rows else []
     axes = [*_AXES, *((f"{_MEASURE}{name}", f"{name}, mean", name in low) for name in names)]
     return [
         {"key": key, "label": label, "low": is_low}
         for key, label, is_low in axes
-        if sum(values[key] is not None for values in found) > 1
+        if sum(values[key] is not None for values in values_by_row) > 1
     ]
 
 
@@ -258,7 +268,7 @@ def page_data(standing: Standing, details: Details) -> str:
     """Return the data as JSON that may stand inside a script element."""
     ids = details.state.example_ids
     matrix = details.matrix
-    found = {
+    content = {
         "graded": standing.graded,
         "states": {status.name.lower(): status for status in Status},
         "candidates": [_candidate(row, graded=standing.graded) for row in standing.rows],
@@ -271,7 +281,10 @@ def page_data(standing: Standing, details: Details) -> str:
         "race": _race(standing, details.state),
         **_pairs(details),
     }
-    text = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # In a script element "</script>" and "<!--" would end it or change how it is read, whatever
+    # stands around them; the two separators end a line in older JavaScript. As escapes in strings
+    # of JSON they mean the same, and nowhere else can they stand.
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -294,16 +307,16 @@ def _race(standing: Standing, state: RunState) -> dict[str, object]:
     racers = [row.index for row in standing.rows if row.n][:_RACERS]
     is_valid = standing.guarantee is not Guarantee.HEURISTIC
     alpha = (1.0 - standing.confidence) / (2 * len(standing.rows)) if is_valid else 0.0
-    found = [course(state, row, alpha) for row in racers]
-    left = [at for at, _ in departures(standing, state).values() if at is not None]
+    courses = [course(state, row, alpha) for row in racers]
+    departed = [n_told for n_told, _ in departures(standing, state).values() if n_told is not None]
     return {
-        "told": found[0][0] if found else [],
+        "told": courses[0][0] if courses else [],
         "rows": racers,
         **{
-            key: [[_number(mean[k]) for mean in means] for _, means in found]
+            key: [[_number(mean[k]) for mean in means] for _, means in courses]
             for k, key in enumerate(("mean", "lower", "upper"))
         },
-        "left": sorted(left),
+        "left": sorted(departed),
     }
 
 
@@ -316,25 +329,28 @@ def course(state: RunState, row: int, alpha: float) -> tuple[list[int], list[Mea
     """
     n_told = state.n_told
     moments = np.linspace(0, n_told, min(_MOMENTS, n_told) + 1).astype(int)[1:].tolist()
-    seqs, found = np.flatnonzero(state.asks["candidate"] == row), []
+    seqs, means = np.flatnonzero(state.asks["candidate"] == row), []
     place, told = _places(state)[seqs], state.told["score"][seqs]
     for moment in moments:
         scores: FloatArray = np.where(place < moment, told, np.nan)
         seen, ends = scores[~np.isnan(scores)], (0.0, 1.0)
         if alpha:
+            # Only scores before the first that was still pending then: outcomes come in an order
+            # that may depend on the scores (a right answer may be the shorter one), the order of
+            # asking does not. One that is void may have had any score.
             late = np.flatnonzero(place >= moment)
             known = scores[: late[0]] if len(late) else scores
             low, high = np.nan_to_num(known, nan=0.0), np.nan_to_num(known, nan=1.0)
             ends = mean_interval(low, high, alpha, len(state.example_ids))
-        found.append(Measure(float(seen.mean()) if len(seen) else float("nan"), *ends))
-    return moments, found
+        means.append(Measure(float(seen.mean()) if len(seen) else float("nan"), *ends))
+    return moments, means
 
 
 def _places(state: RunState) -> IntArray:
     """Return how many outcomes came before that of each ask; of a pending one, how many came."""
-    found = np.full(state.n_asked, state.n_told)
-    found[state.order] = np.arange(state.n_told)
-    return found
+    n_before = np.full(state.n_asked, state.n_told)
+    n_before[state.order] = np.arange(state.n_told)
+    return n_before
 
 
 def _number(value: float | None) -> float | None:
@@ -360,7 +376,7 @@ def _pairs(details: Details) -> dict[str, object]:
             "reply": text(pair.reply),
             "answer": text(pair.answer),
             "message": text(pair.message),
-            "pictures": [texts.setdefault(one, len(texts)) for one in pictures.get(seq, ())],
+            "pictures": [texts.setdefault(url, len(texts)) for url in pictures.get(seq, ())],
             **_facts(pair),
             "votes": [
                 [vote.by, vote.said or f"{vote.value:g}", vote.value, vote.why]
@@ -403,11 +419,13 @@ class Difference:
 
         That is their difference; where this is most of a text, the target if it stands in it.
         """
-        one, two = parts = marked(_reply(self.winner), _reply(self.other))
+        # A short and a long reply have little in common but may agree in what counts, so that a
+        # difference that is most of a text is not marked, but the target.
+        winner, other = parts = marked(_reply(self.winner), _reply(self.other))
         if all(len(before) + len(after) >= len(inside) for before, inside, after in parts):
-            return one, two
+            return winner, other
         target = self.winner.target or ""
-        return _around("".join(one), target), _around("".join(two), target)
+        return _around("".join(winner), target), _around("".join(other), target)
 
 
 def differences(details: Details) -> Iterator[Difference]:
@@ -419,8 +437,8 @@ def differences(details: Details) -> Iterator[Difference]:
 
 def _around(text: str, target: str) -> tuple[str, str, str]:
     """Part a text at the last place of the target; mark nothing if it is not there."""
-    at = text.rfind(target) if target else -1
-    return (text, "", "") if at < 0 else (text[:at], target, text[at + len(target) :])
+    start = text.rfind(target) if target else -1
+    return (text, "", "") if start < 0 else (text[:start], target, text[start + len(target) :])
 
 
 def _reply(pair: PairOutcome) -> str:
@@ -434,6 +452,7 @@ def short(text: str) -> str:
 
 def departures(standing: Standing, state: RunState) -> dict[int, tuple[int | None, str]]:
     """Return after how many outcomes candidates were asked no more, and why, by row."""
+    # no event says that a rule asks a candidate no more: it left after its last outcome
     last = np.zeros(len(state.candidates), int)
     np.maximum.at(last, state.asks["candidate"], _places(state) + 1)
     gone = [row for row in standing.rows if row.problem or row.status is Status.WORSE]
@@ -455,17 +474,17 @@ class SliceLine:
 
 def slices_of(standing: Standing, state: RunState) -> list[SliceLine]:
     """Return the slices of a study with what was seen of the leaders in each."""
-    shown, found = [row for row in standing.rows if row.n][:_LEADERS], []
+    leaders, lines = [row for row in standing.rows if row.n][:_LEADERS], []
     row, score = state.asks["candidate"], state.told["score"]
-    for one in state.slices:
-        inside = np.isin(state.asks["example"], one.examples) & ~np.isnan(score)
+    for part in state.slices:
+        inside = np.isin(state.asks["example"], part.examples) & ~np.isnan(score)
         cells = [
             slice_cell(score[inside & (row == leader.index)], graded=standing.graded)
-            for leader in shown
+            for leader in leaders
         ]
-        labels = [leader.candidate.label for leader in shown]
-        found.append(SliceLine(one.name, len(one.examples), labels, cells))
-    return found
+        labels = [leader.candidate.label for leader in leaders]
+        lines.append(SliceLine(part.name, len(part.examples), labels, cells))
+    return lines
 
 
 def slice_cell(scores: FloatArray, *, graded: bool) -> tuple[str, float]:
@@ -554,6 +573,8 @@ def _asset(name: str) -> str:
 
 def _policy(style: str, scripts: Sequence[str]) -> str:
     """Allow what is written here to run, by its digest, and nothing else."""
+    # Replies of models stand in the page. All are escaped; should one not be, the browser still
+    # runs no script and no style but those with these digests, and loads nothing from anywhere.
     allowed = " ".join(_digest(script) for script in scripts) or "'none'"
     return (
         f"default-src 'none'; style-src {_digest(style)}; img-src data:; script-src {allowed}; "
@@ -578,6 +599,8 @@ def _prompts(standing: Standing) -> list[PromptTemplate]:
 @cache
 def _page() -> Template:
     """Compile the page's template, once per process."""
+    # All values are escaped unless marked as ``Markup``; a name that the template misspells is an
+    # error and not an empty text; tags of blocks leave no blank lines.
     environment = Environment(
         autoescape=select_autoescape(default_for_string=True),
         undefined=StrictUndefined,
@@ -625,6 +648,7 @@ def _sentence(text: str) -> str:
 
 def _points(value: float, width: float = 1.0) -> str:
     """Write a difference of shares in points with its sign."""
+    # intervals narrower than two points need a decimal, or both ends may look the same
     digits = 0 if width >= 0.02 else 1
     return f"{'+' if value >= 0 else '−'}{100 * abs(value):.{digits}f}"
 
@@ -634,6 +658,7 @@ def _bar(row: Row) -> dict[str, str]:
     mean = row.lower if row.estimate is None else row.estimate
     return {
         "x": f"{100 * row.lower:.2f}",
+        # 0.4 of 100 is what one still sees, of an interval of no width
         "width": f"{max(0.4, 100 * (row.upper - row.lower)):.2f}",
         "mean": f"{100 * mean:.2f}",
     }
@@ -641,7 +666,8 @@ def _bar(row: Row) -> dict[str, str]:
 
 def _effect_bar(value: float, effects: Sequence[AxisEffects]) -> str:
     """Place an effect on a 0..100 axis that all axes share; 50 stands for no effect."""
-    most = max(max(-one.effect.lower, one.effect.upper) for axis in effects for one in axis.levels)
+    # 49 and not 50: the longest interval ends just inside the picture
+    most = max(max(-x.effect.lower, x.effect.upper) for axis in effects for x in axis.levels)
     return f"{50 + 49 * value / max(most, 1e-9):.2f}"
 
 

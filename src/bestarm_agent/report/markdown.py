@@ -56,9 +56,9 @@ def _table(heads: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> l
 
 def _verdict(standing: Standing) -> list[str]:
     first, *others = standing.decision.said or ("",)
-    lines = [f"**{escaped(first)}**", *(escaped(one) for one in others), ""]
+    lines = [f"**{escaped(first)}**", *(escaped(x) for x in others), ""]
     limits = standing.winner.limits if standing.winner else ()
-    lines += [f"Limit: {escaped(limit_text(one))}." for one in limits]
+    lines += [f"Limit: {escaped(limit_text(x))}." for x in limits]
     lines += [f"{title}: {escaped(text)}." for title, text in number_lines(standing)]
     if text := effects_line(standing):
         lines.append(f"Effects: {escaped(text)}.")
@@ -75,6 +75,8 @@ def _result(result: ModeResult) -> list[str]:
     return [*lines, "", *_table(result.columns, sides, rows), "", result.ranking]
 
 
+# The first alternatives of ``_ACTIVE``: any of \ ` * | ~; "_" beside a word's edge, as in "_a_" but
+# not in "and_so_on"; "&" of "&lt;" but not of "a & b"; "$" of "$1 and $2" but not of "$1".
 # What has a meaning in Markdown, only where it has it, so that a log reads as text too: marks of
 # emphasis, code and tables; entities; two amounts, which could be a formula; and at the beginning
 # what makes lists, quotes, headings and boxes to tick.
@@ -96,5 +98,6 @@ def escaped(text: str) -> str:
         >>> print(escaped("a|b *c* [-.02, .04] and_so_on"))
         a\|b \*c\* [-.02, .04] and_so_on
     """
+    # "1. " and "1) " at the beginning are an item of a list: the mark behind the number is escaped
     plain = re.sub(r"^(\d+)([.)])", r"\1\\\2", _ACTIVE.sub(r"\\\g<0>", safe(text)))
     return _REFERRING.sub("\\g<0>\u200b", plain)

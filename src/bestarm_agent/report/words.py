@@ -38,7 +38,9 @@ from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState
 
 _QUESTION = 400  # characters at the end of a prompt
-_APART = 0.15  # of an estimate and the share that was right
+# An estimate that far from the share that was right looks like a mistake to whoever reads both in
+# one line of a table, so that it is explained; smaller corrections need no words.
+_APART = 0.15
 _MARKS: Mapping[Status, str] = {
     Status.TAKE: "●",
     Status.LEADING: "●",
@@ -57,6 +59,8 @@ def marked(a: str, b: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
         >>> marked("it is 42.", "it is 7.")
         (('it is ', '42', '.'), ('it is ', '7', '.'))
     """
+    # The end may not reach into the start: of "aa" and "aaa" the common start is "aa", and the end
+    # is empty, or one "a" would stand in both.
     least, start, end = min(len(a), len(b)), 0, 0
     while start < least and a[start] == b[start]:
         start += 1
@@ -126,25 +130,27 @@ def interval(row: Row) -> str:
     return f"{100 * row.lower:.0f} to {100 * row.upper:.0f} %"
 
 
-def measured_text(one: RowMeasure) -> str:
+def measured_text(entry: RowMeasure) -> str:
     """Write a mean of a further scorer, with the number of replies that it scored."""
-    return "-" if one.mean is None else f"{percent(one.mean)} of {one.n:,}"
+    return "-" if entry.mean is None else f"{percent(entry.mean)} of {entry.n:,}"
 
 
 def measures_line(row: Row | None) -> str:
     """Write a candidate's means by the further scorers; "" without any."""
     measures = () if row is None else row.measures
-    return ", ".join(f"{safe(one.name)} {measured_text(one)}" for one in measures)
+    return ", ".join(f"{safe(entry.name)} {measured_text(entry)}" for entry in measures)
 
 
 def missing_line(standing: Standing) -> str:
     """Say how far answers that are missing could move the candidates; "" where it matters not."""
+    # said only where some candidate could overtake the one to take: missing answers of others
+    # change no decision, and a warning that never matters is not read when it does
     winner, rivals = standing.winner, standing.rivals_by_voids
     if winner is None or not rivals:
         return ""
     named = "; ".join(_bounds(row) for row in (winner, *rivals[:_SHOWN_RIVALS]))
-    more = f"; and {len(rivals) - _SHOWN_RIVALS} more" if len(rivals) > _SHOWN_RIVALS else ""
-    return f"range of the mean, had the missing answers scored 0 or 1: {named}{more}"
+    rest = f"; and {len(rivals) - _SHOWN_RIVALS} more" if len(rivals) > _SHOWN_RIVALS else ""
+    return f"range of the mean, had the missing answers scored 0 or 1: {named}{rest}"
 
 
 def _bounds(row: Row) -> str:
@@ -157,15 +163,15 @@ def state(row: Row) -> str:
     return "× cannot be called" if row.is_broken else f"{_MARKS[row.status]} {row.status}"
 
 
-def measure(found: Measure) -> tuple[str, str]:
+def measure(measured: Measure) -> tuple[str, str]:
     """Write an estimate and its interval; a dash where there is none.
 
     Example:
         >>> measure(Measure(0.25, 0.1, 0.4))
         ('0.250', '[0.100, 0.400]')
     """
-    value = "-" if isnan(found.value) else f"{found.value:.3f}"
-    return value, f"[{found.lower:.3f}, {found.upper:.3f}]"
+    value = "-" if isnan(measured.value) else f"{measured.value:.3f}"
+    return value, f"[{measured.lower:.3f}, {measured.upper:.3f}]"
 
 
 def use_text(row: Row) -> str:
@@ -182,6 +188,7 @@ def price_text(price: Measure | None) -> str:
     if price is None or isnan(price.value):
         return "-"
     mean = money(round(price.value * NANOS_PER_USD))
+    # without an upper end the lower one alone would look like a statement about the mean
     if price.upper == inf:
         return mean
     ends = (money(round(end * NANOS_PER_USD)) for end in (price.lower, price.upper))
@@ -193,34 +200,38 @@ _SHOWN_RIVALS = 3
 
 def limits_text(row: Row) -> str:
     """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
-    counts = [(state, sum(one.state is state for one in row.limits)) for state in LimitState]
+    counts = [(state, sum(limit.state is state for limit in row.limits)) for state in LimitState]
     return ", ".join(f"{count} {state}" for state, count in counts if count)
 
 
-def limit_text(found: RowLimit) -> str:
+def limit_text(row_limit: RowLimit) -> str:
     """Say whether a candidate keeps a limit, and by which numbers."""
-    said = {
+    verdict = {
         LimitState.KEPT: "proved to be kept",
         LimitState.BROKEN: "proved to be broken",
         LimitState.OPEN: "not proved yet",
-    }[found.state]
-    one, mean = found.constraint, found.mean
+    }[row_limit.state]
+    limit, mean = row_limit.constraint, row_limit.mean
     if isnan(mean.value):
-        return f"{one.text}: nothing seen yet"
-    if one.name == PRICE:
-        return f"{one.text}: {said}; {price_text(mean)}"
-    if one.name == LENGTH:
+        return f"{limit.text}: nothing seen yet"
+    if limit.name == PRICE:
+        return f"{limit.text}: {verdict}; {price_text(mean)}"
+    if limit.name == LENGTH:
         value, lower, upper = (f"{x:,.0f}" for x in mean)
-    elif one.name == SECONDS:
+    elif limit.name == SECONDS:
         value, lower, upper = (seconds_text(x) for x in mean)
     else:
         value, lower, upper = (f"{x:.3f}" for x in mean)
-    return f"{one.text}: {said}; mean {value} [{lower}, {upper}]"
+    return f"{limit.text}: {verdict}; mean {value} [{lower}, {upper}]"
 
 
 _SHOWN_LABELS = 3
-_LEAST_USED = 0.02  # of the budget, before the time left is guessed
+# Share of the budget that is used before the time left is guessed: the guess divides by it, so that
+# with less it would jump about.
+_LEAST_USED = 0.02
 
+# By why a run ended, as the log has it. "finished" is where more calls would change nothing, and
+# "stopped" where something from outside ended it, so that `resume` has something to do.
 ENDINGS: Mapping[str, str] = {
     "separated": "finished: more calls would not change the decision",
     "exhausted": "finished: every answer was asked for",
@@ -239,6 +250,7 @@ ENDINGS: Mapping[str, str] = {
 
 def most_used(standing: Standing) -> tuple[float, str]:
     """Return the used share, in [0, 1], and the name of the cap that is nearest to its end."""
+    # asking for all answers ends a run like a cap does, so that it counts as one
     spent, budget = standing.spent, standing.budget
     caps = [
         (spent.usd_nanos, budget.usd_nanos, "the dollars"),
@@ -319,8 +331,9 @@ def time_left(standing: Standing) -> str:
     used, _ = most_used(standing)
     if used < _LEAST_USED or used >= 1 or standing.end is not None:
         return ""
-    left = standing.seconds * (1 - used) / used
-    return f"at most about {duration(left)} left"  # it may end early
+    # as if the rest were used as fast as what is used; the run may end early, so it is the most
+    remaining = standing.seconds * (1 - used) / used
+    return f"at most about {duration(remaining)} left"
 
 
 def failures_line(standing: Standing) -> str:
@@ -346,8 +359,8 @@ def hidden_line(rows: Sequence[Row]) -> str:
         ''
     """
     counts = Counter(row.status for row in rows)
-    shown = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
-    return f"... and {len(rows):,} more: {shown}" if rows else ""
+    states = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
+    return f"... and {len(rows):,} more: {states}" if rows else ""
 
 
 def problem_lines(standing: Standing) -> list[str]:
@@ -365,9 +378,9 @@ def _why(row: Row) -> str:
 
 def whose(labels: Sequence[str]) -> str:
     """Name the first three candidates of a list, and count the others."""
-    more = len(labels) - _SHOWN_LABELS
-    shown = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
-    return f"{shown} and {more} more" if more > 0 else shown
+    rest = len(labels) - _SHOWN_LABELS
+    names = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
+    return f"{names} and {rest} more" if rest > 0 else names
 
 
 def proved(confidence: float) -> str:
@@ -380,37 +393,40 @@ def proved(confidence: float) -> str:
     return f"proved at {percent(confidence)}"
 
 
-def seen_line(found: PairedComparison, a: str = "A", b: str = "B") -> str:
+def seen_line(comparison: PairedComparison, a: str = "A", b: str = "B") -> str:
     """Say how two candidates differ on the examples of a comparison."""
-    return f"on these {counted(found.n_examples, 'example')} {_ahead(found.seen, a, b)}"
+    return f"on these {counted(comparison.n_examples, 'example')} {_ahead(comparison.seen, a, b)}"
 
 
 def _ahead(gap: Measure, a: str, b: str) -> str:
     """Say which of two is ahead, and by how much; no interval where nothing is uncertain."""
     if gap.value < 0.0:
         return _ahead(Measure(-gap.value, -gap.upper, -gap.lower), b, a)
+    # in points with one decimal; adding 0 turns the -0.0 of a small loss into 0
     low, value, high = (round(100 * end, 1) + 0.0 for end in (gap.lower, gap.value, gap.upper))
-    said = f"{a} is ahead of {b} by {value:g} points" if value else f"{a} and {b} score alike"
-    return said if low == high else f"{said}, between {low:g} and {high:g}"
+    text = f"{a} is ahead of {b} by {value:g} points" if value else f"{a} and {b} score alike"
+    return text if low == high else f"{text}, between {low:g} and {high:g}"
 
 
-def comparison_line(found: PairedComparison, a: str = "A", b: str = "B") -> str:
+def comparison_line(c: PairedComparison, a: str = "A", b: str = "B") -> str:
     """Say what a comparison shows about new examples."""
-    gap, chance = found.difference, max(found.chance, 1.0 - found.chance)
-    said = f"on new {found.unit}s like these {_ahead(gap, a, b)}: "
-    if found.verdict in ("a", "b"):
-        return said + proved(found.confidence)
-    if found.verdict == "about equal":
-        said += "about equal"
+    gap, chance = c.difference, max(c.chance, 1.0 - c.chance)
+    text = f"on new {c.unit}s like these {_ahead(gap, a, b)}: "
+    if c.verdict in ("a", "b"):
+        return text + proved(c.confidence)
+    if c.verdict == "about equal":
+        text += "about equal"
     else:
-        said += (
+        text += (
             f"probable ({100 * chance:.0f} in 100), not proved" if chance > SURE else "not proved"
         )
-    said += f"; {counted(found.n_units, found.unit)} can reveal a difference of about "
-    said += points(found.resolution)
-    if found.examples_needed is None or abs(gap.value) * 4 < found.resolution:
-        return said
-    return f"{said}, and one of {points(abs(gap.value))} takes about {about(found.examples_needed)}"
+    text += f"; {counted(c.n_units, c.unit)} can reveal a difference of about "
+    text += points(c.resolution)
+    # Of a difference below a quarter of what these examples can reveal nothing is known: how many
+    # would show it is a number of many digits that nobody should act on.
+    if c.examples_needed is None or abs(gap.value) * 4 < c.resolution:
+        return text
+    return f"{text}, and one of {points(abs(gap.value))} takes about {about(c.examples_needed)}"
 
 
 def resolution_line(n_examples: int, resolution: float, unit: str = "example") -> str:
@@ -422,21 +438,21 @@ def resolution_line(n_examples: int, resolution: float, unit: str = "example") -
         >>> print(resolution_line(1, 1.0))
         1 example is too few to choose by; use at least 30
     """
-    said = counted(n_examples, unit)
+    text = counted(n_examples, unit)
     if n_examples < FEWEST_EXAMPLES:
         verb = "is" if n_examples == 1 else "are"
-        return f"{said} {verb} too few to choose by; use at least {FEWEST_EXAMPLES}"
+        return f"{text} {verb} too few to choose by; use at least {FEWEST_EXAMPLES}"
     gap = points(resolution)
-    return f"{said} can reveal a difference of about {gap} (smaller ones usually stay hidden)"
+    return f"{text} can reveal a difference of about {gap} (smaller ones usually stay hidden)"
 
 
 def effects_line(standing: Standing) -> str:
     """Name the best and the worst level of each axis on which they can be told apart."""
-    found = [axis for axis in axis_effects(standing) if is_clear(axis)]
+    clear = [axis for axis in axis_effects(standing) if is_clear(axis)]
     return "; ".join(
         f"{safe(axis.axis)} {points(axis.spread)} ({safe(axis.levels[0].level)} over "
         f"{safe(axis.levels[-1].level)})"
-        for axis in found
+        for axis in clear
     )
 
 
@@ -447,19 +463,19 @@ def is_clear(axis: AxisEffects) -> bool:
 
 def number_lines(standing: Standing) -> list[tuple[str, str]]:
     """Return the winner's mean on the examples kept back, if there are, as titles and texts."""
-    found = standing.confirmation
-    if found is None:
+    c = standing.confirmation
+    if c is None:
         return []
-    is_whole = found.n + found.void == found.held_back
-    asked = f"{found.n:,}" if is_whole else f"{found.n:,} of {found.held_back:,}"
-    void = f", {found.void:,} without an answer" if found.void else ""
-    whose = f"on {asked} examples kept back{void}; {percent(found.confidence)} sure for new ones"
-    return [("Confirmed", f"{safe(found.label)}: {_mean(found.mean)} {whose}")]
+    is_whole = c.n + c.void == c.held_back
+    asked = f"{c.n:,}" if is_whole else f"{c.n:,} of {c.held_back:,}"
+    void = f", {c.void:,} without an answer" if c.void else ""
+    whose = f"on {asked} examples kept back{void}; {percent(c.confidence)} sure for new ones"
+    return [("Confirmed", f"{safe(c.label)}: {_mean(c.mean)} {whose}")]
 
 
-def _mean(found: Measure) -> str:
-    value = "-" if isnan(found.value) else percent(found.value)
-    return f"{value}, between {100 * found.lower:.0f} and {100 * found.upper:.0f} %"
+def _mean(mean: Measure) -> str:
+    value = "-" if isnan(mean.value) else percent(mean.value)
+    return f"{value}, between {100 * mean.lower:.0f} and {100 * mean.upper:.0f} %"
 
 
 _SHOWN_VERDICTS = 100
@@ -520,6 +536,8 @@ def plain(value: object, *, priced: bool = True) -> Any:  # noqa: ANN401 - JSON
         >>> plain((Measure(0.5, 0.25, inf), Constraint("seconds_mean", True, 2.0)))
         [{'value': 0.5, 'lower': 0.25, 'upper': None}, 'seconds_mean <= 2']
     """
+    # The first four have a form of their own, and are told apart before the general case, which
+    # writes any dataclass as its fields. A tuple must come after ``Measure``, which is one.
     match value:
         case Candidate(label=label, id=known, prompt=prompt):
             model = {"model": f"{value.provider}/{value.model}", "prompt": prompt.name}
@@ -538,10 +556,12 @@ def plain(value: object, *, priced: bool = True) -> Any:  # noqa: ANN401 - JSON
             return None
         case _ if not is_dataclass(value):
             return value
+    # What says that its price is unknown says so for all amounts inside it. Dollars are counted in
+    # whole nano-dollars and written as dollars; 0 of an unknown price would read as free.
     priced = getattr(value, "priced", priced)
-    shown = [one.name for one in fields(value) if one.repr]  # others are for Python alone
-    found = {name: plain(getattr(value, name), priced=priced) for name in shown}
-    if "usd_nanos" in found:
-        nanos = found.pop("usd_nanos")
-        found["usd"] = usd(nanos) if priced and nanos is not None else None
-    return found
+    names = [f.name for f in fields(value) if f.repr]  # others are for Python alone
+    record = {name: plain(getattr(value, name), priced=priced) for name in names}
+    if "usd_nanos" in record:
+        nanos = record.pop("usd_nanos")
+        record["usd"] = usd(nanos) if priced and nanos is not None else None
+    return record
