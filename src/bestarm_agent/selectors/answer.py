@@ -60,6 +60,7 @@ from bestarm_agent.stats.new_examples import (
 )
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
+# A look compares the leading one with all its rivals, and 2 % more scores seldom change it.
 _SHARE_NEW = 0.02  # of the scores, between two looks at whether the best is near enough
 _WORST = 32  # rivals that are compared first
 _SLACK = 1e-9  # of means that are equal but for rounding
@@ -119,6 +120,9 @@ class Answer:
         self.tie_ranks = np.concatenate(
             [self.tie_ranks, self._ties.at(n_old).random(n_rows - n_old)]
         )
+        # Whoever led at a place was chosen before its scores were known, by what was known then.
+        # Choosing again, now that the scores are there, would break the guarantee, so leaders
+        # outlive the restart.
         leaders = () if self._pairs is None else self._pairs.leaders
         alpha = 1.0 - problem.confidence if problem.track_intervals and self._exogenous else None
         of_means, self._pairs = alpha, None
@@ -133,6 +137,8 @@ class Answer:
                 draws=problem.draws,
                 independent=problem.independent,
             )
+            # All that was asked counts as asked from the start: the leaders of these places are
+            # there already.
             for row in range(n_rows):
                 for _ in table.row(row):
                     self._pairs.ask(row)
@@ -152,6 +158,9 @@ class Answer:
         """Note that a candidate is asked for its next example, after the table did."""
         self._belief = None
         if self._pairs is not None:
+            # This ask is the first at its place and commits a leader: the rows that may lead must
+            # have all scores that are known by now, and no later ask of the same place changes the
+            # choice.
             if self._pairs.asked[candidate] == len(self._pairs.leaders):
                 self._feed(self._pairs.front)  # one of them leads, by what is known now
             self._pairs.ask(candidate)
@@ -237,6 +246,8 @@ class Answer:
         """
         if not self._problem.stop_when_separated or self.barred.all():  # none is left to name
             return None
+        # A cheap look first: if the order at the last fit leaves rivals open, the best is not
+        # established, and the rule's belief need not be worked out for this score.
         presumed = self.presumed_order
         first = None if presumed is None else presumed[:top_k].tolist()
         if first is not None and self._may_change(first, top_k, self._means_within):
@@ -272,6 +283,8 @@ class Answer:
             return self._gap_of_any(candidate, self._bounds, self.barred)
         [leader], within = self.leading(1), self._problem.within
         gap = self._gap_of_leader(leader, self._bounds)
+        # The bound is rounded upwards and may lie just above what the test has proved: what ended
+        # the run must not be taken back by the number that is shown for it.
         if within is not None and gap > within and self._are_within(within, [leader]):
             return within  # bounds are rounded upwards
         return gap
@@ -351,6 +364,8 @@ class Answer:
         if self._pairs is not None:
             return [self.lead(one, other)[0] for other in others]
         n_told = self._table.n_trials - self._table.count(State.PENDING)
+        # The upper ends of all are looked up for every candidate: worked out once for so many
+        # outcomes.
         if self._tops is None or not np.array_equal(self._tops[0], n_told):
             tops = [self.mean_on_new(row)[1] for row in range(len(n_told))]
             self._tops = n_told, np.array(tops)
@@ -366,6 +381,8 @@ class Answer:
             (lower, upper), (least, most) = self.mean_on_new(one), self.mean_on_new(other)
             return lower - most, upper - least
         self._feed()
+        # All pairs together, as which one is asked about is not known beforehand; the other part of
+        # the error probability belongs to the proof that one is ahead of all.
         n_pairs = max(1, comb(self._table.n_candidates, 2))
         alpha = (1.0 - SHARE_OF_TEST) * (1.0 - self._problem.confidence) / n_pairs
         return self._pairs.difference(one, other, alpha, on_new=True)
@@ -406,6 +423,10 @@ class Answer:
         if pairs is None or not self.speaks_of_new:
             return False
         is_rival = self._rivals_of_leader(leader, self._bounds)
+        # Three grounds to end, from the cheapest to look at. First: a rival with too few examples,
+        # unless the proof below holds however much the two differ. Second: no lead is large enough
+        # to be proved by all examples. Third: leads of that size cannot be proved, but the leader
+        # is proved to be near.
         if (is_rival & (pairs.length < min(FEWEST_EXAMPLES, n))).any():  # not level: too few
             most = nearness(1.0, n)  # however much they differ
             if self._problem.for_new or n < FEWEST_EXAMPLES:
@@ -431,6 +452,8 @@ class Answer:
         The complete rivals of a complete candidate stay as good as it.
         """
         table = self._table
+        # Two rows that are complete have exact means: if they are equal they stay equal, and no
+        # score can part them. A rival that may still get scores can.
         growing = (table.n_unseen > 0) | (table.count(State.PENDING) > 0)  # more scores may come
         return any(
             bool((rivals if growing[one] else rivals & growing).any())
@@ -454,6 +477,7 @@ class Answer:
         """(K,) mask of those who may be better than the leading one, by (A)."""
         if self._pairs is None or self.barred.any():
             return self._rivals_of_any(leader, bounds, self.barred)
+        # Kept until a score comes in or another one leads: an ask alone changes nothing here.
         if self._rivals is None or self._rivals[0] != leader:
             self._feed()
             least, most = self._table.certain()
@@ -474,6 +498,10 @@ class Answer:
         """
         if not (self._problem.ends_level and gone.any()):
             return np.full(len(gone), False)
+        # The wealth grows about exponentially, so its logarithm grows like the number of examples:
+        # a row at the share p of what is enough takes about 1 / p times the examples. Where 1.6
+        # times do, and there are as many, the run goes on a little and can speak of new examples,
+        # too.
         progress = pairs.progress_on_new(self.level_of_new, gone)
         is_near = gone & (progress < 1.0) & (_MORE * progress >= 1.0)
         return np.asarray(is_near & (_MORE * pairs.length <= self._table.n_examples))
@@ -484,6 +512,8 @@ class Answer:
         Where intervals contradict a pair, they win: of two rows known in full they are exact.
         """
         lower, upper = bounds()
+        # Pairs are looked at only where the intervals leave the question open, as each costs a
+        # wealth.
         reach: BoolArray = (upper >= lower[one]) & ~out
         reach[one] = False
         if self._pairs is None:

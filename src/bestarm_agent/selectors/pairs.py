@@ -83,12 +83,17 @@ class Pairs:
         Fewer than ``n`` come back, or none, when nothing can be asked until something is told, or
         when no allowed candidate matters any more (see ``stopped`` for "never again").
         """
+        # A plan that looks for no best wants all its pairs in the end, so their order is free, and
+        # a busy candidate's turn may go to others. A rule that looks for the best spends a budget
+        # on those that deserve it: there, waiting keeps the choice independent of who answers fast.
         if busy is not None and not self.rule.seeks_best:
             allowed, busy = ~busy if allowed is None else allowed & ~busy, None
         asks: list[Ask] = []
         while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
             if busy is not None and busy[choice.pair.candidate]:
                 break
+            # The choice goes into the table before the next one is made, which is why ``ask(n)``
+            # equals n times ``ask(1)``.
             asks.append(Ask(self.table.n_asked, *choice))
             self.adopt(asks[-1:])
         return asks
@@ -104,6 +109,8 @@ class Pairs:
             return Choice(Pair(row, example), "complete")
         if not rows.any() or self._ending() is not None:
             return None
+        # If those that may still be called cannot change whether the best is established, their
+        # calls would be paid for nothing: better none, until others may be asked again.
         if allowed is not None and self.problem.seeks_proof and not self._may_decide(rows):
             return None
         choice = self.rule.choose(rows, self._random.at(self.table.n_asked))
@@ -198,6 +205,8 @@ class Pairs:
         if self.wanted is not None:
             return None if self._open.any() else Stop.EXHAUSTED
         ending, is_over = self._ending(), self.rule.seeks_best and not self.rule.open.any()
+        # Nothing is left to ask. While pairs are pending, their scores may still say more than
+        # that.
         if is_over and ending in (None, Stop.INDIFFERENT):
             return ending if self.table.count(State.PENDING).any() else Stop.EXHAUSTED
         if ending is not None:
@@ -237,6 +246,8 @@ class Pairs:
         """Return why the best is known well enough to end the run; None if it is not."""
         if not self.rule.seeks_best:
             return None
+        # From the strongest statement to the weakest: proved to be the best, near enough to the
+        # best, equal as far as the examples can tell, and last that more scores cannot part them.
         established = self.answer.established(self.rule.top_k)
         if established is Stop.SEPARATED:
             return established

@@ -64,6 +64,8 @@ def selector_params(rule: str | type[Rule]) -> dict[str, inspect.Parameter]:
     """
     found: dict[str, inspect.Parameter] = {}
     for kind in selector_class(rule).__mro__:
+        # The class itself comes first, so its own default wins over that of a base class; the walk
+        # ends at the first ``__init__`` that passes nothing on.
         params = inspect.signature(kind, eval_str=True).parameters.values()
         found |= {p.name: p for p in params if p.kind is p.KEYWORD_ONLY and p.name not in found}
         if "__init__" in vars(kind) and not any(p.kind is p.VAR_KEYWORD for p in params):
@@ -111,6 +113,7 @@ def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type or a typin
         return any(_fits(value, part) for part in get_args(kind))
     if get_origin(kind) is Literal:
         return value in get_args(kind)
+    # Python's bool is an int: without this, ``true`` would pass for a number of 1.
     if isinstance(value, bool):
         return kind is bool
     if kind is float:

@@ -125,6 +125,8 @@ class Rule(ABC):
         1 where the rule works per pull, and on common examples: examples that only one of two
         candidates has seen say nothing about their difference, so both are pulled alike.
         """
+        # On common examples, cheaper candidates would be pulled ahead of the others, onto examples
+        # that only they have seen.
         costs = None if self.common_examples else self.expected_costs()
         if costs is None or not len(costs):
             return np.ones(self.table.n_candidates)
@@ -151,6 +153,8 @@ class SharedOrder:
 
     def next_of(self, candidate: int) -> int:
         """Return the candidate's next example; raise ValueError if none is left."""
+        # Cells are never unseen again, so the search goes on from where it last ended. A run that
+        # asked some pairs in another order may have left holes, hence the look at every cell.
         row, at = self._table.cells[candidate], self._at.get(candidate, 0)
         while at < len(row) and row[self.examples[at]] != _UNSEEN:
             at += 1

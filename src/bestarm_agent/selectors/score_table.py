@@ -54,9 +54,13 @@ class ScoreTable:
         self.n_asked = 0
         self.n_scores = 0  # DONE or FAILED trials, of all candidates
         self.n_in_a_row = 0  # latest asks that went to one candidate
+        # Arrays by ask number for the log, one byte for each cell for "was it asked", and a list of
+        # ask numbers for each row: each answers one question without a scan of the others.
         self._cells = np.zeros((n_candidates, n_examples), dtype=np.int8)
         self._candidate, self._example, self._position = np.zeros((3, 64), dtype=np.int32)
         self._state, self._score = np.zeros(64, dtype=np.int8), np.zeros(64)
+        # Counts are kept up to date with every ask and tell, since rules look at them before every
+        # pull.
         self._by_state = np.zeros((len(State), n_candidates), dtype=np.int64)
         self.n_trials: IntArray = np.zeros(n_candidates, dtype=np.int64)
         self.total, self.spent = np.zeros(n_candidates), np.zeros(n_candidates)
@@ -208,6 +212,9 @@ class ScoreTable:
             rows = np.arange(self.n_candidates)
         behind = self.n_trials[rows] - self.count(State.PENDING)[rows] > length[rows]
         for row in rows[behind].tolist():
+            # Trials after the first pending one are held back even if they are told: which outcomes
+            # come early may depend on the scores, but which trials come first in the order of
+            # asking does not.
             seqs = np.frombuffer(self._rows[row], dtype=np.intc)[length[row] :]
             state = self.state[seqs]
             pending = np.flatnonzero(state == _PENDING)
@@ -219,6 +226,8 @@ class ScoreTable:
     def draw_unseen(self, candidate: int, rng: np.random.Generator) -> int:
         """Draw one of a candidate's unseen examples, of which there are some, uniformly."""
         row = self.cells[candidate]
+        # A row that is nearly full is scanned. Otherwise at least one draw in eight hits an unseen
+        # example, so that a few draws do, and the row is not looked at.
         if 8 * (len(row) - len(self._rows[candidate])) <= len(row):
             return int(rng.choice(np.flatnonzero(row == _UNSEEN)))
         while row[example := int(rng.integers(len(row)))] != _UNSEEN:

@@ -216,6 +216,8 @@ class Problem:
             raise ValueError(f"budget must be at least 1 pull, got {self.budget}")
         if self.within is not None and not 0 < self.within < 1:
             raise ValueError(f"within must be in (0, 1), got {self.within}")
+        # Stopping at a proof takes intervals. Without them it is switched off here, once, so that
+        # no rule needs to ask for both.
         if not self.track_intervals:
             if self.within is not None:
                 raise ValueError("within needs intervals; set track_intervals=True")

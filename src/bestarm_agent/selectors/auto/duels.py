@@ -71,6 +71,7 @@ class Duels:
         self.floor_weight = np.asarray(rank * np.sqrt(price), dtype=np.float64)
         leader, challengers = int(order[0]), order[1:]
         behind = posterior.mean[leader] - posterior.mean[challengers]
+        # Added to the variance and not to the mean: what a void pull hides may be good or bad.
         hidden = (_VOID_SD * void_share) ** 2
         variance = posterior.gap_variance(leader)[challengers] + hidden[leader]
         chance = ndtr(-behind / np.sqrt(variance + hidden[challengers]))
@@ -99,6 +100,8 @@ class Duels:
         has any weight, return the most promising candidate.
         """
         leader, challengers = int(self.order[0]), self.order[1:]
+        # One of the two is enough: the leader may be waiting while its challenger can be called.
+        # Others do not take over the weight of a pair that cannot be asked at all.
         possible = allowed[leader] | allowed[challengers]
         cumulative = np.cumsum(np.where(possible, self.weight, 0.0))
         if not (len(cumulative) and cumulative[-1] > 0.0):
@@ -120,6 +123,8 @@ def effective_prices(price: FloatArray, mean: FloatArray) -> FloatArray:
     logs, ahead = np.log(relative), mean - mean.mean()
     logs -= logs.mean()
     spread = float(np.sqrt((logs @ logs) * (ahead @ ahead)))
+    # Where better candidates cost more, a low price is a sign of a poor candidate, and the whole
+    # price would send the pulls there: its power falls as the correlation grows.
     correlation = float(logs @ ahead) / spread if spread > 0.0 else 0.0
     powered: FloatArray = relative ** (1.0 - max(0.0, min(1.0, correlation)))
     return powered
@@ -134,6 +139,7 @@ def narrowed(weight: FloatArray, most: float) -> FloatArray:
     if not highest > 0.0:
         return weight
     relative = weight / highest
+    # A power, and not a cut after the first so many: all challengers keep some weight.
     for _ in range(_NARROWINGS):
         if relative.sum() ** 2 <= most * (relative**2).sum():
             break

@@ -35,6 +35,7 @@ class PrefixRows:
         length = int(self.length[row])
         if place < length:
             return
+        # At least doubled, so that a row that grows one by one is copied seldom.
         if place >= len(self._values[row]):
             longer = np.zeros(max(place + 1, 2 * len(self._values[row])))
             longer[:length] = self._values[row][:length]
@@ -60,6 +61,8 @@ class PrefixRows:
         """Group rows of the same length, shortest first, with copies of their values."""
         if not len(rows):
             return []
+        # Sums over rows of one length are products of dense matrices. A stable order adds the same
+        # numbers in the same order in every process.
         order = np.argsort(self.length[rows], kind="stable")
         ordered = rows[order]
         ends = np.flatnonzero(np.diff(self.length[ordered])) + 1

@@ -87,6 +87,15 @@ class Auto(Rule):
 
     Attributes:
         uses_history: whether history is used, and no score of this run speaks against it.
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("auto", Problem(n_candidates=3, n_examples=20))
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.best().best
+        2
     """
 
     name: ClassVar[str] = "auto"
@@ -138,6 +147,10 @@ class Auto(Rule):
         if self._duels is None or (fewest == 0 and not self._has_axes):
             ties = np.flatnonzero(allowed & (n_trials == fewest))
             return int(ties[rng.integers(len(ties))]), "warm-up"
+        # Three cases. No proof is sought, or a challenger still has a chance: a duel. A duel whose
+        # pull would commit a leader while scores of the place before are pending: a proof pull
+        # instead, if no cap ends the run. No challenger has a chance: a proof pull. Where no
+        # candidate is left for a proof pull, a duel after all.
         problem, drawn = self.problem, None
         if not (problem.seeks_proof and self._duels.likeliest < _UNLIKELY):
             drawn = self._draw(self._duels, allowed, rng)
@@ -165,6 +178,9 @@ class Auto(Rule):
         """Return posterior means; the mean seen where the model was never fitted or all is seen."""
         table = self.table
         n_scored, seen = table.n_scored, table.mean()
+        # The model is fitted seldom, but what is said now should rest on all scores: they go in,
+        # and a copy of the model is refined with the variances of the last fit. The model itself
+        # stays at the last fit, or what is asked next would depend on how often somebody looked.
         if self._duels is not None and self._answered_at != self._n_told:
             self._answered_at = self._n_told
             self._catch_up()
@@ -174,6 +190,8 @@ class Auto(Rule):
             centre = float(table.total.sum()) / max(1, int(n_scored.sum()))
             means = (table.total + centre) / (n_scored + 1)
             return Belief(np.where(n_scored > 0, means, np.nan))
+        # A row that is complete needs no model, and the others' means are cut to what the scores
+        # seen leave possible.
         complete = n_scored + table.count(State.VOID) == table.n_examples
         # the model may expect what cannot be
         means = np.where(complete, seen, np.clip(posterior.mean, *table.certain()))
@@ -196,6 +214,7 @@ class Auto(Rule):
         A pair that was asked counts as seen, with the score that the model expects.
         """
         table, model, places = self.table, self._model, self.order.places
+        # Asks first, then scores: a score fills the place that its ask has counted as seen.
         rows, at = table.candidate[self._n_open :], places[table.example[self._n_open :]]
         for row, place in zip(rows.tolist(), at.tolist(), strict=True):
             model.open(row, place)
@@ -208,6 +227,8 @@ class Auto(Rule):
 
     def _fit(self) -> None:
         self._catch_up()
+        # History shifts every score that the model has, so without it the model is made anew, from
+        # the log.
         if self.uses_history and self._history_misleads():
             self.uses_history = False
             self._make_model()
@@ -227,6 +248,7 @@ class Auto(Rule):
         )
         self.answer.presumed_order = self._duels.order
         share = _SHARE_NEW_OF_GRID if self._has_axes else _SHARE_NEW
+        # By the number of outcomes and not by time: a resumed run fits at the same scores.
         self._next_fit = self._n_told + max(_FEWEST_NEW, int(share * self._n_told))
 
     def _most_challengers(self) -> float | None:
@@ -236,6 +258,8 @@ class Auto(Rule):
             return None
         table = self.table
         budget = min(budget, table.n_candidates * table.n_examples)
+        # What was spent, where pulls differ in cost: the budget in pairs is that of a run at the
+        # mean price.
         if self.problem.costs is None:
             used = self._n_told / budget
         else:  # a budget in pairs then stands for what they cost at the mean price
@@ -293,5 +317,7 @@ class Auto(Rule):
         if len(np.unique(example)) < _FEWEST_EXAMPLES or not square > 0.0:
             return False
         slope = float(expected @ seen) / square
+        # The residuals of one example depend on each other, since it is hard for all candidates at
+        # once. They are summed before they are squared (a variance by clusters).
         of_examples = np.bincount(example, expected * (seen - slope * expected))
         return slope + 2.0 * float(np.sqrt(of_examples @ of_examples)) / square < 0.5

@@ -126,6 +126,9 @@ class RoundRule(Rule):
         """Yield this round and those to follow if each ended on what is told; (K,) targets."""
         field = self._field
         yield field, self._wanted
+        # Free slots look ahead: if this round ended on what is told, who would be in the next one?
+        # Each round ahead is worked out once and kept until the next outcome (``told``), as it
+        # depends on outcomes only.
         for level, stage in enumerate(range(self._stage + 1, len(self._plan))):
             if level == len(self._ahead):
                 self._ahead.append(self._closed(field, stage - 1, self._means_so_far(), level))
@@ -145,6 +148,9 @@ class RoundRule(Rule):
         n_known = len(field.active) + len(field.accepted) + len(field.dropped)
         active = np.concatenate([field.active, np.arange(n_known, self.table.n_candidates)])
         kept = tuple(who for who in field.accepted if not out[who])
+        # Where nobody left, candidates or budget were added: rounds are planned from the first pull
+        # on, so that those who joined are compared with the others on as many pulls. Where somebody
+        # left, no round wants fewer pulls than were decided upon already.
         left = [who for who in (*active.tolist(), *field.accepted) if out[who]]
         self._field = Field(active, kept, field.dropped).drop(*left)
         if not left:
@@ -178,6 +184,8 @@ class RoundRule(Rule):
     def _close_rounds(self) -> None:
         """Close the round, and those after it, while all outcomes that it waits for are told."""
         while self._stage < len(self._plan):
+            # Two conditions, as pending pulls count among a row's first so many: every candidate
+            # has as many outcomes as the round wants, and these are outcomes of its first pulls.
             n_told = self.table.n_trials - self.table.count(State.PENDING)
             if (n_told < self._wanted).any() or self._round_trials().sum() < self._wanted.sum():
                 return
@@ -190,6 +198,7 @@ class RoundRule(Rule):
             self._begin_round()
 
     def _closed(self, field: Field, stage: int, means: FloatArray, ahead: int) -> Field:
+        # By the number of the round, so that a look ahead breaks ties as the round itself will.
         ties = self._ties.at(self._n_closed + ahead).random(self.table.n_candidates)
         return self._thin(field, means, int(self._plan.leaving[stage]), ties)
 
@@ -231,6 +240,15 @@ class OptMai(RoundRule):
         beta: ratio of the budgets of successive rounds, in (0.75, 1). Algorithm 1 has
             e^0.2 * 3/4 = 0.916; the default is the 0.8 that section 6 recommends, where 0.9 does
             better for small K only.
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("opt-mai", Problem(n_candidates=3, n_examples=20, budget=30))
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.best().best
+        2
     """
 
     name: ClassVar[str] = "opt-mai"
@@ -299,6 +317,15 @@ class SuccessiveRejects(RoundRule):
     optimal when all that is known is the budget. Weak where one or two candidates stand far above
     the rest and the budget is large. All surviving candidates see the same examples (Lyu et al.
     2026, arXiv 2606.07726), so that what makes an example hard for all of them cancels.
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("sysrs", Problem(n_candidates=3, n_examples=20, budget=30))
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.best().best
+        2
     """
 
     name: ClassVar[str] = "sysrs"
@@ -339,6 +366,8 @@ def fit_schedule(
     schedule = make(budget)
     if schedule.n_pulls(n_active, most) <= budget and not (schedule.targets > most).any():
         return schedule
+    # A nominal budget that examples cap costs less than it says. The largest one whose capped cost
+    # fits is found by doubling and then halving: cost never falls in the nominal budget.
     low, high = 0.0, 2.0 * budget
     while (wider := make(high)).n_pulls(n_active, most) <= budget:
         if (wider.targets >= most).all():

@@ -61,6 +61,15 @@ class Pulse(UcbE):
         a: exploration, > 0.
         batch: pulls of the same candidate per step, >= 1.
         tau: steps between rounds of refits, >= 1.
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("pulse", Problem(n_candidates=3, n_examples=20), batch=4)
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.best().best
+        2
     """
 
     name: ClassVar[str] = "pulse"
@@ -102,6 +111,8 @@ class Pulse(UcbE):
         if tell.state is not State.VOID:
             self._predictions[candidate].told.append((int(table.example[tell.seq]), tell.score))
         estimate, trials = self._estimates[candidate], table.row(candidate)
+        # Equation 3 is an average over pulls in ask order. Taking a later pull before an earlier
+        # one that is pending would weigh scores by how fast they come.
         while estimate.at < len(trials) and (state := table.state[trials[estimate.at]]) != _PENDING:
             pull = trials[estimate.at]
             score = None if state == _VOID else float(table.score[pull])
@@ -129,6 +140,8 @@ class Pulse(UcbE):
         table = self.table
         for seq in range(len(self._draws), table.n_asked):
             candidate, example = int(table.candidate[seq]), int(table.example[seq])
+            # A batch is a run of asks of one candidate, cut after ``batch`` of them. So it can be
+            # told from the log alone, and a resumed run cuts the same batches.
             goes_on = seq > 0 and table.candidate[seq - 1] == candidate
             self._n_in_a_row = self._n_in_a_row % self.batch + 1 if goes_on else 1
             if self._n_in_a_row == 1 or self._step is None:
@@ -149,6 +162,7 @@ class Pulse(UcbE):
         if not is_first:  # line 17: equation 27
             past = self._estimates[candidate]
             residual = past.residual / max(1, past.n_residual)  # Z-bar
+            # Outside [0, 1] predictions would count more than once, or against their sign.
             excess = total * residual / (len(guesses) * squares)
             weight = min(1.0, max(0.0, 1.0 - excess))
         return Step(weight, total, len(guesses), n_examples, is_first)
@@ -188,6 +202,8 @@ class Estimate:
             return
         if step is not self.step:
             self.step, self.seen, self.seen_void = step, self.total, self.void
+        # One score, weighted by the number of examples it was drawn from, corrects the sum of the
+        # predictions for the examples left. So theta is unbiased whatever the predictions are.
         residual = (score - step.weight * prediction) * step.n_left  # Z
         known = self.seen + step.weight * step.predicted
         theta = (known + residual) / (step.n_examples - self.seen_void)  # equation 2
@@ -218,6 +234,8 @@ class Predictions:
 
     def refit(self, due: int) -> None:
         """Fit to all scores, once for each round that is ``due``, if there are new ones."""
+        # One fit for each round, and none without new scores: it would find the same position
+        # again.
         if self.round >= due or len(self.told) == self._n_fitted:
             return
         examples, scores = map(np.array, zip(*self.told, strict=True))

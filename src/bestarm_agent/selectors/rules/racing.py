@@ -23,6 +23,15 @@ class Uniform(Rule):
     """The candidate with the fewest pulls is next (ties at random), on a random unseen example.
 
     With costs, n_i is proportional to 1 / sqrt(c_i).
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("uniform", Problem(n_candidates=3, n_examples=20))
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.best().best
+        2
     """
 
     name: ClassVar[str] = "uniform"
@@ -43,6 +52,15 @@ class Racing(Uniform):
     of the race may be asked, or the race is decided and the run goes on, the others are asked.
     Without intervals (``Problem.track_intervals``) no candidate is ever out. Comparisons rest on
     the scores told up to the first pending one of each candidate.
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("racing", Problem(n_candidates=3, n_examples=20))
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.best().best
+        2
     """
 
     name: ClassVar[str] = "racing"
@@ -51,5 +69,7 @@ class Racing(Uniform):
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick evenly from the leader and its rivals; from all once there are none."""
+        # A run that goes on once the race is decided has pulls to spend: they go to the others, who
+        # may come back.
         race = allowed & self.answer.open(self.answer.leading(1), 1)
         return super().choose(race if race.any() else allowed, rng)

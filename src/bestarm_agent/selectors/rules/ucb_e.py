@@ -29,6 +29,15 @@ class UcbE(Rule):
         batch: pulls of the same candidate per decision, >= 1; the paper uses 1, its published
             program 32. Larger ones forgive an unlucky first score.
         common_examples: whether all candidates take their examples from one shared random order.
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("ucb-e", Problem(n_candidates=3, n_examples=20))
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.best().best
+        2
     """
 
     name: ClassVar[str] = "ucb-e"
@@ -65,6 +74,7 @@ class UcbE(Rule):
         with np.errstate(divide="ignore"):
             width = np.sqrt(self.eta / self.table.n_trials)
         # line 5: B_i = mean_i + sqrt(eta / |S_i|), with pulls weighed by cost
+        # NaN is a candidate without a score: 1 if its pulls are pending, 0 if some came back void.
         means = self.belief().mean
         means = np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)
         index: FloatArray = means + width / np.sqrt(self.weights)
@@ -77,6 +87,8 @@ def left_of_batch(table: ScoreTable, size: int, since: int = 0) -> int:
     Asks of one candidate in a row make up batches, the first of which begins no earlier than with
     the ask of number ``since``.
     """
+    # Minus n modulo size is what is missing to the next multiple of size: 0 where the batch is
+    # full.
     return -min(table.n_in_a_row, table.n_asked - since) % size
 
 

@@ -96,6 +96,8 @@ class LowRankEnsemble:
         Starts from the factors at hand: columns first, then rows. ``rng`` draws which cells each
         member leaves out.
         """
+        # Members drop 5 % of the cells each. Listing what is dropped, instead of what is kept,
+        # makes one matrix of all cells serve all members, with small corrections.
         e, (n_rows, n_columns) = self.n_members, cells.shape
         cell, member = np.divmod(bernoulli_places(cells.nnz * e, self.drop, rng), e)
         known = cells.tocoo()
@@ -170,6 +172,7 @@ class LowRankEnsemble:
         gram = _sums(_seen(cells), _outer(fixed))
         gram -= _sums(_seen(dropped), _outer(left_out)).reshape(gram.shape)
         gram = gram.reshape(n, self.n_members, rank, rank)
+        # A row of which a member sees no cell has a Gram matrix of 0, up to rounding.
         size = np.trace(gram, axis1=2, axis2=3)
         known = size > _NEGLIGIBLE
         if rank == 1:
@@ -213,6 +216,7 @@ def bernoulli_places(n: int, p: float, rng: np.random.Generator) -> IndexArray:
     """Draw which of n trials succeed, each with chance p in [0, 1), by the gaps between them."""
     if p == 0.0 or n == 0:
         return np.empty(0, dtype=np.intp)
+    # Gaps take n p random numbers instead of n: a twentieth at the default of p = .05.
     likely = int(n * p + 8 * (n * p) ** 0.5 + 16)  # eight standard deviations
     places = rng.geometric(p, likely).cumsum() - 1
     while places[-1] < n:
@@ -247,6 +251,15 @@ class UcbELrf(Rule):
         rank: of the model, >= 1; the paper uses 1.
         members: number K_ens of models in the ensemble, >= 2; the paper uses 64.
         drop: probability with which a model leaves a seen pair out, in [0, 1); the paper has 5 %.
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("ucb-e-lrf", Problem(n_candidates=3, n_examples=20), members=4)
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.best().best
+        2
     """
 
     name: ClassVar[str] = "ucb-e-lrf"
@@ -341,6 +354,9 @@ class UcbELrf(Rule):
         never_worked = (table.n_scored == 0) & (table.count(State.VOID) > 0)
         means = np.where(never_worked, 0.0, self._ensemble.means(self._seen_cells()))
         means = np.where(table.n_trials > 0, means, np.inf)
+        # Bounds first: rows whose bound is below the best known index cannot be the best. The
+        # others are summed some at a time, the highest bounds first, and each sum may put more of
+        # them out.
         while True:
             index = np.where(allowed, means + self._bonus(), -np.inf)
             known = index.max(initial=-np.inf, where=self._is_summed | (index == np.inf))
@@ -402,6 +418,7 @@ class UcbELrf(Rule):
 
 def random_pair(rule: Rule, allowed: BoolArray, rng: np.random.Generator) -> Choice:
     """Draw one of the unseen pairs of the ``allowed`` (K,) candidates uniformly."""
+    # Uniform over pairs and not over candidates: one with more unseen examples is drawn more often.
     cells = np.cumsum(np.where(allowed, rule.table.n_unseen, 0))
     candidate = int(np.searchsorted(cells, rng.integers(cells[-1]), side="right"))
     example = rule.draw_unseen(candidate, rng)
