@@ -25,7 +25,7 @@ SELECTORS: Final = Registry[type[Rule]](
         "opt-mai": f"{_RULES}.opt_mai:OptMai",
         "pulse": f"{_RULES}.pulse:Pulse",
         "racing": f"{_RULES}.racing:Racing",
-        "sysrs": f"{_RULES}.opt_mai:SuccessiveRejects",
+        "sysrs": f"{_RULES}.sysrs:SuccessiveRejects",
         "ucb-e": f"{_RULES}.ucb_e:UcbE",
         "ucb-e-lrf": f"{_RULES}.ucb_e_lrf:UcbELrf",
         "uniform": f"{_RULES}.racing:Uniform",
