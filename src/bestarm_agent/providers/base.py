@@ -108,7 +108,7 @@ _RETURNS: Mapping[str, Callable[[Any], bool]] = {  # what the methods of a plug-
 class Provider(ABC, Generic[OptionsT]):
     """Answers requests, inside ``async with provider:``; a subclass defines ``generate`` only.
 
-    The defaults describe a local function: one call at a time costs nothing that is known, no
+    The defaults describe a local function: a call has no known cost, no
     limits apply, every model name is accepted and no sampling parameter is honoured. Override
     ``start`` and ``close`` to hold clients or workers, ``check`` to refuse model names,
     ``capabilities`` and ``bound`` together to make budgets in dollars or tokens hold.
@@ -132,8 +132,8 @@ class Provider(ABC, Generic[OptionsT]):
     calls_models: ClassVar[bool] = False  # its programs call models (``set_providers``)
     version: ClassVar[str] = "1"  # part of the fingerprint: change it when replies change
 
-    def __init_subclass__(cls, **named: Any) -> None:  # noqa: ANN401 - for the next base
-        super().__init_subclass__(**named)
+    def __init_subclass__(cls, **keywords: Any) -> None:  # noqa: ANN401 - for the next base
+        super().__init_subclass__(**keywords)
         # For every subclass, plug-ins included: a method that returns something else raises an
         # error that names the class and the method here, and not somewhere in the engine later.
         guard(cls, _RETURNS)
@@ -174,7 +174,7 @@ class Provider(ABC, Generic[OptionsT]):
         """Start workers and clients; nothing by default."""
 
     async def close(self) -> None:
-        """Stop them, waiting for what cannot be cancelled; nothing by default."""
+        """Stop workers and clients, and wait for what cannot be cancelled; nothing by default."""
 
     def check(self, model: str) -> None:
         """Accept every model name; override to raise ConfigError for unusable ones.
@@ -189,13 +189,13 @@ class Provider(ABC, Generic[OptionsT]):
         """
 
     def capabilities(self, model: str) -> Capabilities:
-        """Return that neither parameters nor prices are known."""
+        """Return capabilities without parameters, prices and counted tokens."""
         return Capabilities(params=frozenset(), counted=False)
 
     def fingerprint(self, model: str) -> str:
-        """Return a digest of all that decides a reply but the request, for the cache.
+        """Return a digest of everything besides the request that can change a reply.
 
-        By default of the class, its ``version``, the options and the model.
+        The cache goes by it. By default of the class, its ``version``, the options and the model.
         """
         options = self.options.model_dump(mode="json")
         return digest([source_name(type(self)), self.version, options, model])
@@ -222,7 +222,7 @@ class Provider(ABC, Generic[OptionsT]):
         """
 
     def learn(self, model: str, effort: str, refused: Iterable[str]) -> None:
-        """Note what a model was found not to take at an effort, as JSON."""
+        """Note which parameters a model refuses at an effort, which is written as JSON."""
         if names := sorted(refused):
             known = self.not_taken.setdefault(model, {}).setdefault(effort, [])
             known += [name for name in names if name not in known]
@@ -239,8 +239,8 @@ class Provider(ABC, Generic[OptionsT]):
         # out, the request has the model's own effort, at which other parameters may be refused.
         if EFFORT in known.get(_effort(request), ()):
             request = request.without({EFFORT})
-        gone = known.get(_effort(request))
-        return request.without(frozenset(gone)) if gone else request
+        refused = known.get(_effort(request))
+        return request.without(frozenset(refused)) if refused else request
 
     @property
     def endpoints(self) -> Sequence[EndpointStatus]:
@@ -258,7 +258,7 @@ class Provider(ABC, Generic[OptionsT]):
         return False
 
     def asks_per_load(self, model: str) -> int | None:
-        """Return after how many asks loading ``model`` has paid; None if that is not known."""
+        """Return how many calls make it worth loading ``model``; None if that is not known."""
         return None
 
     def set_providers(self, lookup: Callable[[str, str], Provider]) -> None:

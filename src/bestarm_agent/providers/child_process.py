@@ -14,7 +14,8 @@ from pathlib import Path
 from bestarm_agent.domain.redaction import hidden_texts, is_secret_variable, masked
 from bestarm_agent.errors import ConfigError
 
-# What a program needs to find itself, its language and its files; keys are not among them.
+# Environment variables that every program gets: where it finds its files, and its language. None
+# holds a key.
 PASSED_ON = (
     *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"),
     *("VIRTUAL_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -38,10 +39,10 @@ def find_program(name: str, folder: Path, variables: Mapping[str, str]) -> str:
             return str(path.absolute())  # it runs in another folder than ours
         reason = "is not executable; run chmod +x" if path.is_file() else "does not exist"
         raise ConfigError(f"the program {name} {reason}; correct the option `argv`")
-    found = shutil.which(name, path=variables.get("PATH"))
-    if found is None:
+    program = shutil.which(name, path=variables.get("PATH"))
+    if program is None:
         raise ConfigError(f"the program {name} is not in PATH; correct the option `argv`")
-    return found
+    return program
 
 
 def hidden_from(passed: Sequence[str], given: Mapping[str, str], folder: Path) -> Mapping[str, str]:

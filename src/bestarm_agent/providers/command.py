@@ -92,8 +92,8 @@ class CommandProvider(ProgramProvider[CommandOptions]):
     def fingerprint(self, model: str) -> str:
         """Return a digest of ``argv`` with its files, the variables given, and ``sources``."""
         options = self.options
-        named = [self.base_dir / part for part in options.argv]
-        files = {path for path in named if path.is_file() and path.is_relative_to(self.base_dir)}
+        paths = [self.base_dir / part for part in options.argv]
+        files = {path for path in paths if path.is_file() and path.is_relative_to(self.base_dir)}
         files.update(matching_files(options.sources, self.base_dir))
         return digest(
             {
@@ -157,21 +157,21 @@ class CommandProvider(ProgramProvider[CommandOptions]):
                 FailureKind.MODEL_NOT_FOUND, f"the program {first} cannot be started: {error}"
             ) from error
 
-    def _ended(self, code: int, said: str) -> ProviderError:
+    def _ended(self, code: int, tail: str) -> ProviderError:
         """Return the error of a program that ended without an answer."""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         retried = code < 0 or code == _TRY_AGAIN_LATER
         return failure(
             FailureKind.SERVER if retried else FailureKind.INTERNAL,
-            f"the program {self.options.argv[0]} {how}" + (f"; it wrote: {said}" if said else ""),
+            f"the program {self.options.argv[0]} {how}" + (f"; it wrote: {tail}" if tail else ""),
         )
 
     def _reply(self, text: bytes, request: Request, seconds: float) -> Reply:
         try:
             answer = read_answer(json.loads(text), f"the answer of {request.model}")
         except (ValueError, ConfigError) as error:
-            said = f"it wrote {text[:_MAX_READ]!r}" if isinstance(error, ValueError) else str(error)
-            reason = shown_tail(said.encode(), self._hidden)[:_MAX_SHOWN]
+            note = f"it wrote {text[:_MAX_READ]!r}" if isinstance(error, ValueError) else str(error)
+            reason = shown_tail(note.encode(), self._hidden)[:_MAX_SHOWN]
             malformed = failure(
                 FailureKind.MALFORMED_REPLY, f"the program {request.model}: no answer: {reason}"
             )
@@ -184,8 +184,7 @@ def _input_line(request: Request) -> bytes:
     question = {
         "model": request.model,
         "prompt": request.text,
-        "messages": [{"role": one.role, "content": one.content} for one in request.messages]
-        or None,
+        "messages": [{"role": m.role, "content": m.content} for m in request.messages] or None,
         "inputs": dict(request.inputs),
         "params": dict(request.params),
         "candidate": request.candidate,

@@ -123,7 +123,7 @@ class ModelMemory:
         try:
             # Others leave before this one comes: there may be no room for two even for a moment. A
             # model that is in the list but not loaded has ended by itself, and is loaded anew.
-            leaving = [] if self._keeps_all() else [one for one in self._loaded if one is not model]
+            leaving = [] if self._keeps_all() else [m for m in self._loaded if m is not model]
             for other in leaving:
                 self._loaded.remove(other)
                 await other.unload()
@@ -154,11 +154,11 @@ class LocalProvider(Provider[LocalOptionsT], Generic[LocalOptionsT, LocalModelT]
         return () if self._memory is None else self._memory.loading
 
     def asks_per_load(self, model: str) -> int | None:
-        """Return the asks after which loading a model took a tenth of the time; None: not known."""
-        found = self._models.get(model)
-        if found is None or found.load_seconds is None or not found.call_seconds:
+        """Return how many calls make loading a tenth of the time; None if that is not known."""
+        loaded = self._models.get(model)
+        if loaded is None or loaded.load_seconds is None or not loaded.call_seconds:
             return None
-        return math.ceil(found.load_seconds / (_LOADING_SHARE * found.call_seconds))
+        return math.ceil(loaded.load_seconds / (_LOADING_SHARE * loaded.call_seconds))
 
     @property
     def _price_source(self) -> str:

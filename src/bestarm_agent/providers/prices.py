@@ -114,17 +114,17 @@ class Price:
 def _table_price(provider: str, model: str, base_url: str | None, day: date) -> Price | None:
     from genai_prices import __version__
 
-    found = _found(provider, model, base_url)
-    if found is None:
+    vendor_and_entry = _found(provider, model, base_url)
+    if vendor_and_entry is None:
         return None
-    vendor, entry = found
+    vendor, entry = vendor_and_entry
     # Some vendors charge less at night. A run may go on for hours, so the highest price of the day
     # counts.
     hours = [datetime(day.year, day.month, day.day, hour, tzinfo=UTC) for hour in range(24)]
 
     def rates(context: dict[str, str] | None = None) -> tuple[Rates, ...] | None:
         every = (vars(entry.get_prices(hour, context)).items() for hour in hours)
-        return _rates([{key: value for key, value in one if value is not None} for one in every])
+        return _rates([{key: value for key, value in row if value is not None} for row in every])
 
     standard = rates()
     if standard is None:
@@ -264,9 +264,9 @@ class _Deployment(BaseModel):
 
     def highest(self, *beginnings: str) -> Decimal | None:
         """Return the highest price of those whose names begin so; None if there is none."""
-        named = (price for key, price in self.model_info.items() if key.startswith(beginnings))
-        found = (Decimal(str(price)) for price in named if isinstance(price, int | float))
-        return max(found, default=None)
+        prices = (price for key, price in self.model_info.items() if key.startswith(beginnings))
+        amounts = (Decimal(str(price)) for price in prices if isinstance(price, int | float))
+        return max(amounts, default=None)
 
 
 def proxy_prices(url: str, headers: Mapping[str, str]) -> dict[str, PriceOverride]:

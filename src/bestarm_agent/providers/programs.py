@@ -179,10 +179,10 @@ class ProgramProvider(Provider[ProgramOptionsT], Generic[ProgramOptionsT]):
             )
             raise BilledError(error, cost)
         if answer.error is not None:
-            said = answer.message or "the program gave no message"
-            error = failure(answer.error, said, retry_after=answer.retry_after)
+            message = answer.message or "the program gave no message"
+            error = failure(answer.error, message, retry_after=answer.retry_after)
             raise BilledError(as_candidate_error(error, program, hidden), cost)
-        keys = [text for text, shown in hidden.items() if shown == REDACTED]
+        keys = [text for text, replacement in hidden.items() if replacement == REDACTED]
         usage = add_usage(usage, Usage(**answer.usage.model_dump()))
         is_priced = self.options.usd_per_call is not None or answer.usd is not None
         return Reply(
@@ -203,9 +203,9 @@ def as_candidate_error(
     error: ProviderError, program: str, hidden: Mapping[str, str]
 ) -> ProviderError:
     """Return the error as the candidate's: fatal for this candidate alone, not for the model."""
-    said = masked(str(error), hidden)
+    message = masked(str(error), hidden)
     if error.fatal:
-        return failure(FailureKind.MODEL_NOT_FOUND, f"{program}: {said}")
-    own = failure(error.kind, said, retry_after=error.retry_after)
+        return failure(FailureKind.MODEL_NOT_FOUND, f"{program}: {message}")
+    own = failure(error.kind, message, retry_after=error.retry_after)
     own.blame, own.transient = error.blame, error.transient
     return own

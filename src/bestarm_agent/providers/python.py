@@ -270,7 +270,7 @@ class PythonProvider(ProgramProvider[PythonOptions]):
         is_async = self._program(model).is_async
         inner = (p.capabilities(name.partition("/")[2]) for name, p in self._providers.items())
         in_flight = self.options.in_flight if is_async else self.options.threads
-        return self.options.capabilities(in_flight, priced=all(able.priced for able in inner))
+        return self.options.capabilities(in_flight, priced=all(called.priced for called in inner))
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of the source files, the option ``version``, and the called models."""
@@ -313,8 +313,8 @@ class PythonProvider(ProgramProvider[PythonOptions]):
         except ProviderError as error:
             return error
         except CandidateError as error:
-            said = program.said(error)
-            return failure(FailureKind.GAVE_UP, said or f"{program.name} gave up")
+            reason = program.said(error)
+            return failure(FailureKind.GAVE_UP, reason or f"{program.name} gave up")
         except ConfigError as error:
             return failure(FailureKind.INTERNAL, program.said(error))
         except (Exception, SystemExit) as error:

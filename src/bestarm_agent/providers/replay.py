@@ -205,7 +205,7 @@ class ReplayProvider(Provider[ReplayOptions]):
         self._unpriced = {
             candidate
             for candidate, examples in self._recording.items()
-            if any(one.reply.usd_nanos is None for records in examples.values() for one in records)
+            if any(r.reply.usd_nanos is None for records in examples.values() for r in records)
         }
         self._sleep = sleep
         self._played = defaultdict[tuple[str, str], Counter[int]](Counter)  # by draw

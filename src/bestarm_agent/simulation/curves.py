@@ -45,25 +45,25 @@ class Curve:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists for JSON."""
-        found: dict[str, Any] = {"budget_fraction": list(self.budget_fraction)}
+        content: dict[str, Any] = {"budget_fraction": list(self.budget_fraction)}
         for name, values in self.mean.items():
-            found[name] = values.tolist()
-            found[f"{name}_se"] = self.se[name].tolist()
+            content[name] = values.tolist()
+            content[f"{name}_se"] = self.se[name].tolist()
         for metric in self.budget_to_95:
             suffix = metric.removeprefix("top1")
-            found[f"budget_to_95{suffix}"] = self.budget_to_95[metric]
-            found[f"budget_to_95{suffix}_range"] = list(self.budget_to_95_range[metric])
-        found["seconds_per_decision"] = self.seconds_per_decision
-        return found
+            content[f"budget_to_95{suffix}"] = self.budget_to_95[metric]
+            content[f"budget_to_95{suffix}_range"] = list(self.budget_to_95_range[metric])
+        content["seconds_per_decision"] = self.seconds_per_decision
+        return content
 
 
 def summarise(matrix: ScoreMatrix, replays: Sequence[Replay]) -> Curve:
     """Average one rule's replays, one per seed, all at the same budgets."""
     means = matrix.means
     shares = [answer.budget / matrix.scores.size for answer in replays[0].answers]
-    measured = [[_metrics(means, answer) for answer in one.answers] for one in replays]
+    measured = [[_metrics(means, answer) for answer in replay.answers] for replay in replays]
     samples = {  # (seeds, B)
-        name: np.array([[found[name] for found in row] for row in measured])
+        name: np.array([[metrics[name] for metrics in row] for row in measured])
         for name in measured[0][0]
     }
     averages = {name: values.mean(axis=0) for name, values in samples.items()}
@@ -124,11 +124,11 @@ def ndcg(means: FloatArray, ranking: Sequence[int], depth: int = 10) -> float:
     better = len(means) - np.searchsorted(np.sort(means), means + _ROUNDING, side="right")
     gain = np.maximum(0, depth - better)
     discount = 1 / np.log2(np.arange(2, depth + 2))
-    found = gain[list(ranking[:depth])]
+    gains = gain[list(ranking[:depth])]
     # Ties of the best may give more than one candidate the highest gain, so the ideal order is
     # computed rather than assumed to be depth, depth - 1, ..., 1.
     ideal = np.sort(gain)[::-1][:depth]
-    return float(found @ discount[: len(found)] / (ideal @ discount))
+    return float(gains @ discount[: len(gains)] / (ideal @ discount))
 
 
 def isotonic_crossing(
@@ -152,12 +152,12 @@ def isotonic_crossing(
     above = np.flatnonzero(fit >= target - _ROUNDING)
     if not len(above):
         return None
-    at = int(above[0])
-    if at == 0:
+    index = int(above[0])
+    if index == 0:
         return float(budgets[0])
     # The share of the way between the two budgets; the fit rises there, so the divisor is not 0.
-    share = (target - fit[at - 1]) / (fit[at] - fit[at - 1])
-    return float(budgets[at - 1] + min(1.0, share) * (budgets[at] - budgets[at - 1]))
+    share = (target - fit[index - 1]) / (fit[index] - fit[index - 1])
+    return float(budgets[index - 1] + min(1.0, share) * (budgets[index] - budgets[index - 1]))
 
 
 def _metrics(means: FloatArray, answer: ReplayAnswer) -> dict[str, float]:
@@ -181,8 +181,8 @@ def _crossing_range(
     crossings = []
     for index in range(_RESAMPLES):
         picked = samples[draws.at(index).integers(n, size=n)]
-        found = isotonic_crossing(shares, picked.mean(axis=0), TARGET)
+        crossing = isotonic_crossing(shares, picked.mean(axis=0), TARGET)
         # Never within the budgets is later than any budget: infinity sorts to the end.
-        crossings.append(np.inf if found is None else found)
+        crossings.append(np.inf if crossing is None else crossing)
     low, high = np.sort(crossings)[[_RESAMPLES // 20, -1 - _RESAMPLES // 20]]
     return (float(low) if isfinite(low) else None, float(high) if isfinite(high) else None)

@@ -103,7 +103,7 @@ def replay(
         answers = _answers(pairs, calls, budgets, batch, depth)
         pulls = answers[-1].evaluated
     else:
-        answers = [_answers(start(one), calls, [one], batch, depth)[0] for one in budgets]
+        answers = [_answers(start(limit), calls, [limit], batch, depth)[0] for limit in budgets]
         pulls = sum(answer.evaluated for answer in answers)
     return Replay(tuple(answers), pulls, time.process_time() - begun)
 

@@ -57,19 +57,19 @@ def parse_contenders(text: str) -> tuple[Contender, ...]:
         >>> [c.options for c in parse_contenders("uniform,ucb-e[eta=0.3]")]
         [(), (('eta', 0.3),)]
     """
-    contenders, at = [], 0
-    while at < len(text):
-        match = _CONTENDER.match(text, at)
-        end = match.end() if match else at
+    contenders, position = [], 0
+    while position < len(text):
+        match = _CONTENDER.match(text, position)
+        end = match.end() if match else position
         if match is None or not match[1].strip() or text[end : end + 1] not in ("", ","):
             raise ConfigError(
-                f"cannot read the selectors {text!r} from {text[at:]!r} on;"
+                f"cannot read the selectors {text!r} from {text[position:]!r} on;"
                 " write them as NAME or NAME[OPTION=VALUE,...], separated by commas"
             )
         label, parts = match[0].strip(), (match[2] or "").split(",")
         options = tuple(_option(label, part) for part in parts if part.strip())
         contenders.append(Contender(label, match[1].strip(), options))
-        at = end + 1
+        position = end + 1
     labels = [contender.label for contender in contenders]
     if repeated := {label for label in labels if labels.count(label) > 1}:
         raise ConfigError(f"selector {min(repeated)!r} is named twice; leave one out")
@@ -142,8 +142,8 @@ def replay_all(
     done: dict[tuple[str, int], Replay] = {}
     here = ((task, _run(scores, task, budgets)) for task in tasks)
     results = here if jobs == 1 else _run_in_processes(scores, tasks, budgets, jobs)
-    for (contender, seed), found in results:
-        done[contender.label, seed] = found
+    for (contender, seed), result in results:
+        done[contender.label, seed] = result
         if progress is not None:
             progress(len(done), len(tasks))
     return {c.label: [done[c.label, seed] for seed in range(n_seeds)] for c in contenders}

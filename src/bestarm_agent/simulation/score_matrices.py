@@ -97,18 +97,18 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
     i, j = np.asarray(at_row), np.asarray(at_column)
     # ``flat`` numbers the cells of the matrix row by row, so that ``bincount`` sums all results of
     # a cell without a loop over the cells.
-    found, flat, size = np.asarray(values), i * len(columns) + j, len(rows) * len(columns)
-    known = ~np.isnan(found)
-    wrong = np.flatnonzero(known & ((found < 0) | (found > 1)))  # a mean would hide it
+    given, flat, size = np.asarray(values), i * len(columns) + j, len(rows) * len(columns)
+    known = ~np.isnan(given)
+    wrong = np.flatnonzero(known & ((given < 0) | (given > 1)))  # a mean would hide it
     if len(wrong):
-        at = wrong[0]
+        k = wrong[0]
         raise ConfigError(
-            f"{source}: scores must be in [0, 1], got {found[at]:g} of candidate "
-            f"{list(rows)[i[at]]!r} on example {list(columns)[j[at]]!r} ({len(wrong)} such values);"
+            f"{source}: scores must be in [0, 1], got {given[k]:g} of candidate "
+            f"{list(rows)[i[k]]!r} on example {list(columns)[j[k]]!r} ({len(wrong)} such values);"
             f" rescale them so that higher is better"
         )
     count = np.bincount(flat[known], minlength=size)
-    total = np.bincount(flat[known], found[known], minlength=size)
+    total = np.bincount(flat[known], given[known], minlength=size)
     # The maximum keeps 0 / 0 away where a cell has no score; ``where`` writes NaN there.
     scores = np.where(count, total / np.maximum(count, 1), nan).reshape(len(rows), len(columns))
     return _checked(source, scores, tuple(rows), tuple(columns))
@@ -149,10 +149,10 @@ def _scores(arrays: NpzFile, name: str, path: Path) -> _Values:
     if key is None:
         matrices = [k for k in arrays if arrays[k].ndim == 2 and arrays[k].dtype.kind in "fiub"]
         choices = [k.removeprefix("true__").removesuffix("_packed") for k in matrices]
-        shown = ", ".join(c for c in choices if "__" not in c) or "none"
+        names = ", ".join(c for c in choices if "__" not in c) or "none"
         raise ConfigError(
             f"{str(path)!r} holds no matrix {name!r}; choose one as FILE.npz:NAME. "
-            f"Matrices: {shown}"
+            f"Matrices: {names}"
         )
     matrix: _Values = arrays[key]
     if matrix.dtype.kind not in "fiub":

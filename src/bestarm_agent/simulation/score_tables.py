@@ -52,12 +52,12 @@ def read_table(path: Path) -> Iterator[Cell]:
 
 def cells_of(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
     """Read the results in rows, wide or long as the first one says; raises ConfigError."""
-    found = iter(rows)
+    stream = iter(rows)
     # The first row is looked at for its columns, and put back: rows come as a stream.
-    first = next(found, None)
+    first = next(stream, None)
     if first is None:
         raise ConfigError(f"{source} holds no results; add one at least")
-    columns, rows = list(first.values), chain((first,), found)
+    columns, rows = list(first.values), chain((first,), stream)
     if len(columns) < 2:
         raise ConfigError(
             f"{source}: a score table has two columns at least, separated by commas, got {columns}"

@@ -66,9 +66,9 @@ class ProviderSuite:
             provider.check(request.model)
             assert provider.fingerprint(request.model)
             assert provider.fingerprint(request.model) == again.fingerprint(request.model)
-            able = provider.capabilities(request.model)
-            assert able.in_flight >= 1
-            assert able.chat or not request.messages
+            capabilities = provider.capabilities(request.model)
+            assert capabilities.in_flight >= 1
+            assert capabilities.chat or not request.messages
 
     def test_check_refuses_nonsense(self, case: ProviderCase) -> None:
         provider = case.build()
@@ -93,8 +93,8 @@ class ProviderSuite:
             # Each resource by itself: a bound that is too low in one of them lets a run pass its
             # cap.
             assert spent.capped(bound) == spent, f"{request}: {spent} is above {bound}"
-            able = provider.capabilities(request.model)
-            assert (reply.usd_nanos is not None) >= able.priced
+            capabilities = provider.capabilities(request.model)
+            assert (reply.usd_nanos is not None) >= capabilities.priced
 
     def test_concurrent_calls_do_not_mix(self, case: ProviderCase) -> None:
         async def main(provider: Provider) -> None:
@@ -102,8 +102,8 @@ class ProviderSuite:
             # keeps state per model or per batch would mix up replies, or their costs.
             apart = [await provider.generate(request) for request in case.requests]
             at_once = await answer_all(provider, [*case.requests] * 5)
-            for one, other in zip(at_once, apart * 5, strict=True):
-                assert (one.text, one.score, one.usage) == (other.text, other.score, other.usage)
+            for busy, alone in zip(at_once, apart * 5, strict=True):
+                assert (busy.text, busy.score, busy.usage) == (alone.text, alone.score, alone.usage)
 
         self._with(case, main)
 

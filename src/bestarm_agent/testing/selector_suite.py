@@ -108,11 +108,11 @@ class WorldRun:
         # The order in which calls return is drawn, since rules must not depend on it.
         rng = np.random.default_rng([self.seed, 73])
         table = self.selector.table
-        left = table.n_candidates * table.n_examples if n_asks is None else n_asks
-        while left > 0:
-            asked = self.ask(min(left, self.in_flight - len(self.waiting)))
-            left -= len(asked)
-            if left == 0 or not (asked or self.waiting):
+        n_left = table.n_candidates * table.n_examples if n_asks is None else n_asks
+        while n_left > 0:
+            asked = self.ask(min(n_left, self.in_flight - len(self.waiting)))
+            n_left -= len(asked)
+            if n_left == 0 or not (asked or self.waiting):
                 break
             # A call returns only if there is no place for another, or nothing else to ask: as many
             # as allowed are always under way, which is when a rule knows least.

@@ -22,14 +22,14 @@ from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
     Counts,
     Wire,
-    count,
-    items,
-    mapping,
+    as_count,
+    as_object,
+    as_text,
     marked,
+    objects_in,
     own_params,
     response_format,
     spoken,
-    text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import EFFORT
@@ -75,7 +75,7 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
                 f"{request.model} takes `response_format` only with `type: json_schema`, got "
                 f"`{form['type']}`; give a schema, or exclude the model from this value"
             )
-        schema = mapping(form["json_schema"])["schema"]
+        schema = as_object(form["json_schema"])["schema"]
         config["format"] = {"type": "json_schema", "schema": schema}
     if config:
         body["output_config"] = config
@@ -90,8 +90,8 @@ def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
             for tool in request.tools
         ]
     if (choice := request.tool_choice) is not None:
-        named: dict[str, Json] = {"type": "tool", "name": choice}
-        body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else named
+        tool_choice: dict[str, Json] = {"type": "tool", "name": choice}
+        body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else tool_choice
     return body
 
 
@@ -121,36 +121,36 @@ def _mark_prefix(body: dict[str, Json], turns: Sequence[dict[str, Json]], reques
 
 def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
     messages = request.messages or (Message("user", request.text or ""),)
-    n = next((i for i, one in enumerate(messages) if one.role != "system"), len(messages))
+    n = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
     # Here the system's part is a field of its own, so its place among the turns would be lost.
-    if not messages[n:] or any(one.role == "system" for one in messages[n:]):
+    if not messages[n:] or any(message.role == "system" for message in messages[n:]):
         raise ConfigError(
             f"{request.model} takes system messages only at the beginning, and at least one other "
             "message after them; change the prompt"
         )
-    return "\n\n".join(one.text for one in messages[:n]), _turns(messages[n:])
+    return "\n\n".join(message.text for message in messages[:n]), _turns(messages[n:])
 
 
 def _turns(messages: Sequence[Message]) -> list[dict[str, Json]]:
     """Return messages with calls and results of tools as blocks; results in a row are one turn."""
     turns: list[dict[str, Json]] = []
     results: list[Json] = []  # of the last turn
-    for one in messages:
-        content = one.content if isinstance(one.content, str) else [*map(_block, one.content)]
-        if one.tool_call_id is not None:
+    for message in messages:
+        content = given if isinstance(given := message.content, str) else [*map(_block, given)]
+        if message.tool_call_id is not None:
             if not results:
                 turns.append({"role": "user", "content": results})
-            call_id = one.tool_call_id
+            call_id = message.tool_call_id
             results.append({"type": "tool_result", "tool_use_id": call_id, "content": content})
             continue
         results = []
-        said: Json = {"type": "text", "text": content}
-        blocks = [said] if content and one.tool_calls else []
-        for call in one.tool_calls:
-            function = mapping(call["function"])
+        block: Json = {"type": "text", "text": content}
+        blocks = [block] if content and message.tool_calls else []
+        for call in message.tool_calls:
+            function = as_object(call["function"])
             used: Json = {"name": function["name"], "input": function["arguments"]}
-            blocks.append({"type": "tool_use", "id": call["id"], **mapping(used)})
-        turns.append({"role": one.role, "content": blocks or content})
+            blocks.append({"type": "tool_use", "id": call["id"], **as_object(used)})
+        turns.append({"role": message.role, "content": blocks or content})
     return turns
 
 
@@ -167,10 +167,10 @@ def _block(part: Part) -> Part:
 
 
 def _decode(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
-    content, usage = body.get("content"), mapping(body.get("usage"))
-    blocks = items(content)
+    content, usage = body.get("content"), as_object(body.get("usage"))
+    blocks = objects_in(content)
     # an empty list is an answer without a word, as Claude may give after results of tools
-    said = "" if content == [] else spoken(blocks, "text")
+    answer = "" if content == [] else spoken(blocks, "text")
     calls = tuple(
         tool_call(block.get("name"), block.get("input"), block.get("id"))
         for block in blocks
@@ -181,34 +181,34 @@ def _decode(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
         ending(
             body.get("stop_reason"),
             words,
-            said=said,
+            said=answer,
             calls=bool(calls),
             thinks=thinks,
             error=body.get("error"),
         ),
-        text=said or "",
+        text=answer or "",
         counts=_counts(usage),
-        model=text(body.get("model")) or "",
-        tier=text(usage.get("service_tier")),
+        model=as_text(body.get("model")) or "",
+        tier=as_text(usage.get("service_tier")),
         tool_calls=calls,
-        reasoning="\n".join(filter(None, (text(block.get("thinking")) for block in blocks))),
+        reasoning="\n".join(filter(None, (as_text(block.get("thinking")) for block in blocks))),
     )
 
 
 def _counts(usage: Mapping[str, Json]) -> Counts:
     """Read token counts; Anthropic's ``input_tokens`` excludes cache reads and writes."""
-    fresh, output = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
+    fresh, output = as_count(usage.get("input_tokens")), as_count(usage.get("output_tokens"))
     if fresh is None or output is None:
         return Counts()
-    cached = count(usage.get("cache_read_input_tokens")) or 0
-    stated = count(usage.get("cache_creation_input_tokens")) or 0
+    cached = as_count(usage.get("cache_read_input_tokens")) or 0
+    stated = as_count(usage.get("cache_creation_input_tokens")) or 0
     # The sum of writes and its parts by lifetime are stated apart, and the larger is charged.
     # Likewise reasoning belongs to the output, unless there is more of it, so that it cannot be
     # included.
-    kinds = mapping(usage.get("cache_creation")).values()
-    written = max(stated, sum(count(n) or 0 for n in kinds))
-    thought = mapping(usage.get("output_tokens_details")).get("thinking_tokens")
-    reasoning = count(thought) or 0
+    kinds = as_object(usage.get("cache_creation")).values()
+    written = max(stated, sum(as_count(n) or 0 for n in kinds))
+    thought = as_object(usage.get("output_tokens_details")).get("thinking_tokens")
+    reasoning = as_count(thought) or 0
     most = output + reasoning if reasoning > output else output
     return Counts(
         Usage(fresh + cached + written, cached, written, most, reasoning),

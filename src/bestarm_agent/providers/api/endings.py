@@ -100,16 +100,16 @@ def ending(
             Ending(Finish.STOP) if said or calls else Ending(None, "it says nothing, and not why")
         )
     word = letters(reason) if isinstance(reason, str) else ""
-    declared = {letters(one): finish for one, finish in words.items()}
+    declared = {letters(reason_declared): finish for reason_declared, finish in words.items()}
     finish = declared.get(word, _TABLE.get(word))
-    shown = f"{reason!s:.{_SHOWN}}"
+    excerpt = f"{reason!s:.{_SHOWN}}"
     if finish is None:
         is_known = word in _FAILED
-        return Ending(None, f"it ended with {shown!r}", unknown="" if is_known else shown)
+        return Ending(None, f"it ended with {excerpt!r}", unknown="" if is_known else excerpt)
     # An answer may be empty (``said`` is ""): a model may stop at once. A message that holds no
     # text at all (None), no call and no thought is no answer, whatever its reason to stop.
     if finish is Finish.STOP and said is None and not calls:
         if thinks:  # it ended while the model thought
             return Ending(Finish.LENGTH)
-        return Ending(None, f"it says nothing, and ended with {shown!r}")
+        return Ending(None, f"it says nothing, and ended with {excerpt!r}")
     return Ending(finish)

@@ -29,8 +29,9 @@ _PREFIX_CHARACTERS = 512
 # How far balance gives way to a cache that holds the prompt: an endpoint may have 2 calls more
 # than the idlest, or a quarter more.
 _LEAST_SLACK, _SLACK_SHARE = 2, 4
-_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # the first outlasts the first wait before a retry
-_SILENT_SECONDS = 10.0  # a call cancelled after so long without any answer says that a server hangs
+# The first is longer than the first back-off, so that the retry goes to another server.
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
+_SILENT_SECONDS = 10.0  # a call cancelled after this long without any answer counts as a hang
 _OUT_OF_ORDER = (
     FailureKind.CONNECTION,
     FailureKind.UNREACHABLE,
@@ -67,7 +68,7 @@ class Endpoint:
     def at(cls, url: str, options: ApiOptions, vendor: Vendor) -> Endpoint:
         """Return the endpoint at an address, with its key; raises ConfigError."""
         environ = environment()
-        url = _VARIABLE.sub(lambda found: _variable(found[1], environ), url)
+        url = _VARIABLE.sub(lambda match: _variable(match[1], environ), url)
         if "@" in urlsplit(url).netloc:
             raise ConfigError(
                 "an address holds a user name or a password, which cannot be sent together with a "
@@ -91,13 +92,13 @@ class Endpoint:
         return cls(url.rstrip("/"), key, variable, headers, vendor.url, withheld)
 
     @property
-    def shown(self) -> str:
+    def address(self) -> str:
         """The address for messages: without a query, which may hold a key."""
         return self.url.partition("?")[0]
 
     def url_of(self, path: str) -> str:
         """Return the address of one path, below this one, with the query that all of them have."""
-        return f"{self.shown.rstrip('/')}/{path}{self.url.removeprefix(self.shown)}"
+        return f"{self.address.rstrip('/')}/{path}{self.url.removeprefix(self.address)}"
 
     @property
     def missing_path(self) -> str:
@@ -117,7 +118,7 @@ class Endpoint:
         if self.withheld:
             raise ConfigError(
                 f"{self.key_source} is set, but provider `{provider}` does not send it to "
-                f"{self.shown}: a key goes to its vendor's own address ({self.usual_url}) alone, "
+                f"{self.address}: a key goes to its vendor's own address ({self.usual_url}) alone, "
                 f"unless it is named; say `providers: {{{provider}: {{key: {self.key_source}}}}}` "
                 "if this server may have it, name the variable of another key there, or say `key: "
                 "none` if it needs none"
@@ -127,7 +128,7 @@ class Endpoint:
                 f"provider `{provider}` needs a key, and the environment variable "
                 f"{self.key_source} is not set; set it (or write it to .env), name another one in "
                 f"`providers: {{{provider}: {{key: VARIABLE}}}}`, or say `key: none` if "
-                f"{self.shown} needs none"
+                f"{self.address} needs none"
             )
 
 
@@ -136,8 +137,8 @@ def find_endpoints(options: ApiOptions, vendor: Vendor) -> tuple[Endpoint, ...]:
     urls = options.endpoints
     if urls is None:
         urls = (options.base_url or environment().get(vendor.url_variable) or vendor.url,)
-    found = [Endpoint.at(url, options, vendor) for url in urls]
-    return tuple({endpoint.url: endpoint for endpoint in found}.values())
+    endpoints = [Endpoint.at(url, options, vendor) for url in urls]
+    return tuple({endpoint.url: endpoint for endpoint in endpoints}.values())
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str:
@@ -284,7 +285,7 @@ class EndpointPool:
     def statuses(self) -> tuple[EndpointStatus, ...]:
         """The state of every server."""
         return tuple(
-            EndpointStatus(server.endpoint.shown, server.in_flight, server.failure)
+            EndpointStatus(server.endpoint.address, server.in_flight, server.failure)
             for server in self._servers
         )
 
@@ -300,19 +301,19 @@ class EndpointPool:
         failed = [server for server in self._servers if server.failure is not None]
         # Before any other: the next call tries it whatever its prompt, or a server that few prompts
         # belong to would stay away for long. One call at a time does, as ``Server.hold`` sees to.
-        due = next((server for server in failed if server.returns_at <= now), None)
-        if due is not None:
-            return due
+        returning = next((server for server in failed if server.returns_at <= now), None)
+        if returning is not None:
+            return returning
         usable = [server for server in self._servers if server.failure is None]
         # None is in order: a failure of the one that returns first is better than waiting here,
         # since the engine knows how long to wait after which failure.
         if not usable:
             return min(self._servers, key=lambda server: server.returns_at)
         fewest = min(server.in_flight for server in usable)
-        most = fewest + max(_LEAST_SLACK, fewest // _SLACK_SHARE)
-        near = [server for server in usable if server.in_flight <= most]
+        highest_load = fewest + max(_LEAST_SLACK, fewest // _SLACK_SHARE)
+        near = [server for server in usable if server.in_flight <= highest_load]
         return max(
-            near, key=lambda one: blake2b(one.endpoint.url.encode() + b"\n" + prefix).digest()
+            near, key=lambda server: blake2b(server.endpoint.url.encode() + b"\n" + prefix).digest()
         )
 
 

@@ -11,7 +11,7 @@ from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.api.endings import Ending
 from bestarm_agent.providers.api.endpoints import Endpoint
 from bestarm_agent.providers.api.headers import retry_after, should_retry, wait_in
-from bestarm_agent.providers.api.protocol import MalformedError, items, mapping
+from bestarm_agent.providers.api.protocol import MalformedError, as_object, objects_in
 from bestarm_agent.providers.failures import failure
 
 _SHOWN = 300
@@ -122,18 +122,18 @@ def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErr
         return status_failure(status, getattr(error, "body", None), headers, name, endpoint)
     for raised in filter(None, (error, error.__cause__)):  # Anthropic's SDK wraps what comes
         if isinstance(raised, MalformedError):
-            said = f"the response is malformed: {raised}"
-            return failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(said, endpoint)}")
+            reason = f"the response is malformed: {raised}"
+            return failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(reason, endpoint)}")
         if isinstance(raised, NotSentError):
-            said = f"{_MESSAGES[FailureKind.UNREACHABLE]} ({raised})"
-            found = failure(FailureKind.UNREACHABLE, f"{name}: {_clean(said, endpoint)}")
-            found.transient, found.fatal = not raised.permanent, raised.permanent
-            return found
+            reason = f"{_MESSAGES[FailureKind.UNREACHABLE]} ({raised})"
+            unsent = failure(FailureKind.UNREACHABLE, f"{name}: {_clean(reason, endpoint)}")
+            unsent.transient, unsent.fatal = not raised.permanent, raised.permanent
+            return unsent
         if (kind := transport_failure(raised)) is not None:
-            said = f"{_MESSAGES[kind]} ({type(raised).__name__}: {raised})"
-            return failure(kind, f"{name}: {_clean(said, endpoint)}")
-    said = f"the SDK raised {type(error).__name__}: {error}"
-    return failure(FailureKind.INTERNAL, f"{name}: {_clean(said, endpoint)}")
+            reason = f"{_MESSAGES[kind]} ({type(raised).__name__}: {raised})"
+            return failure(kind, f"{name}: {_clean(reason, endpoint)}")
+    reason = f"the SDK raised {type(error).__name__}: {error}"
+    return failure(FailureKind.INTERNAL, f"{name}: {_clean(reason, endpoint)}")
 
 
 def status_failure(
@@ -146,14 +146,14 @@ def status_failure(
     """
     codes, message = _codes(body), _words(body)
     kind = kind_of(status, codes, message)
-    named = wait_in(body)
+    body_wait = wait_in(body)
     # No wait makes a wrong key right, so a 403 that names a wait is a limit as well.
     is_forbidden = kind is FailureKind.AUTHENTICATION and status == _FORBIDDEN
-    if named is not None and (kind is FailureKind.QUOTA_EXHAUSTED or is_forbidden):
+    if body_wait is not None and (kind is FailureKind.QUOTA_EXHAUSTED or is_forbidden):
         kind = FailureKind.RATE_LIMITED
-    asked = retry_after(headers)
-    shown = _message(status, kind, message, endpoint)
-    error = failure(kind, f"{name}: {shown}", retry_after=named if asked is None else asked)
+    wait = retry_after(headers)
+    problem = _message(status, kind, message, endpoint)
+    error = failure(kind, f"{name}: {problem}", retry_after=body_wait if wait is None else wait)
     # Only a limit of the account pauses all calls to the model; after others the call waits alone.
     error.of_account = kind is FailureKind.RATE_LIMITED and bool(_OF_ACCOUNT.search(message))
     # The server knows best whether to repeat a call, but not what is fatal here: a wrong key stays
@@ -176,11 +176,11 @@ def _words(body: object, depth: int = 0) -> str:
 
 def _codes(body: object) -> list[str]:
     """Return the codes and types that an error gives."""
-    outer = next(iter(items(body)), {}) if isinstance(body, list) else mapping(body)
+    outer = next(iter(objects_in(body)), {}) if isinstance(body, list) else as_object(body)
     error = outer.get("error")
-    inner = next(iter(items(error)), {}) if isinstance(error, list) else mapping(error)
+    inner = next(iter(objects_in(error)), {}) if isinstance(error, list) else as_object(error)
     details = inner or outer
-    nested = mapping(details.get("details")).get("error_code")
+    nested = as_object(details.get("details")).get("error_code")
     codes = (details.get("code"), details.get("type"), nested)
     return [code for code in codes if isinstance(code, str)]
 
@@ -216,10 +216,10 @@ def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> Pro
     is_answer = any(isinstance(body.get(name), list) for name in _ANSWERS)
     if not is_error and (is_answer or not _words(body)):
         return None
-    outer = mapping(body.get("error")) or next(iter(items(body.get("error"))), body)
+    outer = as_object(body.get("error")) or next(iter(objects_in(body.get("error"))), body)
     codes = (outer.get("code"), outer.get("status"), outer.get("status_code"))
-    found = (int(str(code)) for code in codes if str(code).isdecimal())
-    status = next((code for code in found if code in _STATUSES), _SERVER_ERRORS)
+    numbers = (int(str(code)) for code in codes if str(code).isdecimal())
+    status = next((code for code in numbers if code in _STATUSES), _SERVER_ERRORS)
     return status_failure(status, body, {}, name, endpoint)
 
 
@@ -232,36 +232,36 @@ def no_answer(end: Ending, name: str, endpoint: Endpoint) -> ProviderError:
     error = body_failure({"error": end.error}, name, endpoint) if end.error else None
     if error is not None and (error.transient or error.blame is Blame.CANDIDATE):
         return error
-    said = f"the response is no answer: {end.problem if error is None else error}"
-    failed = failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(said, endpoint)}")
+    reason = f"the response is no answer: {end.problem if error is None else error}"
+    failed = failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(reason, endpoint)}")
     if end.unknown:
-        shown, provider = _clean(end.unknown, endpoint), name.partition("/")[0]
+        excerpt, provider = _clean(end.unknown, endpoint), name.partition("/")[0]
         failed.notice = (
-            f"stopped for a reason that is not known, {shown!r}, which is no answer; if it is a "
-            f"normal end, say `providers: {{{provider}: {{finish: {{{shown}: stop}}}}}}`"
+            f"stopped for a reason that is not known, {excerpt!r}, which is no answer; if it is a "
+            f"normal end, say `providers: {{{provider}: {{finish: {{{excerpt}: stop}}}}}}`"
         )
     return failed
 
 
-def _message(status: int, kind: FailureKind, said: str, endpoint: Endpoint) -> str:
+def _message(status: int, kind: FailureKind, explanation: str, endpoint: Endpoint) -> str:
     if status in _REDIRECTS:
         return (
-            f"{endpoint.shown} redirects (HTTP {status}), and requests are not sent on, since they "
-            "hold the key; set base_url to the address that answers"
+            f"{endpoint.address} redirects (HTTP {status}), and requests are not sent on, since "
+            "they hold the key; set base_url to the address that answers"
         )
     if kind is FailureKind.AUTHENTICATION:  # their message may hold the key, or parts of it
         return (
-            f"{endpoint.shown} did not accept the key (HTTP {status}); set {endpoint.key_source} "
+            f"{endpoint.address} did not accept the key (HTTP {status}); set {endpoint.key_source} "
             "to a key that may use this model"
         )
     hint = ""
     if kind is FailureKind.MODEL_NOT_FOUND:
-        hint = f"; correct the model's name, or base_url ({endpoint.shown})"
+        hint = f"; correct the model's name, or base_url ({endpoint.address})"
         if endpoint.missing_path:
             hint += f", which most servers want to end in {endpoint.missing_path}"
     if kind is FailureKind.QUOTA_EXHAUSTED:
         hint = "; raise the account's limit or add credit, then resume the run"
-    return f"HTTP {status}: {_clean(said, endpoint) or 'no explanation'}{hint}"
+    return f"HTTP {status}: {_clean(explanation, endpoint) or 'no explanation'}{hint}"
 
 
 def _clean(message: str, endpoint: Endpoint) -> str:

@@ -59,20 +59,20 @@ def allowances(
     limits = {name.lower(): text for name, text in headers.items() if "ratelimit" in name.lower()}
     if not limits:
         return ()
-    found = (
+    stated = (
         next(filter(None, (_allowance(resource, limits, form) for form in _FORMS)), None)
         for resource in Resource
         if resource not in ignore
     )
-    return tuple(filter(None, found))
+    return tuple(filter(None, stated))
 
 
 def _allowance(resource: Resource, headers: Mapping[str, str], form: str) -> Allowance | None:
-    stated, left = (
+    limit_text, remaining_text = (
         headers.get(form.format(resource=resource, field=field)) for field in ("limit", "remaining")
     )
-    limit, remaining = _number(stated), _number(left)
-    if stated is not None and not limit:  # some servers write -1 or 0 for "none": ignore all
+    limit, remaining = _number(limit_text), _number(remaining_text)
+    if limit_text is not None and not limit:  # some servers write -1 or 0 for "none": ignore all
         return None
     if remaining is not None and limit is not None and remaining > limit:
         remaining = None
@@ -106,16 +106,16 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """
     waits = {name.lower(): text for name, text in headers.items() if "retry" in name.lower()}
     milliseconds = _number(waits.get("retry-after-ms"))
-    asked = waits.get("retry-after")
+    wait_text = waits.get("retry-after")
     # A wait that is too long to be one (a time stamp) is passed over in favour of the other header.
     if milliseconds is not None and milliseconds / 1000 <= _MAX_WAIT:
         return milliseconds / 1000
-    if asked is None:
+    if wait_text is None:
         return None
     # A bare number is read first: ``duration`` refuses those of more than a day, which a monthly
     # quota may ask for.
-    seconds = duration(asked) if _number(asked) is None else _number(asked)
-    date = _http_date(asked) if seconds is None else None
+    seconds = duration(wait_text) if _number(wait_text) is None else _number(wait_text)
+    date = _http_date(wait_text) if seconds is None else None
     if date is not None:
         seconds = max(0.0, (date - _now(headers)).total_seconds())
     return seconds if seconds is not None and seconds <= _MAX_WAIT else None
@@ -130,22 +130,22 @@ def wait_in(body: object, depth: int = 8) -> float | None:
         >>> wait_in([{"error": {"details": [{"@type": ".../RetryInfo", "retryDelay": "2s"}]}}])
         2.0
     """
-    found: list[float | None] = []
+    waits: list[float | None] = []
     if isinstance(body, str):
-        found = [_spoken_wait(one["steps"]) for one in _SPOKEN.finditer(body)]
+        waits = [_spoken_wait(one["steps"]) for one in _SPOKEN.finditer(body)]
     elif depth and isinstance(body, list):
-        found = [wait_in(one, depth - 1) for one in body]
+        waits = [wait_in(one, depth - 1) for one in body]
     elif depth and isinstance(body, dict):
         for name, value in body.items():
             field = _WAITS.fullmatch(str(name))
             if field and isinstance(value, int | float | str) and not isinstance(value, bool):
                 seconds = duration(str(value))
-                found.append(seconds / 1000 if seconds and field[1] else seconds)
+                waits.append(seconds / 1000 if seconds and field[1] else seconds)
             else:
-                found.append(wait_in(value, depth - 1))
+                waits.append(wait_in(value, depth - 1))
     # The longest, since a body may name the waits of several limits, and all of them must have
     # passed.
-    return max((one for one in found if one is not None), default=None)
+    return max((one for one in waits if one is not None), default=None)
 
 
 def _spoken_wait(steps: str) -> float | None:

@@ -15,16 +15,16 @@ from bestarm_agent.providers.api.protocol import (
     MAX_TOKENS,
     ApiAnswer,
     Wire,
+    as_object,
+    as_text,
     chat_messages,
-    items,
-    mapping,
     marked,
+    objects_in,
     openai_usage,
     own_params,
     positions,
     response_format,
     spoken,
-    text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import EFFORT
@@ -50,8 +50,8 @@ def _encode_chat(request: Request, facts: ModelFacts, limit: int) -> dict[str, J
     if request.tools:
         body["tools"] = [{"type": "function", "function": tool} for tool in request.tools]
     if (choice := request.tool_choice) is not None:
-        named: Json = {"type": "function", "function": {"name": choice}}
-        body["tool_choice"] = choice if choice in TOOL_CHOICES else named
+        tool_choice: Json = {"type": "function", "function": {"name": choice}}
+        body["tool_choice"] = choice if choice in TOOL_CHOICES else tool_choice
     if request.top_logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     return body
@@ -61,11 +61,11 @@ _BREAKPOINT: Mapping[str, Json] = {"prompt_cache_breakpoint": {"mode": "explicit
 
 
 def _mark_chat(body: dict[str, Json], request: Request) -> None:
-    _mark(items(body["messages"]), request, "text")
+    _mark(objects_in(body["messages"]), request, "text")
 
 
 def _mark_response(body: dict[str, Json], request: Request) -> None:
-    _mark([one for one in items(body["input"]) if "role" in one], request, "input_text")
+    _mark([one for one in objects_in(body["input"]) if "role" in one], request, "input_text")
 
 
 def _mark(messages: Sequence[Mapping[str, Json]], request: Request, kind: str) -> None:
@@ -87,24 +87,24 @@ def _mark(messages: Sequence[Mapping[str, Json]], request: Request, kind: str) -
 
 def _decode_chat(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
     choice = _first_choice(body)
-    message = mapping(choice.get("message"))
+    message = as_object(choice.get("message"))
     # ``function_call`` is the older form, of one call; without either, the mapping below is empty.
-    calls = items(message.get("tool_calls")) or [{"function": message.get("function_call")}]
+    calls = objects_in(message.get("tool_calls")) or [{"function": message.get("function_call")}]
     content = message.get("content")
     return _answer(
         body,
         spoken(content, "text", "output_text"),
         words,
-        refusal=text(message.get("refusal")),
+        refusal=as_text(message.get("refusal")),
         choice=choice,
-        logprobs=positions(mapping(choice.get("logprobs")).get("content")),
+        logprobs=positions(as_object(choice.get("logprobs")).get("content")),
         tool_calls=[
             tool_call(function.get("name"), function.get("arguments"), call.get("id"))
             for call in calls
-            if (function := mapping(call.get("function")))
+            if (function := as_object(call.get("function")))
         ],
-        thoughts=next(filter(None, (text(message.get(name)) for name in _THOUGHTS)), ""),
-        thinks=any(part.get("type") in _THOUGHTS for part in items(content)),
+        thoughts=next(filter(None, (as_text(message.get(name)) for name in _THOUGHTS)), ""),
+        thinks=any(part.get("type") in _THOUGHTS for part in objects_in(content)),
     )
 
 
@@ -123,9 +123,9 @@ def _answer(
 ) -> ApiAnswer:
     """Put an answer together; ``choice`` holds the reason to stop, and what failed if it did."""
     # what a gateway tells about the server behind it: OpenRouter beside the reason, LiteLLM apart
-    told = [mapping(one.get("provider_specific_fields")) for one in _with_message(choice)]
-    places = (*told, choice)
-    errors = [one.get("error") for one in (*places, body)]
+    gateway = [as_object(place.get("provider_specific_fields")) for place in _with_message(choice)]
+    places = (*gateway, choice)
+    errors = [place.get("error") for place in (*places, body)]
     end = ending(
         _REFUSED if refusal else choice.get("finish_reason"),
         words,
@@ -133,14 +133,14 @@ def _answer(
         calls=bool(tool_calls),
         thinks=bool(thoughts or thinks),
         error=next(filter(None, errors), None),
-        native=next(filter(None, (one.get("native_finish_reason") for one in places)), None),
+        native=next(filter(None, (place.get("native_finish_reason") for place in places)), None),
     )
     return ApiAnswer(
         end,
         text=refusal or content or "",
-        counts=openai_usage(mapping(body.get("usage")), prefix),
-        model=text(body.get("model")) or "",
-        tier=text(body.get("service_tier")),
+        counts=openai_usage(as_object(body.get("usage")), prefix),
+        model=as_text(body.get("model")) or "",
+        tier=as_text(body.get("service_tier")),
         logprobs=logprobs,
         tool_calls=tuple(tool_calls),
         reasoning=thoughts,
@@ -148,7 +148,7 @@ def _answer(
 
 
 def _with_message(choice: Mapping[str, Json]) -> tuple[Mapping[str, Json], ...]:
-    return choice, mapping(choice.get("message"))
+    return choice, as_object(choice.get("message"))
 
 
 def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
@@ -162,11 +162,11 @@ def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[
 
 def _decode_completion(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
     choice = _first_choice(body)
-    return _answer(body, text(choice.get("text")), words, choice=choice)
+    return _answer(body, as_text(choice.get("text")), words, choice=choice)
 
 
 def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
-    return next(iter(items(body.get("choices"))), {})
+    return next(iter(objects_in(body.get("choices"))), {})
 
 
 def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
@@ -185,14 +185,14 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
     # given.
     written: dict[str, Json] = {} if verbosity is None else {"verbosity": verbosity}
     if (form := response_format(request)) is not None:
-        written["format"] = {"type": form["type"], **mapping(form.get("json_schema"))}
+        written["format"] = {"type": form["type"], **as_object(form.get("json_schema"))}
     if written:
         body["text"] = written
     if request.tools:  # they are strict unless told otherwise, unlike those of chat completions
-        body["tools"] = [{"type": "function", "strict": False, **one} for one in request.tools]
+        body["tools"] = [{"type": "function", "strict": False, **tool} for tool in request.tools]
     if (choice := request.tool_choice) is not None:
-        named: Json = {"type": "function", "name": choice}
-        body["tool_choice"] = choice if choice in TOOL_CHOICES else named
+        tool_choice: Json = {"type": "function", "name": choice}
+        body["tool_choice"] = choice if choice in TOOL_CHOICES else tool_choice
     if request.top_logprobs is not None:
         body |= {"include": [_LOGPROBS], "top_logprobs": request.top_logprobs}
     return body
@@ -203,30 +203,30 @@ def _input_part(part: Part) -> Part:
         case "image_url":
             return {"type": "input_image", "image_url": content_of(part)}
         case "file":
-            return {"type": "input_file", **mapping(part["file"])}
+            return {"type": "input_file", **as_object(part["file"])}
     return {**part, "type": "input_text"}
 
 
 def _input_items(message: dict[str, Json]) -> Iterator[dict[str, Json]]:
     """Yield a message as the items that it is here: each call, and its answer, is one."""
-    call_id, calls = message.pop("tool_call_id", None), items(message.pop("tool_calls", None))
+    call_id, calls = message.pop("tool_call_id", None), objects_in(message.pop("tool_calls", None))
     if call_id is not None:
         output = message["content"]
         yield {"type": "function_call_output", "call_id": call_id, "output": output}
     elif message["content"] or not calls:
         yield message
     for call in calls:
-        function = mapping(call["function"])
+        function = as_object(call["function"])
         yield {"type": "function_call", "call_id": call["id"], **function}
 
 
 def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
-    output = items(body.get("output"))
+    output = objects_in(body.get("output"))
     contents = [item.get("content") for item in output if item.get("type") == "message"]
-    parts = [part for content in contents for part in items(content)]
-    refusal = "".join(text(part.get("refusal")) or "" for part in parts)
-    tokens = [token for part in parts for token in items(part.get("logprobs"))]
-    status, cut = body.get("status"), mapping(body.get("incomplete_details")).get("reason")
+    parts = [part for content in contents for part in objects_in(content)]
+    refusal = "".join(as_text(part.get("refusal")) or "" for part in parts)
+    tokens = [token for part in parts for token in objects_in(part.get("logprobs"))]
+    status, cut = body.get("status"), as_object(body.get("incomplete_details")).get("reason")
     return _answer(
         body,
         spoken(parts, "output_text"),

@@ -58,7 +58,7 @@ def max_prompt_tokens(request: Request, overhead: int, image_tokens: int = IMAGE
     texts = [message.role + message.text for message in request.messages]
     calls = [call for message in request.messages for call in message.tool_calls]
     # some chat templates show tools with line breaks and indents
-    texts += [json.dumps(one, ensure_ascii=False, indent=4) for one in (*request.tools, *calls)]
+    texts += [json.dumps(thing, ensure_ascii=False, indent=4) for thing in (*request.tools, *calls)]
     if request.uses_tools:
         overhead += _FOR_TOOLS
     if request.text is not None:
@@ -181,29 +181,24 @@ def read_body(content: bytes) -> Mapping[str, Json]:
     return body
 
 
-def mapping(value: object) -> Mapping[str, Json]:
+def as_object(value: object) -> Mapping[str, Json]:
     """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def items(value: object) -> Sequence[Mapping[str, Json]]:
+def objects_in(value: object) -> Sequence[Mapping[str, Json]]:
     """Return the objects of a list; none if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def text(value: object) -> str | None:
+def as_text(value: object) -> str | None:
     """Return the value if it is a text, else None."""
     return value if isinstance(value, str) else None
 
 
-def count(value: object) -> int | None:
+def as_count(value: object) -> int | None:
     """Return the value if it can be a number of tokens, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def part(value: object, whole: int) -> int:
-    """Return the value as a part of ``whole`` tokens; 0 if it is no number of tokens."""
-    return min(count(value) or 0, whole)
 
 
 def spoken(content: object, *kinds: str) -> str | None:
@@ -212,9 +207,9 @@ def spoken(content: object, *kinds: str) -> str | None:
     A part of these kinds without a text makes all of it unreadable, and None.
     """
     if not isinstance(content, list):
-        return text(content)
-    texts = [text(one.get("text")) for one in items(content) if one.get("type") in kinds]
-    read = [one for one in texts if one is not None]
+        return as_text(content)
+    texts = [as_text(part.get("text")) for part in objects_in(content) if part.get("type") in kinds]
+    read = [part for part in texts if part is not None]
     return "".join(read) if read and len(read) == len(texts) else None
 
 
@@ -227,43 +222,43 @@ def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Counts:
 
     ``prefix`` names prompt and answer: ("prompt", "completion") or ("input", "output").
     """
-    asked, answered = (count(usage.get(f"{name}_tokens")) for name in prefix)
-    total = count(usage.get("total_tokens"))
-    if asked is None or (answered is None and total is None):
+    sent, answered = (as_count(usage.get(f"{name}_tokens")) for name in prefix)
+    total = as_count(usage.get("total_tokens"))
+    if sent is None or (answered is None and total is None):
         return Counts()
-    details = mapping(usage.get(f"{prefix[0]}_tokens_details"))
+    details = as_object(usage.get(f"{prefix[0]}_tokens_details"))
     hits = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))  # DeepSeek's name
-    cached, written = count(hits) or 0, count(details.get("cache_write_tokens")) or 0
-    thought = mapping(usage.get(f"{prefix[1]}_tokens_details")).get("reasoning_tokens")
-    reasoning, said = count(thought) or 0, answered or 0
+    cached, written = as_count(hits) or 0, as_count(details.get("cache_write_tokens")) or 0
+    thought = as_object(usage.get(f"{prefix[1]}_tokens_details")).get("reasoning_tokens")
+    reasoning, counted = as_count(thought) or 0, answered or 0
     # Where more tokens were read from and written to the cache than the prompt has, the server
     # counts the prompt without them, as Anthropic's API does: they come on top.
-    prompt = asked if cached + written <= asked else asked + cached + written
-    rest = prompt + said if total is None else total
+    prompt = sent if cached + written <= sent else sent + cached + written
+    rest = prompt + counted if total is None else total
     # Three readings of the answer's length: the count itself; what the total leaves beside the
     # prompt (the only place where xAI counts reasoning); and, where there is more reasoning than
     # answer, the two together, since the answer cannot include it. The largest is charged, so that
     # no cap is exceeded by a reading that was too low.
-    output = max(said, rest - prompt, said + reasoning if reasoning > said else 0)
-    is_sum = answered is not None and rest == asked + answered
+    output = max(counted, rest - prompt, counted + reasoning if reasoning > counted else 0)
+    is_sum = answered is not None and rest == sent + answered
     return Counts(
         Usage(prompt, cached, written, output, min(reasoning, output)),
-        contradict=not is_sum or prompt != asked or reasoning > said,
+        contradict=not is_sum or prompt != sent or reasoning > counted,
     )
 
 
 def positions(tokens: object) -> tuple[Position, ...] | None:
     """Read log probabilities in the form of chat completions and responses; None if none."""
-    found = [
-        Position(chosen, tuple(filter(None, map(_token, items(token.get("top_logprobs"))))))
-        for token in items(tokens)
+    read = [
+        Position(chosen, tuple(filter(None, map(_token, objects_in(token.get("top_logprobs"))))))
+        for token in objects_in(tokens)
         if (chosen := _token(token)) is not None
     ]
-    return tuple(found) or None
+    return tuple(read) or None
 
 
 def _token(value: Mapping[str, Json]) -> Token | None:
-    word, logprob = text(value.get("token")), value.get("logprob")
+    word, logprob = as_text(value.get("token")), value.get("logprob")
     if word is None or not isinstance(logprob, int | float) or not logprob > _HIDDEN_LOGPROB:
         return None
     # Rounding may put the logarithm of a probability near 1 above 0.
@@ -278,15 +273,15 @@ def charged_usage(request: Request, answer: ApiAnswer, bound: Usage, facts: Mode
     valid counts, an answer has as many tokens as it may have, or as its text shows, whichever are
     more.
     """
-    said = answer.counts.usage
+    usage = answer.counts.usage
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
-    most = max(bound.input, facts.context or _MAX_OUTPUT) if attachments(request) else bound.input
-    told = answer.text + calls_text(answer.tool_calls)
+    in_cap = max(bound.input, facts.context or _MAX_OUTPUT) if attachments(request) else bound.input
+    written = answer.text + calls_text(answer.tool_calls)
     # A text takes at least one token, and so does every prompt: zeros mean that nobody counted.
-    has_output = said is not None and (said.output > 0 or not told)
-    if said is not None and has_output and 0 < said.input <= most and said.output <= longest:
-        return said
-    n_tokens = len(told.encode(errors="replace")) // _BYTES_PER_TOKEN
+    has_output = usage is not None and (usage.output > 0 or not written)
+    if usage is not None and has_output and 0 < usage.input <= in_cap and usage.output <= longest:
+        return usage
+    n_tokens = len(written.encode(errors="replace")) // _BYTES_PER_TOKEN
     return replace(bound, output=max(bound.output, n_tokens))
 
 
@@ -344,7 +339,7 @@ class PromptCounts:
         # A server that cuts long prompts off at its context counts the same number of tokens for
         # all of them, or fewer tokens than so many bytes can have. A run of white space counts as
         # one byte here, since a tokenizer may write all of it as one token.
-        n_bytes = sum(len(" ".join(one.split()).encode(errors="replace")) for one in request.texts)
+        n_bytes = sum(len(" ".join(t.split()).encode(errors="replace")) for t in request.texts)
         if n_bytes < _LONG_PROMPT or n_bytes > _MOST_BYTES * tokens:
             return n_bytes >= _LONG_PROMPT
         lengths = self._lengths
@@ -387,7 +382,7 @@ def _is_json(content: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One protocol."""
+    """One protocol of an API: where its requests go, and how bodies are written and read."""
 
     path: str  # of its requests, below the base address
     lacks: frozenset[str]  # names of usual sampling parameters that it has no field for
@@ -419,13 +414,13 @@ def chat_messages(
     if request.text is not None:
         return [{"role": "user", "content": request.text}]
     messages: list[dict[str, Json]] = []
-    for one in request.messages:
-        content = one.content if isinstance(one.content, str) else [*map(write, one.content)]
-        messages.append({"role": one.role, "content": content})
-        if one.tool_calls:
-            messages[-1]["tool_calls"] = [*map(_written, one.tool_calls)]
-        if one.tool_call_id is not None:
-            messages[-1]["tool_call_id"] = one.tool_call_id
+    for message in request.messages:
+        content = given if isinstance(given := message.content, str) else [*map(write, given)]
+        messages.append({"role": message.role, "content": content})
+        if message.tool_calls:
+            messages[-1]["tool_calls"] = [*map(_written, message.tool_calls)]
+        if message.tool_call_id is not None:
+            messages[-1]["tool_call_id"] = message.tool_call_id
     return messages
 
 
@@ -436,7 +431,7 @@ def marked(content: Json, head: str, mark: Mapping[str, Json], kind: str = "text
     blocks the first is marked, if it is a text. ``kind`` is the type of a block.
     """
     if isinstance(content, list):
-        first = marked(mapping(content[0]).get("text"), head, mark, kind)
+        first = marked(as_object(content[0]).get("text"), head, mark, kind)
         return [*first, *content[1:]] if isinstance(first, list) else content
     n = len(head.rstrip())
     if not n or not isinstance(content, str):
@@ -450,7 +445,7 @@ def marked(content: Json, head: str, mark: Mapping[str, Json], kind: str = "text
 
 def _written(call: Mapping[str, Json]) -> dict[str, Json]:
     """Return a call with its arguments as a JSON text."""
-    function = mapping(call["function"])
+    function = as_object(call["function"])
     arguments = json.dumps(function["arguments"], ensure_ascii=False)
     return {**call, "function": {**function, "arguments": arguments}}
 

@@ -37,14 +37,14 @@ from bestarm_agent.providers.api.protocol import (
     MalformedError,
     PromptCounts,
     Wire,
+    as_object,
+    as_text,
     charged_usage,
-    items,
-    mapping,
     max_output_tokens,
     max_prompt_tokens,
     notices,
+    objects_in,
     read_body,
-    text,
 )
 from bestarm_agent.providers.api.refusals import named_in, names_of
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
@@ -221,9 +221,9 @@ class ApiProvider(Provider[ApiOptions]):
         known = self._model(request.model)
         # Where the user has stated ``completion``, or the request has tools, which exist in chat
         # messages alone, the refusal stands.
-        is_open = request.text is not None and known.facts.completion is None and not request.tools
+        allowed = request.text is not None and known.facts.completion is None and not request.tools
         kinds = (FailureKind.BAD_REQUEST, FailureKind.SERVER)
-        return is_open and error.kind in kinds and bool(_NO_TEMPLATE.search(str(error)))
+        return allowed and error.kind in kinds and bool(_NO_TEMPLATE.search(str(error)))
 
     async def _send(self, request: Request) -> Reply:
         known = self._model(request.model)
@@ -315,8 +315,8 @@ class ApiProvider(Provider[ApiOptions]):
         self._check_keys()
         with self._opened().hold(b"") as server:
             url = server.endpoint.url_of(self.models_path)
-            asked = server.client.get(url, cast_to=_raw(), options=_ONCE)
-            names, _, _ = await self._ask("(list of models)", server, asked, _model_names)
+            response = server.client.get(url, cast_to=_raw(), options=_ONCE)
+            names, _, _ = await self._ask("(list of models)", server, response, _model_names)
         return names
 
     def _check_keys(self) -> None:
@@ -334,7 +334,7 @@ class ApiProvider(Provider[ApiOptions]):
 
         return self.open_client(
             http_client=Connection(self.options.max_response_bytes),
-            base_url=endpoint.shown,
+            base_url=endpoint.address,
             api_key=endpoint.key,
             default_headers=self.options.headers,
         )
@@ -349,7 +349,7 @@ class ApiProvider(Provider[ApiOptions]):
             # refused here only if neither protocol takes it. ``_encode`` refuses what the protocol
             # of a request does not take.
             without = wires[0].refused(facts) & wires[1].refused(facts)
-            able = Capabilities(
+            capabilities = Capabilities(
                 params=USUAL - without,
                 without=without,
                 price_source=None if price is None else price.source,
@@ -362,7 +362,7 @@ class ApiProvider(Provider[ApiOptions]):
                 tools=True,
                 cache_from=self._cache_from(facts, price),
             )
-            self._models[name] = _Model(facts, price, wires, able)
+            self._models[name] = _Model(facts, price, wires, capabilities)
         return self._models[name]
 
     def _cache_from(self, facts: ModelFacts, price: Price | None) -> int:
@@ -390,15 +390,15 @@ class ApiProvider(Provider[ApiOptions]):
         """The prices that a proxy states, asked for once; it blocks."""
         if self.options.price_list is None:
             return {}
-        asked = self._endpoints[0]
-        url = f"{asked.url}/{self.options.price_list}"
-        headers = {**self.options.headers, "authorization": f"Bearer {asked.key}"}
+        proxy = self._endpoints[0]
+        url = f"{proxy.url}/{self.options.price_list}"
+        headers = {**self.options.headers, "authorization": f"Bearer {proxy.key}"}
         try:
             return proxy_prices(url, headers)
         except ConnectionError as error:
-            said = without_traces(str(error), asked.secrets)
+            reason = without_traces(str(error), proxy.secrets)
             self._unpriced = (
-                f"{asked.shown} does not answer ({said}), and lists them: start the proxy, or "
+                f"{proxy.address} does not answer ({reason}), and lists them: start the proxy, or "
                 "correct base_url"
             )
             return {}
@@ -417,10 +417,10 @@ class ApiProvider(Provider[ApiOptions]):
             )
         # OpenAI's newer models refuse ``max_tokens``, and older servers do not know its other name.
         # The limit itself is never left out, since nothing else bounds the cost of the call.
-        gone = self.not_taken.get(request.model, {}).values()
-        named = facts.max_tokens_field or MAX_TOKENS[1]
-        if any(_FIELD + named in names for names in gone):  # the limit is sent under its other name
-            (other,) = set(MAX_TOKENS) - {named}
+        not_taken = self.not_taken.get(request.model, {}).values()
+        limit = facts.max_tokens_field or MAX_TOKENS[1]
+        if any(_FIELD + limit in names for names in not_taken):  # it goes by its other name
+            (other,) = set(MAX_TOKENS) - {limit}
             facts = facts.model_copy(update={"max_tokens_field": other})
         body = wire.encode(request, facts, max_output_tokens(request, facts))
         rates = known.price.standard[0] if known.price else None
@@ -445,7 +445,7 @@ class ApiProvider(Provider[ApiOptions]):
         }
         # Without these a reply would be another kind of answer. They are looked for first: a
         # refusal that names one of them teaches nothing, and the candidate fails for good.
-        needed = {one: frozenset([one]) for one in body.keys() & {"tools", "tool_choice"}}
+        needed = {field: frozenset([field]) for field in body.keys() & {"tools", "tool_choice"}}
         if form := sent.pop("response_format", None):
             needed["response_schema"] = form
         if named_in(said, needed):
@@ -487,7 +487,7 @@ class ApiProvider(Provider[ApiOptions]):
                 failed = body_failure(body, name, server.endpoint)
                 # An error that comes with token counts was generated, and is billed: it is decoded
                 # as an answer, and ``_no_answer`` charges what the counts say.
-                if failed is None or mapping(body.get("usage")):  # what failed was counted
+                if failed is None or as_object(body.get("usage")):  # what failed was counted
                     return read(body), headers, seconds
                 if failed.kind is FailureKind.BAD_REQUEST:
                     failed.refused = refused(body)
@@ -533,16 +533,16 @@ class ApiProvider(Provider[ApiOptions]):
         if known.price is None:
             return 0
         tier = request.params.get("service_tier")
-        named = tier if isinstance(tier, str) else None
-        return known.price.bound(usage.input, usage.output, tier=named)
+        stated_tier = tier if isinstance(tier, str) else None
+        return known.price.bound(usage.input, usage.output, tier=stated_tier)
 
 
 def _model_names(body: Mapping[str, Json]) -> tuple[str, ...]:
     """Return the names in a list; first those that have a day on which they are shut down."""
-    listed = [item for item in items(body.get("data")) if text(item.get("id"))]
-    ending = [one for one in listed if one.get("shutdown_date")]
-    going = [f"{one['id']} (shut down on {_day(one['shutdown_date'])})" for one in ending]
-    return (*going, *(str(one["id"]) for one in listed if one not in ending))
+    listed = [item for item in objects_in(body.get("data")) if as_text(item.get("id"))]
+    ending = [model for model in listed if model.get("shutdown_date")]
+    going = [f"{model['id']} (shut down on {_day(model['shutdown_date'])})" for model in ending]
+    return (*going, *(str(model["id"]) for model in listed if model not in ending))
 
 
 def _day(given: Json) -> str:
@@ -561,12 +561,12 @@ def _raw() -> type[Response]:
 
 def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:
     """Remove our own key from an answer that repeats it."""
-    shown, model, tier, thoughts = (
+    cleaned, model, tier, thoughts = (
         without_traces(text, keys)
         for text in (answer.text, answer.model, answer.tier or "", answer.reasoning)
     )
-    logprobs = answer.logprobs if shown == answer.text else None  # their tokens would tell
+    logprobs = answer.logprobs if cleaned == answer.text else None  # their tokens would tell
     # Written as a text, so that a key is found in whatever field of a call it stands.
-    calls = tuple(json.loads(without_traces(json.dumps(one), keys)) for one in answer.tool_calls)
-    shown_answer = replace(answer, text=shown, model=model, tier=tier or None, logprobs=logprobs)
-    return replace(shown_answer, tool_calls=calls, reasoning=thoughts)
+    calls = tuple(json.loads(without_traces(json.dumps(call), keys)) for call in answer.tool_calls)
+    written = replace(answer, text=cleaned, model=model, tier=tier or None, logprobs=logprobs)
+    return replace(written, tool_calls=calls, reasoning=thoughts)

@@ -71,29 +71,29 @@ def named_in(said: object, sent: Mapping[str, frozenset[str]]) -> frozenset[str]
         >>> named_in("temperature: must be between 0 and 1", sent)
         frozenset()
     """
-    found: set[str] = set()
+    refused: set[str] = set()
     for sentence in _sentences(said):
         # Sentence by sentence: the name of the parameter must stand beside the words of refusal,
         # since a body may also repeat parts of the request, with names that it does not refuse.
         if _REFUSES.search(sentence) and not _OF_VALUE.search(sentence):
             # "presence_penalty", "presencePenalty", "presence penalty"
             spelt = {
-                name: "|".join(re.escape(one).replace("_", "[_ -]?") for one in names)
+                name: "|".join(re.escape(pattern).replace("_", "[_ -]?") for pattern in names)
                 for name, names in sent.items()
             }
-            also = {name: one for name, one in _ALSO.items() if name in sent}
+            also = {name: pattern for name, pattern in _ALSO.items() if name in sent}
             # The looser names count only where no exact one is found: "reasoning" is also a common
             # word.
-            found |= _among(spelt, sentence) or _among(also, sentence)
-    return frozenset(found)
+            refused |= _among(spelt, sentence) or _among(also, sentence)
+    return frozenset(refused)
 
 
 def _among(patterns: Mapping[str, str], sentence: str) -> set[str]:
     """Return those whose pattern a sentence holds, not as a part of a longer name."""
     return {
         name
-        for name, one in patterns.items()
-        if re.search(rf"(?<![A-Za-z0-9_])({one})(?![A-Za-z0-9_])", sentence, re.IGNORECASE)
+        for name, pattern in patterns.items()
+        if re.search(rf"(?<![A-Za-z0-9_])({pattern})(?![A-Za-z0-9_])", sentence, re.IGNORECASE)
     }
 
 
@@ -103,14 +103,14 @@ def _sentences(said: object) -> Iterator[str]:
         case str():
             yield from _SENTENCES.split(said)
         case list():
-            for one in said:
-                yield from _sentences(one)
+            for value in said:
+                yield from _sentences(value)
         case dict():
             # the parameter named beside the words is meant, whether or not these name it
-            named = " ".join(map(_flat, filter(None, map(said.get, _PLACES))))
-            for key, one in said.items():
+            place = " ".join(map(_flat, filter(None, map(said.get, _PLACES))))
+            for key, value in said.items():
                 if key not in _PLACES:
-                    yield from (f"{named} {sentence}" for sentence in _sentences(one))
+                    yield from (f"{place} {sentence}" for sentence in _sentences(value))
 
 
 def _flat(place: Json) -> str:

@@ -132,20 +132,20 @@ class Connection(httpx2.AsyncClient):
     ) -> NotSentError:
         """Say what kept a request from being sent, and which variable to look at."""
         if isinstance(error, aiohttp.ClientHttpProxyError):  # it refused CONNECT
-            said = f"the proxy of {variable} answered {error.status} ({error.message})"
+            reason = f"the proxy of {variable} answered {error.status} ({error.message})"
             return NotSentError(
-                f"{said}; correct {variable}, or name the host in NO_PROXY",
+                f"{reason}; correct {variable}, or name the host in NO_PROXY",
                 permanent=error.status < 500,
             )
-        said = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         if isinstance(error, aiohttp.ClientSSLError):
             return NotSentError(
                 "if the server, or a proxy before it, has a certificate of your own authority, set "
-                f"SSL_CERT_FILE to the file with that authority's certificate; {said}",
+                f"SSL_CERT_FILE to the file with that authority's certificate; {reason}",
                 permanent=not self._has_answered,
             )
         if isinstance(error, aiohttp.ClientProxyConnectionError):
-            return NotSentError(f"{said}; this is the proxy of {variable}: correct that variable")
+            return NotSentError(f"{reason}; this is the proxy of {variable}: correct that variable")
         # A name that was found before is a fault of the resolver that may pass; one that never was
         # is probably a mistake in base_url. The same holds above for a certificate.
         is_unknown = (
@@ -154,7 +154,7 @@ class Connection(httpx2.AsyncClient):
         hint = "; correct base_url" if is_unknown else ""
         if is_unknown and variable:
             hint = f"; correct base_url or {variable}"
-        return NotSentError(said + hint, permanent=is_unknown and not self._has_answered)
+        return NotSentError(reason + hint, permanent=is_unknown and not self._has_answered)
 
 
 def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
@@ -175,13 +175,13 @@ def _proxy_of(url: URL) -> tuple[str, URL | None]:
     """
     proxies = getproxies()
     kind = url.scheme if proxies.get(url.scheme) else "all"
-    named = proxies.get(kind)
-    if not named or proxy_bypass(f"{url.host}:{url.port}"):
+    address = proxies.get(kind)
+    if not address or proxy_bypass(f"{url.host}:{url.port}"):
         return "", None
     variable = f"{kind}_proxy"
     variable = variable if variable in os.environ else variable.upper()
     try:
-        proxy = URL(named)
+        proxy = URL(address)
         if proxy.scheme in _PROXY_SCHEMES and proxy.host and proxy.port:
             return variable, proxy
     except ValueError:

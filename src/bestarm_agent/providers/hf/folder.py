@@ -92,7 +92,7 @@ class ModelFolder:
         if request.text is not None:
             bound = max_text_tokens(request.text)
         else:
-            overhead, copies = self.template_size(tuple(one.role for one in request.messages))
+            overhead, copies = self.template_size(tuple(m.role for m in request.messages))
             contents = sum(max_text_tokens(message.text) for message in request.messages)
             bound = overhead + copies * contents
         bound += _SPECIAL_TOKENS
@@ -106,11 +106,11 @@ class ModelFolder:
             # up, is how often it is repeated. The shorter text still holds one letter of each copy,
             # which errs to the safe side.
             try:  # contents of two lengths
-                one, two = (
+                shorter, longer = (
                     len(self._codec.render([(role, "x" * n) for role in roles]).encode())
                     for n in (1, 2)
                 )
-                size = one, max(1, -(-(two - one) // len(roles)))
+                size = shorter, max(1, -(-(longer - shorter) // len(roles)))
             except Exception:  # a template raises what it likes where it refuses the roles
                 size = 0, 1  # such a call fails before it has used anything
             self._template_sizes[roles] = size
@@ -157,7 +157,7 @@ class ModelFolder:
         try:
             with safe_open(self.path / name, framework="np") as weights:
                 slices = [weights.get_slice(key) for key in weights.keys()]  # noqa: SIM118
-                return [(one.get_dtype(), prod(one.get_shape())) for one in slices]
+                return [(tensor.get_dtype(), prod(tensor.get_shape())) for tensor in slices]
         except FileNotFoundError:
             raise ConfigError(f"{shown} is missing; {_AGAIN}") from None
         except (OSError, SafetensorError) as error:
@@ -198,7 +198,7 @@ def content_digests(folder: Path) -> dict[str, str]:
     # Hashing gigabytes takes seconds, so a digest is kept as long as the file has its size and
     # time.
     state = {path: path.stat() for path in files}
-    return {path.name: _digest(path, at.st_size, at.st_mtime_ns) for path, at in state.items()}
+    return {path.name: _digest(path, st.st_size, st.st_mtime_ns) for path, st in state.items()}
 
 
 @cache  # as long as size and time stay

@@ -346,7 +346,7 @@ def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
         >>> cut("4\nQ: 5", ["Q:", "\n"])
         ('4', True)
     """
-    starts = [at for stop in stops if (at := text.find(stop)) >= 0]
+    starts = [start for stop in stops if (start := text.find(stop)) >= 0]
     return (text[: min(starts)], True) if starts else (text, False)
 
 

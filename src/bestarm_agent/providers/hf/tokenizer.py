@@ -74,12 +74,12 @@ class TextCodec:
                 elif self._lacks_bos(requests[row], prompt) == adds_special:
                     texts[row] = prompt
             if texts:
-                found = self._tokenizer(
+                tokenized = self._tokenizer(
                     list(texts.values()),
                     add_special_tokens=adds_special,
                     return_attention_mask=False,
                 )["input_ids"]
-                for row, tokens in zip(texts, found, strict=True):
+                for row, tokens in zip(texts, tokenized, strict=True):
                     encoded[row] = self._fitting(list(tokens), requests[row])
         return [encoded[row] for row in range(len(requests))]
 

@@ -106,7 +106,7 @@ class Worker(LocalModel):
         self._broken: str | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._draining: asyncio.Task[None] | None = None
-        self._uncharged = 0.0  # seconds of loading that no call was charged yet
+        self._uncharged = 0.0  # loading seconds not charged to a call yet
 
     @property
     def is_loaded(self) -> bool:
@@ -239,7 +239,7 @@ class Worker(LocalModel):
         """
         # If all of a batch failed, nobody can be charged: the time of loading waits for the next
         # batch.
-        n_tokens = sum(one.usage.total for one in results if isinstance(one, Reply))
+        n_tokens = sum(answer.usage.total for answer in results if isinstance(answer, Reply))
         to_charge = seconds
         if n_tokens:
             to_charge += self._uncharged

@@ -98,7 +98,7 @@ class RayProvider(Provider[RayOptions]):
         )
         # The tasks live as long as the provider: an actor that is started again comes back by
         # itself.
-        self._watching = [asyncio.create_task(one.watch(self._changed)) for one in self._replicas]
+        self._watching = [asyncio.create_task(new.watch(self._changed)) for new in self._replicas]
         try:
             await self._any_up()
         except TimeoutError:
@@ -141,9 +141,9 @@ class RayProvider(Provider[RayOptions]):
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the capabilities of the actors' provider; each actor takes as many calls."""
-        able = self._described.capabilities(model)
-        n_calls = able.in_flight * self.options.replicas
-        return replace(able, in_flight=n_calls, rate_limited=False)
+        described = self._described.capabilities(model)
+        n_calls = described.in_flight * self.options.replicas
+        return replace(described, in_flight=n_calls, rate_limited=False)
 
     def fingerprint(self, model: str) -> str:
         """Return the fingerprint of the actors' provider: where it runs changes no reply."""
@@ -180,7 +180,7 @@ class RayProvider(Provider[RayOptions]):
         """Wait for an actor that is up; raises TimeoutError, ConfigError if none ever will be."""
         async with asyncio.timeout(self.options.start_seconds):
             while not any(replica.is_up for replica in self._replicas):
-                reasons = [one.broken for one in self._replicas if one.broken is not None]
+                reasons = [actor.broken for actor in self._replicas if actor.broken is not None]
                 if len(reasons) == len(self._replicas):
                     raise ConfigError(
                         f"provider `{self.name}`: no actor can be started: {reasons[0]}"
@@ -293,9 +293,9 @@ def connect(address: str) -> bool:
             logging_level=logging.CRITICAL,
         )
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        said = " ".join(str(error).split()).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         raise ConfigError(
-            f"there is no Ray cluster at the address `{address}`: {said}. Start one (ray start "
+            f"there is no Ray cluster at the address `{address}`: {reason}. Start one (ray start "
             "--head), name its address (HOST:6379, or RAY_ADDRESS), or take `local`"
         ) from None
     # else news of the cluster, such as the death of a worker, is printed to our standard output

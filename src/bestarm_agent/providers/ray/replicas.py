@@ -42,8 +42,8 @@ class EngineActor:
         except ProviderError as error:
             return error
         except Exception as error:
-            said = f"{type(error).__name__}: {masked(str(error))}"
-            return failure(FailureKind.INTERNAL, f"provider {provider.name} raised {said}")
+            reason = f"{type(error).__name__}: {masked(str(error))}"
+            return failure(FailureKind.INTERNAL, f"provider {provider.name} raised {reason}")
 
     async def _started(self) -> Provider:
         # After the actor's process has died, Ray makes a new one, and nothing calls ``start``
@@ -117,8 +117,8 @@ class Replica:
         except RayActorError as error:
             raise self._lost(bound(), self._clock() - began, error) from None
         except Exception as error:
-            said = f"{self._provider}: {self.status.address} cannot answer: {_last_line(error)}"
-            raise failure(FailureKind.INTERNAL, said) from error
+            reason = f"{self._provider}: {self.status.address} cannot answer: {_last_line(error)}"
+            raise failure(FailureKind.INTERNAL, reason) from error
         finally:
             self.in_flight -= 1
         if isinstance(answer, ProviderError):

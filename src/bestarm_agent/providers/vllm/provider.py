@@ -47,8 +47,8 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
         self._clock = time.monotonic
         self._variables = serve.variables()
         options = {**api, "base_url": _PLACEHOLDER_URL}
-        self._protocol = OpenAIProvider.create(name, options, base_dir)  # says what may be sent
-        self._protocol.facts, self._protocol.not_taken = self.facts, self.not_taken
+        self._api = OpenAIProvider.create(name, options, base_dir)  # says what may be sent
+        self._api.facts, self._api.not_taken = self.facts, self.not_taken
 
     @classmethod
     def create(  # type: ignore[override]
@@ -69,7 +69,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
         self._memory = ModelMemory()
         self._models = {
             name: VllmServer(
-                name, self.options, self.base_dir, self._variables, self._protocol, self._clock
+                name, self.options, self.base_dir, self._variables, self._api, self._clock
             )
             for name in self.options.models
         }
@@ -82,7 +82,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
     def check(self, model: str) -> None:
         """Check that a server is declared for a model; raises ConfigError."""
         self.options.served(model)
-        self._protocol.check(model)
+        self._api.check(model)
 
     def check_machine(self, model: str) -> None:
         """Check that a model's servers have a program; raises ConfigError."""
@@ -94,7 +94,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
     def capabilities(self, model: str) -> Capabilities:
         """Return the capabilities of the server's API; its price is that of the accelerators."""
         return replace(
-            self._protocol.capabilities(model),
+            self._api.capabilities(model),
             price_source=self._price_source,
             in_flight=self.options.in_flight,
             rate_limited=False,  # the server puts calls in a queue of its own
@@ -109,14 +109,14 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
             {
                 "weights": content_digests(folder) if folder.is_dir() else served.path,
                 "args": [*self.options.args, *served.args],
-                "api": self._protocol.fingerprint(model),
+                "api": self._api.fingerprint(model),
             }
         )
 
     def bound(self, request: Request) -> Spend:
         """Return the API's bound, with the declared accelerator seconds and their cost."""
         seconds = self.options.max_gpu_seconds
-        bound = self._protocol.bound(request)
+        bound = self._api.bound(request)
         return replace(bound, gpu_seconds=seconds, usd_nanos=self._price(seconds))
 
     @property
@@ -135,7 +135,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
             raise RuntimeError("use the provider inside `async with provider:`")
         try:
             self.options.served(request.model)
-            self._protocol.bound(request)
+            self._api.bound(request)
         except ConfigError as error:
             raise failure(FailureKind.BAD_REQUEST, str(error)) from None
         server = self._models[request.model]
