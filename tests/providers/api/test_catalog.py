@@ -226,7 +226,7 @@ def test_a_budget_in_dollars_holds_at_a_proxy_that_is_asked_off_the_event_loop(
         asked_in.append(threading.get_ident())
         return proxy_prices(url, headers)
 
-    monkeypatch.setattr("bestarm_agent.providers.api.provider.proxy_prices", noted)
+    monkeypatch.setattr("bestarm_agent.providers.api.models.proxy_prices", noted)
     study = {
         "models": ["litellm/m", "litellm/long"],
         "prompts": [{"chat": [{"role": "user", "content": "{{ q }}"}]}],
