@@ -155,7 +155,7 @@ class ChildProcess:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._feed(data))
             group.create_task(self._keep_tail())
-            output = group.create_task(self._read(max_bytes))
+            output = group.create_task(self._read_output(max_bytes))
             await self.wait()
             self.kill()
         return output.result()
@@ -185,7 +185,7 @@ class ChildProcess:
             # Read to the end although only the tail is kept: a full pipe would stop the program.
             del self._tail[:-_TAIL_BYTES]
 
-    async def _read(self, max_bytes: int) -> bytes | None:
+    async def _read_output(self, max_bytes: int) -> bytes | None:
         assert self._process.stdout is not None
         content = bytearray()
         while chunk := await self._process.stdout.read(_CHUNK):

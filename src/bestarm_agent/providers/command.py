@@ -56,7 +56,7 @@ class CommandProvider(ProgramProvider[CommandOptions]):
 
     - ``{"error": "gave-up", "message": ...}``, or another kind of failure: that kind.
     - exit code 75 (try again later), or killed by a signal that is not ours: retried.
-    - any other exit code but 0: a mistake in the program; the pair is void.
+    - any other exit code but 0: a mistake in the program; the example has no answer.
     - no JSON, or too much of it: a malformed reply, retried.
     - no answer in time: a time-out, retried; the whole process group is killed.
 

@@ -223,16 +223,16 @@ class SharedTime:
         """Note that a call was answered; return the seconds to charge."""
         # Over a cap the rest is not lost: it waits for the next call, so that all of the time is
         # charged.
-        share = self._left(ticket) + self._waiting
+        share = self._share_since(ticket) + self._waiting
         charged = min(share, self._most)
         self._waiting = share - charged
         return charged
 
     def fail(self, ticket: float) -> None:
         """Note that a call failed; its seconds are charged to the next one."""
-        self._waiting += self._left(ticket)
+        self._waiting += self._share_since(ticket)
 
-    def _left(self, ticket: float) -> float:
+    def _share_since(self, ticket: float) -> float:
         self._advance()
         self._n_calls -= 1
         return self._each - ticket

@@ -114,7 +114,7 @@ class Price:
 def _table_price(provider: str, model: str, base_url: str | None, day: date) -> Price | None:
     from genai_prices import __version__
 
-    vendor_and_entry = _found(provider, model, base_url)
+    vendor_and_entry = _table_entry(provider, model, base_url)
     if vendor_and_entry is None:
         return None
     vendor, entry = vendor_and_entry
@@ -147,7 +147,7 @@ def _table_price(provider: str, model: str, base_url: str | None, day: date) -> 
     return Price(source, standard, tiers, frozenset(implicit_tiers))
 
 
-def _found(
+def _table_entry(
     provider: str, model: str, base_url: str | None
 ) -> tuple[table.Provider, table.ModelInfo] | None:
     """Return vendor and model; the vendor by its exact id, since the table accepts similar ones.
@@ -179,12 +179,12 @@ def _rates(listed: Sequence[_Listed]) -> tuple[Rates, ...] | None:
     starts = {
         tier.start for value in values if not isinstance(value, Decimal) for tier in value.tiers
     }
-    return tuple(_at(listed, above) for above in sorted({0, *starts}))
+    return tuple(_rates_above(listed, above) for above in sorted({0, *starts}))
 
 
-def _at(listed: Sequence[_Listed], above: int) -> Rates:
+def _rates_above(listed: Sequence[_Listed], above: int) -> Rates:
     def rate(*keys: str) -> int:
-        return max(nanos(_first(prices, keys, above)) for prices in listed)
+        return max(nanos(_first_price(prices, keys, above)) for prices in listed)
 
     write = ("cache_write_mtok", "input_mtok")
     return Rates(
@@ -199,7 +199,7 @@ def _at(listed: Sequence[_Listed], above: int) -> Rates:
     )
 
 
-def _first(prices: _Listed, keys: Iterable[str], above: int) -> Decimal:
+def _first_price(prices: _Listed, keys: Iterable[str], above: int) -> Decimal:
     """Return the first price among ``keys``, for prompts of more than ``above`` tokens."""
     value = next((prices[key] for key in keys if key in prices), Decimal(0))
     if isinstance(value, Decimal):
@@ -251,11 +251,11 @@ def _overridden(price: PriceOverride) -> Price:
         "requests_kcount": 1000 * price.request,
     }
     tiers = {
-        name: (_at([{key: factor * value for key, value in listed.items()}], 0),)
+        name: (_rates_above([{key: factor * value for key, value in listed.items()}], 0),)
         for name, factor in price.tiers.items()
     }
     source = price.source if any(listed.values()) else "free"  # such as on one's own machine
-    return Price(source, (_at([listed], 0),), tiers, implicit_tiers=frozenset(tiers))
+    return Price(source, (_rates_above([listed], 0),), tiers, implicit_tiers=frozenset(tiers))
 
 
 class _Deployment(BaseModel):

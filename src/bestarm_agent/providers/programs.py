@@ -133,9 +133,9 @@ def read_answer(value: object, subject: str) -> ProgramAnswer:
     )
 
 
-def add_usage(one: Usage, other: Usage) -> Usage:
+def add_usage(first: Usage, second: Usage) -> Usage:
     """Add the tokens of two calls, kind by kind."""
-    return Usage(*map(add, astuple(one), astuple(other)))
+    return Usage(*map(add, astuple(first), astuple(second)))
 
 
 class ProgramProvider(Provider[ProgramOptionsT], Generic[ProgramOptionsT]):

@@ -214,10 +214,10 @@ class PythonProvider(ProgramProvider[PythonOptions]):
     The function is called with a ``Task``. It returns a text, or a mapping or an object with the
     fields of ``ProgramAnswer``. Failures are classified so:
 
-    - ``CandidateError``: the candidate failed, and the pair has the floor score.
+    - ``CandidateError``: the candidate failed, and its answer has the floor score.
     - ``ProviderError``, of a model that it called: as if the candidate had made the call.
     - no answer in time: a time-out, retried.
-    - any other exception: a mistake in the program; the pair is void.
+    - any other exception: a mistake in the program; the example has no answer.
 
     Coroutines run on the event loop and must not block it. Other functions run in threads; when
     such a call is cancelled or times out, its thread runs on to its end and its result is dropped,

@@ -20,7 +20,7 @@ _STATUSES = range(400, 600)  # of errors
 _FORBIDDEN = 403
 # Where the words of an error stand, in the order of how much they say; objects and lists in these
 # places are searched in turn. The last two are MiniMax's.
-_SAID = (
+_TEXTS = (
     *("message", "msg", "detail", "error", "errors", "error_description", "title"),
     *("base_resp", "status_msg"),
 )
@@ -170,7 +170,7 @@ def _words(body: object, depth: int = 0) -> str:
         return body
     if depth > _DEEPEST or not isinstance(body, list | dict):
         return ""
-    parts = body if isinstance(body, list) else [body[name] for name in _SAID if name in body]
+    parts = body if isinstance(body, list) else [body[name] for name in _TEXTS if name in body]
     return next(filter(None, (_words(part, depth + 1) for part in parts)), "")
 
 

@@ -62,7 +62,7 @@ class ApiModel:
     facts: ModelFacts  # the facts that the options and the catalogue state
     price: Price | None  # None if it is not known
     wires: tuple[Wire, Wire]  # the protocols for plain prompts and for chat messages
-    able: Capabilities
+    capabilities: Capabilities
 
 
 class ApiModels(Provider[ApiOptions]):
@@ -82,7 +82,7 @@ class ApiModels(Provider[ApiOptions]):
         super().__init__(name, options, base_dir)
         self._endpoints = find_endpoints(options, self.vendor)
         self._models: dict[str, ApiModel] = {}
-        self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
+        self._longest: Counter[str] = Counter()  # longest answers that exceeded their limit
         self._excess: Counter[str] = Counter()  # tokens by which an image exceeded what is stated
         self._untemplated: set[str] = set()  # models whose server has no chat template for them
         self._unpriced = ""  # why the proxy's prices are not known
@@ -102,7 +102,7 @@ class ApiModels(Provider[ApiOptions]):
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the model's capabilities by the options and the catalogue."""
-        return self._model(model).able
+        return self._model(model).capabilities
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of the address, the model and all that is sent besides the request.
@@ -219,7 +219,7 @@ class ApiModels(Provider[ApiOptions]):
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
 
     def _refused(
-        self, known: ApiModel, request: Request, body: Mapping[str, Json], said: object
+        self, known: ApiModel, request: Request, body: Mapping[str, Json], refusal: object
     ) -> frozenset[str]:
         """Return what a refusal says that the model does not take and can be left out.
 
@@ -238,14 +238,14 @@ class ApiModels(Provider[ApiOptions]):
         needed = {field: frozenset([field]) for field in body.keys() & {"tools", "tool_choice"}}
         if form := sent.pop("response_format", None):
             needed["response_schema"] = form
-        if named_in(said, needed):
+        if named_in(refusal, needed):
             return frozenset()
         limit = known.facts.max_tokens_field or MAX_TOKENS[1]
         # Refused under both names, it stays refused: the candidate fails instead of changing names
         # for ever.
         if wire.renames_limit and limit in body:  # else it went by its other name already
             sent[_FIELD + limit] = frozenset({limit})
-        return named_in(said, sent)
+        return named_in(refusal, sent)
 
     def _charged(self, known: ApiModel, request: Request, answer: ApiAnswer, bound: Usage) -> Usage:
         """Return the usage to charge; what exceeds the bound raises those of later calls."""
@@ -256,7 +256,7 @@ class ApiModels(Provider[ApiOptions]):
         # time. So the bound rises a few times and not with every call, each of which would be
         # charged above what was reserved for it.
         if usage.output > bound.output:  # with some room
-            self._learned[request.model] = 1 << (usage.output - 1).bit_length()
+            self._longest[request.model] = 1 << (usage.output - 1).bit_length()
         return usage
 
     def _cost(
@@ -286,7 +286,7 @@ class ApiModels(Provider[ApiOptions]):
         of_image = (known.facts.image_tokens or IMAGE_TOKENS) + self._excess[request.model]
         return Usage(
             input=max_prompt_tokens(request, overhead, of_image),
-            output=max(max_output_tokens(request, known.facts), self._learned[request.model]),
+            output=max(max_output_tokens(request, known.facts), self._longest[request.model]),
         )
 
     def _max_cost(self, known: ApiModel, request: Request, usage: Usage) -> int:

@@ -87,7 +87,7 @@ class ApiProvider(ApiModels):
         # These are shared, not copied: a server that is started again at another port must not have
         # to learn once more what it refuses and by how much it exceeds its limits.
         other.facts, other.not_taken = self.facts, self.not_taken
-        other._learned, other._excess = self._learned, self._excess
+        other._longest, other._excess = self._longest, self._excess
         other._untemplated = self._untemplated
         return other
 
@@ -142,7 +142,7 @@ class ApiProvider(ApiModels):
         # The body is built first: a request that the model does not take fails before a server is
         # chosen, and says nothing about any. A response that is no answer fails inside the block,
         # since the server that sent it may be out of order.
-        with self._opened().hold(prompt_prefix(request)) as server:
+        with self._open_pool().hold(prompt_prefix(request)) as server:
             client = server.client  # the first one imports an SDK, which is no latency
             sent = client.post(
                 server.endpoint.url_of(wire.path),
@@ -212,7 +212,7 @@ class ApiProvider(ApiModels):
     async def list_models(self) -> tuple[str, ...]:
         """Ask the server for the names of its models; raises ConfigError and ProviderError."""
         self._check_keys()
-        with self._opened().hold(b"") as server:
+        with self._open_pool().hold(b"") as server:
             url = server.endpoint.url_of(self.models_path)
             response = server.client.get(url, cast_to=_raw(), options=_ONCE)
             names, _, _ = await self._ask("(list of models)", server, response, _model_names)
@@ -222,7 +222,7 @@ class ApiProvider(ApiModels):
         for endpoint in self._endpoints:
             endpoint.check(self.name)
 
-    def _opened(self) -> EndpointPool:
+    def _open_pool(self) -> EndpointPool:
         if self._pool is None:
             raise RuntimeError(f"provider {self.name} is used outside `async with`")
         return self._pool

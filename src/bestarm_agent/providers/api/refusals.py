@@ -47,7 +47,7 @@ _OF_VALUE = re.compile(
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+|\\?\n")
 _PLACES = ("param", "loc", "field", "parameter")  # keys under which an error names the parameter
 # what a refusal may call a parameter besides the names by which it was sent
-_ALSO: Mapping[str, str] = {
+_LOOSE_NAMES: Mapping[str, str] = {
     "response_schema": r"structured outputs?|json mode|json.?schema|response formats?",
     "effort": r"reasoning(.effort)?|thinking(.(level|budget))?",
     "top_logprobs": r"log.?prob(s|abilit(y|ies))?",
@@ -56,23 +56,23 @@ _ALSO: Mapping[str, str] = {
 }
 
 
-def named_in(said: object, sent: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def named_in(refusal: object, sent: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Return which parameters the body of a refusal says that the model does not take.
 
     Args:
-        said: the body, JSON or text.
+        refusal: the body, JSON or text.
         sent: names on the wire, such as "reasoning.effort", by a parameter's name in requests.
 
     Example:
-        >>> said = {"error": {"message": "Model m does not support parameter presencePenalty."}}
+        >>> refusal = {"error": {"message": "Model m does not support parameter presencePenalty."}}
         >>> sent = {one: frozenset([one]) for one in ("presence_penalty", "temperature")}
-        >>> sorted(named_in(said, sent))
+        >>> sorted(named_in(refusal, sent))
         ['presence_penalty']
         >>> named_in("temperature: must be between 0 and 1", sent)
         frozenset()
     """
     refused: set[str] = set()
-    for sentence in _sentences(said):
+    for sentence in _sentences(refusal):
         # Sentence by sentence: the name of the parameter must stand beside the words of refusal,
         # since a body may also repeat parts of the request, with names that it does not refuse.
         if _REFUSES.search(sentence) and not _OF_VALUE.search(sentence):
@@ -81,10 +81,10 @@ def named_in(said: object, sent: Mapping[str, frozenset[str]]) -> frozenset[str]
                 name: "|".join(re.escape(pattern).replace("_", "[_ -]?") for pattern in names)
                 for name, names in sent.items()
             }
-            also = {name: pattern for name, pattern in _ALSO.items() if name in sent}
+            loose = {name: pattern for name, pattern in _LOOSE_NAMES.items() if name in sent}
             # The looser names count only where no exact one is found: "reasoning" is also a common
             # word.
-            refused |= _among(spelt, sentence) or _among(also, sentence)
+            refused |= _among(spelt, sentence) or _among(loose, sentence)
     return frozenset(refused)
 
 

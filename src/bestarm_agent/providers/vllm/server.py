@@ -110,7 +110,7 @@ class VllmServer(LocalModel):
         # them.
         self.time.begin()
         try:
-            if not await self._told("/wake_up"):
+            if not await self._ask_to("/wake_up"):
                 await self._start()
         except _NotReady as error:
             await self.close()
@@ -126,7 +126,7 @@ class VllmServer(LocalModel):
     async def unload(self) -> None:
         """Put it to sleep, or stop it."""
         self._is_awake = False
-        if not await self._told("/sleep?level=1"):
+        if not await self._ask_to("/sleep?level=1"):
             await self._stop()
         self.time.end()
 
@@ -209,8 +209,8 @@ class VllmServer(LocalModel):
             await supervisor.wait()
             await supervisor.end()
 
-    async def _told(self, path: str) -> bool:
-        """Tell it to sleep or to wake; False if it cannot, or not in time."""
+    async def _ask_to(self, path: str) -> bool:
+        """Ask it to sleep or to wake; return False if it cannot, or not in time."""
         if not (self._serve.sleep and self.is_running):
             return False
         return await asyncio.to_thread(_succeeds, self._url + path, _SLEEP_SECONDS, b"{}")
