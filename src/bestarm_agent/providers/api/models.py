@@ -1,4 +1,4 @@
-"""What models behind an HTTP API take, and what calls to them cost at most."""
+"""Models behind an HTTP API: the parameters that they take, and what calls to them cost at most."""
 
 from __future__ import annotations
 
