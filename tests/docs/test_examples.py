@@ -240,7 +240,7 @@ def test_a_candidate_that_joins_late_wins(starter: Path, capsys: Capture) -> Non
 def test_the_verdict_is_read_off(starter: Path, capsys: Capture) -> None:
     lines = printed("verdict.py", capsys)
     assert re.fullmatch(r"careful 0\.\d\d \[0\.\d\d, [01]\.\d\d\]", lines[0])
-    assert re.fullmatch(r"after \d+ of 72 pairs: (budget|separated|exhausted)", lines[1])
+    assert re.fullmatch(r"after \d+ of 72 answers: (budget|separated|exhausted)", lines[1])
     assert len(list((starter / "runs").glob("*.html"))) == 1
 
 
