@@ -77,7 +77,10 @@ class Attachment:
         return f"{self.value:.200}{known}"
 
     def check(self) -> int:
-        """Return its pages: 1 of an image, of which the beginning is read; raises as ``read``."""
+        """Return its number of pages, 1 for an image, of which only the beginning is read.
+
+        Raises ConfigError as ``read`` does.
+        """
         if not self.is_image:
             return getattr(self.read(), "pages", 1)
         self._check_beginning()

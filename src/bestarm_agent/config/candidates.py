@@ -79,7 +79,7 @@ def _points(axes: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[str, JsonV
 def _own(
     spec: ModelSpec | CandidateSpec, params: Mapping[str, JsonValue], *entry: str | int
 ) -> dict[str, KeyPath]:
-    """Return the key paths of those of ``params`` that the entry ``at`` this path gives."""
+    """Return the key paths of the ``params`` that the entry at the path ``entry`` gives itself."""
     return {name: (*entry, "params", name) for name in spec.params if name in params}
 
 

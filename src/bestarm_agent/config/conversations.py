@@ -18,7 +18,7 @@ _FIELD = re.compile(r"""\{\{\s*(?:([A-Za-z_]\w*)|row\[(["'])(.+?)\2\])\s*\}\}"""
 
 
 def field_of(source: str) -> str | None:
-    """Return the name of the field that is all of a template; None if it is more, or less.
+    """Return the name of the field that is all of a template; None if it holds anything else.
 
     Example:
         >>> field_of("{{ tools }}"), field_of('{{ row["My tools"] }}'), field_of("{{ a }}!")

@@ -45,10 +45,10 @@ def dotted(path: Iterable[str | int]) -> str:
 def replaced(
     value: object, replace: Callable[[Any, tuple[str | int, ...]], JsonValue], *path: str | int
 ) -> JsonValue:
-    """Return a copy of ``value``, found ``at`` this path, with ``replace(scalar, path)`` of each.
+    """Return a copy of ``value``, which stands at ``path``, with ``replace(scalar, path)`` of each.
 
     Example:
-        >>> replaced({"a": [1, 2], "b": 3}, lambda one, at: f"{dotted(at)} is {one}")
+        >>> replaced({"a": [1, 2], "b": 3}, lambda value, path: f"{dotted(path)} is {value}")
         {'a': ['a[0] is 1', 'a[1] is 2'], 'b': 'b is 3'}
     """
     if isinstance(value, Mapping):

@@ -141,7 +141,7 @@ class CompiledPrompt:
         )
 
     def request(self, example: Example, *, read: bool) -> str:
-        """Return a digest of what is sent for an example; its own where nothing can be.
+        """Return a digest of what is sent for an example, or its id if nothing can be sent.
 
         With ``read=False`` images and files are told apart by their sizes alone.
         """
@@ -192,7 +192,7 @@ class CompiledPrompt:
         return (*filled[:before], *chain(*shots), *filled[before:])
 
     def asked(self, inputs: Mapping[str, Json]) -> str:
-        """Return the fields of an example that the prompt shows, or all if none, as JSON."""
+        """Return as JSON the fields of an example that the prompt shows, all if it shows none."""
         # Two rows ask the same if what the prompt shows of them is the same, whatever their other
         # fields say.
         names = self.uses(inputs) or inputs
@@ -233,9 +233,7 @@ class CompiledPrompt:
         """
         tools: list[Mapping[str, Json]] = []
         for tool in self._template.tools:
-            tools += (
-                self._list_in_field(read_tools, tool, inputs) if isinstance(tool, str) else [tool]
-            )
+            tools += self._read_list(read_tools, tool, inputs) if isinstance(tool, str) else [tool]
         names, choice = [str(tool["name"]) for tool in tools], self._template.tool_choice
         for name in names:
             if names.count(name) > 1:
@@ -247,7 +245,7 @@ class CompiledPrompt:
             )
         return tuple(tools), choice if tools else None
 
-    def _list_in_field(
+    def _read_list(
         self, read: Callable[[Json], tuple[_T, ...]], source: str, inputs: Mapping[str, Json]
     ) -> tuple[_T, ...]:
         """Read the list in the field that is all of ``source``."""
@@ -264,7 +262,7 @@ class CompiledPrompt:
         if isinstance(message.content, str):
             template = self._compiled(message.content, fields)
             if message.role == CONVERSATION:
-                return partial(self._list_in_field, read_conversation, message.content)
+                return partial(self._read_list, read_conversation, message.content)
             return partial(self._rendered, template)
         sources = [(str(part["type"]), content_of(part)) for part in message.parts]
         parts = [partial(self._part, *one, self._compiled(one[1], fields)) for one in sources]

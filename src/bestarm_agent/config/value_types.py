@@ -192,7 +192,7 @@ FILE_PREFIX = "file://"
 
 
 def check_model_name(name: str, *path: str | int) -> str:
-    """Check that ``name``, found ``at`` this path, is "provider/model"; else report it."""
+    """Check that ``name``, which stands at ``path``, is "provider/model"; else report it."""
     provider, slash, model = name.partition("/")
     if provider and slash and model and not set(name) & set(" \t\n") and ":" not in provider:
         return name

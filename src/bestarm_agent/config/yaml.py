@@ -183,7 +183,7 @@ class _Reader:
         self._count = 0
         # Nodes that enclose the present one. An alias is the same node object as its anchor, so a
         # node that is its own ancestor is found by identity, before recursion would run out.
-        self._open: list[Node] = []
+        self._enclosing: list[Node] = []
 
     def value(self, node: Node, path: KeyPath, line: int | None = None) -> JsonValue:
         """Return the value of a node; ``line`` is that of its key."""
@@ -196,17 +196,17 @@ class _Reader:
             self.lines[path] = line or node.start_mark.line + 1
         if node.tag not in (_MAPPING, _LIST):
             return _scalar(node)
-        if node in self._open:
+        if node in self._enclosing:
             _refuse(node, "an alias (`*`) stands inside its own anchor (`&`)")
-        if len(self._open) == _DEEPEST:
+        if len(self._enclosing) == _DEEPEST:
             _refuse(node, _TOO_DEEP)
-        self._open.append(node)
+        self._enclosing.append(node)
         content: JsonValue
         if node.tag == _MAPPING:
             content = self._mapping(node, path)
         else:
             content = [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
-        self._open.pop()
+        self._enclosing.pop()
         return content
 
     def _mapping(self, node: Node, path: KeyPath) -> dict[str, JsonValue]:
@@ -696,7 +696,7 @@ def _parse_json(path: Path, text: str) -> _Parsed:
 
 
 def plain_copy(value: object, places: Places, *path: str | int) -> JsonValue:
-    """Return a copy of ``value``, found ``at`` this path; ConfigError: not JSON (NaN, a date)."""
+    """Return a copy of ``value``, which stands at ``path``; ConfigError if it is not JSON."""
 
     def checked(scalar: JsonValue, inner: KeyPath) -> JsonValue:
         if isinstance(scalar, float) and not math.isfinite(scalar):

@@ -427,9 +427,8 @@ def _is_metric(rows: Sequence[FileRow], name: str) -> bool:
     """Return whether a column holds scores: numbers in [0, 1], or nothing."""
     with suppress(ConfigError):
         numbers = [number_in(row.values, name, "") for row in rows]
-        return all(0 <= number <= 1 for number in numbers if number is not None) and any(
-            number is not None for number in numbers
-        )
+        known = [number for number in numbers if number is not None]
+        return bool(known) and all(0 <= number <= 1 for number in known)
     return False
 
 

@@ -327,7 +327,7 @@ class _Trials(Provider[ProviderOptions]):
         return outcome
 
     async def _run(self, config: TrialConfig, bound: Spend) -> TrialResult:
-        """Run a trial; raise ProviderError, which books ``most``, if it has no result."""
+        """Run a trial; raise ProviderError, which books ``bound``, if it has no result."""
         from harbor.trial.trial import Trial
 
         trial, timer = None, asyncio.timeout(self.seconds)
@@ -397,9 +397,8 @@ class _Trials(Provider[ProviderOptions]):
         only = next(iter(rewards)) if len(rewards) == 1 else "reward"
         score = rewards.get(self.metric or only)
         if score is None or not 0 <= score <= 1:
-            raise failure(
-                FailureKind.BAD_REQUEST, "name a reward in [0, 1]: HarborRace(metric=...)"
-            )
+            way_out = "name a reward in [0, 1]: HarborRace(metric=...)"
+            raise failure(FailureKind.BAD_REQUEST, way_out)
         return float(score)
 
     def _kind(self, error: ExceptionInfo) -> FailureKind | None:

@@ -23,7 +23,7 @@ _USUAL = "score"  # the metric of formats that have one of that name
 _GRADE = re.compile(r"[A-Z][+-]?")
 _SHOWN = 8  # different verdicts that are named
 _FILES = ("study.json", "answers.jsonl", "examples.jsonl")
-Repeat: TypeAlias = tuple[Result, float | None]  # None: void
+Repeat: TypeAlias = tuple[Result, float | None]  # a result and its score, None for no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Logs:
 
     @property
     def n_repeats(self) -> int:
-        """Return how many results every pair has, void ones aside; 1 if not all have as many."""
+        """Return how many results every pair with an answer has; 1 if their numbers differ."""
         scored = [[score is not None for _, score in repeats] for repeats in self.pairs.values()]
         # A study with repeats draws every pair equally often. Logs in which pairs differ become a
         # study of one draw, and their repeats further attempts.
@@ -57,7 +57,7 @@ class Logs:
         return counts.pop() if len(counts) == 1 else 1
 
     def matrix(self) -> ScoreMatrix:
-        """Return the mean scores of the pairs; void ones are NaN. Raises ConfigError."""
+        """Return the mean scores of the pairs, NaN without an answer; raises ConfigError."""
         known = (
             (pair, [s for _, s in repeats if s is not None]) for pair, repeats in self.pairs.items()
         )
@@ -87,7 +87,7 @@ class Logs:
                 yield {key: value for key, value in row.items() if value is not None}
 
     def notes(self) -> list[str]:
-        """Return what a reader should know: the metric, repeats, void pairs, who is left out."""
+        """Return for readers the metric, repeats, pairs without answers, what is left out."""
         void = sum(all(score is None for _, score in repeats) for repeats in self.pairs.values())
         repeated = sum(len(repeats) > 1 for repeats in self.pairs.values())
         lines = [f"metric: {', '.join(self.metrics)}"]

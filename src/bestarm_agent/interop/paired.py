@@ -33,8 +33,7 @@ class Side:
     @property
     def metrics(self) -> list[str]:
         """Return the names of its scores."""
-        results = (result for several in self.examples.values() for result in several)
-        return [*dict.fromkeys(name for result in results for name in result.scores)]
+        return [*dict.fromkeys(n for rs in self.examples.values() for r in rs for n in r.scores)]
 
     def scores(self, example: str, metric: str) -> float:
         """Return the mean score of an example's results; NaN if none has a score."""
@@ -164,7 +163,7 @@ def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], se
 
 
 def _pairs(base: Side, rival: Side) -> tuple[dict[str, str], int]:
-    """Return which example of the other each one's is, and for how many only the id says so."""
+    """Return the rival's example for each of the base's, and how many are paired by id alone."""
     inputs, theirs = (
         {key: group[0].question for key, group in side.examples.items()} for side in (base, rival)
     )

@@ -295,7 +295,7 @@ _ENDING = re.compile(rf",\s*({_PAIR}(?:,\s*{_PAIR}){{0,40}}),?\s*\}}", re.VERBOS
 def _as_marked(
     text: str, mark: str, keys: set[str], json_verdict: Mapping[str, object] | None
 ) -> Mapping[str, object] | None:
-    """Return the last object with the mark where it is no JSON, else ``found``; None for a doubt.
+    """Return the last object with the mark if it is not JSON, else ``json_verdict``; None in doubt.
 
     What follows the mark must say the values of ``keys`` right after it, or in each ending of an
     object that is not JSON by itself.
