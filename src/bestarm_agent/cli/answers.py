@@ -20,6 +20,7 @@ from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Archive
 
 SHOWN = 20  # of a table, unless all are asked for
+_IN_FULL = "prompt", "reasoning", "reply", "answer", "target", "verdicts", "failure", "message"
 
 
 def answers(
@@ -107,16 +108,7 @@ async def _print_each(pairs: AsyncIterator[PairOutcome], *, as_json: bool) -> in
 def _print_in_full(pair: PairOutcome) -> None:
     score = score_text(pair.score) if pair.score is not None else pair.state
     click.echo(f"{safe(pair.candidate)} on {safe(pair.example)}: {score}")
-    for name in (
-        "prompt",
-        "reasoning",
-        "reply",
-        "answer",
-        "target",
-        "verdicts",
-        "failure",
-        "message",
-    ):
+    for name in _IN_FULL:
         if text := pair.flat()[name]:
             click.echo(f"  {name}:")
             click.echo("\n".join(f"    {line}" for line in safe_lines(str(text)).split("\n")))

@@ -98,12 +98,12 @@ def init(
     answer, as "0.15/0.60".
     """
     target: str | None = None
-    said = ""
+    note = ""
     written: tuple[Path, ...]
     if config is None and data is None and models is None and sys.stdin.isatty():
         data, models, target = _asked()
     if config is not None:
-        written, said = write_study(config, path)
+        written, note = write_study(config, path)
     elif data is not None and models is not None:
         written = write_new({path: _own_study(path, data, models, target, base_url, price)})
     elif base_url is not None or price is not None:
@@ -113,8 +113,8 @@ def init(
     else:
         raise ConfigError("--data and --models go together: --data FILE.csv --models openai/NAME")
     click.echo(f"written: {', '.join(map(str, written))}")
-    if said:
-        click.echo(said)
+    if note:
+        click.echo(note)
     if config is None and data is None:
         click.echo(f"it runs as it is: bestarm-agent select {path}")
     else:
@@ -126,7 +126,7 @@ def _asked() -> tuple[Path | None, str | None, str | None]:
     data = click.prompt("Your examples (.csv, .jsonl, .json), or Enter to try it out", default="")
     if not data:
         return None, None, None
-    _, fields = _read(Path(data))
+    _, fields = _first_rows(Path(data))
     models = click.prompt("Models, separated by commas", default="openai/gpt-6-luna")
     known = click.Choice([*fields, _NONE])
     guess = _target_among(fields)
@@ -134,7 +134,7 @@ def _asked() -> tuple[Path | None, str | None, str | None]:
     return Path(data), models, target
 
 
-def _read(data: Path) -> tuple[list[Mapping[str, object]], list[str]]:
+def _first_rows(data: Path) -> tuple[list[Mapping[str, object]], list[str]]:
     """Return the first rows, and their fields but for the id."""
     rows = [row.values for row in islice(load_rows(data), _READ)]
     return rows, [field for field in dict.fromkeys(f for row in rows for f in row) if field != "id"]
@@ -167,7 +167,7 @@ def _own_study(
     price: str | None,
 ) -> str:
     """Return a study of some models that fits the fields of a dataset."""
-    rows, fields = _read(data)
+    rows, fields = _first_rows(data)
     names = [name.strip() for name in models.split(",") if name.strip()]
     if "baseline_output" in fields and "messages" in fields:
         return _of_traces(path, data, names, rows)

@@ -66,8 +66,8 @@ class _Argument(click.Argument):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the name and the text of the line in ``--help``."""
-        shown = "" if self.default is None else f"  [default: {self.default}]"
-        return str(self.metavar), self._about + shown
+        default = "" if self.default is None else f"  [default: {self.default}]"
+        return str(self.metavar), self._about + default
 
     def make_metavar(self, *_: object) -> str:
         """Return the name for the line of usage, in brackets if it may be left out."""

@@ -161,5 +161,5 @@ async def _models(entry: ProviderEntry) -> tuple[bool, str]:
         return False, f"{entry.name}: {error}"
     except TimeoutError:
         return False, f"{entry.name}: no answer within {_SECONDS:g} s; check the address"
-    shown = ", ".join(names[:_MODELS_SHOWN]) + (", ..." if len(names) > _MODELS_SHOWN else "")
-    return True, f"{entry.name}: {len(names)} models: {shown}"
+    listed = ", ".join(names[:_MODELS_SHOWN]) + (", ..." if len(names) > _MODELS_SHOWN else "")
+    return True, f"{entry.name}: {len(names)} models: {listed}"

@@ -1,8 +1,6 @@
-"""The state of a run, computed from its log: numbers in columns, texts left in the store.
+"""The state of a run, computed from its log, event by event or page by page.
 
-A run of a million pairs would take 2 GB as objects. Here a pair takes about 110 bytes, and becomes
-numbers without becoming events. What is no number (answers, verdicts) is read back from the log
-where it is wanted, by ``Store.told``.
+Pairs are numbers in columns (``pair_columns``); all else is a value of its own.
 """
 
 from __future__ import annotations
@@ -11,79 +9,28 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic_core import from_json
 
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Asked, Attempted, Event, Settled, Stopped
 from bestarm_agent.domain.spend import Budget, Spend, sum_of
-from bestarm_agent.domain.values import Candidate, Failure, Slice
+from bestarm_agent.domain.values import Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, events_in, line_of
+from bestarm_agent.store.pair_columns import (
+    FIRST,
+    PairColumns,
+    Record,
+    pending_outcomes,
+    told_type,
+)
 from bestarm_agent.store.store import Store
 
-ASKED = np.dtype(
-    [
-        ("candidate", np.int32),  # row
-        ("example", np.int32),  # column
-        ("reason", np.int32),  # number in ``reasons``
-    ]
-)
-AMOUNTS = {  # what a pair has cost, as ``Spend`` has it
-    "answers": np.int32,
-    "calls": np.int32,
-    "tokens": np.int64,
-    "usd_nanos": np.int64,
-    "gpu_seconds": np.float64,
-}
-
-
-def told_type(n_measures: int = 0) -> np.dtype[np.void]:
-    """Return the columns of outcomes, of a study with so many further scorers."""
-    return np.dtype(
-        [
-            ("state", np.int8),  # ``State``
-            ("score", np.float64),  # NaN while pending, or if void
-            ("gold", np.float64),  # the trusted score; NaN: none
-            *AMOUNTS.items(),
-            ("seconds", np.float64),  # of the answered call; 0 where there was none
-            ("output", np.int64),  # tokens of the reply; -1 unless it was scored
-            ("price", np.float64),  # nano-dollars of the answered call; NaN: unknown
-            ("cached", np.bool_),  # the reply came from the cache
-            ("failure", np.int32),  # number in ``failures``; -1: it was scored
-            ("sign", np.int32),  # number in ``signs``; 0: none
-            ("at", np.float64),  # seconds of work on the run when the outcome came
-            ("event", np.int64),  # number of the event; -1 while pending
-            ("measures", np.float64, (n_measures,)),  # by the further scorers; NaN: none
-        ]
-    )
-
-
-_PENDING, _DONE, _FAILED, _VOID = map(int, (State.PENDING, State.DONE, State.FAILED, State.VOID))
-_FIRST = 64  # pairs that there is room for at first
+_DONE, _FAILED, _VOID = map(int, (State.DONE, State.FAILED, State.VOID))
 _FAILURE = ("kind", "blame", "message")
-_Record: TypeAlias = dict[str, Any]  # an event as JSON has it
-_T = TypeVar("_T")
-
-
-class _Numbered(list[_T]):
-    """Values that differ, in the order of their first coming."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._numbers: dict[_T, int] = {}
-
-    def number_of(self, value: _T) -> int:
-        """Return the position of a value, which is added if it is new."""
-        # one look-up for both: ``setdefault`` gives back the length only for a new value
-        number = self._numbers.setdefault(value, len(self))
-        if number == len(self):
-            self.append(value)
-        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +54,16 @@ class Session:
     stopped: Stopped | None = None  # how it ended; None while it runs, or if it was killed
 
 
-class RunState:
+class RunState(PairColumns):
     """A run as of its latest event; it changes by ``take`` alone.
 
     K candidates are numbered by row, N examples by column, asks in the order of asking.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.n_events = 0
         self.started = events.Started("", "", "", {}, ".")  # until the first event
-        self.candidates: list[Candidate] = []  # (K,)
         self.costs: list[float | None] = []  # (K,) most dollars of a call
         self.prices: list[str | None] = []  # (K,) sources of the prices
         self.judging: list[Spend] = []  # (K,) the part of the costs for judging
@@ -127,10 +74,6 @@ class RunState:
         self.example_digests: list[str] = []  # (N,)
         self.slices: tuple[Slice, ...] = ()  # groups of examples that are looked at by themselves
         self.independent: tuple[int, ...] = ()  # one example of each cluster; empty: all are
-        self.reasons = _Numbered[str]()  # the rule's words for why it asked
-        self.failures = _Numbered[Failure]()
-        self.signs = _Numbered[str]()  # that replies may have been scored wrongly
-        self.signs.number_of("")
         self.pending: dict[int, None] = {}  # asks without an outcome, in the order of asking
         # by ask, where events tell of them; None: of proposers
         self.attempts: dict[int | None, Attempts] = {}
@@ -141,40 +84,7 @@ class RunState:
         self.sessions: list[Session] = []
         self.seconds = 0.0  # wall-clock, of the sessions that are over
         self.elapsed = 0.0  # of the one that is not, at its last outcome
-        self.n_asked = self.n_told = 0
-        self._asked = np.empty(_FIRST, ASKED)
-        self._told = _pending(_FIRST, told_type())
         self._n_measures = 0
-        self._order = np.empty(_FIRST, np.int64)  # ask numbers in the order of telling
-
-    @property
-    def asks(self) -> NDArray[np.void]:
-        """(asked,) the asks, by their number, with the fields of ``ASKED``; not to be written."""
-        return self._asked[: self.n_asked]
-
-    @property
-    def told(self) -> NDArray[np.void]:
-        """(asked,) the outcomes, by ask number, as ``told_type`` says; not to be written."""
-        return self._told[: self.n_asked]
-
-    @property
-    def order(self) -> IntArray:
-        """(told,) ask numbers, in the order of telling; not to be written."""
-        return self._order[: self.n_told]
-
-    def failed(self) -> IntArray:
-        """Return the asks whose pair failed or is void, in the order of telling."""
-        return self.order[self.told["failure"][self.order] >= 0]
-
-    def failure(self, seq: int) -> Failure | None:
-        """Return why a pair failed or is void; None if it did not."""
-        number = int(self._told["failure"][seq])
-        return None if number < 0 else self.failures[number]
-
-    def ask(self, seq: int) -> Asked:
-        """Return an ask as it was logged, without what was excluded then."""
-        row, column, reason = self._asked[seq].tolist()
-        return Asked(seq, row, column, self.reasons[reason])
 
     def pending_asks(self) -> Iterator[Asked]:
         """Yield the asks without an outcome, in the order of asking."""
@@ -202,8 +112,8 @@ class RunState:
         # the page moves ``seconds``. An error leaves the halves as they are: the state is of no use
         # after it.
         first, moves, steps = self.n_events, list[list[int] | Event](), list[int]()
-        asked: list[_Record] = []
-        outcomes: list[tuple[_Record, int, float]] = []
+        asked: list[Record] = []
+        outcomes: list[tuple[Record, int, float]] = []
         try:
             records = from_json(f"[{','.join(text for _, text in lines)}]")
             for (tag, text), record in zip(lines, records, strict=True):
@@ -239,34 +149,6 @@ class RunState:
     def __repr__(self) -> str:  # asyncio.run shows its result to itself, which must not take long
         size = f"{len(self.candidates)} x {len(self.example_ids)}"
         return f"RunState({self.name!r}, {size}, {self.n_events} events)"
-
-    def by_candidate(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return (K,) the sums of what the asks have each, such as a column of ``told``."""
-        sums = np.bincount(self.asks["candidate"], values, len(self.candidates))
-        return sums.astype(np.float64)
-
-    def means(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return (K,) how many of the asks have a value, and their mean; NaN is none."""
-        n = self.by_candidate(~np.isnan(values))
-        mean = np.full(len(n), np.nan)
-        np.divide(self.by_candidate(np.nan_to_num(values)), n, out=mean, where=n > 0)
-        return n, mean
-
-    def spends(self) -> list[Spend]:
-        """Return (K,) the costs of the candidates' outcomes."""
-        *whole, gpu_seconds = (self.by_candidate(self.told[name]) for name in AMOUNTS)
-        # ``bincount`` adds in floats, which are exact for sums of whole numbers below 2**53: in
-        # nano-dollars, 9 million dollars
-        columns = [np.rint(sums).astype(np.int64).tolist() for sums in whole]
-        return [Spend(*amounts) for amounts in zip(*columns, gpu_seconds.tolist(), strict=True)]
-
-    def latencies(self) -> list[list[float]]:
-        """Return (K,) the seconds of the candidates' answered calls, rising."""
-        rows, seconds = self.asks["candidate"], self.told["seconds"]
-        order = np.lexsort((seconds, rows))
-        order = order[seconds[order] > 0]
-        ends = np.searchsorted(rows[order], np.arange(len(self.candidates)), side="right")
-        return [rising.tolist() for rising in np.split(seconds[order], ends)[:-1]]
 
     @property
     def spend(self) -> Spend:
@@ -311,7 +193,7 @@ class RunState:
         last = self.sessions[-1].stopped if self.sessions else None
         return last.reason if last is not None else None
 
-    def _ask(self, record: _Record, number: int) -> int:
+    def _ask(self, record: Record, number: int) -> int:
         """Note an ask, if it is the one of this number; return that."""
         seq, row, column = record["seq"], record["candidate"], record["example"]
         if seq != number:
@@ -322,22 +204,7 @@ class RunState:
         self.pending[seq] = None
         return number
 
-    def _put_asks(self, records: Sequence[_Record]) -> None:
-        n = self.n_asked + len(records)
-        if n > len(self._asked):
-            # room is doubled, so that copying takes a constant time for each pair
-            n_added = max(n, 2 * len(self._asked)) - len(self._asked)
-            self._asked = np.append(self._asked, np.empty(n_added, ASKED))
-            self._told = np.append(self._told, _pending(n_added, self._told.dtype))
-            self._order = np.append(self._order, np.empty(n_added, np.int64))
-        number_of = self.reasons.number_of
-        self._asked[self.n_asked : n] = [
-            (record["candidate"], record["example"], number_of(record["reason"]))
-            for record in records
-        ]
-        self.n_asked = n
-
-    def _tell(self, record: _Record, n_asked: int) -> int:
+    def _tell(self, record: Record, n_asked: int) -> int:
         """Note an outcome, if it can come here; return the number of its ask."""
         seq = record["seq"]
         if seq not in self.pending:
@@ -348,7 +215,7 @@ class RunState:
         self.elapsed = max(self.elapsed, record.get("elapsed", 0.0))
         return int(seq)
 
-    def _put_outcomes(self, outcomes: Sequence[tuple[_Record, int, float]]) -> None:
+    def _put_outcomes(self, outcomes: Sequence[tuple[Record, int, float]]) -> None:
         """Add outcomes, with the number of the event of each, and when it came."""
         if not outcomes:
             return
@@ -367,7 +234,7 @@ class RunState:
                     row = self._asked["candidate"][record["seq"]]
                     spends[row] += Spend(**outcome[name])
 
-    def _columns(self, record: _Record, event: int, came_at: float) -> tuple[object, ...]:
+    def _columns(self, record: Record, event: int, came_at: float) -> tuple[object, ...]:
         """Return an outcome as ``told_type`` has it."""
         outcome, score = record["outcome"], record["score"]
         spend, usage = outcome.get("spend", {}), outcome.get("usage", {})
@@ -398,7 +265,7 @@ class RunState:
             self._measures_of(judged or {}) if self._n_measures else (),
         )
 
-    def _measures_of(self, judged: _Record) -> tuple[float, ...]:
+    def _measures_of(self, judged: Record) -> tuple[float, ...]:
         known = judged.get("measures") or [None] * self._n_measures
         return tuple([math.nan if x is None else x for x in known[: self._n_measures]])
 
@@ -407,7 +274,7 @@ class RunState:
             case events.Started():
                 self.started = event
                 self._n_measures = len(event.measures)
-                self._told = _pending(_FIRST, told_type(self._n_measures))
+                self._told = pending_outcomes(FIRST, told_type(self._n_measures))
                 self.sessions.append(Session(event.at, event.version))
             case events.CandidatesAdded():
                 nothing = (None,) * len(event.candidates)
@@ -462,17 +329,6 @@ def _taken(known: Attempts, event: Attempted | Settled) -> Attempts:
     if event.judge:
         return replace(known, open=tuple(unsettled), judge_spend=known.judge_spend + event.cost)
     return replace(known, open=tuple(unsettled), spend=known.spend + event.cost)
-
-
-def _pending(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:
-    """Return columns of outcomes that are not there yet."""
-    told = np.zeros(n, columns)
-    told["state"] = _PENDING
-    for name in ("failure", "output", "event"):
-        told[name] = -1
-    for name in ("score", "gold", "price", "measures"):
-        told[name] = math.nan
-    return told
 
 
 def fold(events: Iterable[Event]) -> RunState:

@@ -8,11 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.stats.new_examples import (
-    USUAL_DIFFERING,
-    examples_to_prove,
-    resolution,
-)
+from bestarm_agent.stats.new_examples import USUAL_DIFFERING, examples_to_prove, resolution
 
 SURE = 0.9  # probability of what is said to be probable: of a bound, or of being near enough
 _SHOWN_LEADS = 10  # of open candidates, those of the highest estimates

@@ -301,9 +301,8 @@ class Labelling:
         seed = zlib.crc32(texts.run_id.encode())
         # of its own seed: an order that the run has used may have chosen the contenders
         self.order = KeyedRandom(seed, "labels").at(0).permutation(columns).tolist()
-        if (
-            not self._by_judge
-        ):  # it was drawn before the first call, and nobody chose who takes part
+        # where people score, it was drawn before the first call, and nobody chose who takes part
+        if not self._by_judge:
             chosen = SelectorSpec.model_validate(state.started.config.get("selector", {}))
             table = ScoreTable(0, len(columns))
             self.order = SharedOrder(table, chosen.seed).examples.tolist()
@@ -314,7 +313,7 @@ class Labelling:
     def _run_id(self) -> str:
         return self.texts.run_id
 
-    async def _read(self) -> None:
+    async def _read_more(self) -> None:
         """Read the answers of the next places."""
         start = len(self._answers)
         columns = self.order[start : start + _AHEAD]
@@ -370,7 +369,7 @@ class Labelling:
             )
             if wanted < len(self._answers) or len(self._answers) == len(self.order):
                 break
-            await self._read()
+            await self._read_more()
         alive = np.isin(np.arange(len(self._rows)), raced.alive)
         is_waiting = raced.n < len(self.order) and not self._is_collected(raced.n, alive)
         stand = ByPeople(
@@ -464,7 +463,7 @@ class Labelling:
     async def question(self, place: int, stand: ByPeople) -> LabelQuestion:
         """Return the question of a place, with the answers of those who were left then."""
         while place >= len(self._answers):
-            await self._read()
+            await self._read_more()
         texts = self._answers[place]
         alive = [k for k, out in enumerate(stand.raced.ruled_out) if out is None or out > place]
         voids = self._is_void(place)
@@ -616,13 +615,8 @@ def with_people(standing: Standing, stand: ByPeople) -> Standing:
     decision = stand.decision
     groups = dict.fromkeys(decision.undecided, Status.UNDECIDED)
     groups |= dict.fromkeys(decision.worse, Status.WORSE) | {stand.take: Status.TAKE}
-    means = dict(
-        zip(
-            stand.contenders,
-            zip(stand.raced.means, stand.raced.ruled_out, strict=True),
-            strict=True,
-        )
-    )
+    ends = zip(stand.raced.means, stand.raced.ruled_out, strict=True)
+    means = dict(zip(stand.contenders, ends, strict=True))
 
     def scored(row: Row) -> Row:
         if (raced := means.get(row.candidate.label)) is None:
@@ -633,11 +627,9 @@ def with_people(standing: Standing, stand: ByPeople) -> Standing:
         return replace(changed, status=groups[row.candidate.label], problem=None, is_barred=False)
 
     order = [Status.TAKE, Status.UNDECIDED, Status.WORSE]
-    rows = sorted(
-        map(scored, standing.rows),
-        key=lambda row: (
-            order.index(row.status) if row.status in order else 9,
-            -(row.estimate or 0),
-        ),
-    )
-    return replace(standing, rows=tuple(rows), graded=True, _decision=decision)
+
+    def rank(row: Row) -> tuple[int, float]:
+        return order.index(row.status) if row.status in order else 9, -(row.estimate or 0)
+
+    rows = tuple(sorted(map(scored, standing.rows), key=rank))
+    return replace(standing, rows=rows, graded=True, _decision=decision)
