@@ -14,17 +14,17 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bestarm_agent"
 
 # Counted when code lines became the measure, 2 % of it as room for corrections, and what larger
-# pieces of work added on top. Four of them were to add 450, 300, 250 and 600: what they took stands
-# here, so that the next one starts from the truth.
+# pieces of work added on top. What they took stands here, so that
+# the next one starts from the truth: they were to add 450, 300, 250, 600, 650 and 250.
 MEASURED = 30_061
 ALLOWED = {
     "room for corrections": 601,
     "what comes in: replies, usage, parameters, scores": 1_570,
     "what goes out: the decision as one value, plans": 830,
-    "calls, stops and stores: refusals, attempts, doors": 620,
+    "calls, stops and stores: refusals, attempts, doors": 700,
     "people decide: labels, their statement and page, the scorer": 1_130,
-    "checks per example, comparing files, traces": 650,
-    "speed: stored columns, dispatch, standings": 250,
+    "checks per example, comparing files, traces": 1_280,
+    "speed: dispatch, standings": 180,
 }
 
 
