@@ -12,7 +12,8 @@ from bestarm_agent.domain.spend import Budget, Resource, Spend
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.model_limits import ModelLimits, Permit, RateLimits
+from bestarm_agent.engine.limits.model_limits import ModelLimits, RateLimits
+from bestarm_agent.engine.limits.pauses import Permit
 from bestarm_agent.engine.limits.waiting import PromptCaches
 from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.errors import FailureKind

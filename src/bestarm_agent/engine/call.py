@@ -43,7 +43,8 @@ from bestarm_agent.domain.redaction import masked, raised
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.engine.ledger import Ledger, Reservation
-from bestarm_agent.engine.limits.model_limits import LONGEST_PAUSE, ModelLimits, Permit, RateLimits
+from bestarm_agent.engine.limits.model_limits import ModelLimits, RateLimits
+from bestarm_agent.engine.limits.pauses import LONGEST_PAUSE, Permit
 from bestarm_agent.engine.limits.waiting import Clock, Gate, PromptCaches, Slot, WaitBoard
 from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
 from bestarm_agent.providers.base import EFFORT, Capabilities, Provider

@@ -1,4 +1,4 @@
-"""All limits of the calls to one model: rates, pauses after refusals, outages.
+"""All limits of the calls to one model: rates (``rates.py``), pauses and outages (``pauses.py``).
 
 Every attempt takes a permit before it is sent, first come, first served: its expected use is
 reserved in each token bucket, and replaced by its real use when it ends.
@@ -30,241 +30,22 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bestarm_agent.domain.spend import Resource, Spend, Usage
+from bestarm_agent.domain.spend import Resource, Spend
 from bestarm_agent.domain.values import Reply, Request
+from bestarm_agent.engine.limits.pauses import Pause, Permit
 from bestarm_agent.engine.limits.rates import SearchedRate, TokenBucket
-from bestarm_agent.engine.limits.refusals import Hold
+from bestarm_agent.engine.limits.token_estimates import (
+    ONE_REQUEST,
+    SEARCHED,
+    TokenEstimate,
+    amounts_used,
+)
 from bestarm_agent.engine.limits.waiting import Clock, Slot, Wait, sleep_unless
 from bestarm_agent.errors import Blame, FailureKind, ProviderError, counted
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed
 
-_TOKENS_PER_CHARACTER = 0.3  # of English prose, before anything was seen
-_FIRST_OUTPUT = 500.0  # before anything was seen, where the bound is no lower
-_MEMORY = 0.1
-_PER_CHARACTER = "tokens of a prompt by its characters"
-_SEARCHED = "searched"  # calls, under the rate that nobody states
-_ONE_REQUEST = {Resource.REQUESTS: 1.0, _SEARCHED: 1.0}
-
-
-class TokenEstimate:
-    """The tokens of calls to one model.
-
-    Prompts are measured in characters, since all candidates of a model share its tokenizer; replies
-    are averaged by candidate, since a prompt that asks for reasoning gets longer ones.
-    """
-
-    def __init__(self) -> None:
-        # Means that move: of all values at first, later of about the last ten; with their number.
-        self._means: dict[str | None, tuple[float, int]] = {}
-
-    def need(self, request: Request, bound: int) -> dict[str, float]:
-        """Return the amounts to reserve for one attempt.
-
-        ``bound`` is the most tokens that it can take, prompt included; 0 if unknown.
-        """
-        # The prompt first, and the output out of what is left: a bound holds for both together.
-        at_most = bound or math.inf
-        share = self._mean(_PER_CHARACTER, _TOKENS_PER_CHARACTER)
-        prompt = min(max(1.0, sum(map(len, request.texts)) * share), at_most)
-        output = self._mean(request.candidate, self._mean(None, _FIRST_OUTPUT))
-        return _amounts(prompt, min(output, at_most - prompt))
-
-    def observe(self, request: Request, usage: Usage) -> None:
-        """Learn from an answered call."""
-        self._add(_PER_CHARACTER, usage.input / max(1, sum(map(len, request.texts))))
-        for candidate in (None, request.candidate):
-            self._add(candidate, usage.output)
-
-    def _mean(self, key: str | None, default: float) -> float:
-        return self._means.get(key, (default, 0))[0]
-
-    def _add(self, key: str | None, value: float) -> None:
-        mean, n = self._means.get(key, (0.0, 0))
-        self._means[key] = mean + (value - mean) * max(1 / (n + 1), _MEMORY), n + 1
-
-
-def amounts_used(usage: Usage) -> dict[str, float]:
-    """Return what an answered call counts with; tokens read from a cache are no input tokens."""
-    return _amounts(usage.input, usage.output) | {Resource.INPUT_TOKENS: usage.input - usage.cached}
-
-
-def _amounts(prompt: float, output: float) -> dict[str, float]:
-    return {
-        **_ONE_REQUEST,
-        Resource.TOKENS: prompt + output,
-        Resource.INPUT_TOKENS: prompt,
-        Resource.OUTPUT_TOKENS: output,
-    }
-
-
-_FIRST_PAUSE = 0.5  # seconds; doubles
-LONGEST_PAUSE = 16.0  # after refusals that do not say how long
-# A refusal comes at once: a call that takes longer, or ten times as long as one, was accepted.
-_PROBE_SECONDS, _AS_LONG = 2.0, 10.0
-_FAILURES_TO_PAUSE = 10  # in a row
-_LONGEST_OUTAGE_PAUSE = 60.0
-_PROBES_OF_NEWCOMERS = 5  # of a model that never answered
-_LONGEST_OUTAGE = 900.0
 _SHORTEST_WAIT = 1e-3  # a shorter one can be lost to rounding in the clock
-
-
-# Three phases, and an outage (``outage`` is not None) goes through the same ones:
-#
-#   phase   _is_on  probe    who may go
-#   OPEN    no      None     everybody
-#   SHUT    yes     None     nobody before ``until``, then whoever asks first, as the probe
-#   PROBED  yes     a call   nobody else, until the probe ends
-#
-#               refused(): shut, or of a probe
-#               failed(): ten in a row               refused(), failed() of the probe;
-#        +------------------------------------> SHUT <---+ withdrawn(): the next is the probe
-#        |                                        |      |
-#       OPEN                              admit() |      |
-#        |                                        v      |
-#        +<------------------------------------ PROBED --+
-#          ended(), answered(); after a refusal
-#          also admit(), once the probe was not
-#          refused for ``_probe_seconds``
-#
-# Three things do not fit into the picture:
-#   - An outage ends with any answer or refusal, whichever call it is of, and with nothing else.
-#     A pause after refusals is not ended by a call that left before it (``n_pauses``).
-#   - ``until`` may lie ahead in OPEN, too: a refused call that left before named a time.
-#   - A probe that was not refused in time may still be refused in OPEN, which shuts again.
-class Pause:
-    """The time in which no call goes, and the probe: the one call that goes first after it.
-
-    It begins with refusals (429) of all calls, or with ten failures in a row: an outage. A refusal
-    that is said to be of the account holds for as long as the provider asks for, any other once the
-    probe has met with it. It doubles with every probe that ends in the same way. After a refusal
-    all calls follow once the probe was accepted, or was not refused for up to 2 s; after an outage
-    once the model answered. A model that never answered is given up after five probes, any other
-    after an outage of 15 minutes.
-
-    Some examples fail whenever they are sent, though the model answers all others. So the failures
-    of a call count only while nothing was answered since its first one.
-
-    Attributes:
-        until: when the probe may go, in the clock's seconds.
-        probe: the one in flight.
-        n_pauses: that began, also by a refused probe.
-        outage: when the outage began that goes on; None: there is none.
-        answered_at: the last sign of life, where a refusal counts; -inf: there was none.
-    """
-
-    def __init__(self, longest: float) -> None:
-        self.until = self.answered_at = -math.inf
-        self.probe: Permit | None = None
-        self.n_pauses = 0
-        self.outage: float | None = None
-        self._longest = longest  # seconds that are waited because a provider asks for it
-        self._is_on = False  # until the probe has shown that it is over
-        self._n_in_row = 0  # pauses
-        self._probed_at = -math.inf
-        self._probe_seconds = _PROBE_SECONDS
-        self._n_failures = 0  # also in a row
-
-    def room(self, now: float) -> float:
-        """Return the number of calls that may go now: none, the probe, or any."""
-        if self.wait(now) > 0:
-            return 0
-        return 1 if self._is_on and self.probe is None else math.inf
-
-    def wait(self, now: float) -> float:
-        """Return the seconds until a call may go, which may be infinite."""
-        until = self.until
-        if self._is_on and self.probe is not None:
-            accepted_at = self._probed_at + self._probe_seconds
-            until = max(until, accepted_at) if self.outage is None else math.inf
-        return max(0.0, until - now)
-
-    def admit(self, permit: Permit, now: float) -> None:
-        """Record that a call may go."""
-        if self.probe is not None:
-            self._is_on = False  # not refused for so long: it was accepted
-        elif self._is_on:
-            self.probe, self._probed_at = permit, now
-
-    def withdrawn(self, permit: Permit) -> None:
-        """Record a call that was not sent, or ended and says nothing about the model."""
-        if permit is self.probe:
-            self.probe = None
-
-    def refused(
-        self, permit: Permit, now: float, retry_after: float | None, *, shut: bool, of_account: bool
-    ) -> None:
-        """Record a refusal.
-
-        Args:
-            permit: the call's.
-            now: the time.
-            retry_after: the seconds that the provider asks to wait, or None.
-            shut: whether nobody is let in any more.
-            of_account: whether the provider says that its refusal is of the whole account.
-        """
-        self._answers(now)
-        if now > permit.sent_at:
-            self._probe_seconds = min(_PROBE_SECONDS, _AS_LONG * (now - permit.sent_at))
-        is_probe = permit is self.probe
-        self.withdrawn(permit)
-        # Of many calls in flight all may be refused: only the first refusal begins a pause, and
-        # doubles the next one. Those of calls that left before it may name a later end.
-        is_new = permit.n_pauses == self.n_pauses
-        if is_new and (shut or is_probe):
-            self.n_pauses += 1
-            self._n_in_row += 1
-            self._is_on, self.probe = True, None
-        elif not of_account or retry_after is None:
-            return  # it left before the pause, or concerns that call alone
-        # what was not said of all calls holds them up once the probe has met with it too
-        asked = retry_after if of_account or is_probe else None
-        seconds = asked or 0.0
-        if asked is None or self._n_in_row > 1:
-            seconds = max(seconds, min(_FIRST_PAUSE * 2.0 ** (self._n_in_row - 1), LONGEST_PAUSE))
-        self.until = max(self.until, now + min(seconds, self._longest))
-
-    def ended(self, permit: Permit, now: float) -> None:
-        """Record that a call was not refused."""
-        if self.outage is None and permit.n_pauses == self.n_pauses:
-            self._is_on, self._n_in_row = False, 0  # one that left before the pause says nothing
-        self.withdrawn(permit)
-
-    def answered(self, permit: Permit, now: float) -> None:
-        """Record an answer."""
-        self._answers(now)
-        self.ended(permit, now)
-
-    def failed(self, permit: Permit, now: float) -> None:
-        """Record a failure that suggests the server is down."""
-        is_probe = permit is self.probe
-        self.ended(permit, now)
-        # the model has answered since this call failed first: that is the example's failure
-        if permit.since < self.answered_at:
-            return
-        self._n_failures += 1
-        if self.outage is None and self._n_failures >= _FAILURES_TO_PAUSE:
-            self.outage, self._n_in_row = now, 0
-        elif self.outage is None or not is_probe:
-            return
-        self._n_in_row += 1
-        self._is_on, self.probe = True, None
-        self.until = now + min(_FIRST_PAUSE * 2.0 ** (self._n_in_row - 1), _LONGEST_OUTAGE_PAUSE)
-
-    def is_hopeless(self, now: float) -> bool:
-        """Return whether the model is to be given up."""
-        if self.outage is None:
-            return False
-        never = self.answered_at == -math.inf and self._n_in_row > _PROBES_OF_NEWCOMERS
-        return never or now - self.outage >= _LONGEST_OUTAGE
-
-    def _answers(self, now: float) -> None:
-        self.answered_at, self._n_failures = now, 0
-        if self.outage is not None:
-            self.outage, self._is_on, self._n_in_row = None, False, 0
-            self.until = now
-
-
 _LONG_SILENCE = 5.0  # seconds
 
 
@@ -276,18 +57,6 @@ class RateLimits:
     assumed: Mapping[Resource, float] = field(default_factory=dict)  # until the provider says
     # look for the rate that the provider accepts, from a slow start: where nobody states a limit
     searches: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Permit:
-    """Permission to send one attempt."""
-
-    request: Request
-    holds: dict[str, Hold]  # what is reserved for it
-    since: float  # when its call failed first, other than by a refusal
-    sent_at: float = math.inf
-    n_pauses: int = 0  # pauses that began before it was sent
-    closed: bool = False  # true once it is ended or refunded
 
 
 class ModelLimits:
@@ -314,7 +83,7 @@ class ModelLimits:
         self._search = SearchedRate(now) if known.searches else None
         self.buckets: dict[str, TokenBucket] = {}
         if self._search is not None:
-            self.buckets[_SEARCHED] = self._search
+            self.buckets[SEARCHED] = self._search
         self.buckets.update((name, TokenBucket(most, now)) for name, most in stated.items())
         self._pause = Pause(longest_pause)
         self._estimate = TokenEstimate()
@@ -322,7 +91,7 @@ class ModelLimits:
         self._given = frozenset(known.per_minute)  # by the user: answers do not change these
         # the needs of calls that wait, in the order of their coming, each with what wakes it
         self._queue: deque[tuple[Mapping[str, float], asyncio.Event]] = deque()
-        self._last_need: Mapping[str, float] = _ONE_REQUEST
+        self._last_need: Mapping[str, float] = ONE_REQUEST
         self._silent_since = math.inf  # when the first call went that was not answered yet
         self._halting = asyncio.Event()
 
@@ -442,7 +211,7 @@ class ModelLimits:
         elif result is None or may_be_billed(result):
             return
         else:
-            used = _ONE_REQUEST
+            used = ONE_REQUEST
         for name, hold in permit.holds.items():
             self.buckets[name].settle(hold, used.get(name, 0.0), now)
 
@@ -460,7 +229,7 @@ class ModelLimits:
                 search.held(pause.until)
             return
         if search is not None:
-            search.accepted(permit.holds[_SEARCHED], now)
+            search.accepted(permit.holds[SEARCHED], now)
         # Cut off, or failed by our own doing: that says nothing about the server, but frees the
         # probe. An error that is not transient is an answer: the server works and dislikes the
         # request.
@@ -483,7 +252,7 @@ class ModelLimits:
 
     def _is_shut(self, permit: Permit, now: float, of_account: bool) -> bool:
         """Return what the search makes of a refusal; that of a probe says nothing of the rate."""
-        search, hold = self._search, permit.holds[_SEARCHED]
+        search, hold = self._search, permit.holds[SEARCHED]
         assert search is not None
         if permit is not self._pause.probe:
             return search.refused(hold, now, sure=of_account)
@@ -527,7 +296,7 @@ class ModelLimits:
     def _limit(self, name: str) -> str:
         """Say which limit a call waits for."""
         bucket = self.buckets[name]
-        if name == _SEARCHED:
+        if name == SEARCHED:
             rate = counted(round(60 * bucket.rate(self._clock.now())), "request")
             return f"at {rate} a minute, the rate found so far"
         unit = name.replace("-", " ").removesuffix("s")
