@@ -44,6 +44,9 @@ from bestarm_agent.store.store import CONFIRMS, Store
 
 _CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage
 _MOST_KEPT = 2  # a half of each cap is kept back at most, so that a choice can be made
+# Settings of the second run in place of the study's. Its winner is known, so nothing is looked for:
+# the interval wants all the examples, whoever would stop early; sections that choose, split or
+# improve candidates have no meaning with one.
 _ASKS_ALL: Mapping[str, Json] = {
     "selector": {"name": "uniform", "stop_when_separated": False},
     **{"objective": "best", "stop": {}, "confirm": None, "slices": {}, "optimize": None},
@@ -72,18 +75,21 @@ class Confirming:
     async def run(self, caps: Budget) -> None:
         """Run both; ``caps`` are those of the run and of what it is confirmed by."""
         of = self._of
-        for _ in range(2):  # once it is known what pairs cost, less may be kept
+        # Before the first answer nobody knows what one costs, so half of most caps is kept. If the
+        # run then ends for want of budget, costs are known, less has to be kept, and it goes on
+        # with the difference.
+        for _ in range(2):
             await of.run(less(caps, kept_for_confirming(of.parts, of.standing(), caps)))
             if of.standing().end != End.BUDGET:
                 break
-        found = of.standing()
-        if found.end in _CUT_OFF or found.winner is None or not found.winner.n:
+        standing = of.standing()
+        if standing.end in _CUT_OFF or standing.winner is None or not standing.winner.n:
             return
-        left = less(less(caps, found.spent), Budget(seconds=found.seconds))
-        await self._confirm(found.winner.candidate, left)
+        rest = less(less(caps, standing.spent), Budget(seconds=standing.seconds))
+        await self._confirm(standing.winner.candidate, rest)
 
-    async def _confirm(self, winner: Candidate, left: Budget) -> None:
-        """Let a winner answer what was kept back, and spend at most ``left``.
+    async def _confirm(self, winner: Candidate, budget: Budget) -> None:
+        """Let a winner answer what was kept back, and spend at most ``budget``.
 
         The run that confirmed an earlier winner, or was cut off, goes on.
         """
@@ -98,7 +104,7 @@ class Confirming:
             slices=(),
             independent=of.parts.kept_independent,
             labels=(),
-            budget=left,
+            budget=budget,
             mode=Selection(study.config.selector),
         )
         if self.state is None:
@@ -108,10 +114,10 @@ class Confirming:
             opening = resumed_run(name, options, lambda _: parts)
         async with opening as run:
             run.stop = of.stop  # one study, one flag: also if it was set while this one opened
-            if winner.id not in {one.id for one in run.record.state.candidates}:
+            if winner.id not in {known.id for known in run.record.state.candidates}:
                 run.add([winner])
             taken, seconds = run.ledger.spent, run.loop.seconds  # by confirming earlier
-            run.loop.set_budget(run.loop.own_budget.with_room(taken, seconds, left))
+            run.loop.set_budget(run.loop.own_budget.with_room(taken, seconds, budget))
             self.state = run.record.state
             await run.loop.run()
 
@@ -124,9 +130,9 @@ def confirmed(standing: Standing, second: RunState | None) -> Standing:
     if second is None or standing.winner is None:
         return standing
     is_cut_off = standing.end is not None and second.end in _CUT_OFF
-    found = confirmation(second, standing.winner.candidate.label, standing.confidence)
+    of_winner = confirmation(second, standing.winner.candidate.label, standing.confidence)
     end = second.end if is_cut_off else standing.end
-    return decided(replace(standing, confirmation=found, end=end))
+    return decided(replace(standing, confirmation=of_winner, end=end))
 
 
 def confirmation(second: RunState, winner: str, confidence: float) -> Confirmation | None:
@@ -142,12 +148,19 @@ def confirmation(second: RunState, winner: str, confidence: float) -> Confirmati
     own = second.asks["candidate"] == row
     told, examples = second.told[own], second.asks["example"][own]
     pending = np.flatnonzero(told["state"] == State.PENDING)
-    told = told[: pending[0]] if len(pending) else told  # in the order of asking
+    # Only the answers before the first that is awaited count, in the order of asking, which no
+    # answer has changed. Of those after it the quick ones are known sooner, and quick answers may
+    # be right more often than slow ones: counting them would be a choice by the outcome.
+    told = told[: pending[0]] if len(pending) else told
     if second.independent:  # of copies one counts, drawn beforehand
         told = told[np.isin(examples[: len(told)], second.independent)]
     if not len(told):
         return None
-    low, high = (np.nan_to_num(told["score"], nan=end) for end in (0.0, 1.0))  # of void pairs
+    # A pair without an answer could have had any score: it counts as 0 for the lower bound and as 1
+    # for the upper one.
+    low, high = (np.nan_to_num(told["score"], nan=end) for end in (0.0, 1.0))
+    # With s = OF_WINNER the shares s (1 - s)^j of alpha, j = 0, 1, ..., add up to alpha, however
+    # many winners there will be; the first gets most, since most runs have one.
     mean = mean_of_new(low, high, size, OF_WINNER * (1.0 - OF_WINNER) ** row * (1.0 - confidence))
     void = int((told["state"] == State.VOID).sum())
     return Confirmation(winner, len(told) - void, void, mean, size, confidence)
@@ -177,7 +190,7 @@ def kept_for_confirming(parts: StudyParts, standing: Standing, budget: Budget) -
     A pair is taken to cost what the leader's have cost so far; before there is one, half of each
     cap is kept, but for the cap on pairs.
     """
-    due, leader, each = len(parts.kept_back), standing.winner, {"answers": 1.0}
+    n_kept, leader, each = len(parts.kept_back), standing.winner, {"answers": 1.0}
     if leader is not None and leader.spend.answers:
         each["seconds"] = standing.seconds / standing.told
         for amount in fields(Spend):
@@ -185,16 +198,16 @@ def kept_for_confirming(parts: StudyParts, standing: Standing, budget: Budget) -
     kept = {}
     for cap in fields(Budget):
         limit = getattr(budget, cap.name)
-        if limit is not None and due:
+        if limit is not None and n_kept:
             most = limit / _MOST_KEPT
-            kept[cap.name] = type(limit)(min(each.get(cap.name, most / due) * due, most))
+            kept[cap.name] = type(limit)(min(each.get(cap.name, most / n_kept) * n_kept, most))
     return Budget(**kept)
 
 
 def less(budget: Budget, taken: Budget | Spend) -> Budget:
     """Return caps without what is taken from them, at least 0."""
-    left = {}
+    rest = {}
     for cap in fields(Budget):
         limit, amount = getattr(budget, cap.name), getattr(taken, cap.name, None)
-        left[cap.name] = limit if limit is None or amount is None else max(0, limit - amount)
-    return Budget(**left)
+        rest[cap.name] = limit if limit is None or amount is None else max(0, limit - amount)
+    return Budget(**rest)

@@ -43,6 +43,8 @@ class ModeResult:
     as_json: Mapping[str, Any]
 
 
+# The engine must not import certification or gate, which stand above it and read its results. So it
+# runs whatever has these three methods.
 class Mode(Protocol):
     """The purpose of a run. The engine runs every mode alike and imports none of them.
 
@@ -71,6 +73,8 @@ class Mode(Protocol):
         """Return the answer so far; None if it is the standing itself."""
 
 
+# An opener also names the judge, since a mode may need another one than the study's scorer: a
+# certification may name one of its own.
 # The numbers are those of one example of each cluster; none if no example depends on another.
 OpenMode: TypeAlias = Callable[
     [LoadedStudy, Sequence[Example], Catalog, Sequence[int]], tuple[Mode, Judge]

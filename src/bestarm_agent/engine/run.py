@@ -108,9 +108,10 @@ class Run:
             for spec in specs
         ]
         check_new(candidates, self.record.state.candidates)
-        for one in candidates:
+        # All checks come before the candidates are recorded: the log keeps what joined for good.
+        for new in candidates:
             check_prompts(
-                *({one.prompt.name: one.prompt}, [one], parts.providers),
+                *({new.prompt.name: new.prompt}, [new], parts.providers),
                 *(parts.config.dataset, parts.examples),
             )
         entries = self.candidates.entries(candidates)
@@ -150,6 +151,7 @@ class Run:
 
     async def start_providers(self) -> None:
         """Start those that were not started before; recall what their models do not take."""
+        # Called at each run: a candidate that joined in between may have brought a provider.
         await self.replies.recall(self.candidates.models)
         started = self.parts.providers.started
         for provider in self.parts.providers.in_use:
@@ -167,8 +169,8 @@ async def new_run(
 ) -> AsyncIterator[Run]:
     """Begin a run; nothing is written if a part of it cannot be built.
 
-    ``candidates`` are ready, if they are already; ``mark`` holds sections of the recorded
-    configuration that the study does not have.
+    ``candidates`` were made ready earlier, which spares making them so again; ``mark`` holds
+    sections of the recorded configuration that the study does not have.
     """
     if candidates is None:
         candidates = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
@@ -181,10 +183,12 @@ async def new_run(
         candidates_added(candidates.ready),
         BudgetSet(parts.budget),
     ]
+    # The record takes the first events before they are written anywhere. So the rule is made, which
+    # may refuse the study, and the notices are known while no run stands in the store yet.
     record = record_of(parts.mode, None if history is None else history.model)
     record.take([line_of(event) for event in events])
-    said = () if history is None else history.notices
-    notices = (*parts.mode.notices(record.pairs, size_of(record.state)), *said)
+    of_history = () if history is None else history.notices
+    notices = (*parts.mode.notices(record.pairs, size_of(record.state)), *of_history)
     async with open_store(where) as store, await store.create(parts.config.name) as log:
         for event in events:
             log.append(event)
@@ -231,17 +235,21 @@ async def resumed_run(
         open_store(where, create=False) as store,
         await store.open(run) as log,
     ):
+        # The log is read twice. Its outline, without asks and outcomes, says what the study was, so
+        # that its parts can be made and checked; only then is there a rule to feed the whole log.
         known = fold(await store.outline_of(log.run_id))
         parts = await asyncio.to_thread(parts_of, known)
         record = record_of(parts.mode, recorded_history(known, where))
         await record.take_all(store.lines_of(log.run_id))
+        # What pending pairs are known to have cost is spent too. Attempts of which nobody recorded
+        # the cost are charged by the loop, at their bounds, once it has the calls.
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         candidates = await asyncio.to_thread(
             ReadyCandidates, parts, options.clock, ledger, state.candidates
         )
-        async with Run(parts, candidates, record, store, log, options).opened() as found:
-            yield found
+        async with Run(parts, candidates, record, store, log, options).opened() as resumed:
+            yield resumed
 
 
 def record_of(mode: Mode, history: HistoryModel | None) -> RunRecord:

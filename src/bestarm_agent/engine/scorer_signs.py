@@ -28,6 +28,9 @@ _LENIENT = ("contains", "numeric", "multiple-choice")
 # Scorers that read an answer out of a reply, as those above do. That a wrong reply of theirs holds
 # the target somewhere says nothing: reasoning names all options before it settles on one.
 _READERS = (*_LENIENT, "math", "regex", "python", "tool-call", "json-schema")
+# A fault is named on counts alone. Single wrong replies do hold the target by chance; a third of
+# them, and at least five, is a pattern. The other faults can be a bad model as well, so that they
+# are named only where no reply at all is right.
 FEWEST = 5  # wrong replies of a prompt that hold the target make a sign,
 _SHARE = 1 / 3  # if they are this share of its wrong replies
 _MOST = 0.6  # share of the replies, all of them wrong, that have the same fault
@@ -53,8 +56,8 @@ class ScorerSigns:
         rules = [name for name in _LENIENT if is_rule and name != adapter]
         if adapter in _READERS:
             rules = [name for name in rules if name != "contains"]
-        found = [(name, create_judge(name, {}, Catalog())) for name in rules]
-        self._rules = [(name, rule) for name, rule in found if isinstance(rule, RuleJudge)]
+        made = [(name, create_judge(name, {}, Catalog())) for name in rules]
+        self._rules = [(name, rule) for name, rule in made if isinstance(rule, RuleJudge)]
         self._first: dict[str, tuple[str, tuple[str, ...]]] = {}  # reply and targets, by prompt
 
     def of(
@@ -69,6 +72,10 @@ class ScorerSigns:
 
         ``score`` is None where the reply could not be scored, for the reason ``failure``.
         """
+        # The first sign that fits is kept, so the surest come first: what the model said of itself
+        # (refused), what is there at all (empty), then a rule that finds the target, even in a
+        # reply that was cut off, since the scorer is then at fault and not the limit. The same text
+        # as before is a sign also of a right reply: with few targets, some are right by chance.
         text, targets = reply.said.strip(), references(example)
         first, its_targets = self._first.setdefault(prompt, (text, targets))
         same = Sign.SAME if text == first and targets != its_targets else ""
@@ -102,8 +109,7 @@ class ScorerFault:
     """Something that is the matter with a run's scores."""
 
     text: str  # a sentence without its full stop
-    # what would mend it
-    way_out: str
+    way_out: str  # what would mend it
     command: str = ""
     # whether it is the scorer that rejects right answers, rather than replies that are none
     rejects: bool = False
@@ -124,34 +130,38 @@ def fault_of(
         >>> print(fault_of([SignCount("prompt `a`", 8, 6, Counter(contains=5))], "exact").text)
         `exact` rejects right answers: the target stands in 5 of the 6 wrong replies to prompt `a`
     """
-    counts = [one for one in counts if one.n]
-    for one in counts:
-        held = {name: one.signs[name] for name in _LENIENT if one.signs[name]}
+    # A scorer that rejects right answers is looked for first, prompt by prompt: the form of an
+    # answer depends on the prompt, so the scorer may read one prompt's replies and not another's.
+    counts = [count for count in counts if count.n]
+    for count in counts:
+        held = {name: count.signs[name] for name in _LENIENT if count.signs[name]}
         total = sum(held.values())
-        if total >= fewest and total >= _SHARE * one.wrong:
+        if total >= fewest and total >= _SHARE * count.wrong:
             rule = max(held, key=lambda name: held[name])
             return ScorerFault(
                 f"`{scorer}` rejects right answers: the target stands in {total} of the "
-                f"{one.wrong} wrong replies to {one.whose}",
+                f"{count.wrong} wrong replies to {count.whose}",
                 f"try scorer `{rule}`; no reply is paid for twice",
                 f"bestarm-agent select --set scorer={rule}",
                 rejects=True,
             )
-    n = sum(one.n for one in counts)
-    signs = sum((one.signs for one in counts), Counter[str]())
+    n = sum(count.n for count in counts)
+    signs = sum((count.signs for count in counts), Counter[str]())
     enough = n >= min(_ENOUGH, fewest)
-    same = sum(one.signs[Sign.SAME] + 1 for one in counts if one.signs[Sign.SAME])
+    # A prompt's first reply has no sign: it is what the others are compared with. So each prompt
+    # whose replies repeat has one more than the signs say.
+    same = sum(count.signs[Sign.SAME] + 1 for count in counts if count.signs[Sign.SAME])
     if enough and n > 1 and same == n:
         return ScorerFault(
             f"all {n} replies are the same text, whatever the target",
             "see whether the prompt shows what differs between examples",
             "bestarm-agent try",
         )
-    if any(one.wrong < one.n for one in counts) or not enough:
+    if any(count.wrong < count.n for count in counts) or not enough:
         return None
-    for sign, (said, way_out) in _FAULTS.items():
+    for sign, (what, way_out) in _FAULTS.items():
         if signs[sign] >= _MOST * n:
-            return ScorerFault(f"{signs[sign]} of {n} replies {said}", way_out, "bestarm-agent try")
+            return ScorerFault(f"{signs[sign]} of {n} replies {what}", way_out, "bestarm-agent try")
     if n >= _ENOUGH:
         return ScorerFault(
             f"all {n} replies scored 0",

@@ -81,6 +81,8 @@ class ReadyCandidates:
             ConfigError: a model cannot be used, or a prompt names a field that is not there, or
                 a price is not known that a cap or the choice depends on.
         """
+        # All models are checked before any candidate is made ready, so that prices that are missing
+        # are named in one error, the judge's among them, and not one at each attempt to begin.
         of, judges = self._parts.providers.of, self._parts.judge.models
         models = [(of(c.provider, c.model), c.model) for c in candidates]
         models += [(of(m.provider, m.name, m.options), m.name) for m in judges]
@@ -112,6 +114,9 @@ class ReadyCandidates:
                     f"{provider.name}/{candidate.model} does not take; models behind an API do, "
                     f"such as those that vLLM serves"
                 )
+            # Longest by characters is a guess at what costs most; images and pages are not in the
+            # characters, so the example with most of them is looked at too. The loop raises the
+            # bound where an example turns out to cost more.
             bound = bound.highest(provider.bound(request))  # refuses what cannot be sent
         return ReadyCandidate(
             candidate,
@@ -127,6 +132,9 @@ class ReadyCandidates:
         key = (template, able.cache_from)
         if key not in self._prefixes:
             rows = [one for one in self._parts.examples if not one.draw]
+            # Of N rows every (1 + N // 200)-th is compared, which leaves at most 200: what they all
+            # begin with is taken for constant, and a request that begins otherwise is sent without
+            # a prefix.
             some = rows[:: 1 + len(rows) // _LOOKED_AT]  # each request is compared with it
             self._prefixes[key] = prefix_of(self._compiled(template), some, able.keeps)
         return self._prefixes[key]

@@ -45,6 +45,9 @@ class CollectionPlan(Rule):
         """Pick the candidate that is furthest behind, and its next example."""
         if self.table.n_candidates > 1 and (~self.answer.barred).sum() < 2:
             return Stop.LABELS  # people have ruled out all others
+        # A block ends where it would have ended had the run never been cut off: its end is a
+        # multiple of the block's length, and follows from what was complete when this sitting
+        # began.
         asked = self.table.n_trials
         if not self._until:
             done = int((asked - self.table.count(State.PENDING))[allowed].min())

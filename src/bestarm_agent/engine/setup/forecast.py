@@ -151,6 +151,10 @@ def answers_needed(
         at_once: calls in flight, >= 1.
         seed: of the worlds, >= 0.
     """
+    # A world is a study whose truth is known: means are drawn, and each answer is right where a
+    # normal ease exceeds the threshold that gives the mean. The ease of an example has a part that
+    # all candidates share, with correlation ``_SHARED``: rules that compare on common examples
+    # profit from it, and a forecast without it would be too long.
     means, spreads = _believed(known)
     found: list[NDArray[np.int64]] = []
     while len(found) < _WORLDS and (left := MOST_ASKS - sum(int(n.sum()) for n in found)) > 0:
@@ -158,7 +162,6 @@ def answers_needed(
         found.append(asked)
         random, pairs = KeyedRandom(seed, "forecast").at(world), open_pairs()
         true = np.clip(means + spreads * random.standard_normal(len(means)), 0.01, 0.99)
-        # a candidate is right where shared and own ease exceed its threshold
         limits = [NormalDist().inv_cdf(1 - mean) for mean in true.tolist()]
         shared = math.sqrt(_SHARED) * random.standard_normal(pairs.table.n_examples)
         flying = deque[Ask]()
@@ -185,6 +188,9 @@ def _believed(known: Known) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     centre, spread = _MEAN, _SPREAD
     if seen.any():
         centre = float(known.means[seen].mean())
+    # A score of 0 or 1 has a variance of at most 1/4, so the mean of n has at most 1/(4n). The
+    # spread of the means less that is what the true means have; each mean is then drawn to the
+    # centre by the share of noise in it, and what stays uncertain is spread * sqrt(1 - weight).
     errors = np.where(seen, 0.25, 0.0) / np.maximum(known.counts, 1)
     if seen.sum() > 2:
         between = float(known.means[seen].var(ddof=1) - errors[seen].mean())

@@ -35,7 +35,7 @@ _FORMAT = 2  # of kept models; raise it when what is learned from the same score
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Past candidates' lessons about a study's examples."""
+    """What past candidates teach about a study's examples."""
 
     model: HistoryModel  # factors of all N examples, in the study's order
     name: str  # of the file that keeps it beside the store
@@ -91,11 +91,11 @@ def past_scores(runs: Mapping[str, RunState], examples: Sequence[Example]) -> tu
     rows: dict[str, Scores] = {}
     columns = {example.digest: column for column, example in enumerate(examples)}
     for run in runs.values():
-        at = [columns.get(digest, -1) for digest in run.example_digests]
-        known = [column for column in at if column >= 0]
+        column_of = [columns.get(digest, -1) for digest in run.example_digests]
+        known = [column for column in column_of if column >= 0]
         for candidate, past in zip(run.candidates, scores_of(run), strict=True):
             row = np.full(len(examples), np.nan)
-            row[known] = past[np.array(at, dtype=np.intp) >= 0]
+            row[known] = past[np.array(column_of, dtype=np.intp) >= 0]
             before = rows.get(candidate.id, row)
             rows[candidate.id] = np.where(np.isnan(row), before, row)  # the later one wins
     scores = np.array(list(rows.values())).reshape(len(rows), -1 if rows else 0)
@@ -129,6 +129,8 @@ def learn_once(scores: Scores, folder: Path) -> tuple[HistoryModel, str]:
     It is kept in ``folder``, so that a run can be resumed when its sources have changed. Also
     return the name of the file: a digest of the scores.
     """
+    # The digest has the format's number and the shape in it: the same bytes in another shape are
+    # other scores, and a model of an older format is learned anew.
     content = np.ascontiguousarray(scores, dtype="<f4")
     digest = hashlib.sha256(f"{_FORMAT} {content.shape} ".encode() + content.tobytes()).hexdigest()
     name = f"lesson-{digest[:16]}"

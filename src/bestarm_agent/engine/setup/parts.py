@@ -210,6 +210,9 @@ class ProviderSet:
 
     def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
         """Return the provider of a model, by default with the options that the study gives it."""
+        # Options are given for a judge's model, which may differ from a candidate of the same name:
+        # such a provider is not remembered for the name. Equal options share a provider all the
+        # same.
         if options:
             return self._provider(provider, model, options)
         if (at := (provider, model)) not in self._by_model:
@@ -237,7 +240,7 @@ class ProviderSet:
         return provider.capabilities(model.name)
 
     def in_flight(self, provider: Provider, model: str) -> int:
-        """Calls that may be under way at a provider at once; to be found out: as many as at all."""
+        """Calls that may be under way at a provider at once; unknown: as many as the run allows."""
         able, given = provider.capabilities(model), self._given_in_flight(provider.name)
         found_out = self._config.limits.in_flight if able.rate_limited else able.in_flight
         return found_out if given is None else given
@@ -275,6 +278,10 @@ class ProviderSet:
                     "where it is made"
                 )
             return self._by_options.setdefault(name, cast(Provider, given))
+        # Models that share options share a provider, and so its connections, gates and limits.
+        # Where an adapter takes facts (prices, what a model takes), these are put aside first: they
+        # are about one model, and two models that differ in them alone are still served by one
+        # provider.
         entry = self._entry(name)
         study = self._config.providers.get(name, {})
         if not find_adapter(entry.adapter, self._study.base_dir).takes_facts:
@@ -295,6 +302,8 @@ class ProviderSet:
         options: Mapping[str, Json],
         separate: Mapping[str, Json] | None = None,
     ) -> Provider:
+        # ``separate`` tells apart the providers of one model that is described in two ways; the
+        # options that reach the provider are the same for both.
         key = canonical([name, options, separate])
         if key not in self._by_options:
             made = create_provider(name, options, self._study.base_dir, adapter=adapter)
@@ -352,6 +361,11 @@ def assemble(
     examples: Sequence[Example] | None = None,
 ) -> StudyParts:
     """Read and check everything that a configuration names; raise ConfigError if it is wrong."""
+    # The order: rows and prompts first, since the copies among the rows are known by what the
+    # prompts send. Copies and clusters decide which rows are kept back, so that none of a group is
+    # on both sides. Then each row is drawn ``repeats`` times, of what was left: rows kept back are
+    # answered once. Mode and judge see these examples; worked examples are read knowing what was
+    # held back. Candidates come last, with the sampling parameters that their providers take.
     config, base_dir, places = study.config, study.base_dir, study.places
     with places.locating("dataset"):
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
@@ -361,6 +375,8 @@ def assemble(
     with places.locating("dataset"):
         if config.dataset.cluster is not None:
             groups = united(copies, clusters_of(rows, config.dataset.cluster))
+        # Gate and certify have verdicts of their own and look for no winner, so nothing is kept
+        # back.
         held: Sequence[int] = ()
         if config.confirm is not None and config.gate is None and config.certify is None:
             held = config.confirm.drawn(groups, config.selector.seed)
@@ -470,7 +486,7 @@ def check_prompts(
     dataset: DatasetSpec,
     examples: Sequence[Example],
 ) -> list[Candidate]:
-    """Return those whose prompt is sent; records and programs answer by the example.
+    """Return those whose prompt is sent; recorded answers and programs see only the example.
 
     Raises:
         ConfigError: a prompt uses the target or a field in single braces, or is sent and uses none.
@@ -558,22 +574,26 @@ def recorded_parts(
     started = state.started
     if not state.n_events:
         raise StoreError("the run's log is empty; begin a new run")
+    # Paths in the log are relative to the store's folder, so that both can be moved together.
     folder = Path() if options.store is None else folder_of(options.store)
     loaded = study_from(started.config, folder / started.base)
     with loaded.places.locating("dataset"):
         rows = examples or read_examples(loaded.config.dataset, loaded.base_dir)
+    # Rows that were added at the end since the run began are left out; rows that changed are
+    # refused below. Only the first draw of each example has to be compared: the others are of the
+    # same row.
     n = len(state.example_ids) // loaded.config.repeats
     began_with = n + started.kept_back
     parts = assemble(loaded, options.catalog(loaded), open_mode, examples=rows[:began_with])
     if (more := len(rows) - began_with) > 0:
-        said = (
+        notice = (
             f"the dataset has grown by {counted(more, 'example')}; the run goes on with the "
             f"{began_with:,} that it began with, since its intervals are about these; begin a new "
             f"run for all (equal requests are taken from the reply cache)"
         )
-        parts = replace(parts, notices=(*parts.notices, said))
-    shown = parts.examples[: len(parts.examples) // loaded.config.repeats]
-    check_unchanged(shown, state.example_digests[:n])
+        parts = replace(parts, notices=(*parts.notices, notice))
+    originals = parts.examples[: len(parts.examples) // loaded.config.repeats]
+    check_unchanged(originals, state.example_digests[:n])
     judge = parts.judge
     if started.judge not in (None, judge.digest):  # scores of two judges never mix
         raise ConfigError(

@@ -176,18 +176,18 @@ def _check_measures(study: LoadedStudy, names: Sequence[str]) -> None:
                 "quantity of calls; give it another `name`",
                 "scorer",
             )
-    for one in study.config.objective.constraints:
-        if one.name not in (*QUANTITIES, SCORE, *names):
-            hint = nearest(one.name, names) if names else f"there are {', '.join(QUANTITIES)}"
-            message = f"`{one.name}` is not one of `measures`; {hint}"
-            raise study.places.error(message, "objective", "subject_to", one.name)
+    for limit in study.config.objective.constraints:
+        if limit.name not in (*QUANTITIES, SCORE, *names):
+            hint = nearest(limit.name, names) if names else f"there are {', '.join(QUANTITIES)}"
+            message = f"`{limit.name}` is not one of `measures`; {hint}"
+            raise study.places.error(message, "objective", "subject_to", limit.name)
 
 
 def _check_collection(study: LoadedStudy) -> None:
     """Refuse what has no meaning where people score the answers later; raises ConfigError."""
     config = study.config
     selector = config.selector.model_copy(update={"seed": 0, "confidence": None})
-    told = {
+    is_set = {
         ("selector",): selector != SelectorSpec(),
         ("objective",): not config.objective.is_plain,
         ("stop",): config.stop != StopSpec(),
@@ -197,8 +197,8 @@ def _check_collection(study: LoadedStudy) -> None:
         ("optimize",): config.optimize is not None,
         ("repeats",): config.repeats > 1,
     }
-    for key, is_told in told.items():
-        if is_told:
+    for key, has_value in is_set.items():
+        if has_value:
             raise study.places.error(
                 f"{key[0]} does not go with the scorer `people`: all candidates are asked the same "
                 f"examples, and people's labels decide; leave it out",
