@@ -50,6 +50,7 @@ FLOORS = tuple(
     engine.judging
     engine.evaluate
     engine.pool
+    engine.first_pairs
     engine.results
     engine.record
     engine.loop

@@ -32,9 +32,10 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
+from bestarm_agent.engine.first_pairs import FirstPairs
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock, Slot, StopFlag, sleep_unless
-from bestarm_agent.engine.pool import CandidatePool, FirstPairs, candidates_added
+from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
 from bestarm_agent.errors import PluginError
 from bestarm_agent.selectors.score_table import ScoreTable
