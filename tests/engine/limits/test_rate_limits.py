@@ -165,15 +165,19 @@ def answered(share: float, seed: int, *, rules: RateLimits, retry_after: bool) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("retry_after", [True, False])
-@pytest.mark.parametrize(("share", "kept"), [(0.01, 0.9), (0.05, 0.8), (0.2, 0.6)])
+@pytest.mark.parametrize(
+    ("share", "on_average", "at_least"),
+    [(0.01, 0.9, 0.6), (0.05, 0.8, 0.5), (0.2, 0.6, 0.35)],
+)
 def test_refusals_that_come_at_any_rate_do_not_slow_calls_down(
-    share: float, kept: float, retry_after: bool
+    share: float, on_average: float, at_least: float, retry_after: bool
 ) -> None:
-    """On average of four servers: three refusals by chance in a row cost some seconds of one."""
+    """Nor does it last where several come in a row by chance, or the first ones come early."""
     rules = RateLimits(searches=True)
     without = answered(0.0, 1, rules=rules, retry_after=retry_after)
-    each = [answered(share, seed, rules=rules, retry_after=retry_after) for seed in range(1, 5)]
-    assert np.mean(each) >= kept * without
+    each = [answered(share, seed, rules=rules, retry_after=retry_after) for seed in range(20, 24)]
+    assert np.mean(each) >= on_average * without
+    assert min(each) >= at_least * without
 
 
 @pytest.mark.slow

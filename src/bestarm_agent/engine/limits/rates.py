@@ -208,6 +208,7 @@ class SearchedRate(TokenBucket):
         self._n_cuts = 0
         self._refusals = Refusals()
         self._before_cuts = self._plateau, self._since  # which may yet be taken back
+        self._before_first = self._before_cuts  # before the first of cuts in a row
         super().__init__(math.inf, now)
 
     def rate(self, now: float) -> float:
@@ -245,11 +246,13 @@ class SearchedRate(TokenBucket):
         verdict = self._refusals.refused(hold, reversed(self._window), now, sure=sure)
         if verdict is Meaning.AS_BEFORE:
             self._plateau, self._since = self._before_cuts
+        elif verdict is Meaning.NEVER_SHUT:
+            self._plateau, self._since = self._before_first
         elif verdict in (Meaning.MORE, Meaning.SHUT):
             # What is gone back to is the rate before the first of several cuts in a row: only then
             # is the share of refusals known at that rate.
             if not self._refusals.is_compared:
-                self._before_cuts = self._plateau, self._since
+                self._before_cuts = self._before_first = self._plateau, self._since
             self._cut(hold.sent_at, now, verdict)
             self._refusals.lowered(verdict)
             if self._refusals.share_before == 1.0:  # a limit that is met: nothing to go back to

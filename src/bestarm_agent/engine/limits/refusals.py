@@ -31,6 +31,8 @@ _ENOUGH, _MANY, _SEVERAL = 3, 30, 5  # refusals, and calls, to compare; refusals
 # before the rate was lowered.
 _SHUT_SHARE, _SURE, _SURE_AGAIN = 0.95, math.log(5e3), math.log(10)
 _LEAST_CHANCE = 0.01
+# Cuts in a row, each after so few calls that a lower rate has let no more in between refusals.
+_IN_VAIN = 3
 _LATE, _FORGET = 2.0, 0.95  # times the time that a refusal takes: who waits longer is let in
 
 
@@ -54,6 +56,7 @@ class Meaning(Enum):
     MORE = auto()  # more are refused than at a lower rate
     AS_BEFORE = auto()  # a lower rate did not make them fewer
     SHUT = auto()  # nobody is let in any more
+    NEVER_SHUT = auto()  # nor was anybody shut out before: what looked so was chance
 
 
 class Refusals:
@@ -72,10 +75,13 @@ class Refusals:
         self._n_sent = self._before = 0  # calls; those before this stretch
         self._n_refused = 0  # in this stretch
         self.share_before = 0.0  # refused, before the rate was lowered
+        self._least_before = 0.0  # what that share may have been: so few calls tell little of it
         self._low_sent, self._low_refused = _FIRST_CALLS, _FIRST_SHARE * _FIRST_CALLS
         self._in_row = 0  # refusals that told that the server is shut
         self._was_as_before = False  # once, when the rate was lowered
         self._shut_before = 0  # calls until it was found shut last
+        self._n_in_vain = 0  # cuts in a row
+        self._vain_sent = self._vain_refused = 0  # calls since the first of them
         self._latency = 0.0  # seconds that a refusal takes at most, of late
 
     @property
@@ -118,19 +124,16 @@ class Refusals:
             return Meaning.CHANCE  # it left before the rate was cut, or judged
         self._n_refused += 1
         if self._is_shut(latest, now) or sure:
-            return Meaning.SHUT
+            return Meaning.SHUT if sure or not self._is_in_vain(n) else Meaning.NEVER_SHUT
         if self.is_compared:
             share = self._n_refused / n
             if self._n_refused < _ENOUGH or n < _MANY:
                 return Meaning.CHANCE
             # About the same share at the lower rate: refusals do not depend on the rate, and the
-            # search goes back. ``at_most`` adds one standard deviation of a Poisson number to them.
-            if _LOWER <= share / self.share_before <= _HIGHER and share <= _MOST:
-                # it was thought smaller until now; rather too large at first than cut again at once
-                at_most = self._n_refused + math.sqrt(self._n_refused)
-                self._low_sent, self._low_refused = float(n), at_most
-                self._was_as_before = True
-                self._begin()
+            # search goes back.
+            most = min(_MOST, _HIGHER * self.share_before)
+            if _LOWER * self._least_before <= share <= most:
+                self._comes_at_any_rate(n, self._n_refused)
                 return Meaning.AS_BEFORE
         # Refusals by chance are about Poisson: their standard deviation is the root of their
         # number.
@@ -148,7 +151,43 @@ class Refusals:
             self._low_sent, self._low_refused = self._low_sent + n, self._low_refused + refused
         self._begin()
         self.is_compared = True
-        self.share_before = refused / n if refused > 0 and n > 0 else 1.0
+        self.share_before = self._least_before = 1.0
+        if refused > 0 and n > 0:
+            self.share_before = refused / n
+            self._least_before = (refused - math.sqrt(refused)) / n
+
+    def _is_in_vain(self, n: int) -> bool:
+        """Return whether cuts do not help, now that it seems shut after ``n`` more calls.
+
+        At a lower rate a server with a limit lets more calls in before it is shut again. Where
+        refusals come by chance, it is as few as before, however low the rate.
+        """
+        if not self._is_shut_again or n > _MANY:
+            self._n_in_vain = self._vain_sent = self._vain_refused = 0
+            return False
+        self._n_in_vain += 1
+        self._vain_sent += n
+        self._vain_refused += self._n_refused
+        if self._n_in_vain < _IN_VAIN:
+            return False
+        self._comes_at_any_rate(self._vain_sent, self._vain_refused)
+        self._n_in_vain = self._vain_sent = self._vain_refused = 0
+        self._shut_before = self._n_sent
+        return True
+
+    @property
+    def _is_shut_again(self) -> bool:
+        """Return whether the rate was cut as the server was shut, and none was refused before."""
+        return self.is_compared and self.share_before == 1.0
+
+    def _comes_at_any_rate(self, n: int, refused: int) -> None:
+        """Learn the share that is refused at any rate: ``refused`` of ``n`` calls.
+
+        It was thought smaller until now; rather too large at first than cut again at once.
+        """
+        self._low_sent, self._low_refused = float(n), refused + math.sqrt(refused)
+        self._was_as_before = True
+        self._begin()
 
     def _learn(self, n: int) -> None:
         """Add a stretch of ``n`` calls to what is known of lower rates; begin another one."""
@@ -169,7 +208,7 @@ class Refusals:
         # chance may be higher than it was seen, and nothing is sure after so few calls
         chance = min(max((self._low_refused + 1.0) / self._low_sent, _LEAST_CHANCE), 0.9)
         by_chance = self._was_as_before or self._low_refused >= _SEVERAL  # some come at any rate
-        again = self.is_compared and self.share_before == 1.0 and not by_chance
+        again = self._is_shut_again and not by_chance
         sure = _SURE_AGAIN if again else _SURE
         # What one call adds to the log of the odds that the server is shut: a refusal log(.95 /
         # chance), a call let in log(.05 / (1 - chance)).
