@@ -32,7 +32,7 @@ _ENOUGH, _MANY, _SEVERAL = 3, 30, 5  # refusals, and calls, to compare; refusals
 _SHUT_SHARE, _SURE, _SURE_AGAIN = 0.95, math.log(5e3), math.log(10)
 _LEAST_CHANCE = 0.01
 # Cuts in a row, each after so few calls that a lower rate has let no more in between refusals.
-_IN_VAIN = 3
+_IN_VAIN, _VAIN_SHARE = 3, 0.25
 _LATE, _FORGET = 2.0, 0.95  # times the time that a refusal takes: who waits longer is let in
 
 
@@ -168,7 +168,9 @@ class Refusals:
         self._n_in_vain += 1
         self._vain_sent += n
         self._vain_refused += self._n_refused
-        if self._n_in_vain < _IN_VAIN:
+        # A server that lets few calls a minute in refuses most of them at any rate of the search:
+        # there the cuts are right.
+        if self._n_in_vain < _IN_VAIN or self._vain_refused > _VAIN_SHARE * self._vain_sent:
             return False
         self._comes_at_any_rate(self._vain_sent, self._vain_refused)
         self._n_in_vain = self._vain_sent = self._vain_refused = 0

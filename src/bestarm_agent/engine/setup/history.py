@@ -35,7 +35,7 @@ _FORMAT = 2  # of kept models; raise it when what is learned from the same score
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What past candidates teach about a study's examples."""
+    """Past candidates' lessons about a study's examples."""
 
     model: HistoryModel  # factors of all N examples, in the study's order
     name: str  # of the file that keeps it beside the store
