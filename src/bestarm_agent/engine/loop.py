@@ -276,6 +276,10 @@ class RunLoop:
             # again. Then the reason to end, which depends on both: the outcome of a first pair may
             # end the run, a review may find the objective reached. With a reason to end, calls that
             # only wait to be repeated are ended before anything is waited for.
+            # News is forgotten here, and not before the sleep: what comes while the log is flushed
+            # is kept for the next turn. A raised cap, or a stop, would else wait for the end of a
+            # call.
+            self._news.clear()
             self._record_finished()
             self._review()
             end = self._reason_to_end()
@@ -300,10 +304,7 @@ class RunLoop:
                 if end is None and (self._review(now=True) or self._send_unpaid(tasks)):
                     continue
                 return end or self._end_of_silence()
-            # A pair may have finished while the log was flushed. Going to sleep forgets news, so
-            # it is looked for first; nothing else runs between this look and the forgetting.
-            if not self._finished:
-                await self._sleep(math.inf if end else opens_in)
+            await self._sleep(math.inf if end else opens_in)
 
     # What is asked next.
 
@@ -636,7 +637,6 @@ class RunLoop:
 
     async def _sleep(self, at_most: float) -> None:
         """Wait until something happens, a rate limit lets more be asked, or the time is over."""
-        self._news.clear()
         # At 0 seconds left, what was in flight is cancelled already, and its end is awaited.
         until_cap = self._seconds_left() or math.inf
         await sleep_unless(self._clock, max(min(at_most, until_cap), _SHORTEST_SLEEP), self._news)

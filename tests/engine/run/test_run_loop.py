@@ -56,6 +56,28 @@ def test_a_throttled_provider_leaves_its_places_to_others() -> None:
     assert max(at for at, _ in quick.sent) < 50.0, "it was not held up by the slow one"
 
 
+def test_what_happens_while_the_log_is_flushed_is_seen_at_once() -> None:
+    """A cap is raised during the flush of the first ask, whose call takes a hundred seconds."""
+    actor = Actor("p", always(0.5), latency=lambda _: 100.0)
+    scene = Scene({"a": actor}, in_flight=2, budget=Budget(answers=1))
+
+    async def play() -> None:
+        loop = await scene.open()
+        flush = loop.record.flush
+
+        async def raising() -> None:
+            loop.record.flush = flush  # type: ignore[method-assign]
+            await flush()
+            loop.set_budget(Budget(answers=2))
+
+        loop.record.flush = raising  # type: ignore[method-assign]
+        await loop.run()
+
+    run_virtual(play())
+    first, second = (at for at, _ in actor.sent)
+    assert second - first < 1.0
+
+
 def most_in_flight(scene: Scene) -> float:
     """Return how many pairs were in flight at most, over how many might be."""
     scene.run()
