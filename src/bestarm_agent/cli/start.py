@@ -189,11 +189,14 @@ def _print_plan(plan: Plan, judge: str) -> None:
 
 def _forecast_line(plan: Plan) -> str:
     """Say in one line what a study will probably use, and what it cannot exceed."""
-    # Three forms: "at least" where nobody can foresee when the run ends; the bare number where it
-    # asks for exactly that much; else a mean, with the range of the simulated runs.
+    # Four forms: "at most" where limits may end the run earlier than the simulated ones; "at least"
+    # where a simulated run was cut off; the bare number where all of them took everything; else a
+    # mean with its range.
     few = plan.least if plan.is_open else plan.expected.answers
     n = f"{'at least' if plan.is_open else 'about'} {counted(few, 'answer')}"
-    if plan.least == plan.most == plan.answers:
+    if plan.is_most and not plan.is_open:
+        n = f"at most {counted(plan.most, 'answer')}"
+    elif plan.least == plan.most == plan.answers:
         n = counted(plan.answers, "answer")
     elif plan.least < plan.most and not plan.is_open:
         n += f" ({plan.least:,} to {plan.most:,} in {plan.n_simulated} simulated runs)"

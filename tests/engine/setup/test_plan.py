@@ -90,11 +90,15 @@ def test_an_answer_is_expected_to_cost_what_stored_replies_did() -> None:
     costs = np.full((4, 5), np.nan)
     costs[:3] = [[1.0, 1, 100, 10 * n, 0] for n in (1, 2, 3)]
     known = replace(Known.nothing(4), costs=costs, n_replies=3)
-    bounds = [Spend(answers=1, calls=2, tokens=1000, usd_nanos=50)] * 4
+    bounds, none = [Spend(answers=1, calls=2, tokens=1000, usd_nanos=50)] * 4, Spend()
     # the fourth: calls 3 / 6 of 2, tokens 300 / 3,000 of 1,000, dollars 60 / 150 of 50
-    assert usage_of(known, bounds)[3].tolist() == [1.0, 1.0, 100.0, 20.0, 0.0]
-    assert usage_of(known, bounds)[1].tolist() == [1.0, 1.0, 100.0, 20.0, 0.0]
-    assert usage_of(Known.nothing(4), bounds).tolist() == [[1.0, 2.0, 1000.0, 50.0, 0.0]] * 4
+    assert usage_of(known, bounds, none)[3].tolist() == [1.0, 1.0, 100.0, 20.0, 0.0]
+    assert usage_of(known, bounds, none)[0].tolist() == [1.0, 1.0, 100.0, 10.0, 0.0]
+    assert usage_of(Known.nothing(4), bounds, none).tolist() == [[1.0, 2.0, 1000.0, 50.0, 0.0]] * 4
+    # judging by the same shares: 1/2 of 2, 1/10 of 200, 2/5 of 40
+    judge = Spend(calls=2, tokens=200, usd_nanos=40)
+    assert usage_of(known, bounds, judge)[0].tolist() == [1.0, 2.0, 120.0, 26.0, 0.0]
+    assert usage_of(Known.nothing(4), bounds, judge)[0].tolist() == [1.0, 4.0, 1200.0, 90.0, 0.0]
 
 
 def test_after_a_run_the_plan_is_its_usage(tmp_path: Path, capsys: Capsys) -> None:

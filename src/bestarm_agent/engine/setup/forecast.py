@@ -19,6 +19,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Example
 from bestarm_agent.engine.call import replied_spend
@@ -87,7 +88,8 @@ async def _stored(
     store: Store, candidate: ReadyCandidate, examples: Sequence[Example]
 ) -> tuple[NDArray[np.float64], int]:
     """Return the (5,) mean amounts of a candidate's stored replies, and their number."""
-    found = [await store.get_reply(candidate.call(example).key) for example in examples]
+    # lookups of one moment share a query
+    found = await together(store.get_reply(candidate.call(one).key) for one in examples)
     costs = [replied_spend(reply, answers=1).amounts for reply in found if reply is not None]
     return (np.mean(costs, axis=0) if costs else np.full(5, np.nan)), len(costs)
 
@@ -106,26 +108,27 @@ async def _scored(
     return np.array(means), counts
 
 
-def usage_of(known: Known, bounds: Sequence[Spend]) -> NDArray[np.float64]:
-    """Return (K, 5) expected amounts of an answer of each candidate.
+def usage_of(known: Known, bounds: Sequence[Spend], judging: Spend) -> NDArray[np.float64]:
+    """Return (K, 5) expected amounts of an answer of each candidate, judging included.
 
-    Judging, of which no reply can be looked up before there is an answer, and candidates without
-    any reply count as far below their bounds as the replies are below theirs; all at their bounds
+    A candidate without any reply, and judging, of which none can be looked up before there is an
+    answer, count as far below their bounds as the replies are below theirs; all at their bounds
     where there is no reply.
 
     Args:
         known: what is stored.
-        bounds: (K,) the most that an answer can cost, judging included, with one attempt.
+        bounds: (K,) the most that an answer can cost with one attempt, without judging.
+        judging: the most that judging it can cost.
     """
     most = np.array([bound.amounts for bound in bounds], dtype=np.float64)
+    of_judge = np.array(judging.amounts, dtype=np.float64)
     seen = ~np.isnan(known.costs[:, 1])
-    if not seen.any():
-        return most
-    of_seen = most[seen].sum(axis=0)
-    shares = np.divide(
-        known.costs[seen].sum(axis=0), of_seen, out=np.ones(most.shape[1]), where=of_seen > 0
-    )
-    return np.where(seen[:, None], known.costs, most * np.minimum(shares, 1.0))
+    shares = np.ones(most.shape[1])
+    if seen.any():
+        of_seen = most[seen].sum(axis=0)
+        np.divide(known.costs[seen].sum(axis=0), of_seen, out=shares, where=of_seen > 0)
+        shares = np.minimum(shares, 1.0)
+    return np.where(seen[:, None], known.costs, most * shares) + of_judge * shares
 
 
 def answers_needed(

@@ -75,6 +75,8 @@ class Plan:
     most: int  # and the longest
     n_simulated: int  # number of them
     is_open: bool  # whether the last one was left before its end
+    # whether the run may end before they did: limits and prices end it, which are not simulated
+    is_most: bool
     # examples that people label to a proof, by half of simulated races; None where no one is asked
     labels: int | None
     n_replies: int  # stored replies that the cost of an answer rests on
@@ -114,7 +116,8 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
     known = Known.nothing(len(costs))
     if where is not None:
         known = asyncio.run(known_of(parts, prepared, where))
-    usage = usage_of(known, bounds)
+    judging = replace(prepared.judge_client.bound(prepared.longest), gpu_seconds=0.0)
+    usage = usage_of(known, [bound - judging for bound in bounds], judging)
     asks = _asks(parts, size, pairs, known, usage, answers)
     totals = asks.sum(axis=1)
     amounts = asks.mean(axis=0) @ usage
@@ -133,6 +136,7 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
         most=int(totals.max()),
         n_simulated=len(totals),
         is_open=int(totals[-1]) < answers and int(totals.sum()) == MOST_ASKS,
+        is_most=not parts.config.objective.is_plain,
         labels=_labels(parts),
         n_replies=known.n_replies,
         worst=_capped(worst, budget),
@@ -171,8 +175,8 @@ def _asks(
 ) -> NDArray[np.float64]:
     """Return (S, K) answers of each candidate in S simulated runs of at most ``answers``.
 
-    A mode that seeks no best, or a rule that needs what is not known before, takes all of them:
-    evenly, or as working per dollar spreads them.
+    A mode that seeks no best takes all of them, and so does a run that cannot ask every candidate
+    twice: evenly, or as working per dollar spreads them.
     """
     if pairs.rule.seeks_best and answers > size.n_candidates:
         return answers_needed(
