@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from stat import S_ISCHR
@@ -45,14 +46,6 @@ EXIT_NO_GUARANTEE = 3
 EXIT_FAILURES = 4
 EXIT_WORSE = 5
 EXIT_INTERRUPTED = 130
-_FLAGS = {
-    "usd_nanos": "--budget-usd",
-    "answers": "--budget-answers or --budget-share",
-    "calls": "--budget-calls",
-    "tokens": "--budget-tokens",
-    "seconds": "--budget-minutes",
-}
-# from the keyboard; from a scheduler or container that ends the process; from a closed terminal
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that is open
@@ -211,12 +204,14 @@ def _without_effect(study: Study, extra: BudgetSpec | None) -> Iterator[str]:
     """Say which amounts change nothing: going on raises caps, and adds none."""
     if extra is None:
         return
-    added = extra.caps(study.standing().grid)
-    for name, flag in _FLAGS.items():
-        if getattr(added, name) is not None and getattr(study.budget, name) is None:
+    grid, known = study.standing().grid, asdict(study.budget)
+    for name, amount in extra.model_dump(exclude_none=True).items():
+        added = asdict(BudgetSpec.model_validate({name: amount}).caps(grid))
+        if any(cap is not None and known[what] is None for what, cap in added.items()):
             yield (
-                f"{flag} changes nothing: the study has no such cap, and going on raises caps but "
-                "adds none; begin a study with one (what was bought is taken from the reply cache)"
+                f"--budget-{name.replace('_', '-')} changes nothing: the study has no such cap, "
+                "and going on raises caps but adds none; begin a study with one (what was bought "
+                "is taken from the reply cache)"
             )
 
 
