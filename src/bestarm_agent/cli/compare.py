@@ -25,7 +25,7 @@ from bestarm_agent.cli.output import (
 from bestarm_agent.cli.result_output import print_mode_result
 from bestarm_agent.cli.run import check_targets, verdict_code, write_file
 from bestarm_agent.cli.stores import find_run
-from bestarm_agent.domain.text import safe
+from bestarm_agent.domain.text import percent, safe, signed, signed_range
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.compare import Flip, PairedComparison, Verdict
 from bestarm_agent.errors import ConfigError, counted
@@ -129,17 +129,16 @@ def _result(compared: FileComparisons) -> ModeResult:
     for c in compared.comparisons:
         gap, a, b = c.difference, safe(c.a), safe(c.b)
         word, verdict = _VERDICTS[c.verdict]
-        # comparisons say a minus b, a gate challenger minus baseline; 0 minus, not minus, as -0.0
-        # would be written as "-0.000"
-        numbers = f"{c.n:,}", f"{c.mean_b:.3f}", f"{0.0 - c.seen.value:+.3f}"
-        interval = f"[{0.0 - gap.upper:+.3f}, {0.0 - gap.lower:+.3f}]"
+        # comparisons say a minus b, a gate challenger minus baseline
+        numbers = f"{c.n:,}", percent(c.mean_b), signed(-c.seen.value)
+        interval = signed_range(-gap.upper, -gap.lower)
         line = f"{c.metric}: {seen_line(c, a, b)}; {comparison_line(c, a, b)}"
         rows.append(ModeRow((f"{b}, {c.metric}", word, *numbers, interval), verdict, line))
     left_out = (safe(line) for c in compared.comparisons for line in _paired_lines(c))
     verdict = worst(row.verdict for row in rows)
     return ModeResult(
         title="Comparison",
-        note="Differences are a candidate minus the first, on the same examples.",
+        note="Differences are a candidate minus the first, in points, on the same examples.",
         ranking="",
         columns=("Candidate", "Verdict", "Examples", "Mean", "Difference", "On new examples"),
         rows=tuple(rows),
@@ -177,8 +176,9 @@ def _print_flip(flip: Flip, known: Mapping[str, str | None], a: str, b: str) -> 
     scores = f"A {score_text(flip.score_a)}, B {score_text(flip.score_b)}"
     console.print(Text(safe(f"{flip.example}: {scores}"), style="bold"), soft_wrap=True)
     lines = [(k, Text(fitted(_line(text), width, "end"))) for k, text in known.items() if text]
-    answers = marked(_line(a), _line(b))
-    lines += zip("AB", (_marked(*parts, width) for parts in answers), strict=True)
+    if a or b:  # tables of scores hold no answers
+        answers = marked(_line(a), _line(b))
+        lines += zip("AB", (_marked(*parts, width) for parts in answers), strict=True)
     for name, text in lines:
         console.print(Text(f"  {name}".ljust(_INDENT)).append_text(text), soft_wrap=True)
 
@@ -204,7 +204,7 @@ def _print(c: PairedComparison, notes: Sequence[str] = ()) -> None:
             ["A wrong", f"{c.only_b:,}", f"{c.neither:,}"],
         ],
     )
-    say("", f"mean of A {c.mean_a:.3f}, of B {c.mean_b:.3f}", seen_line(c))
+    say("", f"mean of A {percent(c.mean_a)}, of B {percent(c.mean_b)}", seen_line(c))
     say(comparison_line(c), "")
     if c.flips:
         say(f"They differ on {counted(len(c.flips), 'example')}:")

@@ -135,6 +135,16 @@ def signed(value: float) -> str:
     return f"{100.0 * value:+.1f}".replace("-0.0", "+0.0")
 
 
+def signed_range(lower: float, upper: float) -> str:
+    """Write the ends of an interval of a difference, as ``signed`` does.
+
+    Example:
+        >>> signed_range(-0.02, 0.029)
+        '-2.0 to +2.9'
+    """
+    return f"{signed(lower)} to {signed(upper)}"
+
+
 def points(value: float) -> str:
     """Write a difference of shares, in [0, 1], in hundredths, rounded up where it is small.
 

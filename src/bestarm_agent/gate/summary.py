@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bestarm_agent.domain.text import about, points, safe, signed
+from bestarm_agent.domain.text import about, points, safe, signed, signed_range
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
@@ -203,8 +203,7 @@ def _difference(one: Comparison) -> float:
 
 
 def _interval(one: Comparison) -> str:
-    lower, upper = one.interval()
-    return f"{signed(lower)} to {signed(upper)}"
+    return signed_range(*one.interval())
 
 
 def markdown(found: ModeResult, name: str) -> str:
