@@ -40,6 +40,7 @@ _STYLES = {
     Status.TAKE: "bold green",
     Status.LEADING: "bold green",
     Status.EQUAL: "",
+    Status.GOOD: "",
     Status.UNDECIDED: "",
     Status.WORSE: "bright_black",
     Status.BARRED: "bright_black",

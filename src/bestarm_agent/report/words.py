@@ -45,6 +45,7 @@ _MARKS: Mapping[Status, str] = {
     Status.TAKE: "●",
     Status.LEADING: "●",
     Status.EQUAL: "≈",
+    Status.GOOD: "✓",
     Status.UNDECIDED: "○",
     Status.WORSE: "–",
     Status.BARRED: "×",
@@ -221,8 +222,8 @@ def limit_text(row_limit: RowLimit) -> str:
     elif limit.name == SECONDS:
         value, lower, upper = (seconds_text(x) for x in mean)
     else:
-        value, lower, upper = (f"{x:.3f}" for x in mean)
-    return f"{limit.text}: {verdict}; mean {value} [{lower}, {upper}]"
+        value, lower, upper = map(percent, mean)  # a score, or a measure in [0, 1]
+    return f"{limit.text}: {verdict}; mean {value} ({lower} to {upper})"
 
 
 _SHOWN_LABELS = 3

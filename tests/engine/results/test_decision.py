@@ -10,18 +10,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.random import Generator
 
 from bestarm_agent.cli.progress import CandidateTable
 from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run import exit_code
+from bestarm_agent.config.study import ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.from_log import build_standing
-from bestarm_agent.engine.results.standing import ProblemKind, Standing, Status
+from bestarm_agent.engine.results.standing import (
+    LimitState,
+    ObjectiveResult,
+    ProblemKind,
+    Row,
+    RowLimit,
+    Standing,
+    Status,
+)
 from bestarm_agent.engine.scorer_signs import ScorerFault
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.report.markdown import markdown
 from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.view.documents import standing_page
 from tests.support.standings import changed, selector_with, standing_with, state_of
 
@@ -43,7 +54,8 @@ def drawn(seed: int) -> Standing:
         price = None if rng.random() < 0.3 else float(rng.choice([0.0, 0.1, 1.0, 5.0]))
         void = int(rng.integers(0, 3)) if row.n < n else 0
         rows.append(replace(row, usd_per_1000=price, void=void, is_barred=bool(rng.random() < 0.1)))
-    return changed(
+    objective, rows = sought(np.random.default_rng([seed, 1]), rows)
+    found = changed(
         standing,
         rows=tuple(rows),
         end=None if rng.random() < 0.2 else str(rng.choice([end.value for end in End])),
@@ -57,6 +69,30 @@ def drawn(seed: int) -> Standing:
         budget=Budget(calls=4) if rng.random() < 0.3 else Budget(),
         guarantee=Guarantee.HEURISTIC if rng.random() < 0.2 else standing.guarantee,
     )
+    if objective is not None and found.guarantee is Guarantee.HEURISTIC:
+        objective = replace(objective, established=False)  # nothing is, without intervals
+    return changed(found, objective=objective)
+
+
+def sought(rng: Generator, rows: list[Row]) -> tuple[ObjectiveResult | None, list[Row]]:
+    """Draw an objective, mostly none, with its answer; a bar is a limit of each row."""
+    if rng.random() < 0.7:
+        return None, rows
+    spec = ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.05)
+    if rng.random() < 0.5:
+        spec = ObjectiveSpec(at_least=0.6)
+        (bar,) = spec.constraints
+        states = rng.choice(list(LimitState), len(rows))
+        rows = [
+            replace(row, limits=(RowLimit(bar, Measure(0.5, 0.0, 1.0), LimitState(state)),))
+            for row, state in zip(rows, states.tolist(), strict=True)
+        ]
+    able = [row.index for row in rows if row.n and not row.is_broken]
+    answer = int(rng.choice(able)) if able and rng.random() < 0.8 else None
+    margin = float(rng.choice([0.0, 0.04, 0.3]))
+    # that nobody is good enough can be proved of a bar alone: somebody is always the best
+    established = bool(rng.random() < 0.5) and (answer is not None or spec.at_least is not None)
+    return ObjectiveResult(spec, answer, established, margin, 0.95), rows
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -91,9 +127,14 @@ def test_all_that_people_and_programs_read_is_one_decision(
             assert "would not change that" not in said
     else:
         assert decision.problem is not None or not any(row.n for row in rows) or "No " in said
-        assert not decision.proved
+        assert not decision.proved or "No candidate scores at least 60 %, proved" in said
         assert decision.cheaper is None
         assert decision.chance is None
+    # the word of a sentence is that of the table
+    words = {row.status for row in rows if row.candidate.label in decision.as_good}
+    assert words <= {Status.EQUAL} or words <= {Status.GOOD}
+    assert ("About as good" in said) <= (Status.EQUAL in words)
+    assert ("Good enough" in said) <= (Status.GOOD in words)
     if decision.cheaper is not None:
         assert decision.cheaper.label in decision.as_good
         assert decision.cheaper.price < 1.0

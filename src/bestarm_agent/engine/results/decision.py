@@ -7,13 +7,15 @@ codes and Python show this value and work nothing out again.
     named by the rule or the objective                    TAKE (LEADING while the run goes on)
     breaks a limit of the objective                       BARRED
     no score, or cannot be called                         UNMEASURED
-    where a bar is to be cleared: shown to clear it       EQUAL, else UNDECIDED
+    where a bar is to be cleared: shown to clear it       GOOD, else UNDECIDED
     shown to be behind on new examples                    WORSE
     nothing more is asked of it, and all examples
       together cannot tell it from the one to take        EQUAL
     shown not to be the best, for what was asked for      WORSE
     the run ended of itself, and no example is left       EQUAL
     else                                                  UNDECIDED
+
+    Where the cheapest of all that are good enough is looked for, GOOD takes the place of EQUAL.
 """
 
 from __future__ import annotations
@@ -61,8 +63,7 @@ def decided(standing: Standing) -> Standing:
     if blocking is not None and blocking.kind is not ProblemKind.NO_SCORES:
         # what a scorer at fault has ruled out may be the best
         groups = {
-            i: Status.UNDECIDED if group in (Status.EQUAL, Status.WORSE) else group
-            for i, group in groups.items()
+            i: Status.UNDECIDED if group in _COMPARED else group for i, group in groups.items()
         }
     named_row = next((row for row in s.rows if row.index == named), None)
     labels = {
@@ -77,7 +78,7 @@ def decided(standing: Standing) -> Standing:
         untried = "nobody has scored its answers"
     draft = Decision(
         take=take,
-        as_good=labels[Status.EQUAL],
+        as_good=labels[Status.EQUAL] + labels[Status.GOOD],
         cheaper=_cheaper(s, named_row, groups),
         undecided=labels[Status.UNDECIDED],
         worse=labels[Status.WORSE] + labels[Status.BARRED],
@@ -87,7 +88,7 @@ def decided(standing: Standing) -> Standing:
             if groups[row.index] is Status.UNMEASURED
         ),
         chance=None if named_row is None else _chance(s, groups),
-        proved=_is_proved(s, named_row),
+        proved=blocking is None and _is_proved(s, named_row),
         proved_for="new" if s.for_new else "seen",
         confidence=s.confidence,
         scored_by=s.scored_by,
@@ -106,6 +107,7 @@ def decided(standing: Standing) -> Standing:
     return replace(s, rows=rows, _decision=decision)
 
 
+_COMPARED = (Status.EQUAL, Status.GOOD, Status.WORSE)
 NO_WINNER = (ProblemKind.NO_SCORES, ProblemKind.SCORER, ProblemKind.NOTHING_RIGHT)
 
 
@@ -162,19 +164,25 @@ def _group(s: Standing, row: Row, named: int | None) -> Status:
         return Status.UNMEASURED
     if _bar(s) is not None:
         is_kept = named is not None and row.limits[0].state is LimitState.KEPT
-        return Status.EQUAL if is_kept else Status.UNDECIDED
+        return Status.GOOD if is_kept else Status.UNDECIDED
+    near = Status.GOOD if _seeks_cheapest(s) else Status.EQUAL
     against = row.against if named is not None else None
     if against is not None and against.is_beaten:
         return Status.WORSE
     if (s.is_settled or row.is_ruled_out) and against is not None and against.is_level:
-        return Status.EQUAL
+        return near
     if row.is_ruled_out:
         return Status.WORSE
     # nothing is left to ask of it; or it is good enough, and dearer than the one to take
     is_complete = row.n + row.void >= s.n_examples
-    is_cheapest = s.objective is not None and s.objective.spec.name is Objective.CHEAPEST
-    is_over = s.is_settled and (is_complete or is_cheapest)
-    return Status.EQUAL if is_over and named is not None else Status.UNDECIDED
+    is_over = s.is_settled and (is_complete or near is Status.GOOD)
+    return near if is_over and named is not None else Status.UNDECIDED
+
+
+def _seeks_cheapest(s: Standing) -> bool:
+    """Return whether the cheapest of all that are good enough is looked for."""
+    cheapest = (Objective.CHEAPEST, Objective.AT_LEAST)
+    return s.objective is not None and s.objective.spec.name in cheapest
 
 
 def _chance(s: Standing, groups: Mapping[int, Status]) -> float | None:
@@ -321,8 +329,10 @@ def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
 def _nobody_clears(s: Standing, bar: float) -> list[str]:
     """Say that nobody is proved to score enough, and who probably does, the cheapest of these."""
     if s.objective is not None and s.objective.established:
-        return [f"No candidate scores at least {percent(bar)}, proved at {percent(s.confidence)}."]
-    lines = [f"No candidate is proved to score at least {percent(bar)} so far."]
+        sure = percent(s.objective.confidence)
+        return [f"No candidate scores at least {percent(bar)}, proved at {sure}."]
+    yet = " so far" if s.end is None else ""
+    lines = [f"No candidate is proved to score at least {percent(bar)}{yet}."]
     usable = [row for row in s.rows if row.n and not row.is_barred and not row.is_broken]
     chances = {row.index: chance_of_at_least(bar, row.total / row.n, row.n) for row in usable}
     likely = [row for row in usable if chances[row.index] >= SURE]
@@ -391,9 +401,7 @@ def _others(s: Standing, draft: Decision) -> list[str]:
             f"{safe(label)} ({score_text(row_of[label], graded=s.graded)})"
             for label in draft.as_good
         )
-        seeks = None if s.objective is None else s.objective.spec.name
-        is_cheapest = seeks in (Objective.CHEAPEST, Objective.AT_LEAST)
-        what = "Good enough, too, and dearer" if is_cheapest else "About as good"
+        what = "Good enough, too, and dearer" if _seeks_cheapest(s) else "About as good"
         lines.append(f"{what}: {listed(those, len(draft.as_good))}.")
     if draft.cheaper is not None:
         offer = draft.cheaper

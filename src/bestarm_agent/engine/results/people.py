@@ -250,7 +250,7 @@ def contenders_of(
     Raises:
         ConfigError: fewer than two have an answer.
     """
-    near = {Status.TAKE: 0, Status.LEADING: 0, Status.EQUAL: 1, Status.UNDECIDED: 2}
+    near = {Status.TAKE: 0, Status.LEADING: 0, Status.EQUAL: 1, Status.GOOD: 1, Status.UNDECIDED: 2}
     rows = [row for row in standing.rows if row.n]
     ranked = sorted(rows, key=lambda row: near.get(row.status, 3))  # the sort keeps their order
     close = sum(row.status in near for row in ranked)
