@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from pathlib import Path
 from threading import Thread
@@ -38,6 +38,7 @@ from bestarm_agent.engine.results.people import (
     LabelPlan,
     contenders_of,
     read_plan,
+    with_labels,
     with_people,
     write_plan,
 )
@@ -528,10 +529,8 @@ class Archive:
         labels = run_labels(state, self._where, run_id)
         check = await check_run(store, run_id, state, labels, standing.confidence)
         result = mode.result(pairs, standing)
-        if plan := read_plan(self._where, run_id):
-            texts = await texts_of(store, run_id, state, folder_of(self._where))
-            stand = await Labelling(texts, self._where, plan).stand()
-            standing = with_people(standing, stand)
+        texts = partial(texts_of, store, run_id, state, folder_of(self._where))
+        standing = await with_labels(standing, texts, self._where)
         return StoredRun(standing, tuple(failures_of(state)), check, result), state
 
     async def compared(

@@ -15,7 +15,9 @@ from bestarm_agent.engine.setup.collection import BLOCK
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.types import State
 from bestarm_agent.stats.people import race
+from bestarm_agent.store.store import open_store
 from bestarm_agent.study import Archive, Study
+from bestarm_agent.view.followed_run import FollowedRun
 from tests.support.commands import invoke
 from tests.support.studies import store_of, study_file
 
@@ -88,6 +90,32 @@ def test_a_study_goes_from_answers_to_labels_to_a_proof(tmp_path: Path, capsys: 
     assert "b is the best of these 3" in page.read_text()
     lines = invoke(capsys, "export", folder=tmp_path)
     assert all(line.split(",")[2] == "" for line in lines.out.splitlines()[1:])
+
+
+def test_the_live_page_says_what_the_terminal_says(tmp_path: Path, capsys: Capsys) -> None:
+    """Labels lie beside the log, so the page reads them, too, also while the log rests."""
+    path = study(tmp_path)
+    invoke(capsys, "select", "-c", path, "-q", folder=tmp_path)
+    place = store_of(path)
+
+    async def followed() -> list[tuple[str, ...]]:
+        async with open_store(place, create=False) as store:
+            run = FollowedRun(store, place, (await store.runs())[-1].id)
+            said = []
+            for _ in range(2):
+                async with run.refreshed():
+                    said.append((await run.standing())[0].decision.said)
+                await asyncio.to_thread(label, place)
+            return said
+
+    async def twice() -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+        first = await followed()
+        return first, (await Archive(place).record("latest")).standing.decision.said
+
+    (before, after), stored = asyncio.run(twice())
+    assert before[0] == "No winner yet: people have not scored the answers."
+    assert after == stored
+    assert after[0].startswith("By your labels: ")
 
 
 def test_before_labels_no_score_is_shown(tmp_path: Path, capsys: Capsys) -> None:

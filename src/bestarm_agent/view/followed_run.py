@@ -11,6 +11,7 @@ from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.results.pairs import RunTexts, texts_of
+from bestarm_agent.engine.results.people import with_labels
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, StorePlace, folder_of
@@ -59,7 +60,9 @@ class FollowedRun:
         if self._shown is None:
             replay = self._replay or await self._rebuilt()
             self._shown = await asyncio.to_thread(self._work_out, *replay)
-        return self._shown
+        standing, result = self._shown
+        # labels lie beside the log, and come while it rests
+        return await with_labels(standing, self.texts, self.place), result
 
     async def texts(self) -> RunTexts:
         """Return the run's texts."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -604,6 +604,15 @@ def _agreement(given: _Given) -> Measure | None:
     # kappa is about categories: scores are rounded to quarters
     first, second = np.array(ratings).T
     return kappa(np.rint(4 * first).astype(int), np.rint(4 * second).astype(int), 0.05)
+
+
+async def with_labels(
+    standing: Standing, texts: Callable[[], Awaitable[RunTexts]], where: StorePlace
+) -> Standing:
+    """Add what people's labels of a stored run say so far; nothing before labelling has begun."""
+    if (plan := read_plan(where, standing.run_id)) is None:
+        return standing
+    return with_people(standing, await Labelling(await texts(), where, plan).stand())
 
 
 def with_people(standing: Standing, stand: ByPeople) -> Standing:
