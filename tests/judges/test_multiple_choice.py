@@ -46,6 +46,11 @@ ANSWERS: dict[float | str, list[str]] = {
         *("Option B is correct. Option A is not.", "I choose option B because A is wrong."),
         "The best answer is Paris (B), rather than London (A).",
         "B is the right one; A, C and D are not.",
+        *("After eliminating A, C and D, B remains.", "All options except B are wrong."),
+        *("Between A and B, B is stronger.", "Everything but B can be ruled out."),
+        "Had the question asked for the second city, A would be right. Here it is B.",
+        # the option that a reply begins with, by letter and text
+        *("(B) Paris is the capital, while London is not.", "B. Paris is larger than A (London)."),
         "A ❌\nB ✅\nC ❌\nD ❌",
         *("Die richtige Antwort ist B, nicht A.", "应该选择B，而不是A。", "정답은 B입니다"),
     ],
@@ -63,6 +68,7 @@ ANSWERS: dict[float | str, list[str]] = {
         *("Answer: B. Hmm, A is a capital too.", "None of the above", "A, B, C and D are wrong"),
         "A. London\nB. Paris\nC. Paris, Texas\nD. New York",
         *("Grade-B thinking", "ABBA", "E. coli", "It is not B", "Parisian", "London or Paris"),
+        "All options except B are right.",
         *("I do not know", "", "..."),
     ],
 }

@@ -143,6 +143,25 @@ def test_what_has_two_readings_has_none(text: str) -> None:
     assert f"{named!r} " in str(caught.value), "it is named"
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        *(("√2", "2"), ("2π", "2"), (r"3\sqrt{2}", "2"), (r"2 \pi", "2"), (r"\frac{\pi}{4}", "4")),
+        *((r"\frac{\sqrt{3}}{2}", "2"), ("π/4", "4"), ("3+4i", "4"), ("0x1F", "0")),
+    ],
+)
+def test_a_part_of_an_expression_is_no_number(text: str, named: str) -> None:
+    judge = create_judge("numeric", {}, Catalog())
+    with pytest.raises(JudgeError, match=f"'{named}' is a part of an expression; `math`") as caught:
+        asyncio.run(judge.score(Example("e1", {}, "46"), Reply(f"It is {text}"), NoCalls()))
+    assert caught.value.kind is FailureKind.UNPARSABLE
+
+
+@pytest.mark.parametrize("text", ["√4 = 2", r"\sqrt{4} = 2", "π/π = 2", "2 pieces", "2 in all"])
+def test_what_an_expression_equals_is_read(judged: Judged, text: str) -> None:
+    assert judged("numeric", text, "2") == RIGHT
+
+
 @pytest.mark.parametrize("text", [*DOUBTS, "3 or 4 apples", "2 apples, 3 pears"])
 def test_targets_that_are_no_single_number_are_named(text: str) -> None:
     judge = create_judge("numeric", {}, Catalog())

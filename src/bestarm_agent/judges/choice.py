@@ -78,7 +78,8 @@ _WRONG = (
 # Words and signs that affirm what stands before them: "B is correct", "B ✓".
 _RIGHT = (
     _any(
-        "correct right answer best better true accurate likeliest winner fits yes richtig* korrekt "
+        "correct right answer best better stronger preferable superior true accurate likeliest "
+        "winner fits yes richtig* korrekt "
         "correcte bonne vrai vraie correcto correcta giusta esatta certa верн* правильн*"
     )
     + "|正确|正解|对|맞|[✅✓✔☑]"
@@ -109,24 +110,35 @@ _SO = _any(
 # Where a sentence may end after a mention. "so B." concludes; "so B has the higher value" does not.
 _ENDS = rf"(?=\s*(?:[.!,;:)\]}}\n<]|$|{_any('because since as is it weil car porque')}))"
 
+# "All options except B are wrong" states B, while "all except B are right" rejects it. It is
+# rewritten before the rejections, which would take the B away.
+_ALL_BUT = re.compile(
+    rf"{_any('all every everything each any')}{_NEAR}{{0,40}}?"
+    rf"{_any('except but besides other_than apart_from save')}\s{_THE}(?P<tl>{_TL})"
+    rf"{_NEAR}{{0,30}}?(?:{_WRONG})",
+    re.IGNORECASE,
+)
 # Rejections are taken out first, since "the answer is not A but B" would otherwise state A. Their
 # order matters: each takes away what it names, and the later, looser ones see only the rest.
 _REJECTIONS = [
     # A is wrong; A, C and D are not; B can be ruled out; C: false
-    rf"{_TL}(?=(?: |[:=] ?| [-–—] )(?:{_CLAUSE}{{0,30}}?[\s\w])?(?:{_WRONG}))",
+    rf"{_TL}(?=(?:\)? |[:=] ?| [-–—] )(?:{_CLAUSE}{{0,30}}?[\s\w])?(?:{_WRONG}))",
     # not A; wrong options: A, C; I do not think it is A; eliminate A and C
     rf"(?:{_any('not never neither nor excluding except versus vs none_of nicht keineswegs')}|n't"
     rf"|{_any('eliminat* rule_out ruled_out ruling_out reject* discard* exclud* dismiss* statt')}"
     rf"|{_any('anstatt pas plutôt_que no_es en_lugar_de не')}|排除|不是|不选"
     rf"|{_any('wrong incorrect false')}(?: (?:option|choice|answer)s?)?(?::| are| is))"
-    rf"(?: (?!{_WHY}|only\b)[^\W\d]+(?:'\w+)?:?){{0,4}}? ?{_THE}{_TL}",
+    # not the B of "eliminating A, C and D, B remains"
+    rf"(?: (?!{_WHY}|only\b)[^\W\d]+(?:'\w+)?:?){{0,4}}? ?{_THE}{_TL}"
+    rf"(?!\s(?:(?:is|are)\s)?{_any('remain* left stands')})",
     # rather than A; unlike A; over A or B
     rf"{_any('than instead_of unlike over against')}\s{_THE}{_T}(?:\s(?:and|or)\s{_T})*",
     # people might think A
     rf"(?:(?<!\bi )(?:might|may|could)|{_any('people some many others person someone')})\s"
     rf"(?:\w+\s){{0,2}}(?:{_CHOOSE}){_NEAR}{{0,25}}?{_TL}",
-    # if it were so, A would be right; A would be right if ...; not: if I had to choose, ...
-    rf"\bif\s(?!(?:i|we|you|one|forced|pressed)\b){_NEAR}{{0,60}}{_TL}(?=\swould)",
+    # if it were so, A would be right; had it been so, A would be right; A would be right if ...;
+    # not: if I had to choose, ...
+    rf"(?:\bif|(?:^|[.!?;]\s?)had)\s(?!(?:i|we|you|one|forced|pressed)\b){_NEAR}{{0,60}}{_TL}(?=\swould)",
     rf"{_TL}(?=\s(?:would|could|might)\s{_NEAR}{{0,40}}\bif\b)",
 ]
 # Statements, the clearest first; of each line the last that is made counts.
@@ -232,6 +244,7 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
         rejected.update(_letters(mention[0]))
         return re.sub(_T, _REJECTED, mention[0])
 
+    plain = _ALL_BUT.sub(r"answer \g<tl>", plain)
     for pattern in _RULED_OUT:
         plain = pattern.sub(reject, plain)
     # From the last part to the first. A part after a change of mind that states nothing may still
@@ -289,7 +302,13 @@ def _mentions(text: str, options: Mapping[str, str]) -> str:
         offset = mention.start()
         return mention[0][: span[0] - offset] + _mark(letter) + mention[0][span[1] - offset :]
 
-    return _BRACKETED.sub(r"\1", _SAME.sub(r"\1", _LETTER.sub(marked, plain)))
+    def joined(same: re.Match[str]) -> str:
+        # "B. Paris is the capital" begins with an option as "B) because ..." does
+        begins = not plain[: same.start()].rpartition("\n")[2].strip()
+        return f"{same[1]})" if begins and not _LISTED.match(plain, same.start()) else same[1]
+
+    plain = _LETTER.sub(marked, plain)
+    return _BRACKETED.sub(r"\1", _SAME.sub(joined, plain))
 
 
 def _tidied(text: str) -> str:

@@ -85,6 +85,14 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+# A number that is a part of an expression has no value by itself: √2, 2π, π/4, \frac{\sqrt{3}}{2},
+# 3+4i, 0x1F. After "=" another begins. A plain \frac{3}{4} was rewritten before.
+_BEFORE = re.compile(
+    r"(?:[√∛∜]|\\sqrt(?:\[\d+\])?)\s?[{(]?\s*$|(?:π|\\pi)\s?[*·/]?\s?$|\\[dtc]?frac[^=≈]*$"
+)
+_BEHIND = re.compile(
+    r"\s?[*·]?\s?(?:[π√∛∜]|\\pi(?![a-z])|\\sqrt)|i(?!\w)|(?<=\b0)[xX](?=[\da-fA-F])(?!10\b)"
+)
 # "between 3 and 5": when the 5 is reached, the words before it say that it ends a range.
 _BETWEEN = re.compile(
     r"\b(?:between|zwischen|entre)\s\S*\d\S*\s(?:and|und|et|y|e)\s+$", re.IGNORECASE
@@ -219,6 +227,8 @@ def _number(match: re.Match[str], decimal: Mark | None) -> ReadNumber:
         raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
     if _BETWEEN.search(match.string[: match.start()]):
         raise DoubtError(f"{match[0].strip()!r} is the end of a range")
+    if _BEFORE.search(match.string[: match.start()]) or _BEHIND.match(match.string, match.end()):
+        raise DoubtError(f"{match[0].strip()!r} is a part of an expression; `math` compares these")
     group = match.groupdict("")
     signs = f"{group['sign']}{group['currency']}".translate(_TO_MINUS)
     sign = "-" if "-" in signs or group["less"] else ""
