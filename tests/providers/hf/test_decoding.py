@@ -13,6 +13,7 @@ from scipy import stats
 
 from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.providers.hf.generate import HfCall, RowEnds, RowSampler, cut, read_sampling
+from bestarm_agent.providers.hf.tokenizer import TextCodec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,11 +126,26 @@ def test_forbidden_tokens_are_never_drawn() -> None:
     assert set(chosen([call(str(i)) for i in range(100)], logits)) == {1, 3}
 
 
-def ends(stops: Sequence[tuple[str, ...]], *, is_over: bool = False) -> RowEnds:
-    def decode(rows: list[list[int]]) -> list[str]:
+class Characters(TextCodec):
+    """Every character is a token; counts the rows that were decoded."""
+
+    def __init__(self) -> None:
+        self.n_decoded = 0
+
+    def decode(self, rows: list[list[int]]) -> list[str]:
+        self.n_decoded += len(rows)
         return ["".join(map(chr, row)) for row in rows]
 
-    return RowEnds(stops, N_PROMPT, decode, lambda: is_over)
+    def may_end(self, texts: Sequence[str]) -> Tensor:
+        lasts = {text[-1] for text in texts}
+        may: Tensor = torch.tensor([chr(token) in lasts for token in range(128)] + [False])
+        return may
+
+
+def ends(
+    stops: Sequence[tuple[str, ...]], *, is_over: bool = False, codec: TextCodec | None = None
+) -> RowEnds:
+    return RowEnds(stops, N_PROMPT, codec or Characters(), lambda: is_over)
 
 
 def grown(texts: Sequence[str]) -> list[Tensor]:
@@ -147,6 +163,15 @@ def test_each_row_ends_at_its_own_stop_text() -> None:
     assert not any(step[3] for step in ended)  # the dots stand in the prompt
     assert criterion.lengths.tolist()[0] == 4
     assert criterion.lengths.tolist()[2] == 3
+
+
+def test_only_tokens_that_may_complete_a_stop_text_are_decoded() -> None:
+    codec = Characters()
+    criterion = ends([("cd",), ("q",), (), ("d",)], codec=codec)
+    for ids in grown(["abdabcde", "abcdefgh", "cdcdcdcd", "efghijkl"]):
+        criterion(ids, None)
+    assert criterion.lengths.tolist()[:1] == [7]
+    assert codec.n_decoded == 2, "after each d of the first row, and nowhere else"
 
 
 def test_all_rows_end_at_the_deadline_but_keep_their_lengths() -> None:

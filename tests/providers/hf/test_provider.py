@@ -7,6 +7,8 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +16,20 @@ from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import Finish, Json, Message, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.hf.folder import ModelFolder
-from bestarm_agent.providers.hf.generate import HfCall, load_engine, read_sampling
+from bestarm_agent.providers.hf.generate import (
+    BatchEngine,
+    HfCall,
+    Prompt,
+    load_engine,
+    read_sampling,
+)
 from bestarm_agent.providers.hf.provider import HfProvider
+from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
 from tests.support.provider_calls import answers, attempt, error, replies, reply
+
+if TYPE_CHECKING:
+    import torch
 
 GREEDY: Mapping[str, Json] = {"temperature": 0, "max_tokens": 8}
 DRAWN: Mapping[str, Json] = {"temperature": 1, "max_tokens": 8}
@@ -316,14 +328,104 @@ def test_a_cancelled_call_is_dropped_from_the_queue(models: Path) -> None:
 
 
 def test_an_aborted_engine_ends_at_the_next_token(models: Path) -> None:
-    folder = ModelFolder(models / "counting", "counting")
-    engine = load_engine(folder, dtype="float32", device="cpu", n_threads=1, max_seconds=60)
+    engine = engine_of(models, "counting")
     engine.abort()
-    ended, unfinished = engine.generate(
-        [HfCall(plain("counting", text), read_sampling(GREEDY, "counting")) for text in ("9", "a")]
-    )
+    ended, unfinished = engine.generate(prompts(engine, "9", "a"))
     assert ended == Reply("", usage=Usage(input=1, output=1))
     assert isinstance(unfinished, ProviderError)
+
+
+def prompts(engine: BatchEngine, *texts: str, params: Mapping[str, Json] = GREEDY) -> list[Prompt]:
+    calls = [HfCall(plain("m", text, params), read_sampling(params, "m")) for text in texts]
+    return [prompt for prompt in engine.encode(calls) if isinstance(prompt, Prompt)]
+
+
+def engine_of(models: Path, model: str) -> BatchEngine:
+    folder = ModelFolder(models / model, model)
+    return load_engine(folder, dtype="float32", device="cpu", n_threads=1, max_seconds=60)
+
+
+@pytest.mark.parametrize("params", [GREEDY, DRAWN])
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+def test_what_prompts_begin_with_is_read_once(
+    models: Path, model: str, params: Mapping[str, Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, examples = engine_of(models, model), "1+2=3; 10+5=15; "
+    batch = prompts(engine, *(examples + text for text in ("7+8=", "1+", "", "")), params=params)
+    apart = engine.generate(batch)
+    read: list[int] = []
+
+    def counted(module: object, positional: object, named: Mapping[str, torch.Tensor]) -> None:
+        read.append(named["input_ids"].numel())
+
+    engine._model.register_forward_pre_hook(counted, with_kwargs=True)
+    assert engine.generate(batch) == apart
+    assert read[0] == len(batch) * max(len(prompt.tokens) for prompt in batch)
+    read.clear()
+    monkeypatch.setattr("bestarm_agent.providers.hf.generate._WORTH_SHARING", 1)
+    assert engine.generate(batch) == apart
+    shared = len(batch[-1].tokens) - 1  # one is left to each row
+    assert read[:2] == [shared, len(batch) * (len(batch[0].tokens) - shared)]
+
+
+def test_a_window_that_slides_is_not_shared() -> None:
+    """Its cache forgets by place, and the padding takes up places."""
+    from transformers import LlamaConfig, MistralConfig
+
+    for config, is_plain in ((MistralConfig(sliding_window=8), False), (LlamaConfig(), True)):
+        engine = BatchEngine(SimpleNamespace(config=config), TextCodec.__new__(TextCodec), 60)
+        assert engine._has_plain_cache is is_plain
+
+
+def test_a_batch_that_the_memory_does_not_hold_is_halved(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    engine = engine_of(models, "counting")
+    batch, generate = prompts(engine, *"abcde"), engine._model.generate
+    sizes: list[int] = []
+
+    def small(input_ids: torch.Tensor, **named: object) -> torch.Tensor:
+        sizes.append(len(input_ids))
+        if len(input_ids) > most:
+            raise memory
+        ids: torch.Tensor = generate(input_ids=input_ids, **named)
+        return ids
+
+    expected = engine.generate(batch)
+    monkeypatch.setattr(engine._model, "generate", small)
+    most = 2
+    on_cpu = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+    for said in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(on_cpu)):
+        memory = said
+        sizes.clear()
+        assert engine.generate(batch) == expected
+        assert sizes == [5, 2, 3, 1, 2]
+        assert engine.most_tokens == 3 * (len(batch[0].tokens) + 8) / 2
+    most = 0
+    for answer in engine.generate(batch):
+        assert isinstance(answer, ProviderError)
+        assert (answer.kind, answer.blame) == (FailureKind.INTERNAL, Blame.HARNESS)
+        assert "the memory of cpu does not suffice for one call of" in str(answer)
+    memory = RuntimeError("a bug")
+    with pytest.raises(RuntimeError, match="a bug"):
+        engine.generate(batch)
+
+
+@pytest.mark.parametrize("stop", ["\n", "ab", " x", "x ", "é", "∑"])
+def test_tokens_that_may_complete_a_stop_text_hold_its_last_character(
+    models: Path, stop: str
+) -> None:
+    codec = TextCodec(load_tokenizer(models / "llama"))
+    may = codec.may_end([stop])
+    for text in ("fab", "1 x ", "a\nb"):
+        (tokens,) = codec.encode([plain("llama", text)])
+        assert not isinstance(tokens, ProviderError)
+        if stop in text:
+            assert may[tokens].any()
+    assert not may[-1]
+    assert may.all().item() is False
 
 
 def test_one_provider_serves_several_sittings(models: Path) -> None:

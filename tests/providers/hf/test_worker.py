@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -12,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.domain.values import Message, Reply, Request
+from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.generate import BatchEngine, HfCall, Sampling
+from bestarm_agent.providers.hf.generate import BatchEngine, HfCall, Prompt, Sampling
 from bestarm_agent.providers.hf.worker import HfOptions, Worker, next_batch
 from bestarm_agent.providers.local import ModelMemory
 
@@ -31,9 +32,22 @@ class Cardboard(BatchEngine):
         self.started = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
         self._is_free = is_free
+        self.most_tokens = math.inf
 
-    def generate(self, calls: Sequence[HfCall]) -> list[Reply | ProviderError]:
+    def encode(self, calls: Sequence[HfCall]) -> list[Prompt | ProviderError]:
+        """A token for each character."""
         texts = [call.request.text or "" for call in calls]
+        if "unreadable" in texts:
+            raise KeyError("a bug")
+        return [
+            failure(FailureKind.TOO_LONG, "too long")
+            if text == "huge"
+            else Prompt(call, [*map(ord, text)], call.sampling.max_tokens)
+            for call, text in zip(calls, texts, strict=True)
+        ]
+
+    def generate(self, batch: Sequence[Prompt]) -> list[Reply | ProviderError]:
+        texts = [prompt.call.request.text or "" for prompt in batch]
         self.batches.append(texts)
         self.started.release()
         if not self._is_free:
@@ -76,7 +90,7 @@ def worker_of(load: Callable[[], Cardboard], **options: Any) -> Worker:  # noqa:
         ModelMemory(),
         asyncio.Semaphore(),
         HfOptions(
-            max_batch_tokens=1_000_000, **{"max_batch": 4, "max_gpu_seconds": 100, **options}
+            **{"max_batch_tokens": 1_000_000, "max_batch": 4, "max_gpu_seconds": 100, **options}
         ),
         price=lambda seconds: round(10 * seconds),
         clock=Ticking(),
@@ -275,21 +289,20 @@ def test_closing_while_loading_waits_for_the_loader() -> None:
     play(scene, load)
 
 
-def waiting(*shapes: tuple[int, int]) -> list[HfCall]:
-    """Calls by the length of their prompts and ``max_tokens``, the oldest first."""
+def waiting(*shapes: tuple[int, int]) -> list[Prompt]:
+    """Prompts by their length in tokens and the limit of the reply, the oldest first."""
+    request = Request(model="m", text="x")
     return [
-        HfCall(Request(model="m", text="x" * length), Sampling(max_tokens=n))
-        for length, n in shapes
+        Prompt(HfCall(request, Sampling(max_tokens=n)), [0] * length, n) for length, n in shapes
     ]
 
 
-def batches(calls: list[HfCall], max_batch: int, max_tokens: int) -> list[list[HfCall]]:
-    found = []
-    while calls:
-        found.append(next_batch(calls, max_batch, max_tokens))
-        taken = set(map(id, found[-1]))
-        calls = [call for call in calls if id(call) not in taken]
-    return found
+def batches(prompts: list[Prompt], max_batch: int, max_tokens: int) -> list[list[Prompt]]:
+    chosen = []
+    while prompts:
+        chosen.append(next_batch(prompts, max_batch, max_tokens))
+        prompts = [prompt for prompt in prompts if prompt not in chosen[-1]]
+    return chosen
 
 
 @pytest.mark.parametrize(
@@ -308,13 +321,37 @@ def batches(calls: list[HfCall], max_batch: int, max_tokens: int) -> list[list[H
 def test_a_batch_holds_the_oldest_and_calls_of_similar_length(
     shapes: list[tuple[int, int]], max_tokens: int, expected: list[list[int]]
 ) -> None:
-    found = batches(waiting(*shapes), 4, max_tokens)
-    assert [[call.length for call in batch] for batch in found] == expected
+    chosen = batches(waiting(*shapes), 4, max_tokens)
+    assert [[len(prompt.tokens) for prompt in batch] for batch in chosen] == expected
 
 
-def test_messages_count_by_their_contents() -> None:
-    messages = (Message("user", "abc"), Message("assistant", "de"))
-    assert HfCall(Request(model="m", messages=messages), Sampling()).length == 5
+def test_batches_are_put_together_by_tokens_and_by_what_the_memory_held() -> None:
+    engine = Cardboard(is_free=False)
+
+    async def scene(worker: Worker) -> None:
+        calls = submit(worker, ["x"])
+        await acquired(engine.started)
+        calls += submit(worker, ["aaaa", "bbbb", "cccc", "dddd", "eeee"])
+        engine.go.release()
+        await acquired(engine.started)  # two of 4 + 256 tokens fit into 700
+        engine.most_tokens = 300
+        engine.go.release(8)
+        await asyncio.wait(calls)
+
+    play(scene, lambda: engine, max_batch_tokens=700)
+    assert engine.batches == [["x"], ["aaaa", "bbbb"], ["cccc"], ["dddd"], ["eeee"]]
+
+
+def test_a_prompt_that_cannot_be_read_fails_alone_and_a_bug_fails_the_new_ones() -> None:
+    async def scene(worker: Worker) -> None:
+        answered, huge = await outcomes(worker, "a", "huge")
+        assert (answered.text, huge.kind) == ("A", FailureKind.TOO_LONG)
+        for error in await outcomes(worker, "b", "unreadable"):
+            assert (error.kind, "KeyError" in str(error)) == (FailureKind.INTERNAL, True)
+        (after,) = await outcomes(worker, "c")
+        assert after.text == "C"
+
+    play(scene)
 
 
 @given(
@@ -325,12 +362,12 @@ def test_messages_count_by_their_contents() -> None:
 def test_everyone_is_taken_once_the_oldest_first_and_within_the_limits(
     shapes: list[tuple[int, int]], max_batch: int, max_tokens: int
 ) -> None:
-    left = waiting(*shapes)
-    for batch in batches(list(left), max_batch, max_tokens):
-        assert any(call is left[0] for call in batch)
-        assert len({call.sampling.max_tokens for call in batch}) == 1
-        width = max(call.length for call in batch) + batch[0].sampling.max_tokens
+    waits = waiting(*shapes)
+    for batch in batches(list(waits), max_batch, max_tokens):
+        assert waits[0] in batch
+        assert len({prompt.limit for prompt in batch}) == 1
+        width = max(len(prompt.tokens) for prompt in batch) + batch[0].limit
         assert len(batch) <= max_batch
         assert len(batch) == 1 or len(batch) * width <= max_tokens
-        left = [call for call in left if not any(call is one for one in batch)]
-    assert not left
+        waits = [prompt for prompt in waits if prompt not in batch]
+    assert not waits

@@ -11,9 +11,12 @@ differently.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -25,6 +28,7 @@ from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import Finish, Json, Reply, Request, digest
 from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.folder import ModelFolder
 from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 
 # A text of n bytes has at most n tokens; a few more, since decoders drop a leading space.
 _SPARE_TOKENS = 4
+# Prompt tokens that need not be read again, from which reading the shared ones by themselves, one
+# more pass through the model, pays.
+_WORTH_SHARING = 1_024
 
 
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
@@ -69,10 +76,17 @@ class HfCall:
     request: Request
     sampling: Sampling
 
-    @property
-    def length(self) -> int:
-        """Characters of the prompt: close enough to its tokens to sort by."""
-        return sum(map(len, self.request.texts))
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """A call as the model reads it; equal to itself only."""
+
+    call: HfCall
+    tokens: list[int]
+    # Most tokens of the reply: ``max_tokens``, or what the context leaves. Only prompts of one
+    # limit share a batch: a row that has ended runs on with the others, and must not run out of
+    # positions.
+    limit: int
 
 
 class BatchEngine:
@@ -80,111 +94,165 @@ class BatchEngine:
 
     def __init__(
         self,
-        generate: Callable[..., Tensor],  # of a model without sampling defaults of its own
+        model: Any,  # noqa: ANN401 - a causal model of ``transformers`` without sampling defaults
         codec: TextCodec,
         max_seconds: float,  # a batch that takes longer is cut off, > 0
         device: str = "cpu",
     ) -> None:
         self._device = device
-        self._generate = generate
+        self._model = model
         self._codec = codec
         self._max_seconds = max_seconds
         self._aborted = False
+        self.most_tokens = math.inf  # in a batch, after one for which the memory did not suffice
 
-    def generate(self, calls: Sequence[HfCall]) -> list[Reply | ProviderError]:
-        """Answer calls of one ``max_tokens``, in their order; blocks.
+    def encode(self, calls: Sequence[HfCall]) -> list[Prompt | ProviderError]:
+        """Return the tokens of each call; blocks."""
+        return [
+            tokens if isinstance(tokens, ProviderError) else self._prompt(call, tokens)
+            for call, tokens in zip(
+                calls, self._codec.encode([call.request for call in calls]), strict=True
+            )
+        ]
 
-        The usage of a reply includes the end-of-text token.
+    def generate(self, batch: Sequence[Prompt]) -> list[Reply | ProviderError]:
+        """Answer prompts of one limit, in their order; blocks.
+
+        The usage of a reply includes the end-of-text token. A batch for which the memory does not
+        suffice is answered in halves.
         """
-        results: dict[int, Reply | ProviderError] = {}
-        batches: dict[int, dict[int, list[int]]] = {}
-        for row, prompt in enumerate(self._codec.encode([call.request for call in calls])):
-            if isinstance(prompt, ProviderError):
-                results[row] = prompt
-            else:
-                limit = self._limit(calls[row], len(prompt))
-                batches.setdefault(limit, {})[row] = prompt
-        # Usually one batch. A prompt so long that the context leaves it a shorter reply gets a
-        # batch with a limit of its own, together with others of the same limit.
-        for limit, prompts in batches.items():
-            answers = self._answer([calls[row] for row in prompts], list(prompts.values()), limit)
-            results.update(zip(prompts, answers, strict=True))
-        return [results[row] for row in range(len(calls))]
+        try:
+            return self._answer(batch)
+        except RuntimeError as error:  # torch's own error of memory is one
+            if not _is_out_of_memory(error):
+                raise
+        # Outside of ``except``, since the traceback keeps what was allocated.
+        self._release()
+        n_tokens = len(batch) * (max(len(prompt.tokens) for prompt in batch) + batch[0].limit)
+        if len(batch) == 1:
+            reason = (
+                f"the memory of {self._device} does not suffice for one call of {n_tokens:,} "
+                "tokens; lower `max_tokens`, shorten the prompt, or take a smaller model"
+            )
+            return [failure(FailureKind.INTERNAL, reason)]
+        self.most_tokens = min(self.most_tokens, n_tokens / 2)
+        half = len(batch) // 2
+        return [*self.generate(batch[:half]), *self.generate(batch[half:])]
 
     def abort(self) -> None:
         """Stop generating at the next token; may be called from any thread."""
         self._aborted = True
 
-    def _limit(self, call: HfCall, n_prompt: int) -> int:
-        """Return the most tokens of a reply; rows that the context cuts shorter go separately.
+    def _prompt(self, call: HfCall, tokens: list[int]) -> Prompt:
+        context_length, limit = self._codec.context_length, call.sampling.max_tokens
+        if context_length is not None:
+            limit = min(limit, context_length - len(tokens))
+        return Prompt(call, tokens, limit)
 
-        A row that has ended runs on with the others, and must not run out of positions.
-        """
-        context_length = self._codec.context_length
-        if context_length is None:
-            return call.sampling.max_tokens
-        return min(call.sampling.max_tokens, context_length - n_prompt)
+    def _release(self) -> None:
+        if self._device == "cuda":
+            import torch
 
-    def _answer(
-        self, calls: Sequence[HfCall], prompts: Sequence[list[int]], limit: int
-    ) -> list[Reply | ProviderError]:
-        generated, lengths = self._run(calls, prompts, limit)
+            torch.cuda.empty_cache()
+
+    def _answer(self, batch: Sequence[Prompt]) -> list[Reply | ProviderError]:
+        generated, lengths = self._run(batch)
         n_outputs, ended_by_eos = self._count(generated, lengths)
         rows = generated.tolist()
         texts = self._codec.decode([row[:n] for row, n in zip(rows, n_outputs, strict=True)])
         results: list[Reply | ProviderError] = []
-        for row, call in enumerate(calls):
-            text, was_cut = cut(texts[row], call.sampling.stop)
+        for row, prompt in enumerate(batch):
+            text, was_cut = cut(texts[row], prompt.call.sampling.stop)
             # Neither a stop text, nor the end of the text, nor the limit: the deadline ended it.
             # The part that was generated is no answer, since a longer time limit would give another
             # one.
             stopped = was_cut or ended_by_eos[row]
-            if not stopped and n_outputs[row] < limit:
+            if not stopped and n_outputs[row] < prompt.limit:
                 reason = (
-                    f"{call.request.model} did not finish within {self._max_seconds:g} worker "
-                    "seconds; raise the provider's option `max_gpu_seconds`, or lower `max_tokens`"
+                    f"{prompt.call.request.model} did not finish within {self._max_seconds:g} "
+                    "worker seconds; raise the provider's option `max_gpu_seconds`, or lower "
+                    "`max_tokens`"
                 )
                 results.append(ProviderError(reason, kind=FailureKind.TIMEOUT))
                 continue
             finish = Finish.STOP if stopped else Finish.LENGTH
-            usage = Usage(input=len(prompts[row]), output=n_outputs[row])
+            usage = Usage(input=len(prompt.tokens), output=n_outputs[row])
             results.append(Reply(text, finish, usage))
         return results
 
-    def _run(
-        self, calls: Sequence[HfCall], prompts: Sequence[list[int]], limit: int
-    ) -> tuple[Tensor, Tensor]:
+    def _run(self, batch: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
         """Return generated tokens, (B, T <= limit), and the tokens before each row's stop text."""
         import torch
         from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
-        ids, masks = (torch.tensor(rows, device=self._device) for rows in self._codec.pad(prompts))
+        calls = [prompt.call for prompt in batch]
+        tokens = [prompt.tokens for prompt in batch]
+        shared = self._shared(tokens)
+        ids, masks = (
+            torch.tensor(rows, device=self._device)
+            for rows in self._codec.pad(tokens, behind=shared)
+        )
         n_prompt = ids.shape[1]
         deadline = time.monotonic() + self._max_seconds
         ends = RowEnds(
             [call.sampling.stop for call in calls],
             n_prompt,
-            self._codec.decode,
+            self._codec,
             lambda: self._aborted or time.monotonic() > deadline,
             self._device,
         )
         # Greedy decoding: it takes the token that ``RowSampler`` has made the most likely.
         config = GenerationConfig(  # type: ignore[no-untyped-call]
-            max_new_tokens=limit,
+            max_new_tokens=batch[0].limit,
             do_sample=False,
             eos_token_id=self._codec.eos or None,
             pad_token_id=self._codec.pad_token,
         )
         is_drawn = any(call.sampling.temperature > 0 for call in calls)
         samplers = [RowSampler(calls, n_prompt, self._device)] if is_drawn else []
-        output = self._generate(
+        output = self._model.generate(
             input_ids=ids,
             attention_mask=masks,
             generation_config=config,
             logits_processor=LogitsProcessorList(samplers),
             stopping_criteria=StoppingCriteriaList([ends]),
+            **(self._read(ids[:1, :shared], len(batch)) if shared else {}),
         )
         return output[:, n_prompt:].cpu(), ends.lengths.cpu()
+
+    def _shared(self, prompts: Sequence[list[int]]) -> int:
+        """Return how many tokens all prompts begin with, 0 if reading them once gains nothing."""
+        # of the first and the last by order, and so of all; each row keeps a token of its own
+        first, last = min(prompts), max(prompts)
+        most = min(map(len, prompts)) - 1
+        n = next((i for i in range(most) if first[i] != last[i]), most)
+        return n if (len(prompts) - 1) * n >= _WORTH_SHARING and self._has_plain_cache else 0
+
+    @cached_property
+    def _has_plain_cache(self) -> bool:
+        """Whether the model keeps keys and values of each token by themselves.
+
+        Recurrent states and sliding windows cannot be repeated with padding behind them.
+        """
+        from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer
+
+        cache = DynamicCache(config=self._model.config)
+        return bool(cache.layers) and all(type(layer) is DynamicLayer for layer in cache.layers)
+
+    def _read(self, ids: Tensor, n_rows: int) -> dict[str, Any]:
+        """Return keys and values of tokens, (1, n), repeated for each row, as an argument."""
+        import torch
+        from transformers import DynamicCache
+
+        # transformers 5.24 gave the argument another name
+        is_new = "cache" in signature(self._model.forward).parameters
+        cache = DynamicCache(config=self._model.config)
+        argument = {"cache" if is_new else "past_key_values": cache}
+        with torch.inference_mode():
+            self._model(input_ids=ids, use_cache=True, logits_to_keep=1, **argument)
+            cache.batch_repeat_interleave(n_rows)
+        return argument
 
     def _count(self, generated: Tensor, lengths: Tensor) -> tuple[list[int], list[bool]]:
         """Return the tokens of each row, EOS included, and True where EOS ended it."""
@@ -235,7 +303,7 @@ def load_engine(
     codec = TextCodec(tokenizer, ends, folder.context_length)
     # recommended temperatures and penalties must not leak into what a study compares
     model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
-    return BatchEngine(model.to(device).eval().generate, codec, max_seconds, device=device)
+    return BatchEngine(model.to(device).eval(), codec, max_seconds, device=device)
 
 
 class RowSampler:
@@ -303,7 +371,7 @@ class RowEnds:
         self,
         stops: Sequence[tuple[str, ...]],  # each row's stop texts
         n_prompt: int,  # tokens of the padded prompts
-        decode: Callable[[list[list[int]]], list[str]],  # turns lists of tokens into texts
+        codec: TextCodec,
         is_over: Callable[[], bool],  # returns True when generation has to end
         device: str = "cpu",
     ) -> None:
@@ -311,13 +379,23 @@ class RowEnds:
 
         self.lengths = torch.full((len(stops),), torch.iinfo(torch.long).max, device=device)
         self._n_prompt = n_prompt
-        self._decode = decode
+        self._codec = codec
         self._is_over = is_over
-        self._stopping = [(row, texts) for row, texts in enumerate(stops) if texts]
+        self._stops = stops
         # Decoding the whole reply at every token would take quadratic time. The end of it is
         # enough: a stop text of n bytes that has just been completed began at most n tokens ago.
-        sizes = [len(text.encode()) for _, texts in self._stopping for text in texts]
+        sizes = [len(text.encode()) for texts in stops for text in texts]
         self._n_tail = max(sizes, default=0) + _SPARE_TOKENS
+        # And only where the newest token may complete a stop text, which is seldom. One line for
+        # each set of stop texts, (S, V); rows without any have the last, which holds no token.
+        sets = [*{texts: None for texts in stops if texts}]
+        masks = [codec.may_end(texts) for texts in sets]
+        if masks:
+            masks.append(torch.zeros_like(masks[0]))
+            self._may_end = torch.stack(masks).to(device)
+            self._set = torch.tensor(
+                [sets.index(texts) if texts else -1 for texts in stops], device=device
+            )
 
     def __call__(self, input_ids: Tensor, scores: object, **_: object) -> Tensor:
         """Return the mask of rows that have ended, (B,) bool."""
@@ -328,14 +406,19 @@ class RowEnds:
         return ended.fill_(True) if self._is_over() else ended
 
     def _stopped(self, input_ids: Tensor) -> list[int]:
-        if not self._stopping:
+        if not any(self._stops):
+            return []
+        # the last column stands for tokens that the tokenizer does not know
+        newest = input_ids[:, -1].clamp(max=self._may_end.shape[1] - 1)
+        rows = self._may_end[self._set, newest].nonzero().flatten().tolist()
+        if not rows:
             return []
         start = max(self._n_prompt, input_ids.shape[1] - self._n_tail)
-        tails = self._decode([input_ids[row, start:].tolist() for row, _ in self._stopping])
+        tails = self._codec.decode(input_ids[rows, start:].tolist())
         return [
             row
-            for (row, texts), tail in zip(self._stopping, tails, strict=True)
-            if any(text in tail for text in texts)
+            for row, tail in zip(rows, tails, strict=True)
+            if any(text in tail for text in self._stops[row])
         ]
 
 
@@ -348,6 +431,13 @@ def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """
     starts = [start for stop in stops if (start := text.find(stop)) >= 0]
     return (text[: min(starts)], True) if starts else (text, False)
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Tell an allocation that failed: torch has a class for accelerators, a text for the CPU."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _invert(probabilities: Tensor, uniform: Tensor) -> Tensor:

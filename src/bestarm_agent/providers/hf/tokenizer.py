@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
 
@@ -90,11 +91,40 @@ class TextCodec:
         )
         return list(texts)
 
-    def pad(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
-        """Return rows of equal length and their masks, padded on the left."""
+    def may_end(self, texts: Sequence[str]) -> Tensor:
+        """Return which tokens may complete one of some texts, (V + 1,) bool.
+
+        Those that hold its last character, or a part of a character. The last entry stands for
+        tokens that the tokenizer does not know.
+        """
+        import torch
+
+        # a decoder may drop a space from a token that stands by itself
+        ends = {text[-1] for text in texts}
+        may = [
+            " " in ends or "\ufffd" in token or not ends.isdisjoint(token)
+            for token in self._vocabulary
+        ]
+        return torch.tensor([*may, False])
+
+    @cached_property
+    def _vocabulary(self) -> list[str]:
+        """The text of each token by itself."""
+        return self.decode([[token] for token in range(len(self._tokenizer))])
+
+    def pad(
+        self, prompts: Sequence[list[int]], behind: int = 0
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Return rows of equal length and their masks, padded on the left.
+
+        The padding stands behind the first ``behind`` tokens, which all rows share.
+        """
         width = max(map(len, prompts))
-        ids = [[self.pad_token] * (width - len(prompt)) + prompt for prompt in prompts]
-        masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        ids, masks = [], []
+        for prompt in prompts:
+            n = width - len(prompt)
+            ids.append([*prompt[:behind], *[self.pad_token] * n, *prompt[behind:]])
+            masks.append([1] * behind + [0] * n + [1] * (len(prompt) - behind))
         return ids, masks
 
     def render(self, messages: Sequence[tuple[str, str]]) -> str:

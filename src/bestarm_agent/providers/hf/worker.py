@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar
 
 from pydantic import Field
@@ -15,11 +15,11 @@ from pydantic import Field
 from bestarm_agent.domain.values import Reply
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.generate import BatchEngine, Dtype, HfCall
+from bestarm_agent.providers.hf.generate import BatchEngine, Dtype, HfCall, Prompt
 from bestarm_agent.providers.local import LocalModel, LocalOptions, ModelMemory, averaged
 
 _T = TypeVar("_T")
-_Replies: TypeAlias = dict[HfCall, asyncio.Future[Reply]]  # to calls, the oldest first
+_Reply: TypeAlias = "asyncio.Future[Reply]"
 
 _GATHER_SECONDS, _MAX_WAITS = 0.005, 10  # a growing batch waits so long, so often, for more
 
@@ -28,8 +28,8 @@ class HfOptions(LocalOptions):
     """Options of the ``hf`` provider, in addition to ``LocalOptions``.
 
     Attributes:
-        max_batch_tokens: prompts (counted in characters) padded to the longest and replies
-            included; bounds the memory for generation.
+        max_batch_tokens: prompts padded to the longest, and replies, counted in tokens; bounds the
+            memory for generation. A batch for which the memory does not suffice is halved.
         threads: torch's threads for each model. None: 1 where several models share the cores, else
             as many as there are cores, up to 4.
         memory_gb: memory for weights, in 1e9 bytes. If all models do not fit into it together, one
@@ -47,31 +47,31 @@ class HfOptions(LocalOptions):
     completion: bool = False
 
 
-def next_batch(waiting: Sequence[HfCall], max_batch: int, max_tokens: int) -> list[HfCall]:
-    """Choose the calls that are generated together, among those that wait, the oldest first.
+def next_batch(waiting: Sequence[Prompt], max_batch: int, max_tokens: float) -> list[Prompt]:
+    """Choose the prompts that are generated together, among those that wait, the oldest first.
 
-    A batch runs until its longest reply is done, so only calls of one ``max_tokens`` share it; all
-    else about sampling may differ from row to row. It holds the oldest call, and others of similar
-    length: first shorter ones, which need no more padding.
+    A batch runs until its longest reply is done, so only prompts of one limit share it; all else
+    about sampling may differ from row to row. It holds the oldest, and others of similar length:
+    first shorter ones, which need no more padding.
 
     Args:
         waiting: at least one.
-        max_batch: most calls in a batch, >= 1.
-        max_tokens: most tokens in a batch, prompts (counted in characters) padded to the longest
-            and replies included; a larger call goes alone.
+        max_batch: most prompts in a batch, >= 1.
+        max_tokens: most tokens in a batch, prompts padded to the longest and replies included; a
+            larger call goes alone.
     """
 
-    def fits(n_rows: int, longest: HfCall) -> bool:
-        return n_rows <= max_batch and n_rows * (longest.length + limit) <= max_tokens
+    def fits(n_rows: int, longest: Prompt) -> bool:
+        return n_rows <= max_batch and n_rows * (len(longest.tokens) + limit) <= max_tokens
 
-    # The oldest call is always in, so none waits for ever. From it the batch grows to both sides of
-    # the list sorted by length: towards shorter calls first, then towards longer ones while the
-    # padding that they cause still fits.
+    # The oldest is always in, so none waits for ever. From it the batch grows to both sides of the
+    # list sorted by length: towards shorter ones first, then towards longer ones while the padding
+    # that they cause still fits.
     oldest = waiting[0]
-    limit = oldest.sampling.max_tokens
-    alike = (call for call in waiting if call.sampling.max_tokens == limit)
-    by_length = sorted(alike, key=attrgetter("length"))
-    start = by_length.index(oldest)
+    limit = oldest.limit
+    alike = [prompt for prompt in waiting if prompt.limit == limit]
+    by_length = sorted(alike, key=lambda prompt: len(prompt.tokens))
+    start = next(i for i, prompt in enumerate(by_length) if prompt is oldest)
     stop = start + 1
     while start > 0 and fits(stop - start + 1, oldest):
         start -= 1
@@ -101,7 +101,9 @@ class Worker(LocalModel):
         self._options = options
         self._price = price
         self._clock = clock
-        self._waiting: _Replies = {}
+        # Calls that wait, the oldest first: as they came, and with the tokens of their prompts.
+        self._new: dict[HfCall, _Reply] = {}
+        self._waiting: dict[Prompt, _Reply] = {}
         self._engine: BatchEngine | None = None
         self._broken: str | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -120,7 +122,7 @@ class Worker(LocalModel):
         # One task at a time empties the queue: the call that finds none starts it, and it ends with
         # the queue. Nothing suspends it between its last look at the queue and its end, so no call
         # is left behind.
-        self._waiting[call] = reply
+        self._new[call] = reply
         if self._draining is None:
             self._draining = asyncio.create_task(self._drain())
         return await reply
@@ -157,7 +159,7 @@ class Worker(LocalModel):
         # The order matters. Waiting calls are cancelled first, so that no further batch begins;
         # then the engine is told to stop at the next token, so that the thread ends soon.
         # ``shutdown`` blocks until it has ended, and so runs in another thread.
-        for reply in self._take_all().values():
+        for reply in self._take_all():
             reply.cancel()
         if self._engine is not None:
             self._engine.abort()
@@ -175,10 +177,11 @@ class Worker(LocalModel):
     async def _drain(self) -> None:
         try:
             async with self._memory.hold(self):
-                while self._waiting:
+                while self._new or self._waiting:
                     await self._gather()
                     async with self._generating:
-                        await self._run_batch(self._take())
+                        await self._encode()
+                        await self._run_batch()
         except ProviderError as error:
             _fail(self._take_all(), error)
         finally:
@@ -187,51 +190,76 @@ class Worker(LocalModel):
     async def _gather(self) -> None:
         """Wait while a small batch is still growing."""
         for _ in range(_MAX_WAITS):
-            n_waiting = len(self._waiting)
+            n_waiting = len(self._new) + len(self._waiting)
             if n_waiting >= self._options.max_batch:
                 return
             await asyncio.sleep(_GATHER_SECONDS)
             # Calls come in bursts: if none has come for 5 ms, the burst is over.
-            if len(self._waiting) == n_waiting:
+            if len(self._new) + len(self._waiting) == n_waiting:
                 return
 
-    def _take(self) -> _Replies:
-        """Remove the next batch and return it; cancelled calls are dropped."""
-        waiting = {call: reply for call, reply in self._waiting.items() if not reply.done()}
+    async def _encode(self) -> None:
+        """Turn new prompts into tokens, by which batches are put together.
+
+        In the model's thread, which alone uses the tokenizer. Cancelled calls are dropped, and
+        those whose prompt cannot be read fail.
+        """
+        new = {call: reply for call, reply in self._new.items() if not reply.done()}
+        self._new = {}
+        if not new:
+            return
+        with self._ending(new.values()):
+            prompts = await self._in_thread(partial(self._loaded.encode, list(new)))
+            for reply, prompt in zip(new.values(), prompts, strict=True):
+                if isinstance(prompt, Prompt):
+                    self._waiting[prompt] = reply
+                elif not reply.done():
+                    reply.set_exception(prompt)
+
+    async def _run_batch(self) -> None:
+        """Generate the next batch; cancelled calls are dropped."""
+        waiting = {prompt: reply for prompt, reply in self._waiting.items() if not reply.done()}
         self._waiting = waiting
         if not waiting:
-            return {}
-        options = self._options
-        batch = next_batch(list(waiting), options.max_batch, options.max_batch_tokens)
-        return {call: waiting.pop(call) for call in batch}
-
-    def _take_all(self) -> _Replies:
-        replies, self._waiting = self._waiting, {}
-        return replies
-
-    async def _run_batch(self, replies: _Replies) -> None:
-        if not replies:
             return
-        try:
-            results, seconds = await self._in_thread(partial(self._generate, list(replies)))
-            self.call_seconds = averaged(self.call_seconds, seconds / len(replies))
+        most = min(self._options.max_batch_tokens, self._loaded.most_tokens)
+        batch = next_batch(list(waiting), self._options.max_batch, most)
+        replies = [waiting.pop(prompt) for prompt in batch]
+        with self._ending(replies):
+            results, seconds = await self._in_thread(partial(self._generate, batch))
+            self.call_seconds = averaged(self.call_seconds, seconds / len(batch))
             self._settle(replies, results, seconds)
+
+    @contextmanager
+    def _ending(self, replies: Collection[_Reply]) -> Iterator[None]:
+        """End calls with whatever ends the block."""
+        try:
+            yield
         except asyncio.CancelledError:
-            for reply in replies.values():
+            for reply in replies:
                 reply.cancel()
             raise
         except Exception as error:
             reason = f"model {self.name} failed on {len(replies)} calls: {error!r}"
             _fail(replies, failure(FailureKind.INTERNAL, reason))
 
-    def _generate(self, calls: Sequence[HfCall]) -> tuple[list[Reply | ProviderError], float]:
+    def _take_all(self) -> list[_Reply]:
+        replies = [*self._waiting.values(), *self._new.values()]
+        self._new, self._waiting = {}, {}
+        return replies
+
+    @property
+    def _loaded(self) -> BatchEngine:
         if self._engine is None:
             raise RuntimeError("the model is not loaded")
+        return self._engine
+
+    def _generate(self, batch: Sequence[Prompt]) -> tuple[list[Reply | ProviderError], float]:
         start = self._clock()
-        return self._engine.generate(calls), self._clock() - start
+        return self._loaded.generate(batch), self._clock() - start
 
     def _settle(
-        self, replies: _Replies, results: list[Reply | ProviderError], seconds: float
+        self, replies: Sequence[_Reply], results: Sequence[Reply | ProviderError], seconds: float
     ) -> None:
         """Return the replies; worker seconds, loading included, are split by tokens.
 
@@ -244,7 +272,7 @@ class Worker(LocalModel):
         if n_tokens:
             to_charge += self._uncharged
             self._uncharged = 0.0
-        for reply, result in zip(replies.values(), results, strict=True):
+        for reply, result in zip(replies, results, strict=True):
             if reply.done():
                 continue
             if isinstance(result, ProviderError):
@@ -261,8 +289,8 @@ class Worker(LocalModel):
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-def _fail(replies: _Replies, error: ProviderError) -> None:
+def _fail(replies: Iterable[_Reply], error: ProviderError) -> None:
     """Fail calls with an error for each: a shared one would collect all their tracebacks."""
-    for reply in replies.values():
+    for reply in replies:
         if not reply.done():
             reply.set_exception(failure(error.kind, str(error)))
