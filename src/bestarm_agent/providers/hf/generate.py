@@ -230,7 +230,7 @@ class BatchEngine:
 
     @cached_property
     def _has_plain_cache(self) -> bool:
-        """Whether the model keeps keys and values of each token by themselves.
+        """True if the model keeps keys and values of each token by themselves.
 
         Recurrent states and sliding windows cannot be repeated with padding behind them.
         """
