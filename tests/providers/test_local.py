@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
@@ -86,10 +86,51 @@ def test_the_model_that_waited_longest_is_next() -> None:
 
 def test_where_all_fit_all_stay() -> None:
     async def body(_: ModelMemory, a: Fake, b: Fake, __: Fake) -> None:
-        memory = ModelMemory(lambda: True)
+        memory = ModelMemory(lambda models: True)
         await all_of(*(call(memory, one) for one in (a, b, a, b)))
 
     assert sorted(said_by(body)) == ["+a", "+b", "a", "a", "b", "b"]
+
+
+def two_fit(models: Sequence[LocalModel]) -> bool:
+    return len(models) <= 2
+
+
+def test_as_many_stay_as_fit_and_the_one_idle_longest_makes_room() -> None:
+    async def body(_: ModelMemory, a: Fake, b: Fake, c: Fake) -> None:
+        memory = ModelMemory(two_fit)
+        for model in (a, b, a, c, a, b):
+            await call(memory, model)
+
+    assert said_by(body) == [*("+a", "a", "+b", "b", "a"), *("-b", "+c", "c", "a", "-c", "+b", "b")]
+
+
+def test_nothing_is_unloaded_under_a_call_that_came_while_another_was_unloaded() -> None:
+    async def body(_: ModelMemory, a: Fake, b: Fake, c: Fake) -> None:
+        def fits(models: Sequence[LocalModel]) -> bool:
+            return c not in models or len(models) == 1
+
+        memory, under_way = ModelMemory(fits), asyncio.Event()
+
+        async def long_call() -> None:
+            async with memory.hold(b):
+                under_way.set()
+                await asyncio.sleep(5.0)
+                assert b.is_loaded
+
+        async def unload() -> None:
+            a.said.append("-a")
+            later.append(asyncio.create_task(long_call()))
+            await under_way.wait()
+
+        later: list[asyncio.Task[None]] = []
+        await call(memory, a)
+        await call(memory, b)
+        a.unload = unload  # type: ignore[method-assign]
+        await call(memory, c)
+        assert all(task.done() for task in later)
+
+    assert said_by(body) == [*("+a", "a", "+b", "b"), *("-a", "-b", "+c", "c")]
 
 
 def test_one_that_ended_by_itself_is_loaded_again_though_calls_are_under_way() -> None:

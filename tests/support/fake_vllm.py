@@ -133,6 +133,7 @@ def main() -> None:
         parser.add_argument(f"--{name}")
     parser.add_argument("--port", type=int)
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    parser.add_argument("--gpu-memory-utilization", "--gpu_memory_utilization", type=float)
     parser.add_argument("--enable-sleep-mode", action="store_true")
     arguments = parser.parse_args()
     say(f"loading {arguments.model} in {Path.cwd().name}")

@@ -6,7 +6,8 @@ import asyncio
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
@@ -68,17 +69,20 @@ class LocalModel(ABC):
 
 
 class ModelMemory:
-    """Keeps one model loaded at a time, or all where they fit together.
+    """Keeps as many models loaded as fit together.
 
-    Calls of the loaded model go on as they come. The model whose calls have waited longest is
-    loaded in its place as soon as the loaded one has no call under way.
+    Calls of loaded models go on as they come. Where a model does not fit beside them, it is loaded
+    as soon as enough of them have no call under way, the model whose calls have waited longest
+    first; those unload that were idle longest.
     """
 
-    def __init__(self, keeps_all: Callable[[], bool] = lambda: False) -> None:
-        self._keeps_all = keeps_all
-        self._loaded: list[LocalModel] = []
+    def __init__(
+        self, fits: Callable[[Sequence[LocalModel]], bool] = lambda models: len(models) == 1
+    ) -> None:
+        self._fits = fits  # returns True if the last of some models fits beside the others
+        self._loaded: list[LocalModel] = []  # the one idle longest first
         self._waiting: dict[LocalModel, int] = {}  # calls by model, the longest waiting first
-        self._n_calls = 0  # under way at loaded models
+        self._calls = Counter[LocalModel]()  # under way at loaded models
         self._changed = asyncio.Event()
         self.loading: tuple[str, ...] = ()  # name of the model that is being loaded
 
@@ -87,8 +91,8 @@ class ModelMemory:
         """Keep a model loaded until the block ends; raises ProviderError if it cannot be loaded."""
         # A model keeps its place in ``_waiting`` from its first call that waits to the last: the
         # order of the keys is the order of turns. All who wait are woken by every change and look
-        # again, since what each of them needs differs: that loading ends, that the loaded model has
-        # no call left, or that it is their turn.
+        # again, since what each of them needs differs: that loading ends, that the loaded models
+        # have no call left, or that it is their turn.
         self._waiting[model] = self._waiting.get(model, 0) + 1
         try:
             while not (model in self._loaded and model.is_loaded):
@@ -97,7 +101,7 @@ class ModelMemory:
                 else:
                     self._changed.clear()
                     await self._changed.wait()
-            self._n_calls += 1
+            self._calls[model] += 1
         finally:
             self._waiting[model] -= 1
             if not self._waiting[model]:
@@ -106,29 +110,35 @@ class ModelMemory:
         try:
             yield
         finally:
-            self._n_calls -= 1
+            self._calls[model] -= 1
+            if not self._calls[model] and model in self._loaded:
+                self._loaded.remove(model)
+                self._loaded.append(model)
             self._changed.set()
 
     def _may_load(self, model: LocalModel) -> bool:
         if self.loading:
             return False
-        if model in self._loaded or self._keeps_all():  # one that was loaded, and ended by itself
+        if model in self._loaded:  # one that was loaded, and ended by itself
             return True
-        # Nothing is unloaded under a call, and only the first in line may take its place: without
-        # the second rule a model with few calls could wait for ever.
-        return not self._n_calls and next(iter(self._waiting)) is model
+        # Nothing is unloaded under a call, and only the first in line may come: without the second
+        # rule small models could fill the room for ever that a large one waits for.
+        busy = [other for other in self._loaded if self._calls[other]]
+        return next(iter(self._waiting)) is model and self._fits([*busy, model])
 
     async def _load(self, model: LocalModel) -> None:
         self.loading = (model.name,)
         try:
-            # Others leave before this one comes: there may be no room for two even for a moment. A
+            # Others leave before this one comes: there may be no room for both even for a moment. A
             # model that is in the list but not loaded has ended by itself, and is loaded anew.
-            leaving = [] if self._keeps_all() else [m for m in self._loaded if m is not model]
-            for other in leaving:
-                self._loaded.remove(other)
-                await other.unload()
             if model in self._loaded:
                 self._loaded.remove(model)
+            while not self._fits([*self._loaded, model]):
+                idle = next((other for other in self._loaded if not self._calls[other]), None)
+                if idle is None:  # calls of them came while another was unloaded
+                    return
+                self._loaded.remove(idle)
+                await idle.unload()
             await model.load()
             self._loaded.append(model)
         finally:

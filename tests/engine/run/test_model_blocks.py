@@ -71,7 +71,8 @@ class Box(Actor):
 
     async def generate(self, request: Request) -> Reply:
         if not self.weights:
-            self.memory, self.device = ModelMemory(lambda: not self.is_tight), asyncio.Lock()
+            self.memory = ModelMemory(lambda models: not self.is_tight or len(models) == 1)
+            self.device = asyncio.Lock()
         weights = self.weights.setdefault(request.model, Weights(self, request.model))
         async with self.memory.hold(weights), self.device:
             try:

@@ -310,8 +310,39 @@ def test_servers_see_the_devices_that_the_study_names(
     assert started(base, "small")[1:] == ("5", given)
     set_here = {"CUDA_VISIBLE_DEVICES": "3,1"}
     replies(build(base, models=models(gpus=2), env=set_here), ask("small"), ask("large"))
-    assert started(base, "small")[1:] == ("3,1", given)
+    assert started(base, "small")[1:] == ("3", given), "as many as it is to have"
     assert started(base, "large")[1:] == ("3,1", ["--tensor-parallel-size", "2", *given])
+
+
+@pytest.mark.parametrize(
+    ("devices", "args", "seen"),
+    [
+        ("4,7", [], ("4", "7")),
+        ("4", ["--gpu-memory-utilization", "0.45"], ("4", "4")),
+        ("4,7", ["--gpu_memory_utilization=.4"], ("4", "4")),
+    ],
+)
+def test_as_many_servers_are_awake_as_the_devices_have_room_for(
+    base: Path, devices: str, args: list[Json], seen: tuple[str, str]
+) -> None:
+    provider = build(base, args=args, env={"CUDA_VISIBLE_DEVICES": devices})
+    assert not provider.loads_one_at_a_time
+
+    async def main() -> None:
+        async with provider:
+            assert [(await provider.generate(turn)).text for turn in TURNS] == SAID
+            assert all(server.is_loaded for server in provider._models.values())
+
+    asyncio.run(main())
+    assert (started(base, "small")[1], started(base, "large")[1]) == seen
+    log = (base / "runs" / "vllm" / "small.log").read_text()
+    assert log.count("started with") == 1
+
+
+def test_one_that_divides_itself_over_more_sees_all(base: Path) -> None:
+    env = {"CUDA_VISIBLE_DEVICES": "4,7"}
+    provider = build(base, models=models(args=["-dp", "2"]), env=env, sleep=True)
+    assert provider.loads_one_at_a_time
 
 
 @pytest.mark.parametrize(

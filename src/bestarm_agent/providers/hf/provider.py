@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -42,8 +43,8 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     """Answers with local models; one thread and one queue per model.
 
     ``request.model`` is a folder, relative to the study, or a model of the Hugging Face hub, taken
-    from the local cache or downloaded at its first use. If all models fit into memory they stay
-    loaded, else one is loaded at a time.
+    from the local cache or downloaded at its first use. As many models stay loaded as fit into
+    memory together.
     """
 
     options_type = HfOptions
@@ -61,7 +62,9 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         self._generating = asyncio.Semaphore(
             max(1, available_cores() // (self.options.threads or 1))
         )
-        self._memory = ModelMemory(self._all_fit)
+        self._memory = ModelMemory(
+            lambda models: self._fit(self._folders[model.name] for model in models)
+        )
         self._creating = asyncio.Lock()  # a model is looked up, and downloaded, once
 
     async def close(self) -> None:
@@ -139,7 +142,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     @property
     def loads_one_at_a_time(self) -> bool:
         """True if the models do not fit into memory together."""
-        return not self._all_fit()
+        return not self._fit(self._folders.values())
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request.
@@ -227,9 +230,9 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     def _dtype(self, folder: ModelFolder) -> str:
         return folder.dtype if self.options.dtype == "auto" else self.options.dtype
 
-    def _all_fit(self) -> bool:
-        """Return True if all models found so far fit into memory together."""
-        return sum(map(self._n_bytes, self._folders.values())) <= self._memory_cap
+    def _fit(self, folders: Iterable[ModelFolder]) -> bool:
+        """Return True if models fit into memory together."""
+        return sum(map(self._n_bytes, folders)) <= self._memory_cap
 
     def _check_size(self, model: str) -> None:
         """Check that a model fits into memory, unless it has to be downloaded first."""

@@ -32,8 +32,8 @@ class HfOptions(LocalOptions):
             memory for generation. A batch for which the memory does not suffice is halved.
         threads: torch's threads for each model. None: 1 where several models share the cores, else
             as many as there are cores, up to 4.
-        memory_gb: memory for weights, in 1e9 bytes. If all models do not fit into it together, one
-            is loaded at a time. None: 60 % of what is free at the start.
+        memory_gb: memory for weights, in 1e9 bytes; as many models stay loaded as fit into it.
+            None: 60 % of what is free at the start.
         completion: true to give plain prompts to models as they are, to be completed; else they are
             a message of the user where a model has a chat template.
     """

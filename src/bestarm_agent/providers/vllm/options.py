@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from os.path import expanduser
 from pathlib import Path
@@ -16,7 +17,9 @@ from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.child_process import environment
 from bestarm_agent.providers.local import LocalOptions
+from bestarm_agent.providers.vllm.devices import Devices, Need
 
+_NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder for each device
 _MODULE = "vllm.entrypoints.openai.api_server"
 # Arguments by which a study divides a model over its devices itself.
 _DIVIDING = (
@@ -71,6 +74,26 @@ class ServeOptions(LocalOptions):
         """Return the number of devices of a model's server."""
         return self.served(model).gpus or self.gpus
 
+    def devices(self) -> Devices:
+        """Return the devices that servers may see, and what each model's server takes of them."""
+        seen = self.variables().get("CUDA_VISIBLE_DEVICES")
+        names = seen.split(",") if seen else [str(i) for i in range(len([*_NVIDIA.glob("*")]))]
+        return Devices(names, {model: self._need(model, len(names)) for model in self.models})
+
+    def _need(self, model: str, n_seen: int) -> Need:
+        given = [part for argument in self._given(model) for part in argument.split("=", 1)]
+        names = [part.replace("_", "-") for part in given]
+        # Where the arguments divide it over more devices than `gpus` says, it sees all of them.
+        n = self.gpus_of(model)
+        n = n_seen if n == 1 and not set(_DIVIDING).isdisjoint(names) else n
+        share = 1.0  # of one that does not say what it takes
+        with suppress(ValueError, IndexError):
+            share = float(given[names.index("--gpu-memory-utilization") + 1])
+        return Need(max(n, 1), min(share, 1.0))
+
+    def _given(self, model: str) -> tuple[str, ...]:
+        return (*self.args, *self.served(model).args)
+
     def program(self) -> str:
         """Return the interpreter that runs the servers; raises ConfigError if ours lacks vLLM."""
         if self.python is not None:
@@ -91,7 +114,7 @@ class ServeOptions(LocalOptions):
         arguments += ["--host", "127.0.0.1", "--port", str(port)]
         if self.sleep:
             arguments.append("--enable-sleep-mode")
-        given = (*self.args, *served.args)
+        given = self._given(model)
         # "--tensor_parallel_size=2" is another way to write "--tensor-parallel-size 2".
         names = {argument.partition("=")[0].replace("_", "-") for argument in given}
         if self.gpus_of(model) > 1 and names.isdisjoint(_DIVIDING):

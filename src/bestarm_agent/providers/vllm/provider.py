@@ -29,8 +29,8 @@ _PLACEHOLDER_URL = "http://127.0.0.1:1/v1"  # the port is not known before the s
 class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
     """Answers with a vLLM server on this machine for each model, started when first needed.
 
-    One server is awake at a time. Every second that it is, is charged to the calls that it answers,
-    the time of its start to the first.
+    As many servers are awake as their devices have room for. Every second that one is, is charged
+    to the calls that it answers, the time of its start to the first.
     """
 
     takes_facts = True
@@ -66,10 +66,13 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
 
     async def start(self) -> None:
         """Prepare the servers; they are started when they are needed."""
-        self._memory = ModelMemory()
+        devices = self.options.devices()
+        self._memory = ModelMemory(
+            lambda models: devices.fits(models[-1].name, [model.name for model in models[:-1]])
+        )
         self._models = {
             name: VllmServer(
-                name, self.options, self.base_dir, self._variables, self._api, self._clock
+                name, self.options, self.base_dir, self._variables, devices, self._api, self._clock
             )
             for name in self.options.models
         }
@@ -121,8 +124,8 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServer]):
 
     @property
     def loads_one_at_a_time(self) -> bool:
-        """True, since a server takes whole devices."""
-        return True
+        """True unless the devices have room for all servers."""
+        return not self.options.devices().hold_all
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request, once its server is awake.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import ProxyHandler, Request, build_opener
@@ -19,6 +19,7 @@ from bestarm_agent.providers.child_process import (
 )
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.local import LocalModel, SharedTime, averaged
+from bestarm_agent.providers.vllm.devices import Devices
 from bestarm_agent.providers.vllm.options import ServeOptions
 
 _SUPERVISOR = Path(__file__).with_name("process_supervisor.py")
@@ -61,6 +62,7 @@ class VllmServer(LocalModel):
         serve: ServeOptions,
         base_dir: Path,  # the study's folder
         variables: Mapping[str, str],  # of all servers
+        devices: Devices,  # which it shares with the others
         protocol: ApiProvider,  # knows what may be sent; its like at the address is the client
         clock: Callable[[], float],  # seconds since some fixed moment
     ) -> None:
@@ -71,6 +73,7 @@ class VllmServer(LocalModel):
         self._base_dir = base_dir
         self._program = find_program(serve.program(), base_dir, variables)
         self._variables = variables
+        self._devices = devices
         self._hidden = hidden_from(serve.pass_env, serve.env, base_dir)
         self._log = base_dir / serve.log_dir / f"{name.replace('/', '--')}.log"
         self._protocol = protocol
@@ -109,9 +112,10 @@ class VllmServer(LocalModel):
         # Before it is woken or started: from here on it takes the devices, and somebody pays for
         # them.
         self.time.begin()
+        own = self._devices.take(self.name)
         try:
             if not await self._ask_to("/wake_up"):
-                await self._start()
+                await self._start(own)
         except _NotReady as error:
             await self.close()
             self._broken = str(error)
@@ -128,12 +132,15 @@ class VllmServer(LocalModel):
         self._is_awake = False
         if not await self._ask_to("/sleep?level=1"):
             await self._stop()
+            self._devices.leave(self.name)
+        self._devices.sleep(self.name)
         self.time.end()
 
     async def close(self) -> None:
         """Stop it with all its children, and wait for that."""
         self._is_awake = False
         await self._stop()
+        self._devices.leave(self.name)
         self.time.end()
 
     async def exit_reason(self) -> str | None:
@@ -152,7 +159,7 @@ class VllmServer(LocalModel):
             await self.close()
         return why
 
-    async def _start(self) -> None:
+    async def _start(self, devices: Sequence[str]) -> None:
         """Start it at a free port and wait until it is ready; raises _NotReady."""
         # A free port is found by binding and closing one. Until the server binds it, seconds later,
         # another process may take it: then the next try takes another port.
@@ -161,7 +168,7 @@ class VllmServer(LocalModel):
             port = _free_port()
             self._url = f"http://127.0.0.1:{port}"
             try:
-                await self._start_at(port)
+                await self._start_at(port, devices)
                 break
             except _NotReady as error:
                 if not n_left or _ADDRESS_TAKEN not in str(error).lower():
@@ -169,16 +176,17 @@ class VllmServer(LocalModel):
         self._client = self._protocol.at(f"{self._url}/v1")
         await self._client.__aenter__()
 
-    async def _start_at(self, port: int) -> None:
+    async def _start_at(self, port: int, devices: Sequence[str]) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         argv = self._serve.arguments(self.name, self._base_dir, port)
         # "-I": without the folder of the file and PYTHONPATH, from which a module could be imported
         # that is named as one of the standard library.
+        seen = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
         supervisor = [sys.executable, "-I", str(_SUPERVISOR), str(_STOP_SECONDS)]
         self._supervisor = await ChildProcess.start(
             [*supervisor, self._program, *argv],
             folder=self._log.parent,  # what lies next to a study must not be imported
-            variables=self._variables,
+            variables={**self._variables, **seen},
             hidden=self._hidden,
             log=self._log,
         )
