@@ -115,7 +115,7 @@ def test_one_that_is_proved_is_taken_while_a_cheaper_one_is_undecided(
             break
     text = " ".join(decision["said"])
     assert "A cheaper one may score 75 %, too: it was not asked enough." in text
-    assert "spend more to see whether a cheaper one does, too" in text
+    assert "spend as much again to see whether a cheaper one does, too" in text
 
 
 def test_nobody_is_proved_to_clear_the_bar(tmp_path: Path, capsys: Capsys) -> None:
@@ -125,7 +125,8 @@ def test_nobody_is_proved_to_clear_the_bar(tmp_path: Path, capsys: Capsys) -> No
     text = " ".join(done.out.split())
     assert text.startswith("No candidate is proved to score at least 90 %.")
     assert "probably does (9" in text
-    assert "Next: spend more to prove it: `bestarm-agent resume --budget-...`." in text
+    command = "bestarm-agent resume --budget-answers 90"
+    assert f"Next: spend as much again to prove it: `{command}`." in text
     as_json = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
     assert as_json["decision"]["take"] is None
     assert as_json["decision"]["proved"] is False

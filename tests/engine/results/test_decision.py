@@ -34,7 +34,13 @@ from bestarm_agent.report.markdown import markdown
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.view.documents import standing_page
-from tests.support.standings import changed, selector_with, standing_with, state_of
+from tests.support.standings import (
+    changed,
+    selector_with,
+    standing_of,
+    standing_with,
+    state_of,
+)
 
 REJECTS = ScorerFault("`exact` rejects right answers", "try `contains`", "--set", rejects=True)
 
@@ -268,3 +274,41 @@ def test_a_picture_of_a_run_that_goes_on_says_nothing_of_new_examples() -> None:
     assert [replace(row, against=None, status=Status.WORSE) for row in whole.rows] == [
         replace(row, status=Status.WORSE) for row in brief.rows
     ]
+
+
+@pytest.mark.parametrize(
+    ("budget", "flag"),
+    [
+        (Budget(answers=9), "answers 9"),
+        (Budget(answers=90, calls=10), "calls 10"),
+        (Budget(answers=90, tokens=1000), "tokens 1000"),
+        (Budget(answers=90, usd=2.5), "usd 2.5"),
+        (Budget(answers=90, seconds=90.0), "minutes 1.5"),
+    ],
+)
+def test_more_is_asked_for_by_the_cap_that_ended_the_run(budget: Budget, flag: str) -> None:
+    selector = selector_with([[1, 1, 0, 1, 1], [1, 0, 0, 1]], 50)
+    spent = Spend(answers=9, calls=10, tokens=1000, usd_nanos=2_500_000_000)
+    standing = changed(
+        standing_of(["a", "b"], selector, 50),
+        budget=budget,
+        spent=spent,
+        seconds=90.0,
+        end="budget",
+    )
+    advice = standing.decision.next
+    assert advice is not None
+    assert advice.text == "spend as much again to decide between them"
+    assert advice.command == f"bestarm-agent resume --budget-{flag}"
+
+
+def test_a_cap_that_only_the_study_sets_is_not_named() -> None:
+    selector = selector_with([[1, 1, 0, 1, 1], [1, 0, 0, 1]], 50)
+    standing = changed(
+        standing_of(["a", "b"], selector, 50),
+        budget=Budget(answers=90, gpu_seconds=60.0),
+        spent=Spend(answers=9, calls=9, gpu_seconds=60.0),
+        end="budget",
+    )
+    assert standing.decision.next is not None
+    assert standing.decision.next.command is None

@@ -484,7 +484,7 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     if named is None:
         return Next("loosen a limit, or add candidates")
     if draft.undecided and s.end == "budget":
-        return Next("spend more to decide between them", f"{resume} --budget-...")
+        return Next("spend as much again to decide between them", _as_much_again(s))
     if s.scored_by.startswith("judge ") and s.objective is None:
         return Next("label 20 examples: do people order them as it does", "bestarm-agent label")
     name = safe(named.candidate.label)
@@ -511,10 +511,27 @@ def _next_to_clear(s: Standing, named: Row | None) -> Next:
         return Next("lower the bar, or add candidates")
     if s.end == "budget":
         why = "prove it" if named is None else "see whether a cheaper one does, too"
-        return Next(f"spend more to {why}", "bestarm-agent resume --budget-...")
+        return Next(f"spend as much again to {why}", _as_much_again(s))
     if s.guarantee is Guarantee.HEURISTIC:
         return Next("take a rule that can prove it", "bestarm-agent select --selector auto")
     return Next("add examples, or lower the bar")
+
+
+def _as_much_again(s: Standing) -> str | None:
+    """Return the command that adds to the cap which ended a run; None if it is set elsewhere."""
+    caps = s.configured or s.budget
+    known = {
+        "answers": (s.spent.answers, caps.answers, 1),
+        "calls": (s.spent.calls, caps.calls, 1),
+        "tokens": (s.spent.tokens, caps.tokens, 1),
+        "usd": (s.spent.usd_nanos, caps.usd_nanos, NANOS_PER_USD),
+        "minutes": (s.seconds, caps.seconds, 60),
+        "": (s.spent.gpu_seconds, caps.gpu_seconds, 60),  # a matter of the study alone
+    }
+    shares = {name: used / cap for name, (used, cap, _) in known.items() if cap}
+    flag = max(shares, key=shares.__getitem__, default="")
+    _, amount, unit = known[flag]
+    return f"bestarm-agent resume --budget-{flag} {(amount or 0) / unit:.10g}" if flag else None
 
 
 def _rounded(count: int) -> str:
