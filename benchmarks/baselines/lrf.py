@@ -30,16 +30,16 @@ class Lrf(UcbELrf):
 
     def told(self, tell: Tell) -> None:
         """Give up the last fit."""
-        self._seen, self._is_fitted = None, False
+        self._is_fitted = False
 
     def changed(self) -> None:
         """Give up the last fit."""
-        self._seen, self._is_fitted = None, False
+        self._is_fitted = False
 
     def belief(self) -> Belief:
         """Fit the model if there are new scores."""
         if not self._is_fitted and self.table.n_scored.any():
             self._ensemble = self._new_ensemble()
-            self._ensemble.fit(self._seen_cells(), SWEEPS, self._random.at(1))
+            self._ensemble.fit(self._cells(self._scored()), SWEEPS, self._random.at(1))
             self._is_fitted = True
         return Belief(super().belief().mean)

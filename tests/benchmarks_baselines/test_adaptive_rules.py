@@ -194,7 +194,7 @@ def test_one_by_one_the_ablation_is_algorithm_6() -> None:
         run.tell()
         cells = cells_of(selector)
         model.fit(cells, SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
-        bounds = model.means(cells) + np.sqrt(1.0 / selector.table.n_scored)
+        bounds = model.means(selector.table.total) + np.sqrt(1.0 / selector.table.n_scored)
         before = len(run.pairs)
         run.go(batch)
         assert {pair.candidate for pair in run.pairs[before:]} == {int(bounds.argmax())}

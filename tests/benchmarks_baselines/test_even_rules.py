@@ -73,7 +73,7 @@ def test_the_estimate_is_the_models_row_mean_whenever_it_was_asked_for() -> None
     draws = KeyedRandom(0, "low-rank")
     model, cells = LowRankEnsemble(8, 30, draws.at(0)), cells_of(plain.selector)
     model.fit(cells, SWEEPS, draws.at(1))
-    np.testing.assert_allclose(found, model.means(cells))
+    np.testing.assert_allclose(found, model.means(plain.selector.table.total))
 
 
 def test_it_beats_row_means_where_scores_are_of_low_rank() -> None:

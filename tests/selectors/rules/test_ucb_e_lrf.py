@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rules import ucb_e_lrf
 from bestarm_agent.selectors.rules.ucb_e_lrf import (
     SWEEPS,
     SWEEPS_AGAIN,
@@ -46,7 +50,7 @@ def test_one_by_one_it_is_algorithm_2() -> None:
         cells = cells_of(run.selector)
         model.fit(cells, SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
         spreads = model.spreads()
-        bounds = model.means(cells) + 3.0 * spreads.mean(axis=1)
+        bounds = model.means(run.selector.table.total) + 3.0 * spreads.mean(axis=1)
         unseen = run.selector.table.cells == State.UNSEEN
         bounds[~unseen.any(axis=1)] = -np.inf
         best = int(bounds.argmax())
@@ -57,6 +61,37 @@ def test_one_by_one_it_is_algorithm_2() -> None:
         pairs = run.pairs[before:]
         assert {pair.candidate for pair in pairs} == {best}
         assert [pair.example for pair in pairs] == wanted.tolist()
+
+
+def test_a_part_in_five_hundred_is_fitted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is told, pending or void, its means are the scores seen and the predicted ones."""
+    monkeypatch.setattr(ucb_e_lrf, "_SHARE_NEW", 0.5)
+    world = correlated_world(10, 40, seed=3)
+    world.states[4] = State.VOID
+    selector = opened(UcbELrf, 10, 40, batch=4, warm_up=0.1, members=4)
+    run = WorldRun(selector, world)
+    whole: list[int] = []
+    fit = LowRankEnsemble.fit
+
+    def counted(self: LowRankEnsemble, *args: Any) -> None:  # noqa: ANN401
+        whole.append(selector.table.n_scores)
+        fit(self, *args)
+
+    monkeypatch.setattr(LowRankEnsemble, "fit", counted)
+    for n_waiting in (1, 3, 7):
+        run.go(60)
+        run.ask(n_waiting)
+        run.tell()
+        rule, table = selector.rule, selector.table
+        assert isinstance(rule, UcbELrf)
+        predicted = np.einsum("ier,jer->ij", rule._ensemble.rows, rule._ensemble.columns) / 4
+        filled = np.where(table.cells == State.DONE, world.scores[:10, :40], predicted)
+        n_scored = table.n_scored
+        wanted = np.where(n_scored > 0, filled.mean(axis=1), np.nan)
+        np.testing.assert_allclose(rule.belief().mean, wanted, atol=1e-9)
+    assert isinstance(selector.rule, UcbELrf)
+    assert selector.rule._n_fits > 4 * len(whole)
+    assert all(2 * new > 1 * old for old, new in itertools.pairwise(whole))
 
 
 def test_the_warm_up_is_random_until_all_of_it_is_told() -> None:

@@ -18,10 +18,14 @@ examples with much in common. The model decides which example is seen, so its me
 towards examples on which models disagree, and nothing is guaranteed. Line 2 looks at every cell, so
 a batch may cost O(n m K_ens); most rows cannot have the highest B by a bound of their R, so that
 their cells are not looked at. What remains are the fits: 3 rounds over all seen cells and members.
+Of more than 16,000 cells a batch is less than 1 part in 500: then only the rows and columns of the
+new cells are solved again, until as many are new (``LowRankEnsemble.take_in``). So a pull costs at
+most what 500 cells cost in a fit, whatever the size.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,15 +50,47 @@ _UNSEEN, _PENDING = int(State.UNSEEN), int(State.PENDING)
 _DONE, _FAILED = int(State.DONE), int(State.FAILED)
 SWEEPS = 10  # of least squares; from an even start three to five already agree to .001
 SWEEPS_AGAIN = 3  # from the last fit
+_SHARE_NEW = 0.002  # of the seen cells: with fewer new ones, only their rows and columns are solved
 _SMALL = 0.1  # of first factors beyond the first rank
 _CHUNK = 16  # rows whose spreads are summed at a time
 _NEGLIGIBLE = 1e-12
+_NONE: IndexArray = np.empty(0, dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Seen cells: scores, among which a 0 is stored too, and the members that leave them out."""
+
+    scores: csr_array  # (n, other)
+    dropped: csr_array  # (n K_ens, other K_ens): of a row and a member, a column and that member
+
+    @classmethod
+    def drawn(
+        cls, scores: csr_array, n_members: int, drop: float, rng: np.random.Generator
+    ) -> Cells:
+        """Draw which members drop which cells."""
+        # Members drop 5 % of the cells each. Listing what is dropped, instead of what is kept,
+        # makes one matrix of all cells serve all members, with small corrections.
+        known = scores.tocoo()
+        cell, member = np.divmod(bernoulli_places(known.nnz * n_members, drop, rng), n_members)
+        places = known.row[cell] * n_members + member, known.col[cell] * n_members + member
+        shape = (scores.shape[0] * n_members, scores.shape[1] * n_members)
+        return cls(scores, csr_array((known.data[cell], places), shape=shape))
+
+    def turned(self) -> Cells:
+        """Return the same cells, columns by rows."""
+        return Cells(self.scores.T.tocsr(), self.dropped.T.tocsr())
+
+    def of(self, rows: IndexArray) -> Cells:
+        """Return the cells of some rows alone."""
+        n_members = self.dropped.shape[0] // self.scores.shape[0]
+        members = rows[:, None] * n_members + np.arange(n_members)
+        return Cells(self.scores[rows], self.dropped[members.ravel()])
 
 
 class LowRankEnsemble:
     """Several low-rank models of one matrix, each fitted to a random part of its seen cells.
 
-    ``cells`` are a sparse (K, N) matrix of the scores seen, in which a score of 0 is stored too.
     Arrays are laid out [row][member][rank]: one sparse product solves all members on all seen
     cells, and what each member dropped is subtracted, so nothing of size members x rows x columns
     is made. Predictions are unbounded, and biased where scores are not of low rank.
@@ -90,31 +126,52 @@ class LowRankEnsemble:
         self.rows[:, :, 0] = 1.0
         self.columns: FloatArray = rng.standard_normal((n_columns, n_members, rank))
 
-    def fit(self, cells: csr_array, n_sweeps: int, rng: np.random.Generator) -> None:
+    def fit(self, scores: csr_array, n_sweeps: int, rng: np.random.Generator) -> None:
         """Fit all members by ``n_sweeps`` rounds of alternating least squares (equation 1).
 
         Starts from the factors at hand: columns first, then rows. ``rng`` draws which cells each
-        member leaves out.
+        member leaves out. ``scores`` are those seen, of (K, N); a 0 is stored, too.
         """
-        # Members drop 5 % of the cells each. Listing what is dropped, instead of what is kept,
-        # makes one matrix of all cells serve all members, with small corrections.
-        e, (n_rows, n_columns) = self.n_members, cells.shape
-        cell, member = np.divmod(bernoulli_places(cells.nnz * e, self.drop, rng), e)
-        known = cells.tocoo()
-        places = known.row[cell] * e + member, known.col[cell] * e + member
-        dropped = csr_array((cells.data[cell], places), shape=(n_rows * e, n_columns * e))
-        turned, dropped_turned = cells.T.tocsr(), dropped.T.tocsr()
+        self._cells = Cells.drawn(scores, self.n_members, self.drop, rng)
+        self._turned = self._cells.turned()
         for _ in range(n_sweeps):
-            self.columns = self._solve(turned, dropped_turned, self.rows)
-            self.rows = self._solve(cells, dropped, self.columns)
+            self.columns = self._solve([self._turned], self.rows)
+            self.rows = self._solve([self._cells], self.columns)
+        self._seen = _sums(_ones(scores), self.columns)
 
-    def means(self, cells: csr_array) -> FloatArray:
-        """Return the (K,) row means: seen scores, and predictions of unseen cells (line 2)."""
-        unseen = self.columns.sum(axis=0) - _sums(_seen(cells), self.columns)
-        predicted = (self.rows * unseen).sum(axis=2)
-        totals = cells.sum(axis=1)[:, None]
-        means: FloatArray = ((totals + predicted) / cells.shape[1]).mean(axis=1)
-        return means
+    def take_in(
+        self, recent: csr_array, rows: IndexArray, columns: IndexArray, rng: np.random.Generator
+    ) -> None:
+        """Fit to (n,) more cells: ``SWEEPS_AGAIN`` rounds over their rows and columns alone.
+
+        ``recent`` are all scores since the last ``fit``, these among them: which members leave them
+        out is drawn anew. This is least squares in blocks, as ``fit`` is, but few of them: what the
+        others would change by is of second order.
+        """
+        cells = Cells.drawn(recent, self.n_members, self.drop, rng)
+        at_rows, at_columns = np.unique(rows), np.unique(columns)
+        by_row = [part.of(at_rows) for part in (self._cells, cells)]
+        by_column = [part.of(at_columns) for part in (self._turned, cells.turned())]
+        before = self.columns[at_columns]
+        np.add.at(self._seen, rows, self.columns[columns])
+        for _ in range(SWEEPS_AGAIN):
+            self.columns[at_columns] = self._solve(by_column, self.rows, self.columns[at_columns])
+            self.rows[at_rows] = self._solve(by_row, self.columns, self.rows[at_rows])
+        for part in by_column:
+            self._seen += _sums(_ones(part.scores).T.tocsr(), self.columns[at_columns] - before)
+
+    def means(
+        self, totals: FloatArray, rows: IndexArray = _NONE, columns: IndexArray = _NONE
+    ) -> FloatArray:
+        """Return the (K,) row means: seen scores, and predictions of unseen cells (line 2).
+
+        ``totals`` (K,) are sums of the scores seen, also of the (n,) ``rows`` and ``columns`` of
+        the cells that are no part of a fit yet.
+        """
+        unseen = self.columns.sum(axis=0) - self._seen
+        np.subtract.at(unseen, rows, self.columns[columns])
+        predicted = (self.rows * unseen).sum(axis=2).mean(axis=1)
+        return np.asarray((totals + predicted) / len(self.columns))
 
     def spreads(self, rows: IndexArray | slice | list[int] = slice(None)) -> FloatArray:
         """Return the (rows, N) standard deviations R of the members' predictions (equation 2).
@@ -160,17 +217,23 @@ class LowRankEnsemble:
         most: FloatArray = np.sqrt(n_columns * (np.maximum(variances, 0.0) + _NEGLIGIBLE * squares))
         return most
 
-    def _solve(self, cells: csr_array, dropped: csr_array, fixed: FloatArray) -> FloatArray:
-        """Solve the normal equations of every row, given the factors of the columns.
+    def _solve(
+        self, parts: list[Cells], fixed: FloatArray, before: FloatArray | None = None
+    ) -> FloatArray:
+        """Solve the normal equations of the rows of some cells, given the factors of the columns.
 
-        ``dropped`` are cells of rows and members by columns and members.
+        A row of which a member sees nothing is as ``before``, by default the mean of the others.
         """
-        n, rank = cells.shape[0], fixed.shape[2]
+        n, rank = parts[0].scores.shape[0], fixed.shape[2]
         left_out = fixed.reshape(-1, rank)
-        right = _sums(cells, fixed)
-        right -= _sums(dropped, left_out).reshape(right.shape)
-        gram = _sums(_seen(cells), _outer(fixed))
-        gram -= _sums(_seen(dropped), _outer(left_out)).reshape(gram.shape)
+        squares = _outer(fixed)
+        left_out_squares = squares.reshape(-1, rank**2)
+        right, gram = np.zeros((n, *fixed.shape[1:])), np.zeros((n, *squares.shape[1:]))
+        for cells in parts:
+            right += _sums(cells.scores, fixed)
+            right -= _sums(cells.dropped, left_out).reshape(right.shape)
+            gram += _sums(_ones(cells.scores), squares)
+            gram -= _sums(_ones(cells.dropped), left_out_squares).reshape(gram.shape)
         gram = gram.reshape(n, self.n_members, rank, rank)
         # A row of which a member sees no cell has a Gram matrix of 0, up to rounding.
         size = np.trace(gram, axis1=2, axis2=3)
@@ -183,12 +246,13 @@ class LowRankEnsemble:
             solved = np.asarray(np.linalg.solve(gram, right[..., None])[..., 0], dtype=np.float64)
         if known.all():
             return solved
-        masked = np.where(known[:, :, None], solved, 0.0)
-        average = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
-        return np.where(known[:, :, None], solved, average)
+        if before is None:
+            masked = np.where(known[:, :, None], solved, 0.0)
+            before = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
+        return np.where(known[:, :, None], solved, before)
 
 
-def _seen(cells: csr_array) -> csr_array:
+def _ones(cells: csr_array) -> csr_array:
     """Return a matrix with 1 at every cell that is stored."""
     return csr_array((np.ones_like(cells.data), cells.indices, cells.indptr), shape=cells.shape)
 
@@ -234,7 +298,8 @@ class UcbELrf(Rule):
     pairs are asked until as many are told as the warm-up wants. With one call in flight pairs are
     asked in the order of Algorithm 2. Where the paper fits the oracle anew in line 8, here every
     fit after the first goes on from the last factors for ``SWEEPS_AGAIN`` rounds, with cells that
-    are left out drawn anew: members agree less exactly with what a fit from the start finds.
+    are left out drawn anew: members agree less exactly with what a fit from the start finds. Of
+    more than 16,000 scores most fits are to the rows and columns of the last batch alone.
 
     The paper's gain over UCB-E is not reproduced (``docs/reproduction``): where scores are not of
     rank 1, fits to the few cells of a row predict far outside [0, 1], and its row means are worse
@@ -290,7 +355,7 @@ class UcbELrf(Rule):
         self._n_fits = 0
         self._is_fitted = False
         self._ensemble = self._new_ensemble()
-        self._seen: csr_array | None = None  # None: to be gathered again
+        self._recent: list[int] = []  # asks whose scores came after the last fit to all
         self._fitted_at = 0  # asks before the last fit
         self._since_fit: list[int] = []  # asks told since
         self._totals: FloatArray = np.empty(0)  # (K,) sums of R_ij over all j, or bounds of them
@@ -308,7 +373,6 @@ class UcbELrf(Rule):
 
     def told(self, tell: Tell) -> None:
         """Line 8, if it is time to."""
-        self._seen = None
         n_told = self.table.n_asked - int(self.table.count(State.PENDING).sum())
         self._since_fit.append(tell.seq)
         if not self._is_fitted:
@@ -322,7 +386,6 @@ class UcbELrf(Rule):
 
     def changed(self) -> None:
         """Fit a larger model anew."""
-        self._seen = None
         self._ensemble = self._new_ensemble()
         if self._is_fitted:
             self._is_fitted = False
@@ -332,8 +395,7 @@ class UcbELrf(Rule):
         """Return row means in which unseen scores are predicted, pending and void ones too."""
         means = self.table.mean()
         if self._is_fitted:
-            predicted = self._ensemble.means(self._seen_cells())
-            means = np.where(self.table.n_scored > 0, predicted, np.nan)
+            means = np.where(self.table.n_scored > 0, self._predicted(), np.nan)
         return Belief(means, self.table.certain())
 
     @property
@@ -352,7 +414,7 @@ class UcbELrf(Rule):
         """
         table = self.table
         never_worked = (table.n_scored == 0) & (table.count(State.VOID) > 0)
-        means = np.where(never_worked, 0.0, self._ensemble.means(self._seen_cells()))
+        means = np.where(never_worked, 0.0, self._predicted())
         means = np.where(table.n_trials > 0, means, np.inf)
         # Bounds first: rows whose bound is below the best known index cannot be the best. The
         # others are summed some at a time, the highest bounds first, and each sum may put more of
@@ -370,9 +432,8 @@ class UcbELrf(Rule):
     def _bonus(self) -> FloatArray:
         """(K,) eta / m sum_j R_ij (line 2), or more, less pairs asked since the fit."""
         pending = np.flatnonzero(self.table.state == _PENDING)
-        asked = np.concatenate([pending, np.array(self._since_fit, dtype=np.intp)])
-        who = self.table.candidate[asked].astype(np.intp)
-        spreads = self._ensemble.cell_spreads(who, self.table.example[asked].astype(np.intp))
+        who, what = self._places([*pending.tolist(), *self._since_fit])
+        spreads = self._ensemble.cell_spreads(who, what)
         totals = self._totals - np.bincount(who, spreads, self.table.n_candidates)
         return self.eta / self.table.n_examples * totals
 
@@ -387,8 +448,15 @@ class UcbELrf(Rule):
 
     @one_thread
     def _refit(self) -> None:
-        sweeps = SWEEPS_AGAIN if self._is_fitted else SWEEPS
-        self._ensemble.fit(self._seen_cells(), sweeps, self._random.at(2 * self._n_fits + 1))
+        table, told = self.table, self._scored(self._since_fit)
+        self._recent += told.tolist()
+        rng = self._random.at(2 * self._n_fits + 1)
+        if not self._is_fitted or len(self._recent) >= _SHARE_NEW * table.n_scores:
+            sweeps = SWEEPS_AGAIN if self._is_fitted else SWEEPS
+            self._ensemble.fit(self._cells(self._scored()), sweeps, rng)
+            self._recent.clear()
+        elif len(told):
+            self._ensemble.take_in(self._cells(self._recent), *self._places(told), rng)
         self._is_fitted = True
         self._n_fits += 1
         self._since_fit.clear()
@@ -402,14 +470,25 @@ class UcbELrf(Rule):
         self._totals = ensemble.spread_totals() if are_few else ensemble.most_spread()
         self._is_summed = np.full(len(self._totals), are_few)
 
-    def _seen_cells(self) -> csr_array:
-        if self._seen is None:
-            table = self.table
-            told = np.flatnonzero((table.state == _DONE) | (table.state == _FAILED))
-            places = table.candidate[told], table.example[told]
-            shape = (table.n_candidates, table.n_examples)
-            self._seen = csr_array((table.score[told], places), shape=shape)
-        return self._seen
+    def _predicted(self) -> FloatArray:
+        """(K,) row means by the model, and the scores seen since the fit."""
+        told = self._scored(self._since_fit)
+        return self._ensemble.means(self.table.total, *self._places(told))
+
+    def _scored(self, asks: list[int] | None = None) -> IndexArray:
+        """Return those of some asks, by default of all, that have a score."""
+        seqs = np.arange(self.table.n_asked) if asks is None else np.array(asks, dtype=np.intp)
+        state = self.table.state[seqs]
+        return np.asarray(seqs[(state == _DONE) | (state == _FAILED)])
+
+    def _places(self, asks: IndexArray | list[int]) -> tuple[IndexArray, IndexArray]:
+        """Return the (n,) candidates and examples of some asks."""
+        rows, columns = self.table.candidate[asks], self.table.example[asks]
+        return rows.astype(np.intp), columns.astype(np.intp)
+
+    def _cells(self, asks: IndexArray | list[int]) -> csr_array:
+        shape = (self.table.n_candidates, self.table.n_examples)
+        return csr_array((self.table.score[asks], self._places(asks)), shape=shape)
 
     def _new_ensemble(self) -> LowRankEnsemble:
         table, random = self.table, self._random.at(2 * self._n_fits)
