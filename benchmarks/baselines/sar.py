@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.opt_mai import Field, all_decided
+from bestarm_agent.selectors.rules.opt_mai import all_decided
+from bestarm_agent.selectors.rules.rounds import Field
 from bestarm_agent.selectors.rules.sysrs import SuccessiveRejects
 from bestarm_agent.selectors.types import FloatArray, Problem
 

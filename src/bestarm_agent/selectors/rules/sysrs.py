@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.opt_mai import RoundRule, Schedule
+from bestarm_agent.selectors.rules.rounds import RoundRule, Schedule
 
 
 class SuccessiveRejects(RoundRule):
