@@ -8,7 +8,7 @@ the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 
@@ -21,12 +21,12 @@ from bestarm_agent.domain.events import (
     Event,
     ExamplesAdded,
 )
-from bestarm_agent.domain.spend import Budget, usd
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
 from bestarm_agent.domain.values import Candidate, Example, Outcome, Slice
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import Ask, IntArray, Pair, Problem, State, Tell
+from bestarm_agent.selectors.types import IntArray, Moves, Problem, State, Tell
 from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import RunLog
@@ -156,20 +156,14 @@ class RunRecord:
                 if wanted is not None:  # by ``Study.complete``, before the first ask
                     self.pairs.complete(wanted)
 
-    def _feed_pairs(self, moves: IntArray, *, is_known: bool) -> None:
+    def _feed_pairs(self, numbers: IntArray, *, is_known: bool) -> None:
         """Feed asks and outcomes, by the numbers that the state has of them."""
-        # The columns of asks and of outcomes are read at once, each, and then dealt out in the
-        # order of the log: the rule must see every outcome between the same two asks as the live
-        # run did. An ask that the source of pairs chose itself is known to it and only passed over.
-        pairs, state = self.pairs, self.state
-        tells = tells_of(state, ~moves[moves < 0])
-        asks = iter(state.asks[moves[moves >= 0]].tolist())
-        for move in moves.tolist():
-            if move < 0:
-                pairs.tell([next(tells)])
-            elif not is_known:
-                row, column, reason = next(asks)
-                pairs.adopt([Ask(move, Pair(row, column), state.reasons[reason])])
+        if not is_known:
+            self.pairs.replay(moves_of(self.state, numbers))
+            return
+        for number in numbers.tolist():
+            if number < 0:  # an ask that the source of pairs chose itself is known to it
+                self.pairs.tell([tell_of(self.state, ~number)])
 
 
 def feed_rare(pairs: Pairs, event: Event) -> None:
@@ -221,12 +215,22 @@ def score_of(outcome: Outcome, failed_score: float) -> float | None:
     return failed_score if is_own else None
 
 
-def tells_of(state: RunState, seqs: IntArray) -> Iterator[Tell]:
-    """Yield outcomes as selectors are told them, with a certification's further scores."""
-    columns = state.told[seqs][["state", "score", "gold", "usd_nanos"]].tolist()
-    for seq, (kind, score, gold, nanos) in zip(seqs.tolist(), columns, strict=True):
-        known = 0.0 if isnan(score) else score
-        yield Tell(seq, State(kind), known, usd(nanos), None if isnan(gold) else gold)
+def moves_of(state: RunState, numbers: IntArray) -> Moves:
+    """Return asks and outcomes as selectors take them, with a certification's further scores.
+
+    ``numbers``: of an ask its number, of an outcome ``~number`` of its ask.
+    """
+    asks, told = state.asks[numbers[numbers >= 0]], state.told[~numbers[numbers < 0]]
+    cost = told["usd_nanos"] / NANOS_PER_USD
+    columns = told["state"], told["score"], cost, told["gold"]
+    return Moves(numbers, asks["candidate"], asks["example"], *columns)
+
+
+def tell_of(state: RunState, seq: int) -> Tell:
+    """Return an outcome as selectors are told it."""
+    kind, score, gold, nanos = state.told[["state", "score", "gold", "usd_nanos"]][seq].item()
+    known = 0.0 if isnan(score) else score
+    return Tell(seq, State(kind), known, usd(nanos), None if isnan(gold) else gold)
 
 
 def axes_of(candidates: Sequence[Candidate]) -> IntArray:

@@ -31,7 +31,7 @@ depend on how often one looks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import comb
+from math import comb, inf
 
 import numpy as np
 
@@ -164,6 +164,25 @@ class Answer:
             if self._pairs.asked[candidate] == len(self._pairs.leaders):
                 self._feed(self._pairs.front)  # one of them leads, by what is known now
             self._pairs.ask(candidate)
+
+    def commits(self, rows: IntArray) -> BoolArray:
+        """(n,) mask of those asks of some rows, one after the other, that commit a leader."""
+        if self._pairs is None:
+            return np.full(len(rows), False)
+        return self._pairs.commits(rows)
+
+    def asked_all(self, rows: IntArray) -> None:
+        """Note that candidates are asked, as ``asked`` would, where none commits a leader."""
+        self._belief = None
+        if self._pairs is not None:
+            np.add.at(self._pairs.asked, rows, 1)
+
+    @property
+    def until_review(self) -> float:
+        """Number of scores until ``review`` looks again."""
+        gap, ends_level = self._problem.within, self._problem.ends_level
+        never = gap is None and not ends_level
+        return inf if never else self._next_review - self._table.n_scores
 
     def bar(self, candidates: list[int]) -> None:
         """Take candidates out of the competition."""

@@ -22,6 +22,7 @@ from bestarm_agent.selectors.types import (
     Choice,
     Estimates,
     IntArray,
+    Moves,
     Pair,
     Problem,
     State,
@@ -139,6 +140,60 @@ class Pairs:
             self.table.tell(result)
             self.answer.forget()
             self.rule.told(result)
+            self.answer.forget()
+            if self.rule.seeks_best:
+                self.answer.review(self.rule.top_k)
+
+    def replay(self, moves: Moves) -> None:
+        """Take in the next asks and outcomes of a log, as ``adopt`` and ``tell`` would each.
+
+        Raises what they raise, with what came before it taken in.
+        """
+        if self.rule.heedless <= 1 or not self.table.accepts(moves):
+            for move in moves.each():
+                if isinstance(move, Ask):
+                    self.adopt([move])
+                else:
+                    self.tell([move])
+            return
+        # Many at once, up to the next move at which somebody looks at the table: an ask that
+        # commits a leader, the outcome at which the rule fits its model, or that at which the
+        # answer is reviewed. What was asked and told before is the same then.
+        is_tell = moves.numbers < 0
+        commits = np.full(len(is_tell), False)
+        commits[~is_tell] = self.answer.commits(moves.candidate)
+        leading, tells = np.flatnonzero(commits).tolist(), np.flatnonzero(is_tell)
+        scored = np.cumsum(moves.state != State.VOID)
+        n_asks, n_tells = np.cumsum(~is_tell), np.cumsum(is_tell)
+        at = asked = told = 0
+        for stop in [*leading, len(is_tell)]:
+            while at < stop:
+                end = stop
+                heeded = told + max(1, self.rule.heedless) - 1  # the outcome that is looked at
+                if self.rule.seeks_best:
+                    n_scored = int(scored[told - 1]) if told else 0
+                    due = n_scored + self.answer.until_review
+                    heeded = min(heeded, max(told, int(np.searchsorted(scored, due))))
+                if heeded < len(tells):
+                    end = min(stop, int(tells[int(heeded)]) + 1)
+                before, (asked, told) = (asked, told), (int(n_asks[end - 1]), int(n_tells[end - 1]))
+                self._take(
+                    moves.part(slice(at, end), slice(before[0], asked), slice(before[1], told))
+                )
+                at = end
+            if at < len(is_tell):  # the ask that commits a leader
+                row, column = int(moves.candidate[asked]), int(moves.example[asked])
+                self.adopt([Ask(int(moves.numbers[at]), Pair(row, column), "")])
+                at, asked = at + 1, asked + 1
+
+    def _take(self, moves: Moves) -> None:
+        """Take in moves of which at most the last is looked at."""
+        self.table.take(moves)
+        self.answer.asked_all(moves.candidate)
+        seqs = ~moves.numbers[moves.numbers < 0]
+        if len(seqs):
+            self.answer.forget()
+            self.rule.took(seqs)
             self.answer.forget()
             if self.rule.seeks_best:
                 self.answer.review(self.rule.top_k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -86,6 +87,18 @@ class Rule(ABC):
 
     def told(self, tell: Tell) -> None:  # noqa: B027
         """Take in an outcome, once per ask; the table holds it already."""
+
+    @property
+    def heedless(self) -> float:
+        """Number of outcomes that may come before it looks at the table, the last one included.
+
+        A rule that remembers nothing looks at none; one with a ``told`` of its own at each, unless
+        it says otherwise, by ``took``.
+        """
+        return math.inf if type(self).told is Rule.told else 1
+
+    def took(self, seqs: IntArray) -> None:  # noqa: B027
+        """Take in as many outcomes as it is ``heedless`` of, by their asks, as ``told`` would."""
 
     def belief(self) -> Belief:
         """Return the estimates of the candidates' means: here, the means of the scores seen."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.types import Ask, FloatArray, IntArray, State, Tell
+from bestarm_agent.selectors.types import Ask, FloatArray, IntArray, Moves, State, Tell
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -116,6 +116,63 @@ class ScoreTable:
             self._score[tell.seq] = tell.score
             self.total[i] += tell.score
             self.n_scores += 1
+
+    def accepts(self, moves: Moves) -> bool:
+        """Return whether ``ask`` and ``check`` would pass all of these."""
+        is_tell = moves.numbers < 0
+        asks, seqs = moves.numbers[~is_tell], ~moves.numbers[is_tell]
+        rows, columns, first = moves.candidate, moves.example, self.n_asked
+        if not np.array_equal(asks, np.arange(first, first + len(asks))):
+            return False
+        inside = (rows >= 0) & (rows < self.n_candidates) & (columns >= 0)
+        if not (inside & (columns < self.n_examples)).all():
+            return False
+        cells = rows.astype(np.int64) * self.n_examples + columns
+        if len(np.unique(cells)) < len(cells) or (self._cells[rows, columns] != _UNSEEN).any():
+            return False
+        n_before = first + np.cumsum(~is_tell)[is_tell]  # asks before each outcome
+        known = seqs[seqs < first]
+        if (seqs >= n_before).any() or (self._state[known] != _PENDING).any():
+            return False
+        is_void, score = moves.state == _VOID, np.nan_to_num(moves.score)
+        gold = np.where(np.isnan(moves.gold), 0.0, moves.gold)
+        return bool(
+            len(np.unique(seqs)) == len(seqs)
+            and np.isin(moves.state, _OUTCOMES).all()
+            and not (np.isnan(moves.score) & ~is_void).any()
+            and ((score >= 0.0) & (score <= 1.0) & (gold >= 0.0) & (gold <= 1.0)).all()
+            and ((moves.cost >= 0.0) & (moves.cost < np.inf)).all()
+        )
+
+    def take(self, moves: Moves) -> None:
+        """Take in asks and outcomes that it ``accepts``, as ``ask`` and ``tell`` would each."""
+        is_tell = moves.numbers < 0
+        seqs, rows, first = ~moves.numbers[is_tell], moves.candidate, self.n_asked
+        # All asks come first: whether an outcome came between two of them is nothing to the table.
+        self._reserve(first + len(rows))
+        latest, self.n_asked = self.latest, first + len(rows)
+        self._candidate[first : self.n_asked], self._example[first : self.n_asked] = (
+            rows,
+            moves.example,
+        )
+        self._state[first : self.n_asked] = self._cells[rows, moves.example] = _PENDING
+        for seq, row in enumerate(rows.tolist(), first):
+            self.n_in_a_row = self.n_in_a_row + 1 if seq and row == latest else 1
+            latest, mine = row, self._rows[row]
+            self._position[seq] = len(mine)
+            mine.append(seq)
+        np.add.at(self.n_trials, rows, 1)
+        np.add.at(self._by_state[_PENDING], rows, 1)
+        told = self._candidate[seqs]
+        self._state[seqs] = self._cells[told, self._example[seqs]] = moves.state
+        np.subtract.at(self._by_state[_PENDING], told, 1)
+        np.add.at(self._by_state, (moves.state, told), 1)
+        # ``add.at`` adds one after the other, as ``tell`` does: the sums round alike.
+        np.add.at(self.spent, told, moves.cost)
+        is_scored = moves.state != _VOID
+        self._score[seqs[is_scored]] = moves.score[is_scored]
+        np.add.at(self.total, told[is_scored], moves.score[is_scored])
+        self.n_scores += int(is_scored.sum())
 
     def add_candidates(self, count: int) -> None:
         """Add ``count`` >= 0 unseen rows."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from math import inf
+from math import inf, isnan, nan
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -72,6 +73,65 @@ class Tell:
     score: float = 0.0
     cost: float = 0.0
     gold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Asks and outcomes in their order, as a log has them.
+
+    Attributes:
+        numbers: (asks + tells,) of an ask its number, of an outcome ``~number`` of its ask.
+        candidate: (asks,) rows.
+        example: (asks,) columns.
+        state: (tells,) DONE, FAILED or VOID.
+        score: (tells,) as ``Tell`` has it; NaN if void.
+        cost: (tells,) as ``Tell`` has it.
+        gold: (tells,) trusted scores; NaN: none.
+    """
+
+    numbers: IntArray
+    candidate: IntArray
+    example: IntArray
+    state: NDArray[np.int8]
+    score: FloatArray
+    cost: FloatArray
+    gold: FloatArray
+
+    @classmethod
+    def of(cls, events: Sequence[Ask | Tell]) -> Moves:
+        """Put events into columns."""
+        asks = [event for event in events if isinstance(event, Ask)]
+        tells = [event for event in events if isinstance(event, Tell)]
+        numbers = [event.seq if isinstance(event, Ask) else ~event.seq for event in events]
+        pairs = np.array([ask.pair for ask in asks], dtype=np.int64).reshape(-1, 2)
+        scores = [nan if tell.state is State.VOID else tell.score for tell in tells]
+        return cls(
+            np.array(numbers, dtype=np.int64),
+            pairs[:, 0],
+            pairs[:, 1],
+            np.array([tell.state for tell in tells], dtype=np.int8),
+            np.array(scores, dtype=float),
+            np.array([tell.cost for tell in tells], dtype=float),
+            np.array([nan if tell.gold is None else tell.gold for tell in tells], dtype=float),
+        )
+
+    def part(self, moves: slice, asks: slice, tells: slice) -> Moves:
+        """Return some that follow one another."""
+        numbers, rows, columns = self.numbers[moves], self.candidate[asks], self.example[asks]
+        told = self.score[tells], self.cost[tells], self.gold[tells]
+        return Moves(numbers, rows, columns, self.state[tells], *told)
+
+    def each(self) -> Iterator[Ask | Tell]:
+        """Yield them one by one."""
+        asks = zip(self.candidate.tolist(), self.example.tolist(), strict=True)
+        columns = self.state, np.nan_to_num(self.score), self.cost, self.gold
+        tells = zip(*(column.tolist() for column in columns), strict=True)
+        for number in self.numbers.tolist():
+            if number >= 0:
+                yield Ask(number, Pair(*next(asks)), "")
+            else:
+                state, score, cost, gold = next(tells)
+                yield Tell(~number, State(state), score, cost, None if isnan(gold) else gold)
 
 
 class Guarantee(StrEnum):

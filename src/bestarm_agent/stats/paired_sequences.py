@@ -209,6 +209,16 @@ class PairedSequences:
         leader = self.leaders[place]
         return leader if self.asked[leader] <= place else None
 
+    def commits(self, rows: IntArray) -> BoolArray:
+        """(n,) mask of those that commit a leader, if these rows are asked one after the other."""
+        # Each row's own place: those that it was asked, and its earlier ones among these.
+        order = np.argsort(rows, kind="stable")
+        starts = np.searchsorted(rows[order], rows[order])
+        place = np.empty(len(rows), dtype=np.int64)
+        place[order] = self.asked[rows[order]] + np.arange(len(rows)) - starts
+        n_led = np.maximum.accumulate(np.concatenate([[len(self.leaders)], place + 1]))
+        return np.asarray(place == n_led[:-1])
+
     def ask(self, row: int) -> None:
         """Note that a row is asked for its next value; commit a leader if it is the first there."""
         # The leader is chosen here and not when the first score of the place comes in: (2) holds

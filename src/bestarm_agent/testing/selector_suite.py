@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, Moves, Pair, Problem, State, Stop, Tell
 
 K, N = 6, 12
 TIGHT = 40  # pairs: a rule that plans for a budget must drop candidates
@@ -35,15 +35,16 @@ def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
 
     Candidates join at a cost of a tenth each where the rule works per unit of cost.
     """
+    moves: list[Ask | Tell] = []
     for event in events:
-        match event:
-            case Ask():
-                selector.adopt([event])
-            case Tell():
-                selector.tell([event])
-            case int():
-                costs = None if selector.problem.costs is None else [0.1] * event
-                selector.add_candidates(event, costs)
+        if isinstance(event, int):
+            selector.replay(Moves.of(moves))
+            moves = []
+            costs = None if selector.problem.costs is None else [0.1] * event
+            selector.add_candidates(event, costs)
+        else:
+            moves.append(event)
+    selector.replay(Moves.of(moves))
     return selector
 
 

@@ -44,6 +44,7 @@ from bestarm_agent.selectors.types import (
     BoolArray,
     Choice,
     FloatArray,
+    IntArray,
     Pair,
     Problem,
     State,
@@ -205,6 +206,18 @@ class Auto(Rule):
         self._n_told += 1
         if tell.state is not State.VOID:
             self._scored.append(tell.seq)
+        if self._n_told >= self._next_fit:
+            self._fit()
+
+    @property
+    def heedless(self) -> float:
+        """Number of outcomes until the next fit."""
+        return self._next_fit - self._n_told
+
+    def took(self, seqs: IntArray) -> None:
+        """Note the scores; fit the model if it is time to."""
+        self._n_told += len(seqs)
+        self._scored += seqs[self.table.state[seqs] != State.VOID].tolist()
         if self._n_told >= self._next_fit:
             self._fit()
 
