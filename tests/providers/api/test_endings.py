@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import httpx2
 import numpy as np
 import pytest
 
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Finish, Json, Message, Reply, Request
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
-from bestarm_agent.providers.api.transport import Connection
+from bestarm_agent.providers.api.transport import Connection, Response
 from bestarm_agent.providers.failures import BilledError, failed_spend
 from tests.support.api_cases import provider_of
 from tests.support.fake_api import Call, FakeApi, Said, in_thread
@@ -345,8 +345,8 @@ def test_no_mutation_of_a_good_body_becomes_a_silent_zero(
             mutate(bodies[-1], draw, form)
     sent = iter(bodies)
 
-    async def send(_self: Connection, request: httpx2.Request, **_how: object) -> httpx2.Response:
-        return httpx2.Response(200, json=next(sent), request=request)
+    async def send(_self: Connection, *_request: object) -> Response:
+        return Response(200, {}, json.dumps(next(sent)).encode())
 
     monkeypatch.setattr(Connection, "send", send)
     vendor, options = FORMS[form]

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import NoReturn, ParamSpec
 
 import pytest
 
@@ -47,7 +47,7 @@ _P = ParamSpec("_P")
 ADDRESSES = tuple(f"http://127.0.0.1:{port}/v1" for port in (1, 2, 3, 4))
 
 
-def no_client(_endpoint: Endpoint) -> object:
+def no_client(_endpoint: Endpoint) -> NoReturn:
     raise AssertionError("the pool alone opens nothing")
 
 

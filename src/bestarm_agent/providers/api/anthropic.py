@@ -222,7 +222,7 @@ LEGACY_MESSAGES = Wire(
     _LACKS,
     _encode,
     _decode,
-    headers=(("anthropic-version", "2023-06-01"),),  # the last that takes these parameters
+    headers={"anthropic-version": "2023-06-01"},  # the last that takes these parameters
 )
 
 

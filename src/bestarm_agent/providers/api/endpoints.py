@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from bestarm_agent.config.load import environment
@@ -21,6 +21,9 @@ from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.base import EndpointStatus
 from bestarm_agent.providers.failures import failure
+
+if TYPE_CHECKING:
+    from bestarm_agent.providers.api.transport import Connection
 
 NO_KEY = "none"  # in place of a variable's name, and sent in place of a key: the SDKs want a text
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -164,7 +167,7 @@ def is_loopback(url: str) -> bool:
 
 
 class Server:
-    """An endpoint with its client, load and health.
+    """An endpoint with its connection, load and health.
 
     After a failure it gets no calls until an answer to a call that was under way arrives, or until
     a pause is over; then one call tries it. Every failed try doubles the pause.
@@ -181,7 +184,7 @@ class Server:
     #
     # The last needs care: a server that shuts down refuses connections while it still answers the
     # calls that it has. Answers to calls that began before the last refusal do not count.
-    def __init__(self, endpoint: Endpoint, connect: Callable[[Endpoint], Any]) -> None:
+    def __init__(self, endpoint: Endpoint, connect: Callable[[Endpoint], Connection]) -> None:
         self.endpoint = endpoint
         self.in_flight = 0
         self.failure: FailureKind | None = None  # why it gets no calls; None: it does
@@ -192,14 +195,14 @@ class Server:
         self._answered_at = -math.inf
 
     @cached_property
-    def client(self) -> Any:  # noqa: ANN401
-        """The client of the vendor's package, opened on first use."""
+    def connection(self) -> Connection:
+        """The connection to it, opened on first use."""
         return self._connect(self.endpoint)
 
     async def close(self) -> None:
-        """Close its client and all connections."""
-        if "client" in vars(self):  # else it was never opened
-            await self.client.close()
+        """Close its connection."""
+        if "connection" in vars(self):  # else it was never opened
+            await self.connection.close()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -257,7 +260,9 @@ class EndpointPool:
     Thaler and Ravishankar 1998), so that few prompts move when a server comes or goes.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint], connect: Callable[[Endpoint], Any]) -> None:
+    def __init__(
+        self, endpoints: Sequence[Endpoint], connect: Callable[[Endpoint], Connection]
+    ) -> None:
         self._servers = [Server(endpoint, connect) for endpoint in endpoints]
 
     @contextmanager
@@ -290,7 +295,7 @@ class EndpointPool:
         )
 
     async def close(self) -> None:
-        """Close all clients."""
+        """Close all connections."""
         for server in self._servers:
             await server.close()
 

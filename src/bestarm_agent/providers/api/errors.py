@@ -1,7 +1,8 @@
-"""Failed calls of the SDKs, classified for both vendors and for compatible servers."""
+"""Failed calls, classified for both vendors and for compatible servers."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 
@@ -105,7 +106,7 @@ _OF_ACCOUNT = re.compile(
 
 
 def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderError:
-    """Classify what a request of an SDK raised, or reading its response.
+    """Classify what sending a request raised, or reading its response.
 
     ``name`` is that of the provider and the model, as users write it.
 
@@ -116,24 +117,27 @@ def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErr
     """
     from bestarm_agent.providers.api.transport import NotSentError, transport_failure
 
-    status = getattr(error, "status_code", None)
-    if isinstance(status, int):
-        headers = getattr(getattr(error, "response", None), "headers", {})
-        return status_failure(status, getattr(error, "body", None), headers, name, endpoint)
-    for raised in filter(None, (error, error.__cause__)):  # Anthropic's SDK wraps what comes
-        if isinstance(raised, MalformedError):
-            reason = f"the response is malformed: {raised}"
-            return failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(reason, endpoint)}")
-        if isinstance(raised, NotSentError):
-            reason = f"{_MESSAGES[FailureKind.UNREACHABLE]} ({raised})"
-            unsent = failure(FailureKind.UNREACHABLE, f"{name}: {_clean(reason, endpoint)}")
-            unsent.transient, unsent.fatal = not raised.permanent, raised.permanent
-            return unsent
-        if (kind := transport_failure(raised)) is not None:
-            reason = f"{_MESSAGES[kind]} ({type(raised).__name__}: {raised})"
-            return failure(kind, f"{name}: {_clean(reason, endpoint)}")
-    reason = f"the SDK raised {type(error).__name__}: {error}"
-    return failure(FailureKind.INTERNAL, f"{name}: {_clean(reason, endpoint)}")
+    if isinstance(error, MalformedError):
+        reason = f"the response is malformed: {error}"
+        return failure(FailureKind.MALFORMED_REPLY, f"{name}: {_clean(reason, endpoint)}")
+    if isinstance(error, NotSentError):
+        reason = f"{_MESSAGES[FailureKind.UNREACHABLE]} ({error})"
+        unsent = failure(FailureKind.UNREACHABLE, f"{name}: {_clean(reason, endpoint)}")
+        unsent.transient, unsent.fatal = not error.permanent, error.permanent
+        return unsent
+    kind = transport_failure(error) or FailureKind.INTERNAL
+    said = _MESSAGES.get(kind, "The request cannot be sent.")
+    reason = f"{said} ({type(error).__name__}: {error})"
+    return failure(kind, f"{name}: {_clean(reason, endpoint)}")
+
+
+def error_body(content: bytes) -> object:
+    """Return what an error response holds: JSON, or else its text."""
+    text = content.decode(errors="replace").strip()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def status_failure(

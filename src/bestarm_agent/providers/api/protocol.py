@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bestarm_agent.domain.spend import Usage
@@ -390,7 +390,7 @@ class Wire:
     encode: Callable[[Request, ModelFacts, int], dict[str, Json]]
     # reads the body of a response, given further reasons to stop
     decode: Callable[[Mapping[str, Json], Mapping[str, Finish]], ApiAnswer]
-    headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
+    headers: Mapping[str, str] = field(default_factory=dict)  # further ones, by lower-case name
     # marks what all examples begin with, where a cache bills what is written
     mark: Callable[[dict[str, Json], Request], None] | None = None
     renames_limit: bool = False  # the longest answer goes by either name of ``MAX_TOKENS``

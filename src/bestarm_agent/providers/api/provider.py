@@ -23,7 +23,13 @@ from bestarm_agent.providers.api.endpoints import (
     Server,
     prompt_prefix,
 )
-from bestarm_agent.providers.api.errors import body_failure, call_failure, no_answer
+from bestarm_agent.providers.api.errors import (
+    body_failure,
+    call_failure,
+    error_body,
+    no_answer,
+    status_failure,
+)
 from bestarm_agent.providers.api.headers import allowances, shutdown_notice
 from bestarm_agent.providers.api.models import ApiModel, ApiModels
 from bestarm_agent.providers.api.options import ApiOptions
@@ -42,7 +48,7 @@ from bestarm_agent.providers.base import EndpointStatus
 from bestarm_agent.providers.failures import BilledError
 
 if TYPE_CHECKING:
-    from httpx2 import Response
+    from bestarm_agent.providers.api.transport import Connection, Response
 
 _T = TypeVar("_T")
 
@@ -52,8 +58,7 @@ _CUT_PROMPT = (
     "counts fewer tokens than its long prompts have: it probably cuts them off without a word; "
     "raise its context (Ollama: OLLAMA_CONTEXT_LENGTH, llama.cpp: --ctx-size)"
 )
-# A request is sent once, without a time-out; SDKs copy deeply what is not stated.
-_ONCE: Mapping[str, Any] = {"max_retries": 0, "timeout": None, "params": {}}
+_GOOD = range(200, 300)  # statuses
 
 
 class ApiProvider(ApiModels):
@@ -62,8 +67,7 @@ class ApiProvider(ApiModels):
     A request holds its own parameters, the longest answer (without which a call's cost had no
     bound) and the options' ``extra_body``, nothing else; ``Reply.sent`` records it. Redirects are
     not followed: the key is meant for this address alone, and each redirect would be a request that
-    is not counted. Bodies are sent as our protocols write them, and read by them: the SDK's own
-    methods would transform both by their types, which takes twice the time of all else.
+    is XX
     """
 
     models_path: ClassVar[str]  # path of the list of models, below the address
@@ -92,11 +96,11 @@ class ApiProvider(ApiModels):
         return other
 
     async def start(self) -> None:
-        """Prepare the clients, which are opened on first use; no call is made."""
+        """Prepare the connections, which are opened on first use; no call is made."""
         self._pool = EndpointPool(self._endpoints, self._connect)
 
     async def close(self) -> None:
-        """Close the clients and their connections."""
+        """Close the connections."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -143,17 +147,16 @@ class ApiProvider(ApiModels):
         # chosen, and says nothing about any. A response that is no answer fails inside the block,
         # since the server that sent it may be out of order.
         with self._open_pool().hold(prompt_prefix(request)) as server:
-            client = server.client  # the first one imports an SDK, which is no latency
-            sent = client.post(
-                server.endpoint.url_of(wire.path),
-                body=body,
-                cast_to=_raw(),
-                options={"headers": dict(wire.headers), **_ONCE},
-            )
+            # the first one imports an SDK, which is no latency
+            send, url = server.connection.send, server.endpoint.url_of(wire.path)
             refused = partial(self._refused, known, request, body)
             words = known.facts.finish or {}
             answer, headers, seconds = await self._ask(
-                request.model, server, sent, lambda body: wire.decode(body, words), refused
+                request.model,
+                server,
+                lambda: send("POST", url, _written(body), wire.headers),
+                lambda body: wire.decode(body, words),
+                refused,
             )
             finish = answer.end.finish
             if finish is None:
@@ -214,8 +217,8 @@ class ApiProvider(ApiModels):
         self._check_keys()
         with self._open_pool().hold(b"") as server:
             url = server.endpoint.url_of(self.models_path)
-            response = server.client.get(url, cast_to=_raw(), options=_ONCE)
-            names, _, _ = await self._ask("(list of models)", server, response, _model_names)
+            send = partial(server.connection.send, "GET", url)
+            names, _, _ = await self._ask("(list of models)", server, send, _model_names)
         return names
 
     def _check_keys(self) -> None:
@@ -227,22 +230,34 @@ class ApiProvider(ApiModels):
             raise RuntimeError(f"provider {self.name} is used outside `async with`")
         return self._pool
 
-    def _connect(self, endpoint: Endpoint) -> Any:  # noqa: ANN401
-        """Open a client that sends a request once, keeps no time, and reads a bounded response."""
+    def _connect(self, endpoint: Endpoint) -> Connection:
+        """Open a connection whose requests have the headers that the vendor's client sends."""
+        from httpx2 import AsyncBaseTransport, AsyncClient
+
         from bestarm_agent.providers.api.transport import Connection
 
-        return self.open_client(
-            http_client=Connection(self.options.max_response_bytes),
+        client = self.open_client(
+            http_client=AsyncClient(transport=AsyncBaseTransport()),  # nothing is sent by it
             base_url=endpoint.address,
             api_key=endpoint.key,
             default_headers=self.options.headers,
         )
+        # In the client's own order: its defaults, the user's, where later ones take the place of
+        # earlier ones. What is no text stands for a header that is left out.
+        parts = (client.auth_headers, client.default_headers, self.options.headers)
+        headers = {
+            name.lower(): text
+            for part in parts
+            for name, text in part.items()
+            if isinstance(text, str)
+        }
+        return Connection(headers, self.options.max_response_bytes)
 
     async def _ask(
         self,
         model: str,
         server: Server,
-        sent: Awaitable[Response],
+        send: Callable[[], Awaitable[Response]],
         read: Callable[[Mapping[str, Json]], _T],  # raises MalformedError
         refused: Callable[[object], frozenset[str]] = lambda _: frozenset(),
     ) -> tuple[_T, Mapping[str, str], float]:
@@ -250,28 +265,28 @@ class ApiProvider(ApiModels):
         name, now = f"{self.name}/{model}", asyncio.get_running_loop().time
         started = now()
         failed: ProviderError | None
+        said: Any  # the body
         try:
-            response = await sent
+            response = await send()
         except Exception as error:
             failed = call_failure(error, name, server.endpoint)
-            if failed.kind is FailureKind.BAD_REQUEST:
-                failed.refused = refused(getattr(error, "body", None))
-            # A refusal for the rate limit is where the headers about it matter most.
-            if (answer := getattr(error, "response", None)) is not None:
-                self._record_allowances(model, answer.headers)
         else:
-            seconds = now() - started
-            headers = dict(response.headers.items())  # lower-case names
+            seconds, headers = now() - started, response.headers
+            # A refusal for the rate limit is where the headers about it matter most.
             self._record_allowances(model, headers)
             try:
-                body = read_body(response.content)
-                failed = body_failure(body, name, server.endpoint)
-                # An error that comes with token counts was generated, and is billed: it is decoded
-                # as an answer, and ``_no_answer`` charges what the counts say.
-                if failed is None or as_object(body.get("usage")):  # what failed was counted
-                    return read(body), headers, seconds
+                if response.status in _GOOD:
+                    said = read_body(response.content)
+                    failed = body_failure(said, name, server.endpoint)
+                    # An error that comes with token counts was generated, and is billed: it is
+                    # decoded as an answer, and ``_no_answer`` charges what the counts say.
+                    if failed is None or as_object(said.get("usage")):  # what failed was counted
+                        return read(said), headers, seconds
+                else:
+                    said = error_body(response.content)
+                    failed = status_failure(response.status, said, headers, name, server.endpoint)
                 if failed.kind is FailureKind.BAD_REQUEST:
-                    failed.refused = refused(body)
+                    failed.refused = refused(said)
             except MalformedError as error:
                 failed = call_failure(error, name, server.endpoint)
         raise failed
@@ -296,11 +311,8 @@ def _day(given: Json) -> str:
     return str(given)[:10]
 
 
-def _raw() -> type[Response]:
-    """Return what SDKs hand over responses as if they are to leave them alone."""
-    from httpx2 import Response
-
-    return Response
+def _written(body: Mapping[str, Json]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:

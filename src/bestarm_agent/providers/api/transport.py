@@ -1,28 +1,32 @@
-"""The connection below the SDKs: aiohttp's, with responses that are read up to a limit.
+"""The connection to a server: aiohttp's, with responses that are read up to a limit.
 
 The SDKs bring a transport over aiohttp, too. It reads as much as a server sends, however small it
-was packed, and hides aiohttp's errors behind others that say less.
+was packed, and hides aiohttp's errors behind others that say less. And before a request gets to any
+transport, their own machinery has taken twice the time of all else (options, models of them, hooks,
+spans, headers merged anew), for what is the same with every call. So a vendor's client says once
+what it would send with each request, and no request goes through it.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-import httpx2
+from httpx2 import create_ssl_context
 from yarl import URL
 
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.protocol import MalformedError
 
 _KEPT_SECONDS = 5.0  # an idle connection; many servers close them soon after
-_DECODED = {b"content-encoding", b"content-length", b"transfer-encoding"}  # no longer true
 _OK = 200
 # Response headers as large as httpx reads them, over which the SDKs run elsewhere.
 _HEADER_BYTES, _MOST_HEADERS = 100 * 1024, 1_000
+_NONE: Mapping[str, str] = {}
 _PROXY_SCHEMES = ("http", "https")
 # The first class counts, so a subclass stands before its base: the first two are ``ClientError``,
 # too. What cannot be parsed was answered, and possibly billed.
@@ -50,8 +54,17 @@ def transport_failure(error: BaseException) -> FailureKind | None:
     return next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
 
 
-class Connection(httpx2.AsyncClient):
-    """Sends each request once, as an SDK wrote it: no time-out, redirects, cookies, or retries.
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response with its whole body, decompressed; headers have lower-case names."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Connection:
+    """Sends each request once, as it is given: no time-out, redirects, cookies, or retries.
 
     Proxies are those of HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, except for the hosts in NO_PROXY;
     certificates are trusted as SSL_CERT_FILE says. It raises NotSentError, aiohttp's errors, and
@@ -59,13 +72,17 @@ class Connection(httpx2.AsyncClient):
 
     A server may close an idle connection just as a request is sent on it: nobody knows whether it
     was read. So a request that was sent before without an answer gets a connection of its own.
+
+    Args:
+        headers: those of every request.
+        max_bytes: of a body, when decompressed.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__(transport=httpx2.AsyncBaseTransport())  # unused
-        self._max_bytes = max_bytes  # of a body, when decompressed
+    def __init__(self, headers: Mapping[str, str], max_bytes: int) -> None:
+        self._headers = headers
+        self._max_bytes = max_bytes
         # Two sessions, since aiohttp keeps or closes connections by connector, not by request.
-        trusted = httpx2.create_ssl_context()
+        trusted = create_ssl_context()
         self._session = _session(
             aiohttp.TCPConnector(limit=0, ssl=trusted, keepalive_timeout=_KEPT_SECONDS)
         )
@@ -73,19 +90,15 @@ class Connection(httpx2.AsyncClient):
         self._unanswered: set[int] = set()  # requests that were sent, and got no good answer yet
         self._has_answered = False
 
-    def build_request(self, method: str, url: httpx2.URL | str, **parts: Any) -> httpx2.Request:  # noqa: ANN401
-        """Make a request of what the SDK gives, without adding anything."""
-        # The SDKs always give one. Here the engine keeps the time of a call.
-        del parts["timeout"]
-        return httpx2.Request(method, url, **parts)
-
-    async def send(self, request: httpx2.Request, **_how: object) -> httpx2.Response:
-        """Return the response with its whole body."""
-        url = URL(str(request.url))
+    async def send(
+        self, method: str, address: str, content: bytes = b"", headers: Mapping[str, str] = _NONE
+    ) -> Response:
+        """Send one request, with further headers in place of those of every one."""
+        url = URL(address)
         variable, proxy = _proxy_of(url)
         # A repetition is known by its address and body. Two calls that are equal by chance share
         # the key: the later one then opens a connection that it did not need, which does no harm.
-        key = hash((url, request.content))
+        key = hash((address, content))
         session = self._repeats if key in self._unanswered else self._session
         # Before it is sent, so that a call that is cancelled or cut off counts as unanswered as
         # well.
@@ -93,12 +106,10 @@ class Connection(httpx2.AsyncClient):
         body = bytearray()
         try:
             async with session.request(
-                request.method,
+                method,
                 url,
-                headers=[
-                    (name.decode(), text.decode("latin-1")) for name, text in request.headers.raw
-                ],
-                data=request.content or None,
+                headers={**self._headers, **headers},
+                data=content or None,
                 allow_redirects=False,
                 proxy=proxy,
             ) as response:
@@ -116,16 +127,16 @@ class Connection(httpx2.AsyncClient):
             raise self._not_sent(error, variable) from error
         if response.status == _OK:
             self._unanswered.discard(key)
-        headers = [pair for pair in response.raw_headers if pair[0].lower() not in _DECODED]
-        return httpx2.Response(
-            response.status, headers=headers, content=bytes(body), request=request
-        )
+        received: dict[str, str] = {}
+        for raw_name, raw in response.raw_headers:
+            name, text = raw_name.decode("latin-1").lower(), raw.decode(errors="replace")
+            received[name] = f"{received[name]}, {text}" if name in received else text
+        return Response(response.status, received, bytes(body))
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
         await self._repeats.close()
-        await super().aclose()
 
     def _not_sent(
         self, error: aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError, variable: str
