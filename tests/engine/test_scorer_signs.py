@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,13 @@ def test_a_third_of_the_wrong_replies_makes_a_sign() -> None:
     for held, is_said in ((6, False), (7, True)):
         one = SignCount("prompt `b`", 60, 20, Counter(contains=held))
         assert (fault_of([fine, one], "exact") is not None) is is_said
+
+
+def test_the_leaders_replies_are_counted_once() -> None:
+    prompt = counted(lambda e: f"x{e.id}")
+    found = fault_of([prompt, replace(prompt, whose="candidate `c`", n=9, is_part=True)], "exact")
+    assert found is not None
+    assert found.text == "all 20 replies scored 0"
 
 
 def answer(call: Call) -> str:

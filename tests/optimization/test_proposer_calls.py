@@ -10,12 +10,15 @@ import pytest
 
 from bestarm_agent import Budget, Feedback, Options, Study, optimize
 from bestarm_agent.domain.events import Asked, Attempted, Event, Proposed, Settled
-from bestarm_agent.domain.values import Json
+from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.single_calls import Proposer
+from bestarm_agent.errors import FailureKind
 from bestarm_agent.optimization.rounds import run_as_configured
+from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.python import PythonProvider
 from tests.optimization.test_rounds import write_study
 from tests.support.commands import invoke
 from tests.support.studies import events_of, store_of
@@ -171,6 +174,39 @@ def test_a_call_that_a_kill_cut_off_counts_with_its_bound_until_its_answer_is_kn
 
     assert asyncio.run(again()) == [7, 7]
     assert kinds_of(path) == [Attempted, Settled]
+
+
+def test_attempts_that_timed_out_before_a_kill_stay_in_the_books(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sent = asking_study(tmp_path), 0
+    answered = PythonProvider.generate
+
+    async def generate(provider: PythonProvider, request: Request) -> Reply:
+        nonlocal sent
+        sent += "adviser" in request.model
+        if "adviser" in request.model and sent <= 3:
+            raise failure(FailureKind.TIMEOUT, "no answer") if sent < 3 else Killed
+        return await answered(provider, request)
+
+    monkeypatch.setattr(PythonProvider, "generate", generate)
+
+    async def scene() -> None:
+        async with Study.open(path) as study:
+            await study.run(Budget(answers=6))
+            await study.proposer.ask("python/adviser:advise", "what is missing: minus")
+
+    with pytest.raises(Killed):
+        asyncio.run(scene())
+
+    async def again() -> list[int]:
+        async with Study.resume("latest", options=Options(store=store_of(path))) as study:
+            before = study.standing().spent.calls
+            assert await study.proposer.ask("python/adviser:advise", "what is missing: minus")
+            return [before, study.standing().spent.calls]
+
+    assert asyncio.run(again()) == [6 + 3, 6 + 4], "two time-outs, and the one that was cut off"
+    assert sent == 4
 
 
 def test_a_model_that_cannot_be_asked_is_refused_before_any_call(

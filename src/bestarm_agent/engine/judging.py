@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, takewhile
 
 from bestarm_agent.domain.redaction import raised
 from bestarm_agent.domain.spend import Spend
@@ -91,12 +90,15 @@ def left_out(
         ConfigError: the judge cannot do without it.
     """
     notices: dict[str, str] = {}
-    unseen = {model.key for model in judge.models}
-    # Checks of one example may ask a model that those of another do not, so examples are gone
-    # through until each model was met. Prompts are rendered for that: all would take too long.
-    firsts = takewhile(lambda _: unseen, examples)
-    for call in chain.from_iterable(map(judge.longest_calls, firsts)):
-        unseen.discard(call.model.key)
+    # Checks of one example may ask in another way than those of another, also the same model. What
+    # one judge asks is alike for all examples, so the prompts of the first one are enough: to
+    # render all would take too long.
+    firsts: dict[Judge, Example] = {}
+    for example in examples:
+        for one, own_example in judge.each_asked(example):
+            firsts.setdefault(one, own_example)
+    calls = (call for one, example in firsts.items() for call in one.longest_calls(example))
+    for call in calls:
         able_to = able(call.model)
         _check_offers(judge, call, able_to)
         missing = sorted(name for name in call.request.params if not able_to.takes(name))

@@ -102,6 +102,7 @@ class SignCount:
     n: int  # scored, or failed by the candidate
     wrong: int  # of these with the score 0
     signs: Counter[str] = field(default_factory=Counter)  # of the wrong ones; SAME: of all
+    is_part: bool = False  # whether these replies are among those of other counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ def fault_of(
                 f"bestarm-agent select --set scorer={rule}",
                 rejects=True,
             )
+    counts = [count for count in counts if not count.is_part]
     n = sum(count.n for count in counts)
     signs = sum((count.signs for count in counts), Counter[str]())
     enough = n >= min(_ENOUGH, fewest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -176,6 +176,10 @@ class Judge(ABC, Generic[OptionsT]):
         Their cost is reserved before the candidate is called. By default there are none.
         """
         return ()
+
+    def each_asked(self, example: Example) -> Iterator[tuple[Judge, Example]]:
+        """Yield the judges that are no group of others, each with the example it is asked about."""
+        yield self, example
 
     @abstractmethod
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:

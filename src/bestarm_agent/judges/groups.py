@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast
@@ -75,6 +75,11 @@ class Group(Judge[OptionsT]):
     def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
         """Return (judge, example) pairs; by default every member with this example."""
         return [(member, example) for member in self.members]
+
+    def each_asked(self, example: Example) -> Iterator[tuple[Judge, Example]]:
+        """Yield what each member yields."""
+        for member, own_example in self._asked(example):
+            yield from member.each_asked(own_example)
 
     def check(self, example: Example) -> None:
         """Check that its members can score replies to ``example``; raises ConfigError."""

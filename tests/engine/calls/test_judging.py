@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.domain.values import Example, Message, Reply, Request
+from bestarm_agent.domain.values import Example, Message, Reply, Request, Score
 from bestarm_agent.engine.call import Model
 from bestarm_agent.engine.judging import (
     JudgeCalls,
@@ -21,7 +22,8 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
-from bestarm_agent.judges.base import JudgeCall, JudgeModel
+from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel, JudgeOptions
+from bestarm_agent.judges.groups import Group
 from bestarm_agent.providers.base import Capabilities
 from tests.support.runs import Actor, OwnScore, Scene, always, attempt_log, failing
 from tests.support.virtual_time import run_virtual
@@ -317,3 +319,24 @@ def test_what_is_not_sent_is_said_or_refused(offers: Capabilities, said: list[st
     else:
         with pytest.raises(ConfigError, match=said):
             left_out(Panel(), [Example("e", {})], lambda _: offers)
+
+
+def test_what_checks_of_a_later_example_ask_of_the_same_model_is_seen() -> None:
+    class Plain(Panel):
+        def longest_calls(self, example: Example) -> list[JudgeCall]:
+            plain = replace(REQUEST, top_logprobs=None)
+            return [JudgeCall(model, plain) for model in self.models]
+
+    class Rows(Group[JudgeOptions]):
+        def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
+            return [(self.members[example.id == "late"], example)]
+
+        async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+            return await self.members[0].score(example, reply, calls)
+
+    rows = Rows("rows", JudgeOptions(), [Plain(), Panel()])
+    examples = [Example(name, {}) for name in ("a", "b", "late", "c")]
+    offers = able("temperature", "seed", logprobs=False)
+    assert left_out(rows, examples[:2], lambda _: offers) == []
+    with pytest.raises(ConfigError, match="judge `rows` weighs by log probabilities, which p/smal"):
+        left_out(rows, examples, lambda _: offers)

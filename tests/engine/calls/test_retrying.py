@@ -145,6 +145,16 @@ async def test_a_transient_failure_is_repeated_after_a_wait_outside_the_gate(
     assert set(scene.gate_while_waiting) == {0}
 
 
+async def test_refusals_do_not_lengthen_the_wait_after_a_failure() -> None:
+    refused = failing(FailureKind.RATE_LIMITED)
+    scene = Scene(*[refused] * 5, BUSY, refused, BUSY, ANSWER)
+    await scene.call()
+    after_failures = [scene.pauses[5], scene.pauses[7]]
+    for pause, expected in zip(after_failures, (0.5, 1.0), strict=True):
+        assert expected <= pause <= expected + 0.5
+    assert scene.pauses[6] > 8.0, "the sixth refusal in all"
+
+
 @pytest.mark.parametrize(
     ("script", "n_sent", "said"),
     [

@@ -301,6 +301,10 @@ def openai(message: str, param: str | None = None, code: str | None = None) -> J
             },
             "top_p",
         ),
+        (
+            json.dumps({"message": "`top_p` is not supported\nsent: {'seed': 1, 'stop': []}"}),
+            "top_p",
+        ),
         ("Logprobs are not supported with reasoning models.", "top_logprobs"),
         ("This response_format type is unavailable now", "response_schema"),
         ("Structured outputs are not supported by this model", "response_schema"),

@@ -170,7 +170,7 @@ def sign_counts(state: RunState, leader: Row | None) -> list[SignCount]:
     if leader is not None and len(names) > len(prompts):
         seqs = np.flatnonzero(is_scored & (rows == leader.index))
         of_leader = _sign_count(state, f"candidate `{leader.candidate.label}`", seqs)
-        counts.append(replace(of_leader, n=0) if not of_leader.wrong else of_leader)
+        counts.append(replace(of_leader, is_part=True))
     return counts
 
 

@@ -44,7 +44,7 @@ _OF_VALUE = re.compile(
     r"|must be an? |should be an? |not of type|valid (integer|number)|expected an? ",
     re.IGNORECASE,
 )
-_SENTENCES = re.compile(r"(?<=[.!?;])\s+|\\?\n")
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+|\n|\\n")  # "\n" is also escaped, in JSON as a text
 _PLACES = ("param", "loc", "field", "parameter")  # keys under which an error names the parameter
 # what a refusal may call a parameter besides the names by which it was sent
 _LOOSE_NAMES: Mapping[str, str] = {
