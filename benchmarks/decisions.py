@@ -142,7 +142,7 @@ def forecast(
     winner = standing.winner
     assert winner is not None
     found["a forecast comes true"].append(
-        float(after.ranking()[0] == winner.index and not after.open_on_new(winner.index))
+        float(after.ranking()[0] == winner.index and not after.on_new.rivals(winner.index))
     )
 
 

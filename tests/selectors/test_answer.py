@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -7,12 +8,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from bestarm_agent.selectors.answer import Answer
+from bestarm_agent.selectors.on_new import OnNewExamples
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Tell
 from bestarm_agent.stats.betting import MeanIntervals
-from bestarm_agent.stats.new_examples import Lead
+from bestarm_agent.stats.new_examples import Leads
 from tests.support.selector_suite import flown, opened
 
 RUNS, N_TOLD = 60, 200
@@ -115,14 +116,14 @@ def test_the_leading_are_the_first_of_the_ranking(rule: str) -> None:
 def test_few_scores_do_not_make_all_rivals_be_compared(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    n_compared, compared = 0, Answer.compared
+    n_compared, leads_over = 0, OnNewExamples.leads_over
 
-    def counted(answer: Answer, one: int, other: int) -> Lead:
+    def counted(on_new: OnNewExamples, one: int, others: Sequence[int]) -> Leads:
         nonlocal n_compared
-        n_compared += 1
-        return compared(answer, one, other)
+        n_compared += len(others)
+        return leads_over(on_new, one, others)
 
-    monkeypatch.setattr(Answer, "compared", counted)
+    monkeypatch.setattr(OnNewExamples, "leads_over", counted)
     selector = opened(rule, 400, 200, stop_when_separated=True)
     means = np.random.default_rng(1).random(400)
     luck = np.random.default_rng(2)

@@ -82,12 +82,12 @@ def answered(rule: str | type[Rule], levels: Levels, **asked: Any) -> Answer:  #
 
 def of_all_pairs(answer: Answer) -> None:
     for one, other in combinations(range(K), 2):
-        answer.lead(one, other)
+        answer.on_new.lead(one, other)
 
 
 def of_all_means(answer: Answer) -> None:
     for one in range(K):
-        answer.mean_on_new(one)
+        answer.on_new.mean(one)
 
 
 def of_any(answer: Answer) -> None:
@@ -98,8 +98,8 @@ def of_any(answer: Answer) -> None:
 def of_new(answer: Answer) -> None:
     for one in range(K):
         if not answer.barred[one]:
-            answer.open_on_new(one)
-            answer.behind_on_new(one)
+            answer.on_new.rivals(one)
+            answer.on_new.behind(one)
 
 
 def test_the_leading_one_is_tested_at_all_of_it(levels: Levels) -> None:
@@ -129,7 +129,7 @@ def test_proved_and_all_leads_on_new_examples_share_it(levels: Levels, in_cluste
     own = tuple(range(0, N, 2)) if in_clusters else ()
     answer = answered(FilledSubset, levels, independent=own)
     proved = levels.of_tests(lambda: of_new(answer), fixed=in_clusters)
-    assert proved == pytest.approx(answer.level_of_new)
+    assert proved == pytest.approx(answer.on_new.level)
     assert proved + levels.of_bounds(lambda: of_all_pairs(answer)) == pytest.approx(ALPHA)
 
 

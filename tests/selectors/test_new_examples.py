@@ -10,11 +10,12 @@ import pytest
 from benchmarks.baselines.filled_subset import FilledSubset
 from numpy.typing import NDArray
 
+from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
 from bestarm_agent.stats.betting import bounds_on_new, early_bets
-from bestarm_agent.stats.new_examples import nearness
+from bestarm_agent.stats.new_examples import Lead, nearness
 from tests.support.selector_suite import World, WorldRun, opened, replay
 
 N = 300
@@ -23,6 +24,10 @@ CLEAR = World.bernoulli([0.9, 0.6, 0.5], N, 2)
 
 EXACT = 1e-9  # a reach that only equals have: with it, runs do not end as level
 STOPS = {"stop_when_separated": True}
+
+
+def seen_lead(answer: Answer, one: int, other: int) -> Lead:
+    return answer.on_new.leads_over(one, [other]).each()[0]
 
 
 def finished(world: World, rule: str = "auto", **asked: Any) -> WorldRun:  # noqa: ANN401
@@ -56,16 +61,16 @@ def test_a_clear_lead_is_shown_for_new_examples(in_clusters: bool) -> None:
     answer = run.selector.answer
     assert run.selector.stopped() is Stop.SEPARATED
     assert len(run.pairs) < 0.6 * CLEAR.scores.size
-    assert answer.n_independent == (100 if in_clusters else N)
-    assert answer.open_on_new(0) == []
-    assert answer.behind_on_new(0) == 0.0
-    lower, upper = answer.mean_on_new(0)
+    assert answer.on_new.n_independent == (100 if in_clusters else N)
+    assert answer.on_new.rivals(0) == []
+    assert answer.on_new.behind(0) == 0.0
+    lower, upper = answer.on_new.mean(0)
     assert lower < 0.9 < upper
-    lower, upper = answer.lead(0, 1)
+    lower, upper = answer.on_new.lead(0, 1)
     assert lower < gap < upper
-    assert answer.compared(0, 1).n <= answer.n_independent
-    assert 0 in answer.open_on_new(1)
-    assert answer.behind_on_new(1) > 0.0
+    assert seen_lead(answer, 0, 1).n <= answer.on_new.n_independent
+    assert 0 in answer.on_new.rivals(1)
+    assert answer.on_new.behind(1) > 0.0
 
 
 @pytest.mark.slow
@@ -76,9 +81,8 @@ def test_a_leader_that_is_shown_to_be_near_enough_ends_a_run() -> None:
         whole = finished(world, "racing", within=EXACT)
         near = finished(world, "racing")
         answer, leader = near.selector.answer, near.selector.best().best
-        if near.selector.stopped() is Stop.LEVEL and not answer.compared(
-            leader, 1 - leader
-        ).is_level(N, answer.level_of_new):
+        lead = seen_lead(answer, leader, 1 - leader)
+        if near.selector.stopped() is Stop.LEVEL and not lead.is_level(N, answer.on_new.level):
             ended += 1
             assert near.selector.margin() <= nearness(0.4, N)
             assert len(near.pairs) < len(whole.pairs)
@@ -102,7 +106,7 @@ def test_what_was_beaten_by_little_is_asked_on_to_show_it_for_new_examples() -> 
         for k, asked in enumerate(({"within": EXACT}, {})):
             run = finished(world, "racing", **asked)
             best = run.selector.best().best
-            shown[k] += run.selector.answer.behind_on_new(best) == 0.0
+            shown[k] += run.selector.answer.on_new.behind(best) == 0.0
             pairs[k] += len(run.pairs)
     assert shown[0] < shown[1]
     assert pairs[1] <= 1.6 * pairs[0]
@@ -117,20 +121,20 @@ def test_nothing_is_said_of_new_examples_where_the_order_is_not_random() -> None
 def test_rules_without_a_common_order_compare_means() -> None:
     run = WorldRun(opened("ucb-e", 3, N, seed=1, budget=700, **STOPS), CLEAR).go(700)
     answer = run.selector.answer
-    (low, high), (least, most) = answer.mean_on_new(0), answer.mean_on_new(2)
-    assert answer.lead(0, 2) == (low - most, high - least)
-    assert answer.behind_on_new(2) > 0.0
-    assert answer.compared(0, 2).mean == pytest.approx(
+    (low, high), (least, most) = answer.on_new.mean(0), answer.on_new.mean(2)
+    assert answer.on_new.lead(0, 2) == (low - most, high - least)
+    assert answer.on_new.behind(2) > 0.0
+    assert seen_lead(answer, 0, 2).mean == pytest.approx(
         run.selector.table.mean()[0] - run.selector.table.mean()[2]
     )
 
 
 def test_of_those_that_are_left_the_leads_of_pairs_decide() -> None:
     selector = finished(CLEAR, "uniform", stop_when_separated=False).selector
-    assert selector.answer.open_on_new(1) == [0]
+    assert selector.answer.on_new.rivals(1) == [0]
     selector.bar([0])
-    behind = selector.answer.behind_on_new(1)
-    assert behind == max(0.0, -selector.answer.lead(1, 2)[0])
+    behind = selector.answer.on_new.behind(1)
+    assert behind == max(0.0, -selector.answer.on_new.lead(1, 2)[0])
 
 
 def test_pairs_in_flight_are_waited_for_and_void_ones_count_against_the_leader() -> None:
@@ -142,19 +146,19 @@ def test_pairs_in_flight_are_waited_for_and_void_ones_count_against_the_leader()
             state = State.VOID if is_void else State.DONE
             selector.tell([Tell(ask.seq, state, float(candidate == 0))])
         selector.ask(10)
-    assert known.answer.behind_on_new(0) == 0.0
-    assert hidden.answer.lead(0, 1)[0] < known.answer.lead(0, 1)[0]
-    assert hidden.answer.mean_on_new(0)[0] < known.answer.mean_on_new(0)[0]
-    assert np.isclose(hidden.answer.compared(0, 1).mean, 1.0, atol=0.11)
+    assert known.answer.on_new.behind(0) == 0.0
+    assert hidden.answer.on_new.lead(0, 1)[0] < known.answer.on_new.lead(0, 1)[0]
+    assert hidden.answer.on_new.mean(0)[0] < known.answer.on_new.mean(0)[0]
+    assert np.isclose(seen_lead(hidden.answer, 0, 1).mean, 1.0, atol=0.11)
 
 
 def errors(pairs: Pairs) -> tuple[bool, bool, bool]:
     """Tell which statements are wrong of candidates of mean .7: "shown", a mean, a lead."""
     answer, k = pairs.answer, pairs.problem.n_candidates
-    means = [answer.mean_on_new(one) for one in range(k)]
-    leads = [answer.lead(one, other) for one, other in permutations(range(k), 2)]
+    means = [answer.on_new.mean(one) for one in range(k)]
+    leads = [answer.on_new.lead(one, other) for one, other in permutations(range(k), 2)]
     return (
-        any(answer.behind_on_new(one) == 0.0 for one in range(k)),
+        any(answer.on_new.behind(one) == 0.0 for one in range(k)),
         any(not lower <= 0.7 <= upper for lower, upper in means),
         any(not lower <= 0.0 <= upper for lower, upper in leads),
     )
@@ -190,8 +194,8 @@ def test_a_draw_tells_of_new_examples_what_the_first_one_does() -> None:
         first = list(dict.fromkeys(example % 50 for example in order))
         values = scores[row, first]
         bets = early_bets(150, 0.05 / 4)
-        assert pairs.answer.mean_on_new(row) == bounds_on_new(values, values, 0.05 / 2, bets)
-    assert pairs.answer.n_independent == 50
+        assert pairs.answer.on_new.mean(row) == bounds_on_new(values, values, 0.05 / 2, bets)
+    assert pairs.answer.on_new.n_independent == 50
     with pytest.raises(ValueError, match="draws must divide"):
         Problem(2, 150, draws=4)
 
@@ -246,7 +250,9 @@ def test_leads_over_many_are_those_over_each(rule: str) -> None:
     world = World.bernoulli([0.9, 0.6, 0.6, 0.2, 0.5], 40, 6)
     answer = WorldRun(opened(rule, 5, 40, budget=90, seed=2), world).finish().selector.answer
     others = [3, 1, 4, 2]
-    for lead, other in zip(answer.leads_over(0, others).each(), others, strict=True):
-        assert lead == answer.compared(0, other)
+    for lead, other in zip(answer.on_new.leads_over(0, others).each(), others, strict=True):
+        assert lead == seen_lead(answer, 0, other)
     if rule == "uniform":  # others are ruled out by a test of their own
-        assert answer.open_on_new(0) == [k for k in range(1, 5) if answer.lead(0, k)[0] <= 0.0]
+        assert answer.on_new.rivals(0) == [
+            k for k in range(1, 5) if answer.on_new.lead(0, k)[0] <= 0.0
+        ]

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.proofs import Proofs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.rules.ucb_e import UcbE
@@ -140,9 +140,9 @@ def test_racing_on_real_rows(name: str, check_rate: RateCheck) -> None:
 @pytest.mark.slow
 def test_the_check_finds_a_rule_that_decides_too_soon(check_rate: RateCheck) -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
-    class HastyAnswer(Answer):
-        def _rivals_of_leader(self, leader: int, bounds: Callable[[], Bounds]) -> BoolArray:
-            rivals = super()._rivals_of_leader(leader, bounds)
+    class HastyProofs(Proofs):
+        def rivals_of_leader(self, leader: int, bounds: Callable[[], Bounds]) -> BoolArray:
+            rivals = super().rivals_of_leader(leader, bounds)
             rivals[:] &= self._table.n_scored.min() < 10
             return rivals
 
@@ -151,7 +151,7 @@ def test_the_check_finds_a_rule_that_decides_too_soon(check_rate: RateCheck) -> 
 
         def __init__(self, problem: Problem) -> None:
             super().__init__(problem)
-            self.answer = HastyAnswer(problem, self.table, self.belief, exogenous=True, paired=True)
+            self.answer._proofs.__class__ = HastyProofs
 
     _, wrong = count_wrong(Hasty, WORLDS["two coins"], "one", 60)
     with pytest.raises(AssertionError, match="misses in 60 runs"):

@@ -140,7 +140,7 @@ def build_standing(
         scored_by=state.started.scored_by,
         suspect=fault_of(sign_counts(state, named_row), _scorer_name(scorer)),
         scorer_trusted=isinstance(scorer, Mapping) and bool(scorer.get("trusted")),
-        n_independent=pairs.answer.n_independent,
+        n_independent=pairs.answer.on_new.n_independent,
         unit=unit,
     )
     return decided(standing)

@@ -78,16 +78,16 @@ def new_examples(
         within: how far below the best it may be.
         unit: what the study counts, "example" or "cluster".
     """
-    answer, n, alpha = pairs.answer, pairs.answer.n_independent, pairs.answer.level_of_new
+    answer, n, alpha = pairs.answer, pairs.answer.on_new.n_independent, pairs.answer.on_new.level
     if not (pairs.rule.seeks_best and answer.speaks_of_new) or answer.barred[winner]:
         return None
     others = [row for row in labels if row != winner and not answer.barred[row]]
-    evidence = answer.leads_over(winner, others)
+    evidence = answer.on_new.leads_over(winner, others)
     means = dict(zip(others, evidence.mean.tolist(), strict=True))
-    may_be_better, behind = set(answer.open_on_new(winner)), answer.behind_on_new(winner)
+    may_be_better, behind = set(answer.on_new.rivals(winner)), answer.on_new.behind(winner)
     open_mask = np.array([row in may_be_better for row in others], dtype=bool)
     open_rows = [row for row in others if row in may_be_better]
-    bounds = {row: answer.lead(winner, row) for row in (open_rows or others)[:_SHOWN_LEADS]}
+    bounds = {row: answer.on_new.lead(winner, row) for row in (open_rows or others)[:_SHOWN_LEADS]}
     # If all open candidates are among those whose lead is bounded, the worst of their bounds is a
     # statement on how far behind the winner may be, beside the joint one: the narrower counts.
     if len(open_rows) <= len(bounds):
@@ -107,7 +107,7 @@ def new_examples(
     # about; a candidate far behind differs on many more examples
     nearest = evidence.differing[open_mask if open_rows else slice(None)][:1].tolist()
     differing = nearest[0] if nearest else USUAL_DIFFERING
-    lower, upper = answer.mean_on_new(winner)
+    lower, upper = answer.on_new.mean(winner)
     statements = NewExamples(
         shown=bool(others and behind <= within),
         mean=min(max(estimate, lower), upper),

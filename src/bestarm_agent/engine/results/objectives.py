@@ -324,7 +324,7 @@ def _probably_within(epsilon: float, selector: Pairs, prices: FloatArray) -> Boo
     seen, leader = selector.table.n_scored > 0, selector.ranking()[0]
     is_within: BoolArray = np.arange(len(seen)) == leader
     cheaper = np.flatnonzero(seen & (prices < prices[leader]))
-    leads = selector.answer.leads_over(leader, cheaper.tolist())
+    leads = selector.answer.on_new.leads_over(leader, cheaper.tolist())
     is_within[cheaper] = leads.most(SURE) <= epsilon
     return is_within
 

@@ -1,0 +1,153 @@
+"""Bounds for examples that nobody has asked, drawn like those of the study.
+
+Statement (C) of ``answer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+import numpy as np
+
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray, Problem, State
+from bestarm_agent.stats.betting import bounds_on_new, early_bets
+from bestarm_agent.stats.new_examples import SHARE_OF_TEST, Leads
+from bestarm_agent.stats.paired_sequences import PairedSequences
+
+
+class OnNewExamples:
+    """Bounds of means and leads on new examples, all valid at all times.
+
+    Args:
+        problem: the task.
+        table: everything asked and told.
+        pairs: the candidates on common examples; None where they share no order.
+        barred: (K,) candidates that left the competition; may change.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        table: ScoreTable,
+        pairs: PairedSequences | None,
+        barred: BoolArray,
+    ) -> None:
+        self._problem, self._table, self._pairs, self._barred = problem, table, pairs, barred
+        self._tops: tuple[IntArray, FloatArray] | None = None  # upper ends, for so many outcomes
+        self._means: dict[int, tuple[int, tuple[float, float]]] = {}  # by the number of outcomes
+
+    @property
+    def n_independent(self) -> int:
+        """Return the number of examples that do not depend on each other; draws count once."""
+        return len(self._problem.independent) or self._table.n_examples // self._problem.draws
+
+    @property
+    def level(self) -> float:
+        """Return the error probability of "ahead of all others on new examples", in (0, 1)."""
+        return SHARE_OF_TEST * (1.0 - self._problem.confidence)
+
+    def rivals(self, one: int) -> list[int]:
+        """Return the others that may be better than a candidate on new examples.
+
+        Those that left the competition are not among them.
+        """
+        rivals: list[int] = np.flatnonzero(~self._barred).tolist()
+        rivals.remove(one)
+        if self._pairs is None or self._barred.any():
+            leads = self._least_leads(one, rivals)
+            return [other for other, least in zip(rivals, leads, strict=True) if least <= 0.0]
+        gone = self.shown_behind(self._pairs, one)
+        found: list[int] = np.array(rivals, dtype=np.int64)[~gone[rivals]].tolist()
+        return found
+
+    def shown_behind(self, pairs: PairedSequences, one: int) -> BoolArray:
+        """Return a (K,) mask of those shown to be behind ``one``, or not the best, on new ones.
+
+        Whoever leads may be known by examples of the cluster whose turn it is: with clusters,
+        candidates meet in fixed pairs.
+        """
+        fed(pairs, self._table)
+        if self._problem.independent:
+            return pairs.beaten_on_new(one, self.level)
+        return pairs.rejected_on_new(self.level)
+
+    def behind(self, one: int) -> float:
+        """Bound how far a candidate is behind the best of the others on new examples, in [0, 1].
+
+        0 if it is shown to be ahead of them all.
+        """
+        rivals = np.array(self.rivals(one), dtype=np.int64)
+        if self._pairs is None or self._barred.any():
+            return max([0.0, *(-least for least in self._least_leads(one, rivals.tolist()))])
+        bound = self._pairs.lag_on_new
+        if self._problem.independent:
+            bound = self._pairs.shortfall_on_new
+        return bound(one, rivals, self.level)
+
+    def leads_over(self, one: int, others: Sequence[int]) -> Leads:
+        """Return what is seen of one candidate's leads over others, in their order."""
+        rows = np.array(others, dtype=np.int64)
+        if self._pairs is None:
+            means = np.nan_to_num(self._table.mean())
+            n = np.minimum(self._table.n_scored, self.n_independent)
+            return Leads.by_means((float(means[one]), int(n[one])), means[rows], n[rows])
+        return Leads.by_sums(*fed(self._pairs, self._table).common_sums(one, rows))
+
+    def _least_leads(self, one: int, others: Sequence[int]) -> list[float]:
+        """Return the lower bound that ``lead`` has for each of the others."""
+        if self._pairs is not None:
+            return [self.lead(one, other)[0] for other in others]
+        n_told = self._table.n_trials - self._table.count(State.PENDING)
+        # The upper ends of all are looked up for every candidate: worked out once for so many
+        # outcomes.
+        if self._tops is None or not np.array_equal(self._tops[0], n_told):
+            tops = [self.mean(row)[1] for row in range(len(n_told))]
+            self._tops = n_told, np.array(tops)
+        found: list[float] = (self.mean(one)[0] - self._tops[1][others]).tolist()
+        return found
+
+    def lead(self, one: int, other: int) -> tuple[float, float]:
+        """Bound the lead of one candidate over another on new examples, in [-1, 1].
+
+        The bounds of all pairs hold together, at all times.
+        """
+        if self._pairs is None:
+            (lower, upper), (least, most) = self.mean(one), self.mean(other)
+            return lower - most, upper - least
+        # All pairs together, as which one is asked about is not known beforehand; the other part of
+        # the error probability belongs to the proof that one is ahead of all.
+        n_pairs = max(1, comb(self._table.n_candidates, 2))
+        alpha = (1.0 - SHARE_OF_TEST) * (1.0 - self._problem.confidence) / n_pairs
+        return fed(self._pairs, self._table).difference(one, other, alpha, on_new=True)
+
+    def mean(self, candidate: int) -> tuple[float, float]:
+        """Bound a candidate's mean on new examples; the bounds of all hold together.
+
+        Worked out again only once more is told of it.
+        """
+        table, n_drawn = self._table, self._table.n_examples // self._problem.draws
+        n_told = int(table.n_trials[candidate] - table.count(State.PENDING)[candidate])
+        known_for, bounds = self._means.get(candidate, (-1, (0.0, 1.0)))
+        if known_for == n_told:
+            return bounds
+        alpha = (1.0 - self._problem.confidence) / table.n_candidates
+        known = table.told_since(np.zeros_like(table.n_trials), np.array([candidate]))
+        low = high = np.empty(0)
+        for _, examples, low, high in known:
+            if self._problem.draws > 1 or self._problem.independent:
+                rows, first = np.unique(examples % n_drawn, return_index=True)
+                if self._problem.independent:
+                    first = first[np.isin(rows, self._problem.independent)]
+                low, high = low[np.sort(first)], high[np.sort(first)]  # of each example, one draw
+        bounds = bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
+        self._means[candidate] = n_told, bounds
+        return bounds
+
+
+def fed(pairs: PairedSequences, table: ScoreTable, rows: IntArray | None = None) -> PairedSequences:
+    """Let the paired sequences have what is told of some rows, by default of all; return them."""
+    for row, examples, low, high in table.told_since(pairs.length, rows):
+        pairs.extend(row, examples, low, high)
+    return pairs

@@ -1,0 +1,155 @@
+"""Proofs about the means over all N examples.
+
+Statements (A) and (B) of ``answer``. The ``bounds`` of a method are the (K,) ends of the means'
+intervals: ``Proofs.within``, or what a rule believes instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from bestarm_agent.selectors.on_new import OnNewExamples, fed
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.types import BoolArray, Bounds, FloatArray, IntArray, Problem
+from bestarm_agent.stats.betting import MeanIntervals
+from bestarm_agent.stats.paired_sequences import PairedSequences
+
+_SLACK = 1e-9  # of means that are equal but for rounding
+_MORE = 1.6  # so many times the examples are worth asking to show for new ones what is beaten here
+
+
+class Proofs:
+    """Who may still be better than a candidate, and by how much, over all N examples.
+
+    Args:
+        problem: the task.
+        table: everything asked and told.
+        pairs: the candidates on common examples, with (A) at alpha and the fixed pairs of (B).
+        on_new: what is said of new examples.
+        barred: (K,) candidates that left the competition; may change.
+        alpha: of the intervals (B) of all means together; None: only what is certain.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        table: ScoreTable,
+        pairs: PairedSequences | None,
+        on_new: OnNewExamples,
+        barred: BoolArray,
+        alpha: float | None,
+    ) -> None:
+        self._problem, self._table, self._pairs, self._barred = problem, table, pairs, barred
+        self._on_new = on_new
+        self._intervals = MeanIntervals(table.n_candidates, table.n_examples, alpha)
+        self._rivals: tuple[int, BoolArray] | None = None  # of the leading one, by (A)
+
+    def forget(self) -> None:
+        """Work out who may be better than the leading one again: scores came in."""
+        self._rivals = None
+
+    def within(self) -> Bounds:
+        """Return the (K,) ends of the intervals (B), brought up to date; not to be written."""
+        for row, _, low, high in self._table.told_since(self._intervals.length):
+            self._intervals.extend(row, low, high)
+        return self._intervals.lower, self._intervals.upper
+
+    def undecided(
+        self, order: Sequence[int], top_k: int, bounds: Callable[[], Bounds]
+    ) -> Iterator[tuple[int, BoolArray]]:
+        """Yield each of the first ``top_k``, and the (K,) others that it is not shown to beat."""
+        chosen = list(order[:top_k])
+        for one in chosen:
+            if top_k == 1:
+                rivals = self.rivals_of_leader(one, bounds)
+            else:
+                rivals = self.rivals_of_any(one, bounds, self._barred)
+            rivals[chosen] = False
+            yield one, rivals
+
+    def rivals_of_leader(self, leader: int, bounds: Callable[[], Bounds]) -> BoolArray:
+        """Return a (K,) mask of those who may be better than the leading one, by (A)."""
+        if self._pairs is None or self._barred.any():
+            return self.rivals_of_any(leader, bounds, self._barred)
+        # Kept until a score comes in or another one leads: an ask alone changes nothing here.
+        if self._rivals is None or self._rivals[0] != leader:
+            pairs = fed(self._pairs, self._table)
+            least, most = self._table.certain()
+            if self._problem.for_new:
+                rivals = ~self._on_new.shown_behind(pairs, leader)
+            else:
+                gone = pairs.rejected()
+                rivals = ~gone | self._nearly_shown(pairs, gone)
+                rivals &= most >= least[leader] - _SLACK
+            rivals[leader] = False
+            self._rivals = leader, rivals
+        return self._rivals[1]
+
+    def _nearly_shown(self, pairs: PairedSequences, gone: BoolArray) -> BoolArray:
+        """(K,) mask of those ``gone`` whom a few more examples show to be behind on new ones, too.
+
+        Where few more examples may do, these are asked: users ask about new ones.
+        """
+        if not (self._problem.ends_level and gone.any()):
+            return np.full(len(gone), False)
+        # The wealth grows about exponentially, so its logarithm grows like the number of examples:
+        # a row at the share p of what is enough takes about 1 / p times the examples. Where 1.6
+        # times do, and there are as many, the run goes on a little and can speak of new examples,
+        # too.
+        progress = pairs.progress_on_new(self._on_new.level, gone)
+        is_near = gone & (progress < 1.0) & (_MORE * progress >= 1.0)
+        return np.asarray(is_near & (_MORE * pairs.length <= self._table.n_examples))
+
+    def rivals_of_any(self, one: int, bounds: Callable[[], Bounds], out: BoolArray) -> BoolArray:
+        """Return a (K,) mask of those not ``out`` who may be better than any one, by (B).
+
+        Where intervals contradict a pair, they win: of two rows known in full they are exact.
+        """
+        lower, upper = bounds()
+        # Pairs are looked at only where the intervals leave the question open, as each costs a
+        # wealth.
+        reach: BoolArray = (upper >= lower[one]) & ~out
+        reach[one] = False
+        if self._pairs is None:
+            return reach
+        pairs = fed(self._pairs, self._table)
+        own_lower, own_upper = self.within()
+        return reach & ~pairs.beaten_by(one, reach & (own_lower < own_upper[one]))
+
+    def gap_of_leader(
+        self, leader: int, bounds: Callable[[], Bounds], enough: float = 0.0
+    ) -> float:
+        """Bound how far the leading one is below the best, by (A).
+
+        With ``enough`` > 0 it only matters whether the bound is above that.
+        """
+        if self._pairs is None or self._barred.any():
+            return self.gap_of_any(leader, bounds, self._barred)
+        rivals = self.rivals_of_leader(leader, bounds)
+        least, most = self._table.certain()
+        return _largest(self._pairs.lag, leader, rivals, most - least[leader], enough)
+
+    def gap_of_any(self, one: int, bounds: Callable[[], Bounds], out: BoolArray) -> float:
+        """Bound how far any one is below the best of those not ``out``, by (B)."""
+        lower, upper = bounds()
+        rivals, gaps = self.rivals_of_any(one, bounds, out), upper - lower[one]
+        if self._pairs is None:
+            return float(gaps.max(initial=0.0, where=rivals))
+        return _largest(self._pairs.shortfall, one, rivals, gaps)
+
+
+def _largest(
+    bound: Callable[[int, IntArray, float, FloatArray], float],
+    leader: int,
+    among: BoolArray,
+    bounds: FloatArray,
+    enough: float = 0.0,
+) -> float:
+    """Return the largest bound of those ``among``, none above its (K,) ``bounds``.
+
+    At least ``enough``.
+    """
+    others = np.flatnonzero(among & (bounds > max(_SLACK, enough)))
+    return float(bound(leader, others, enough, bounds[others]))
