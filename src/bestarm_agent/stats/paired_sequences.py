@@ -76,8 +76,7 @@ References:
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -88,27 +87,25 @@ from bestarm_agent.stats.betting import (
     Bets,
     Wealth,
     bet_grid,
-    check_ranges,
     growth_factors,
     kelly_stake,
     lower_bound,
     sums_before,
 )
+from bestarm_agent.stats.common_examples import LEADERS, CommonExamples, in_step
 
-_LEADERS = -1  # stands for the committed leaders where a row is expected
 # On new examples: Kelly's bet on a lead that all examples just show, and a larger one for leads
 # that few examples show. The share of the second costs the first one log(1 / .85) of its wealth.
 _ON_NEW = Bets((1.0, 3.0), (0.85, 0.15))
 _FINE = 2.0**-11  # precision of a bound, rounded upwards
 _CHUNK = 512  # places that are worked out together
 _SLACK = 1e-9  # of compared sums
-_BLOCK = 1 << 20  # numbers that are worked out at a time
 
 
 class _Against(NamedTuple):
     """A hypothesis that other rows are no worse than an opponent, tested on every row."""
 
-    opponent: int  # a row, or _LEADERS
+    opponent: int  # a row, or LEADERS
     level: float  # probability with which one wealth may ever be enough
     size: int | None  # N: about the mean of all examples; None: about that of new ones
 
@@ -124,13 +121,8 @@ def pair_bets(horizon: int, alpha: float) -> Bets:
     return Bets(sizes, tuple(size / sum(sizes) for size in sizes))
 
 
-class PairedSequences:
+class PairedSequences(CommonExamples):
     """E-processes and intervals for differences of row means on common examples.
-
-    Rows take the examples in one shared order, each as far as it has come. A leader is committed
-    for every place when it is first asked of any row: the row of the highest mean among those that
-    were asked all places before, as far as ``extend`` has told it. No score of that place is known
-    then.
 
     Args:
         n_rows: K >= 0.
@@ -140,11 +132,6 @@ class PairedSequences:
         leaders: rows that were committed for the first places, where examples were asked before.
         draws: columns of one example: j, j + N / draws, ... are draws of one.
         independent: the examples that are bet on for new ones; all, if empty.
-
-    Attributes:
-        asked: (K,) places that every row was asked; not to be written.
-        length: (K,) places whose values are known; not to be written.
-        leaders: row that was committed for every place; not to be changed.
 
     Example:
         >>> pairs = PairedSequences(2, 40, alpha=0.05)
@@ -168,26 +155,7 @@ class PairedSequences:
         pair_alpha = alpha if pair_alpha is None else pair_alpha
         if not (0.0 < alpha < 1.0 and 0.0 < pair_alpha < 1.0):
             raise ValueError(f"alpha must be in (0, 1), got {alpha} and {pair_alpha}")
-        self.asked: IntArray = np.zeros(n_rows, dtype=np.int64)
-        self.length: IntArray = np.zeros(n_rows, dtype=np.int64)
-        self.leaders = array("q", leaders)
-        self._size = n_examples
-        self._order = array("q")  # the shared order, as far as the longest row has come
-        self._taken = bytearray(n_examples)
-        # Examples of which a draw has its place, or of which none is to be bet on. The first draw
-        # of an example is bet on for new examples, and no other. Where examples come in clusters,
-        # all but the independent ones are marked from the start, and so are never the first.
-        self._met = bytearray([bool(independent)]) * (n_examples // draws)
-        for example in independent:
-            self._met[example] = 0
-        self._n_independent = len(independent) or len(self._met)
-        self._first = bytearray()  # of every place of the order: whether it is their first
-        # Running sums instead of values: a wealth needs the sum before a place at every place (2),
-        # and the value is the difference of two neighbouring sums. Two of them, as a value that
-        # could not be measured enters each hypothesis at the end that speaks against it.
-        self._low = [array("d", [0.0]) for _ in range(n_rows)]  # sums of the first values
-        self._high = [array("d", [0.0]) for _ in range(n_rows)]
-        self._led = array("d")  # the leader's sums before and after each place, where known
+        super().__init__(n_rows, n_examples, leaders, draws, independent)
         self._alpha = alpha
         # A union bound over the K - 1 pairs with the best row, and not over all K (K - 1) / 2:
         # which row is the best is fixed, though nobody knows it, and statements about pairs without
@@ -195,85 +163,20 @@ class PairedSequences:
         self._level_of_pairs = pair_alpha / max(1, n_rows - 1)
         self._wealth: dict[_Against, Wealth] = {}
 
-    @property
-    def front(self) -> IntArray:
-        """Return the rows that were asked all places so far: one of them leads at the next."""
-        return np.flatnonzero(self.asked == len(self.leaders))
-
-    @property
-    def awaited(self) -> int | None:
-        """Return the leader without which the wealths wait, if it was not asked; else None."""
-        place = self._n_led()
-        if place == len(self.leaders):
-            return None
-        leader = self.leaders[place]
-        return leader if self.asked[leader] <= place else None
-
-    def commits(self, rows: IntArray) -> BoolArray:
-        """(n,) mask of those that commit a leader, if these rows are asked one after the other."""
-        # Each row's own place: those that it was asked, and its earlier ones among these.
-        order = np.argsort(rows, kind="stable")
-        starts = np.searchsorted(rows[order], rows[order])
-        place = np.empty(len(rows), dtype=np.int64)
-        place[order] = self.asked[rows[order]] + np.arange(len(rows)) - starts
-        n_led = np.maximum.accumulate(np.concatenate([[len(self.leaders)], place + 1]))
-        return np.asarray(place == n_led[:-1])
-
-    def ask(self, row: int) -> None:
-        """Note that a row is asked for its next value; commit a leader if it is the first there."""
-        # The leader is chosen here and not when the first score of the place comes in: (2) holds
-        # for an opponent that is chosen before any score of the place is known, and only then.
-        # Means are shrunk towards 1/2 by one score, so that rows without scores have one. Of equals
-        # the asked row itself leads: its score comes soonest, and without the leader's score no
-        # wealth moves on (``awaited``).
-        if self.asked[row] == len(self.leaders):
-            front = self.front.tolist()
-            means = [(self._low[one][-1] + 0.5) / (self.length[one] + 1) for one in front]
-            highest = max(means)
-            own = means[front.index(row)]
-            self.leaders.append(row if own >= highest else front[means.index(highest)])
-        self.asked[row] += 1
-
-    def extend(self, row: int, examples: IntArray, low: FloatArray, high: FloatArray) -> None:
-        """Take a row's next values along the shared order, known to lie in [low, high].
-
-        The first row to come to a place of the order sets its example. A row that was not asked is
-        asked now.
-
-        Raises:
-            ValueError: an example is not the order's next one, or a range is not within [0, 1].
-        """
-        check_ranges(low, high)
-        values = zip(examples.tolist(), low.tolist(), high.tolist(), strict=True)
-        lows, highs, start = self._low[row], self._high[row], int(self.length[row])
-        for place, (example, least, most) in enumerate(values, start):
-            if place == len(self._order):
-                self._append(example)
-            elif self._order[place] != example:
-                raise ValueError(
-                    f"row {row} must take example {self._order[place]} next, as the rows before "
-                    f"it, got {example}; paired sequences need one shared order"
-                )
-            if place == self.asked[row]:
-                self.ask(row)
-            lows.append(lows[-1] + least)
-            highs.append(highs[-1] + most)
-            self.length[row] = place + 1
-
     def rejected(self) -> BoolArray:
         """Return a (K,) mask of the rows that are shown not to be the best; they stay in it."""
-        return self._rejected(self._against(_LEADERS))
+        return self._rejected(self._against(LEADERS))
 
     def rejected_on_new(self, alpha: float) -> BoolArray:
         """Return a (K,) mask of the rows that are shown not to be the best on new examples."""
-        return self._rejected(_Against(_LEADERS, alpha, None))
+        return self._rejected(_Against(LEADERS, alpha, None))
 
     def progress_on_new(self, alpha: float, among: BoolArray) -> FloatArray:
         """(K,) logarithm of each row's wealth in ``rejected_on_new``, as a share of what is enough.
 
         1 where the row is shown not to be the best. Up to date for the rows ``among``.
         """
-        test = _Against(_LEADERS, alpha, None)
+        test = _Against(LEADERS, alpha, None)
         highest = self._highest(test, among)
         now = np.log(np.maximum(self._wealth[test].now, 1.0)) / np.log(test.enough)
         return np.asarray(np.where(highest >= test.enough, 1.0, now))
@@ -305,14 +208,14 @@ class PairedSequences:
         [``least``, 1], rounded upwards; a larger ``least`` saves work. ``most``, for each of
         ``others``, is what is known of it otherwise.
         """
-        test, led = self._against(_LEADERS), self._places_led(leader)
+        test, led = self._against(LEADERS), self.places_led(leader)
         return self._largest_gap(test, others, led, least, most)
 
     def lag_on_new(
         self, leader: int, others: int | IntArray, alpha: float, least: float = 0.0
     ) -> float:
         """Bound as ``lag`` does, for new examples; holds together with ``rejected_on_new``."""
-        test, led = _Against(_LEADERS, alpha, None), self._places_led(leader)
+        test, led = _Against(LEADERS, alpha, None), self.places_led(leader)
         return self._largest_gap(test, others, led, least)
 
     def beaten_on_new(self, leader: int, alpha: float) -> BoolArray:
@@ -354,57 +257,19 @@ class PairedSequences:
 
         Over all N examples, or over the population of which they are draws.
         """
-        size = None if on_new else self._size
+        size = None if on_new else self.size
         lower, upper = (self._least(*two, alpha / 2, size) for two in ((a, b), (b, a)))
         return lower, -upper
 
-    def common(self, a: int, b: int) -> tuple[FloatArray, FloatArray]:
-        """Return the (n,) least and (n,) highest values of row ``a`` minus row ``b``, in [-1, 1].
-
-        Of the first places, as far as both are known; of each example, the first draw.
-        """
-        stop = int(min(self.length[a], self.length[b])) + 1
-        low_a, high_a, low_b, high_b = (
-            np.diff(sums[:stop])
-            for sums in (self._low[a], self._high[a], self._low[b], self._high[b])
-        )
-        first = self._firsts(0, stop - 1)
-        return (low_a - high_b)[first], (high_a - low_b)[first]
-
-    def common_sums(self, a: int, others: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
-        """Return what ``common`` amounts to for row ``a`` and each of ``others``.
-
-        The (k,) sums and (k,) sums of squares of the middles of the ranges, and their (k,) numbers.
-        """
-        stops = np.minimum(self.length[a], self.length[others])
-        total, squares = np.zeros((2, len(others)))
-        n: IntArray = np.zeros(len(others), dtype=np.int64)
-        for part, stop in _in_step(stops):
-            first = self._firsts(0, stop)
-            own, its = (
-                (
-                    np.diff(_block(self._low, rows, 0, stop))
-                    + np.diff(_block(self._high, rows, 0, stop))
-                )[:, first]
-                for rows in (np.array([a]), others[part])
-            )
-            middle = (own - its) / 2.0
-            total[part], squares[part] = middle.sum(axis=1), (middle**2).sum(axis=1)
-            n[part] = first.sum()
-        return total, squares, n
-
     def _least(self, a: int, b: int, alpha: float, size: int | None) -> float:
         stop = int(min(self.length[a], self.length[b]))
-        bets = bet_grid(self._size, alpha)
-        values, _, idle = self._draws(a, np.array([b]), 0, stop, on_new=size is None)
+        bets = bet_grid(self.size, alpha)
+        values, _, idle = self.draws_of(a, np.array([b]), 0, stop, on_new=size is None)
         return 2.0 * lower_bound(values[0, ~idle[0]], alpha, size, bets) - 1.0
 
     def _against(self, opponent: int) -> _Against:
-        level = self._alpha if opponent == _LEADERS else self._level_of_pairs
-        return _Against(opponent, level, self._size)
-
-    def _places_led(self, leader: int) -> BoolArray:
-        return np.asarray(np.frombuffer(self.leaders, dtype=np.int64) == leader)
+        level = self._alpha if opponent == LEADERS else self._level_of_pairs
+        return _Against(opponent, level, self.size)
 
     def _rejected(self, test: _Against, among: BoolArray | None = None) -> BoolArray:
         return np.asarray(self._highest(test, among) >= test.enough)
@@ -423,14 +288,14 @@ class PairedSequences:
             bets, odds = self._bets(test)
             self._wealth[test] = Wealth(len(self.length), 0.5, bets, test.size, odds)
         wealth, opponent = self._wealth[test], test.opponent
-        stop = np.minimum(self.length, self._n_known(opponent))
+        stop = np.minimum(self.length, self.n_known(opponent))
         due = stop > wealth.n
         # A row that was rejected stays rejected, so its wealth need not be followed any longer.
         if not to_the_end:
             due &= wealth.highest < test.enough
         if among is not None:
             due &= among
-        if opponent != _LEADERS:
+        if opponent != LEADERS:
             due[opponent] = False
         for row in np.flatnonzero(due).tolist():
             start, end = int(wealth.n[row]), int(stop[row])
@@ -441,7 +306,7 @@ class PairedSequences:
             # a number for every row and every bet.
             step = np.flatnonzero(due & (wealth.n == start) & (stop == end))
             for at in range(start, end, _CHUNK):
-                values, drawn, idle = self._draws(
+                values, drawn, idle = self.draws_of(
                     opponent, step, at, min(end, at + _CHUNK), on_new=test.size is None
                 )
                 wealth.extend(values, rows=step, drawn=drawn, idle=idle)
@@ -489,10 +354,10 @@ class PairedSequences:
     ) -> FloatArray:
         """(rows,) highest wealth against a gap at the ``shifted`` places; infinite if refuted."""
         (sizes, shares), odds = self._bets(test)
-        stops = np.minimum(self.length[rows], self._n_known(test.opponent))
+        stops = np.minimum(self.length[rows], self.n_known(test.opponent))
         highest = np.ones(len(rows))
-        for part, stop in _in_step(stops, len(sizes)):
-            values, drawn, idle = self._draws(
+        for part, stop in in_step(stops, len(sizes)):
+            values, drawn, idle = self.draws_of(
                 test.opponent, rows[part], 0, stop, on_new=test.size is None
             )
             stake: float | FloatArray = 1.0
@@ -513,74 +378,5 @@ class PairedSequences:
     def _bets(self, test: _Against) -> tuple[Bets, float]:
         """Return the bets of a test, and the odds of ``kelly_stake``, 0 where they stand as is."""
         if test.size is not None:
-            return pair_bets(self._size, test.level), 0.0
-        return _ON_NEW, 2.0 * np.log(test.enough) / self._n_independent
-
-    def _n_known(self, opponent: int) -> int:
-        """Return the number of places from the first at which an opponent's value is known."""
-        return self._n_led() if opponent == _LEADERS else int(self.length[opponent])
-
-    def _draws(
-        self, opponent: int, rows: IntArray, start: int, stop: int, *, on_new: bool
-    ) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """Return the (rows, places) values x_t of ``rows``, sums before them, and where they lead.
-
-        x_t = (1 + the opponent's value - the row's) / 2, at the least that is possible. Where a row
-        leads it would meet itself, and nothing is bet; nor, ``on_new``, on later draws.
-        """
-        # The least possible x: the opponent's value enters at its low end and the row's at its high
-        # end. Both sums that follow are taken at the same ends, as D in (2) belongs to the values
-        # bet on.
-        high = _block(self._high, rows, start, stop)
-        if opponent == _LEADERS:
-            before, after = np.array(self._led[2 * start : 2 * stop]).reshape(-1, 2).T
-            idle = np.array(self.leaders[start:stop]) == rows[:, None]
-        else:
-            sums = np.array(self._low[opponent][start : stop + 1])
-            before, after = sums[:-1], sums[1:]
-            idle = np.full((len(rows), stop - start), False)
-        if on_new:
-            idle = idle | ~self._firsts(start, stop)
-        values = (1.0 + (after - before) - np.diff(high)) / 2.0
-        drawn = (np.arange(start, stop) + before - high[:, :-1]) / 2.0
-        return np.clip(values, 0.0, 1.0), drawn, idle
-
-    def _firsts(self, start: int, stop: int) -> BoolArray:
-        return np.array(self._first[start:stop], dtype=np.bool_)
-
-    def _n_led(self) -> int:
-        """Return the number of places from the first whose leaders' values are known."""
-        # The leader changes from place to place, so its sums are kept beside each other, two for
-        # each place: before it and after it. They end at the first place whose leader has no value
-        # yet.
-        place = len(self._led) // 2
-        while place < len(self.leaders) and self.length[self.leaders[place]] > place:
-            self._led.extend(self._low[self.leaders[place]][place : place + 2])
-            place += 1
-        return place
-
-    def _append(self, example: int) -> None:
-        if not 0 <= example < self._size:
-            raise ValueError(f"example must be in 0..{self._size - 1}, got {example}")
-        if self._taken[example]:
-            raise ValueError(f"example {example} has its place in the shared order already")
-        self._taken[example] = 1
-        row = example % len(self._met)
-        self._first.append(not self._met[row])
-        self._met[row] = 1
-        self._order.append(example)
-
-
-def _block(sums: Sequence[array[float]], rows: IntArray, start: int, stop: int) -> FloatArray:
-    """(rows, places + 1) sums before each place from ``start`` to ``stop``, and at the end."""
-    parts = [memoryview(sums[row])[start : stop + 1] for row in rows.tolist()]
-    return np.frombuffer(b"".join(parts)).reshape(len(parts), -1)
-
-
-def _in_step(stops: IntArray, width: int = 1) -> Iterator[tuple[IntArray, int]]:
-    """Yield places of those ``stops`` that are equal and above 0, in parts that fit the memory."""
-    for stop in np.unique(stops[stops > 0]).tolist():
-        alike = np.flatnonzero(stops == stop)
-        step = max(1, _BLOCK // (stop * width))
-        for start in range(0, len(alike), step):
-            yield alike[start : start + step], stop
+            return pair_bets(self.size, test.level), 0.0
+        return _ON_NEW, 2.0 * np.log(test.enough) / self.n_independent
