@@ -16,11 +16,13 @@ multiply unseen.
 #   hold         what a permit takes from one bucket of these limits (requests, tokens, ...)
 #   reservation  the most that an attempt can cost, out of the budget: made with the pair for the
 #                first attempt, and for a further one once it has its permit; settled at its cost
+#   claim        the right to buy its reply, asked for with the pair; ``ReplyCache`` takes it over
 #
 #                waits to be sent       in flight            backs off   is judged
 #   slot         left                   held                 left        the run's gate alone
 #   permit       taken or awaited       held, then ended     none        none
 #   reservation  first attempt: held    held, then settled   none        none
+#   claim        asked for with the ask held                 held        given up with the reply
 from __future__ import annotations
 
 import asyncio
@@ -50,6 +52,7 @@ from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
 from bestarm_agent.providers.base import EFFORT, Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failed_spend, failure
 from bestarm_agent.store.codec import as_stored
+from bestarm_agent.store.store import Claim
 
 MOST_CHARS = 4_000_000  # of a reply, as of a prompt: longer than any model writes
 # What makes every further call to the provider, or to the model, pointless.
@@ -234,6 +237,7 @@ class Call:
         slot: its places in the gates, given up while it waits.
         reservation: for the next attempt; None: reserved when it is sent.
         permit: the rate limiter's for the next attempt; None: to be waited for.
+        claim: on its reply, asked for before it is obtained; None: not yet.
         tries: the attempts so far.
         spend: their cost, also after an error.
         found: whether the reply was in the cache.
@@ -250,6 +254,7 @@ class Call:
     slot: Slot = field(default_factory=Slot)
     reservation: Reservation | None = None
     permit: Permit | None = None
+    claim: Claim | None = None
     tries: Tries = field(default_factory=Tries)
     spend: Spend = field(default_factory=Spend)
     found: bool = False
@@ -314,9 +319,12 @@ class Call:
             self.model.limits.refund(permit)
 
     def let_go(self) -> None:
-        """Give back all that it holds: places, permit, and what is reserved and was not spent."""
+        """Give back all that it holds: places, permit, claim, what is reserved and not spent."""
         self.slot.leave()
         self.refund_permit()
+        claim, self.claim = self.claim, None
+        if claim is not None:
+            claim.release()
         reservation, self.reservation = self.reservation, None
         if reservation is not None:
             self.model.client.ledger.release(reservation)

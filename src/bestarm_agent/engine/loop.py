@@ -563,6 +563,7 @@ class RunLoop:
         gate = candidate.model.client.gate
         pair.call.slot = Slot(gate, self.pool.gate, when_left=self._news.set)
         pair.call.permit = candidate.model.limits.take(pair.call.request, bound)
+        self.evaluator.replies.claim(pair.call)
         self._first.sent(pair)
         return True
 

@@ -18,7 +18,7 @@ from bestarm_agent.engine.call import Call, Model, Tries
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.errors import ProviderError, StoreError
 from bestarm_agent.providers.base import EFFORT
-from bestarm_agent.store.store import Store
+from bestarm_agent.store.store import Claim, Store
 
 _NAMED = 5  # candidates that a note names
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that somebody else is buying
@@ -105,26 +105,40 @@ class ReplyCache:
             await self._learn(call.model)
             call.tries = Tries()
 
-    async def _obtained(self, call: Call) -> Reply:
+    def claim(self, call: Call) -> None:
+        """Claim the reply of a call that is about to be logged, in one transaction with its log."""
+        if self._is_shared(call):
+            call.claim = self._store.claim_reply(call.key)
+
+    def _is_shared(self, call: Call) -> bool:
         # A run without the cache shares no replies, so nobody else waits for this one. What an
         # earlier process of the run may have bought is looked up all the same.
-        if self._ledger.own and not call.resent:
+        return not self._ledger.own or call.resent
+
+    async def _obtained(self, call: Call) -> Reply:
+        if not self._is_shared(call):
             return await self._buy(call)
-        await self._claim(call)
-        key = call.key  # another one after a refusal
+        claim = await self._claimed(call)
         try:
-            reply = await self._store.get_reply(key)
-            if reply is None:
+            if claim.reply is None:
                 return await self._buy(call)  # a reply that is stored is claimed no more
         except BaseException:
-            await self._store.release_reply(key)
+            claim.release()
             raise
-        await self._store.release_reply(key)
-        return self._found(call, reply)
+        claim.release()
+        return self._found(call, claim.reply)
 
-    async def _claim(self, call: Call) -> None:
-        if await self._store.claim_reply(call.key):
-            return
+    async def _claimed(self, call: Call) -> Claim:
+        """Return the claim of a reply, once it is ours, or the reply is there."""
+        claim, call.claim = call.claim or self._store.claim_reply(call.key), None
+        if not await claim and claim.reply is None:
+            claim = await self._waited_for(call)
+        if claim.key == call.key:
+            return claim
+        claim.release()  # what its model does not take was learned meanwhile: another request
+        return await self._claimed(call)
+
+    async def _waited_for(self, call: Call) -> Claim:
         # The buyer may wait for the very places that this call would keep. It is polled, since it
         # may be another process of the same store, which can wake nobody here.
         call.slot.leave()
@@ -133,15 +147,16 @@ class ReplyCache:
         with client.board.waiting(
             client.provider.name, "another call is buying the reply", math.inf
         ):
-            while not await self._store.claim_reply(call.key):
+            while not await (claim := self._store.claim_reply(call.key)) and claim.reply is None:
                 await client.clock.sleep(seconds)
                 seconds = min(2 * seconds, _LONGEST_WAIT)
         try:
             await call.slot.reenter()
         # the claim is ours by now, and nobody else could buy the reply
         except asyncio.CancelledError:
-            await self._store.release_reply(call.key)
+            claim.release()
             raise
+        return claim
 
     async def _buy(self, call: Call) -> Reply:
         try:

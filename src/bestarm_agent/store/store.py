@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from bestarm_agent.errors import RunNotFoundError, StoreError
 from bestarm_agent.store import codec
 
 if TYPE_CHECKING:
-    from bestarm_agent.store.database import Database, Writer
+    from bestarm_agent.store.database import Batch, Database, Writer
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o, u: easy to read out
 _NAMED = 8  # runs that a message names
@@ -293,16 +293,15 @@ class Store(_Closing):
         for key, payload in await self._database.rows("SELECT * FROM replies ORDER BY key"):
             yield key, codec.load_reply(payload)
 
-    async def claim_reply(self, key: str) -> bool:
-        """Claim the right to buy the reply of a key; return False if it is held.
+    def claim_reply(self, key: str) -> Claim:
+        """Ask for the right to buy the reply of a key, with what is written next; await the claim.
 
         A claim keeps every other holder out, in this process and in others, until it is released,
-        the store is closed or the process ends or is stopped, however that comes. It says nothing
-        about whether the reply is stored: look again after a successful claim.
+        the store is closed or the process ends or is stopped, however that comes.
         """
-        return await self._lock(f"reply {key}") is None
+        return Claim(self, key)
 
-    async def release_reply(self, key: str) -> None:
+    def release_reply(self, key: str) -> None:
         """Give a claim back, if it is held; other processes see that a moment later."""
         self._unlock(f"reply {key}")
 
@@ -310,16 +309,25 @@ class Store(_Closing):
 
     async def _lock(self, name: str) -> str | None:
         """Take a lock, or return its owner."""
+        batch = self._ask_for(name)
+        return self._database.owner if batch is None else await self._owner(name, batch)
+
+    def _ask_for(self, name: str) -> Batch | None:
+        """Ask for a lock with what is written next; return None if it is held in this process."""
         # Locks in the database belong to the process, so ``_locks`` keeps tasks of this process
         # apart. A name enters it before the first await and leaves it the moment it is given back,
         # not when that is durable: a task that wants it next need not wait. Its batch is the same
         # or a later one, batches are written in order, and of two orders in one transaction the
         # later counts, so that no other process can come between the two.
         if name in self._locks:
-            return self._database.owner
+            return None
         batch = self._writer.batch()
         self._locks.add(name)
         batch.locks[name] = True
+        return batch
+
+    async def _owner(self, name: str, batch: Batch) -> str | None:
+        """Return None once a lock that was asked for is ours; else its owner."""
         try:
             await self._writer.wait(batch)
         except BaseException:
@@ -370,6 +378,46 @@ class Store(_Closing):
                 f"learnt: another process stored it meanwhile; open it again and repeat that"
             )
         return after + 1
+
+
+class Claim:
+    """The right to buy a reply, asked for together with a look whether it is stored.
+
+    Awaited, it tells whether the right is ours, and ``reply`` is what is stored, or None. Both are
+    found in the transaction of what else was written in that moment: first the right, then the
+    look, so that of all who buy the same reply the next finds what the one before has bought.
+    """
+
+    def __init__(self, store: Store, key: str) -> None:
+        self.key = key
+        self.reply: Reply | None = None
+        self._store = store
+        self._name = f"reply {key}"
+        # First the right: it is refused to a second task of this process without a write.
+        asked = store._ask_for(self._name)
+        self._is_held = asked is not None
+        self._batch = asked or store._writer.batch()
+        self._batch.wanted.add(key)
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        """Wait for both; raise StoreError if the store cannot be written."""
+        return self._found().__await__()
+
+    async def _found(self) -> bool:
+        if self._is_held:
+            owner = await self._store._owner(self._name, self._batch)
+            self._is_held = owner is None
+        else:
+            await self._store._writer.wait(self._batch)
+        if (payload := self._batch.payloads.get(self.key)) is not None:
+            self.reply = codec.load_reply(payload)
+        return self._is_held
+
+    def release(self) -> None:
+        """Give the right back, if it is ours; other processes see that a moment later."""
+        if self._is_held:
+            self._is_held = False
+            self._store.release_reply(self.key)
 
 
 class RunLog(_Closing):

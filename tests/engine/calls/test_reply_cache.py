@@ -192,7 +192,7 @@ async def test_that_a_reply_is_waited_for_is_said(elsewhere: bool) -> None:
     await asyncio.sleep(1.0)
     (wait,) = scene.client.board.summary(0.0)
     if elsewhere:
-        await scene.store.release_reply(call.key)
+        scene.store.release_reply(call.key)
     for task in (waiting, *buying):
         await task
     assert wait.reason == "another call is buying the reply"

@@ -14,7 +14,7 @@ from bestarm_agent.domain.values import Reply
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind
-from bestarm_agent.store.store import Store
+from bestarm_agent.store.store import Claim, Store
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
 from tests.support.fake_api import FakeApi, in_thread, quality
 from tests.support.runs import Actor, Scene, always, failing, scored
@@ -74,9 +74,9 @@ class CountingStore(Store):
 
     asked_at: dict[str, list[float]]
 
-    async def claim_reply(self, key: str) -> bool:
+    def claim_reply(self, key: str) -> Claim:
         self.asked_at.setdefault(key, []).append(asyncio.get_running_loop().time())
-        return await super().claim_reply(key)
+        return super().claim_reply(key)
 
 
 async def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
