@@ -14,7 +14,7 @@ from scipy.stats import binom
 from bestarm_agent.engine.setup.collection import BLOCK
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.types import State
-from bestarm_agent.stats.people import race
+from bestarm_agent.stats.people import LabelledRows, Raced, race
 from bestarm_agent.store.store import open_store
 from bestarm_agent.study import Archive, Study
 from bestarm_agent.view.followed_run import FollowedRun
@@ -212,22 +212,33 @@ def test_for_new_examples_the_best_is_hardly_ever_ruled_out() -> None:
     Rows are equal but for .02; those who leave the race on the N examples go on at their worst.
     """
     worlds, alpha, n = 600, 0.1, 60
-    random, wrong = np.random.default_rng(8), 0
-    for _ in range(worlds):
-        means = np.array([0.62, 0.6, 0.6])
-        scores = (random.random((3, n)) < means[:, None]).astype(float)
-        order = random.permutation(n).tolist()
-        nothing = np.full((3, n), np.nan)
-
-        def seen(place: int, _: Any, s: Any = scores, o: Any = order) -> Any:  # noqa: ANN401
-            return s[:, o[place]], s[:, o[place]]
-
-        here = race(nothing, order, seen, alpha)
-
-        def on_new(place: int, _: Any, s: Any = scores, o: Any = order, h: Any = here) -> Any:  # noqa: ANN401
-            gone = np.array([at is not None and at <= place for at in h.ruled_out])
-            return np.where(gone, 0.0, s[:, o[place]]), np.where(gone, 1.0, s[:, o[place]])
-
-        found = race(nothing, order, on_new, alpha, leaders=here.leaders[:-1], on_new=True)
-        wrong += found.ruled_out[0] is not None
+    random = np.random.default_rng(8)
+    scores = (random.random((worlds, 3, n)) < np.array([0.62, 0.6, 0.6])[:, None]).astype(float)
+    order = random.permuted(np.tile(np.arange(n), (worlds, 1)), axis=1)
+    nothing, each = np.full((worlds, 3, n), np.nan), np.arange(worlds)
+    here, new = LabelledRows(nothing, alpha), LabelledRows(nothing, alpha, on_new=True)
+    for examples in order.T:
+        gone, leader, scored = ~here.alive, here.leader, scores[each, :, examples]
+        low, high = np.where(gone, 0.0, scored), np.where(gone, 1.0, scored)
+        here.add(examples, scored, scored, leader)
+        new.add(examples, low, high, leader)
+    wrong = int((~new.alive[:, 0]).sum())
     assert wrong <= binom.isf(1e-3, worlds, alpha), wrong
+    for world in range(5):  # one by one it is the same race
+
+        def seen(place: int, _: Any, w: int = world) -> Any:  # noqa: ANN401
+            return (scores[w, :, order[w, place]],) * 2
+
+        one = race(nothing[world], order[world].tolist(), seen, alpha)
+
+        def on_new(place: int, _: Any, w: int = world, one: Raced = one) -> Any:  # noqa: ANN401
+            gone = np.array([at is not None and at <= place for at in one.ruled_out])
+            scored = scores[w, :, order[w, place]]
+            return np.where(gone, 0.0, scored), np.where(gone, 1.0, scored)
+
+        committed = one.leaders[:-1]
+        found = race(
+            nothing[world], order[world].tolist(), on_new, alpha, leaders=committed, on_new=True
+        )
+        left = [at is None for at in found.ruled_out]
+        assert left == new.alive[world].tolist()

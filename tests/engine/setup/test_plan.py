@@ -117,23 +117,23 @@ def test_after_a_run_the_plan_is_its_usage(tmp_path: Path, capsys: Capsys) -> No
 def test_a_rule_that_stops_is_expected_to(tmp_path: Path) -> None:
     """The simulated runs of the study's own rule end before all answers where means are known."""
     rule = {"name": "auto", "stop_when_separated": True}
-    path = write_study(tmp_path, n_candidates=4, n_examples=400, changes={"selector": rule})
+    path = write_study(tmp_path, n_candidates=4, n_examples=200, changes={"selector": rule})
     study = load_study(path)
     parts = assemble(study, Catalog(study.base_dir, ()))
-    size = Size(4, 400)
-    known = replace(Known.nothing(4), means=np.array([0.9, 0.5, 0.4, 0.3]), counts=np.full(4, 400))
+    size = Size(4, 200)
+    known = replace(Known.nothing(4), means=np.array([0.9, 0.5, 0.4, 0.3]), counts=np.full(4, 200))
 
     def needed(known: Known, at_once: int) -> list[int]:
         asks = answers_needed(
             lambda: parts.mode.pairs(size, parts.candidates),
             known,
             [0.0] * 4,
-            most=1600,
+            most=800,
             at_once=at_once,
             seed=1,
         )
         return [int(n) for n in asks.sum(axis=1)]
 
     far, alike = needed(known, 1), needed(replace(known, means=np.full(4, 0.6)), 1)
-    assert max(far) < 400 < min(alike)
-    assert max(far) <= max(needed(known, 64)) <= max(far) + 250, "what is in flight is paid too"
+    assert max(far) < 300 < min(alike)
+    assert max(far) <= max(needed(known, 32)) <= max(far) + 125, "what is in flight is paid too"
