@@ -1,7 +1,6 @@
 """The Python API: a study that is opened, run, looked at and run again; and the runs of a store.
 
-What a run is for decides its mode (``open_mode``, ``recorded_mode``). The modes and the report are
-imported once they are needed.
+Modes of runs, the report and the comparison of candidates are imported once they are needed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.events import Asked, CandidatesBarred, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
@@ -44,7 +42,6 @@ from bestarm_agent.engine.results.people import (
 )
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
-from bestarm_agent.engine.setup.collection import Collection
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.parts import (
     Objects,
@@ -54,7 +51,7 @@ from bestarm_agent.engine.setup.parts import (
     changed_study,
     recorded_parts,
 )
-from bestarm_agent.engine.setup.selection import Selection, find_rule, open_selection
+from bestarm_agent.engine.setup.selection import open_selection, recorded_selection
 from bestarm_agent.engine.single_calls import Proposer
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
@@ -186,13 +183,7 @@ class Study:
 
         catalog = options.catalog(loaded)
         parts = await asyncio.to_thread(assemble, loaded, catalog, open_gate, examples=examples)
-        archive = Archive(options.store_of(loaded))
-
-        async def read_run(run: str) -> tuple[Standing, ModeResult | None]:
-            record = await archive.record(run)
-            return record.standing, record.result
-
-        parts = await gate_parts(parts, read_run)
+        parts = await gate_parts(parts, Archive(options.store_of(loaded)).result_of)
         async with new_run(parts, options) as opened:
             yield cls(opened)
 
@@ -213,16 +204,7 @@ class Study:
             ConfigError: the dataset or the judge is no longer what it was, or a model is gone.
             StoreError: the store cannot be used, or another process is writing the run.
         """
-
-        def parts_of(known: RunState) -> StudyParts:
-            if known.started.config.get("preselect"):
-                raise ConfigError(
-                    f"{known.name} holds what `preselect run` did, and a router's prompts are not "
-                    f"resumed; run that command again (the replies that it bought are taken from "
-                    f"the reply cache)"
-                )
-            return recorded_parts(known, options, _open_recorded, examples=examples)
-
+        parts_of = partial(_resumable, options=options, examples=examples)
         async with resumed_run(run, options, parts_of) as opened:
             study = cls(opened)
             await study._take_labels()
@@ -257,15 +239,8 @@ class Study:
             )
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(answers=60), got {budget!r}")
-        run, state, pairs = self._run, self._run.record.state, self._run.record.pairs
-        # With one candidate the rule ends at once, and "the best" would be named without a single
-        # call.
-        alone = len(state.candidates) == 1 and not state.n_asked
-        if alone and pairs.stopped() is Stop.SEPARATED:  # it would be named without a call
-            raise ConfigError(
-                "there is only one candidate, so there is nothing to choose; add another, or let "
-                "it be scored with `selector: {stop_when_separated: false}`"
-            )
+        run = self._run
+        _check_choice(run.record)
         self._is_running = True
         try:
             async with followed_by_cell(self.standing):
@@ -411,6 +386,30 @@ class Study:
         return self._run.loop.evaluator.remarks()
 
 
+def _resumable(known: RunState, options: Options, examples: Sequence[Example] | None) -> StudyParts:
+    """Rebuild the parts of a stored run; raises ConfigError if it cannot go on."""
+    if known.started.config.get("preselect"):
+        raise ConfigError(
+            f"{known.name} holds what `preselect run` did, and a router's prompts are not "
+            f"resumed; run that command again (the replies that it bought are taken from "
+            f"the reply cache)"
+        )
+    return recorded_parts(known, options, open_recorded_mode, examples=examples)
+
+
+def _check_choice(record: RunRecord) -> None:
+    """Refuse to begin with a single candidate if the rule would ask nothing.
+
+    "The best" would be named without a single call.
+    """
+    is_alone = len(record.state.candidates) == 1 and not record.state.n_asked
+    if is_alone and record.pairs.stopped() is Stop.SEPARATED:
+        raise ConfigError(
+            "there is only one candidate, so there is nothing to choose; add another, or let "
+            "it be scored with `selector: {stop_when_separated: false}`"
+        )
+
+
 @asynccontextmanager
 async def followed_by_cell(current: Callable[[], object]) -> AsyncIterator[None]:
     """Show an object in the notebook cell that runs, updated each second; elsewhere do nothing.
@@ -501,6 +500,11 @@ class Archive:
         """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
         async with open_store(self._where, create=False) as store:
             return (await self._stored(store, run))[0]
+
+    async def result_of(self, run: str) -> tuple[Standing, ModeResult | None]:
+        """Return where a run stands, and its result where it does not look for the best."""
+        record = await self.record(run)
+        return record.standing, record.result
 
     async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
         """Write a run's report as HTML, by default next to the store, and return its path.
@@ -641,6 +645,14 @@ async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple
     return mode, record_of(mode, recorded_history(outline, where))
 
 
+# Which mode a configuration means, when a study is opened and when a run is read. A section
+# decides, the first of these that is there; a mode is imported once it is needed.
+#
+#     section      mode                   begun by
+#     preselect    the log of a router    `preselect run`; no study has this section
+#     gate         gate                   `Study.gate`; `Study.open` leaves the section out
+#     certify      certification          `Study.open`
+#     none         selection              `Study.open`; where people score, a collection
 def open_mode(
     study: LoadedStudy, examples: Sequence[Example], catalog: Catalog, independent: Sequence[int]
 ) -> tuple[Mode, Judge]:
@@ -656,10 +668,10 @@ def open_mode(
     return open_certification(study, study.config.certify, examples, catalog, independent)
 
 
-def _open_recorded(
+def open_recorded_mode(
     study: LoadedStudy, examples: Sequence[Example], catalog: Catalog, independent: Sequence[int]
 ) -> tuple[Mode, Judge]:
-    """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
+    """Open the mode in which a run began, from its study: only a gate's log keeps that section."""
     if study.config.gate is None:
         return open_mode(study, examples, catalog, independent)
     from bestarm_agent.gate.mode import open_gate
@@ -668,33 +680,29 @@ def _open_recorded(
 
 
 def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:
-    """Rebuild the mode of a run, a certification from its events; import a rule of the user's."""
-    config = started.config
-    chosen = SelectorSpec.model_validate(config.get("selector", {}))
-    stop = StopSpec.model_validate(config.get("stop", {}))
-    repeats = config.get("repeats", 1)
-    if config.get("preselect"):
+    """Rebuild the mode of a stored run from its log alone, to read it.
+
+    Args:
+        started: the first event.
+        events: the whole log; only a certification reads it.
+        folder: the store's, from which a rule of the user's is imported.
+    """
+    if started.config.get("preselect"):
         from bestarm_agent.preselection.mode import ROUTING
 
         return ROUTING
-    if section := config.get("gate"):
-        from bestarm_agent.config.study import GateSpec
+    if started.config.get("gate"):
         from bestarm_agent.gate.mode import GateMode
 
-        spec = GateSpec.model_validate(section)
-        return GateMode(spec, chosen.seed, stop.for_ == "new", repeats)
-    if section := config.get("certify"):
+        return GateMode.recorded(started.config)
+    if started.config.get("certify"):
         from bestarm_agent.certification.mode import Certification
         from bestarm_agent.config.study import CertifySpec
 
-        certify = CertifySpec.model_validate(section)
+        spec = CertifySpec.model_validate(started.config["certify"])
         began = takewhile(lambda event: not isinstance(event, Asked), events)
-        return Certification.recorded(certify, len(fold(began).candidates), events)
-    if started.scored_by == "people":
-        return Collection(chosen.seed)
-    objective = ObjectiveSpec.model_validate(config.get("objective", {}))
-    rule = find_rule(chosen.name, folder / started.base)
-    return Selection(chosen, objective, stop, repeats, rule=rule)
+        return Certification.recorded(spec, len(fold(began).candidates), events)
+    return recorded_selection(started, folder)
 
 
 async def _report(record: StoredRun, texts: RunTexts, path: Path) -> Path:

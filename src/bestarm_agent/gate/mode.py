@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.config.study import GateSpec
+from bestarm_agent.config.study import GateSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import Size
@@ -43,6 +44,13 @@ class GateMode:
                 "no baseline is named; say --baseline LABEL, or write a `gate` section"
             )
         return cls(config.gate, config.selector.seed, config.stop.for_ == "new", config.repeats)
+
+    @classmethod
+    def recorded(cls, config: Mapping[str, Any]) -> GateMode:
+        """Rebuild the mode of a stored run from the configuration in its log."""
+        seed = SelectorSpec.model_validate(config.get("selector", {})).seed
+        on_new = StopSpec.model_validate(config.get("stop", {})).for_ == "new"
+        return cls(GateSpec.model_validate(config["gate"]), seed, on_new, config.get("repeats", 1))
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None

@@ -20,6 +20,7 @@ from bestarm_agent.config.study import (
     StopSpec,
 )
 from bestarm_agent.config.yaml import Places, locating_options
+from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size, axes_of
 from bestarm_agent.engine.results.standing import Standing
@@ -165,6 +166,18 @@ def open_selection(
         places=study.places,
     )
     return mode, both
+
+
+def recorded_selection(started: Started, folder: Path) -> Selection | Collection:
+    """Rebuild the mode of a stored run from its log; a rule of the user's is imported."""
+    config = started.config
+    chosen = SelectorSpec.model_validate(config.get("selector", {}))
+    if started.scored_by == "people":
+        return Collection(chosen.seed)
+    objective = ObjectiveSpec.model_validate(config.get("objective", {}))
+    stop = StopSpec.model_validate(config.get("stop", {}))
+    rule = find_rule(chosen.name, folder / started.base)
+    return Selection(chosen, objective, stop, config.get("repeats", 1), rule=rule)
 
 
 def _check_measures(study: LoadedStudy, names: Sequence[str]) -> None:
