@@ -1,13 +1,13 @@
 """A whole study over an API, next to a bare loop over the same SDK's client.
 
-    python -m benchmarks.engine.api_throughput --calls 1000 --rounds 3
+    python -m benchmarks.engine.api_throughput --calls 1000 --rounds 3 --wire openai anthropic
 
 A fake server in a process of its own answers after 50 ms. All sides send the same requests over
 aiohttp, without the SDK's retries, and take turns in one run:
 
 - bare: tasks that await the SDK's ``create`` under a semaphore, nothing else;
 - aiohttp: the same with a POST of aiohttp's client, whose JSON is parsed;
-- provider: the same with the ``openai`` provider, which also prices, checks and records;
+- provider: the same with our provider, which also prices, checks and records;
 - study: all that ``bestarm-agent select`` does: selecting, budget in dollars, rate limits, durable
   log and reply cache, scoring.
 
@@ -41,6 +41,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from anthropic import AsyncAnthropic
+from anthropic import DefaultAioHttpClient as AnthropicAioHttpClient
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from bestarm_agent import Budget, Study
@@ -121,8 +123,20 @@ def question(k: int) -> str:
     return f"{17 + k % EXAMPLES}+{5 + 3 * (k % EXAMPLES)}"
 
 
-async def bare(url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost:
-    """Await the SDK."""
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A protocol, as the sides use it: below which path, and what a request is called there."""
+
+    name: str
+    base: str
+    path: str
+    limit: str
+    bare: Callable[[str, int, int, float], Awaitable[Cost]]
+    said: Callable[[Any], object]  # of a response's JSON
+
+
+async def bare_openai(url: str, calls: int, in_flight: int, pace: float) -> Cost:
+    """Await OpenAI's SDK."""
     transport = DefaultAioHttpClient()
     async with AsyncOpenAI(
         base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=transport
@@ -139,26 +153,70 @@ async def bare(url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost:
         return await spread(calls, in_flight, call, pace)
 
 
-async def raw(url: str, calls: int, in_flight: int) -> Cost:
+async def bare_anthropic(url: str, calls: int, in_flight: int, pace: float) -> Cost:
+    """Await Anthropic's SDK."""
+    transport = AnthropicAioHttpClient()
+    async with AsyncAnthropic(
+        base_url=url, api_key="none", max_retries=0, http_client=transport
+    ) as client:
+
+        async def call(k: int) -> object:
+            message = await client.messages.create(
+                model=f"m{k % len(MODELS)}",
+                messages=[{"role": "user", "content": question(k)}],
+                max_tokens=16,
+            )
+            return message.content[0]
+
+        return await spread(calls, in_flight, call, pace)
+
+
+VENDORS = {
+    "openai": Vendor(
+        "openai",
+        "/v1",
+        "/chat/completions",
+        "max_completion_tokens",
+        bare_openai,
+        lambda body: body["choices"][0]["message"]["content"],
+    ),
+    "anthropic": Vendor(
+        "anthropic",
+        "",
+        "/v1/messages",
+        "max_tokens",
+        bare_anthropic,
+        lambda body: body["content"][0]["text"],
+    ),
+}
+
+
+async def bare(vendor: Vendor, url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost:
+    """Await the SDK."""
+    return await vendor.bare(url, calls, in_flight, pace)
+
+
+async def raw(vendor: Vendor, url: str, calls: int, in_flight: int) -> Cost:
     """Await aiohttp."""
+    address = f"{url}{vendor.base}{vendor.path}"
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def call(k: int) -> object:
             body = {
                 "model": f"m{k % len(MODELS)}",
                 "messages": [{"role": "user", "content": question(k)}],
-                "max_completion_tokens": 16,
+                vendor.limit: 16,
             }
-            async with session.post(f"{url}/v1/chat/completions", json=body) as response:
-                return (await response.json())["choices"][0]["message"]["content"]
+            async with session.post(address, json=body) as response:
+                return vendor.said(await response.json())
 
         return await spread(calls, in_flight, call)
 
 
-async def provider(url: str, calls: int, in_flight: int) -> Cost:
+async def provider(vendor: Vendor, url: str, calls: int, in_flight: int) -> Cost:
     """Await the provider."""
-    options: dict[str, Json] = {"base_url": f"{url}/v1", "price": PRICE}
-    async with create_provider("openai", options, Path()) as opened:
+    options: dict[str, Json] = {"base_url": f"{url}{vendor.base}", "price": PRICE}
+    async with create_provider(vendor.name, options, Path()) as opened:
 
         async def call(k: int) -> object:
             messages = (Message("user", question(k)),)
@@ -170,10 +228,10 @@ async def provider(url: str, calls: int, in_flight: int) -> Cost:
         return await spread(calls, in_flight, call)
 
 
-async def study(url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost:
+async def study(vendor: Vendor, url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost:
     """Run the study."""
     with tempfile.TemporaryDirectory() as name:
-        path = write_study(Path(name), url, in_flight, pace)
+        path = write_study(Path(name), vendor, url, in_flight, pace)
         async with Study.open(path) as opened:
             await opened.run(Budget(answers=1))
             with Meter() as meter:
@@ -182,7 +240,7 @@ async def study(url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost
         return meter.cost(calls)
 
 
-def write_study(folder: Path, url: str, in_flight: int, pace: float = 0.0) -> Path:
+def write_study(folder: Path, vendor: Vendor, url: str, in_flight: int, pace: float = 0.0) -> Path:
     """Write a study of 10 models x 500 additions, of ``pace`` calls a second."""
     limits: dict[str, Json] = {"in_flight": in_flight}
     if pace:
@@ -192,15 +250,15 @@ def write_study(folder: Path, url: str, in_flight: int, pace: float = 0.0) -> Pa
         row["answer"] = str(sum(map(int, row["q"].split("+"))))
     (folder / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
     config = {
-        "models": [f"openai/{name}" for name in MODELS],
+        "models": [f"{vendor.name}/{name}" for name in MODELS],
         "prompts": [{"chat": [{"role": "user", "content": "{{ q }}"}]}],
         "params": {"max_tokens": 16},
         "dataset": {"path": "sums.jsonl", "target": "answer"},
         "scorer": "numeric",
         "budget": {"usd": 100},
         "selector": {"name": "ucb-e", "stop_when_separated": False},
-        "limits": {"in_flight": in_flight, "providers": {"openai": limits}},
-        "providers": {"openai": {"base_url": f"{url}/v1", "price": PRICE}},
+        "limits": {"in_flight": in_flight, "providers": {vendor.name: limits}},
+        "providers": {vendor.name: {"base_url": f"{url}{vendor.base}", "price": PRICE}},
     }
     path = folder / "study.json"
     path.write_text(json.dumps(config))
@@ -257,14 +315,14 @@ PACED = ("bare", "study")
 
 
 def measure(
-    url: str, calls: int, in_flight: int, rounds: int, pace: float = 0.0
+    vendor: Vendor, url: str, calls: int, in_flight: int, rounds: int, pace: float = 0.0
 ) -> dict[str, Cost]:
     """Let the sides take turns; return their medians."""
     sides = {name: partial(SIDES[name], pace=pace) for name in PACED} if pace else SIDES
     costs: dict[str, list[Cost]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
-            costs[name].append(asyncio.run(side(url, calls, in_flight)))
+            costs[name].append(asyncio.run(side(vendor, url, calls, in_flight)))
     return {
         name: Cost(
             statistics.median(cost.calls_per_second for cost in found),
@@ -281,25 +339,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency-ms", type=float, default=50.0)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[50, 100, 200])
+    parser.add_argument("--wire", choices=VENDORS, nargs="+", default=["openai"])
     parser.add_argument("--paced", type=float, default=0.0, metavar="CALLS", help="in a second")
     parser.add_argument("--inspect", metavar="PYTHON", help="an interpreter that has inspect-ai")
     options = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
     print(f"{options.calls} calls, {options.latency_ms:g} ms, median of {options.rounds} rounds")
-    print("in flight  side            calls/s  of bare  CPU ms/call  of bare")
+    print("wire       in flight  side            calls/s  of bare  CPU ms/call  of bare")
     with server(options.latency_ms) as url:
-        for in_flight in options.in_flight:
-            found = measure(url, options.calls, in_flight, options.rounds, options.paced)
-            if options.inspect:
-                found["inspect"] = inspect(options.inspect, url, options.calls, in_flight)
-            alone = found["bare"]
-            for name, cost in found.items():
-                print(
-                    f"{in_flight:9}  {name:14} {cost.calls_per_second:8.0f} "
-                    f"{cost.calls_per_second / alone.calls_per_second:8.0%} {cost.cpu_ms:12.2f} "
-                    f"{cost.cpu_ms / alone.cpu_ms:8.2f}"
+        for vendor in (VENDORS[name] for name in options.wire):
+            for in_flight in options.in_flight:
+                found = measure(
+                    vendor, url, options.calls, in_flight, options.rounds, options.paced
                 )
+                if options.inspect:
+                    found["inspect"] = inspect(options.inspect, url, options.calls, in_flight)
+                alone = found["bare"]
+                for name, cost in found.items():
+                    print(
+                        f"{vendor.name:9} {in_flight:10}  {name:14} {cost.calls_per_second:8.0f} "
+                        f"{cost.calls_per_second / alone.calls_per_second:8.0%} "
+                        f"{cost.cpu_ms:12.2f} {cost.cpu_ms / alone.cpu_ms:8.2f}"
+                    )
 
 
 if __name__ == "__main__":

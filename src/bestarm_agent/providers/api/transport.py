@@ -87,6 +87,7 @@ class Connection:
             aiohttp.TCPConnector(limit=0, ssl=trusted, keepalive_timeout=_KEPT_SECONDS)
         )
         self._repeats = _session(aiohttp.TCPConnector(limit=0, ssl=trusted, force_close=True))
+        self._ways: dict[str, tuple[URL, str, URL | None]] = {}  # proxies, by address
         self._unanswered: set[int] = set()  # requests that were sent, and got no good answer yet
         self._has_answered = False
 
@@ -94,8 +95,10 @@ class Connection:
         self, method: str, address: str, content: bytes = b"", headers: Mapping[str, str] = _NONE
     ) -> Response:
         """Send one request, with further headers in place of those of every one."""
-        url = URL(address)
-        variable, proxy = _proxy_of(url)
+        # Looked up once: the variables are found by reading all of the environment.
+        if address not in self._ways:
+            self._ways[address] = (url := URL(address), *_proxy_of(url))
+        url, variable, proxy = self._ways[address]
         # A repetition is known by its address and body. Two calls that are equal by chance share
         # the key: the later one then opens a connection that it did not need, which does no harm.
         key = hash((address, content))
