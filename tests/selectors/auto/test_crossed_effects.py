@@ -8,27 +8,32 @@ from numpy.typing import NDArray
 
 from bestarm_agent.selectors.auto import axes_model
 from bestarm_agent.selectors.auto.axes_model import CrossedEffects, Posterior
+from bestarm_agent.stats.arrays import IntArray
 
 Array = NDArray[np.float64]
 AXES = np.indices((3, 2, 2)).reshape(3, -1).T
 K, M = len(AXES), 9
 
 
-def filled(seed: int) -> tuple[CrossedEffects, list[tuple[int, int, float]]]:
-    """Return a model with random prefixes, some of them empty, and its scores less 1/2."""
+Seen = list[tuple[int, int, float]]  # row, place of the order, score
+
+
+def columns(seen: Seen) -> tuple[IntArray, IntArray, Array]:
+    row, place, score = zip(*seen, strict=True)
+    return np.array(row), np.array(place), np.array(score)
+
+
+def filled(seed: int) -> tuple[CrossedEffects, Seen]:
+    """Return a model, and scores at random prefixes, some of them empty."""
     rng = np.random.default_rng(seed)
     model, seen = CrossedEffects(AXES, M), []
     for row in range(K):
-        for place in range(int(rng.integers(0, 6))):
-            score = float(rng.integers(0, 2))
-            model.put(row, place, score)
-            seen.append((row, place, score - 0.5))
+        n_seen = int(rng.integers(0, 6))
+        seen += [(row, place, float(rng.integers(0, 2))) for place in range(n_seen)]
     return model, seen
 
 
-def dense(
-    model: CrossedEffects, seen: list[tuple[int, int, float]], places: int
-) -> tuple[Array, Array]:
+def dense(model: CrossedEffects, seen: Seen, places: int) -> tuple[Array, Array]:
     """Return mean and covariance of the rows' means, with every unknown written out."""
     effects, v = model.effects, model.variances
     n = len(effects)
@@ -44,10 +49,10 @@ def dense(
         return x
 
     design = np.array([unit(row, place) for row, place, _ in seen])
-    y = np.array([score for *_, score in seen])
+    y = np.array([score for *_, score in seen]) - 0.5
     covariance = np.linalg.inv(np.diag(1.0 / np.array(priors)) + design.T @ design / v.noise)
     found = covariance @ design.T @ y / v.noise
-    known = {(row, place): score for row, place, score in seen}
+    known = {(row, place): score - 0.5 for row, place, score in seen}
     unseen = [[j for j in range(M) if (row, j) not in known] for row in range(K)]
     loads = np.array([sum(unit(row, j) for j in unseen[row]) / M for row in range(K)])
     total = np.array([sum(known.get((row, j), 0.0) for j in range(M)) for row in range(K)])
@@ -63,9 +68,9 @@ def test_it_agrees_with_dense_conditioning(
     monkeypatch.setattr(axes_model, "_MOST_PLACES", most_places)
     for seed in range(3):
         model, seen = filled(seed)
-        places = min(int(model.rows.length.max()), most_places)
+        places = min(1 + max(place for _, place, _ in seen), most_places)
         mean, covariance = dense(model, seen, places)
-        posterior = model.fit(sweeps=1)
+        posterior = model.fit(*columns(seen), sweeps=1)
         assert isinstance(posterior, Posterior)
         np.testing.assert_allclose(posterior.mean, mean, atol=1e-12)
         np.testing.assert_allclose(posterior.sd, np.sqrt(covariance.diagonal()), atol=1e-12)
@@ -79,8 +84,7 @@ def test_it_agrees_with_dense_conditioning(
 def test_two_rows_of_a_model_by_hand() -> None:
     # rows 0 and 1 share a level, so do rows 2 and 3; one score, 1, of row 0 on one of one example
     model = CrossedEffects(np.array([[0], [0], [1], [1]]), 1)
-    model.put(0, 0, 1.0)
-    posterior = model.fit(sweeps=1)
+    posterior = model.fit(*columns([(0, 0, 1.0)]), sweeps=1)
     # prior variances: constant .25, level .02, own .01, easiness .05, noise .12; the score has
     # variance .45, and the mean of row 1 shares with it .25 + .02 + .05 = .32, that of row 2 the
     # constant and the easiness, .3; the score is .5 above its expectation
@@ -96,12 +100,12 @@ def test_variances_are_found_again() -> None:
     one, two = rng.normal(0.0, 0.2, 12), rng.normal(0.0, 0.1, 20)
     level = one[axes[:, 0]] + two[axes[:, 1]] + rng.normal(0.0, 0.05, len(axes))
     model = CrossedEffects(axes, 400)
-    easiness = rng.normal(0.0, 0.15, 400)
+    easiness, seen = rng.normal(0.0, 0.15, 400), []
     for row in range(len(axes)):
         for place in range(20):
             noise = rng.normal(0.0, 0.2)
-            model.put(row, place, 0.5 + level[row] + easiness[place] + noise)
-    posterior = model.fit(sweeps=30)
+            seen.append((row, place, 0.5 + level[row] + easiness[place] + noise))
+    posterior = model.fit(*columns(seen), sweeps=30)
     found = model.variances
     np.testing.assert_allclose(found.noise, 0.04, rtol=0.1)
     np.testing.assert_allclose(found.own, 0.0025, rtol=0.4)
@@ -119,19 +123,43 @@ def test_levels_that_no_two_rows_share_are_left_out() -> None:
 
 
 def test_a_look_changes_nothing() -> None:
-    model, _ = filled(4)
-    model.fit(sweeps=2)
-    model.put(0, int(model.rows.length[0]), 1.0)
+    model, seen = filled(4)
+    model.fit(*columns(seen))
+    seen.append((0, sum(row == 0 for row, *_ in seen), 1.0))
     before = model.variances
-    looked = model.peek().mean
+    looked = model.peek(*columns(seen)).mean
     assert model.variances is before
-    np.testing.assert_array_equal(model.fit().mean, looked)
+    np.testing.assert_array_equal(model.fit(*columns(seen)).mean, looked)
 
 
 def test_a_pending_pull_moves_no_estimate_but_counts_as_seen() -> None:
-    model, _ = filled(5)
-    before = model.fit(sweeps=60)
-    model.open(2, int(model.rows.length[2]))
-    after = model.fit(sweeps=1)
+    model, seen = filled(5)
+    before = model.fit(*columns(seen), sweeps=60)
+    seen.append((2, sum(row == 2 for row, *_ in seen), np.nan))
+    after = model.fit(*columns(seen), sweeps=1)
     np.testing.assert_allclose(after.mean, before.mean, atol=2e-3)
     assert after.sd[2] < before.sd[2]
+
+
+@pytest.mark.parametrize("most_places", [512, 3])
+def test_a_place_without_a_score_counts_with_what_is_expected(
+    monkeypatch: pytest.MonkeyPatch, most_places: int
+) -> None:
+    """Pending pairs and skipped places: the same sums as with every cell written out."""
+    monkeypatch.setattr(axes_model, "_MOST_PLACES", most_places)
+    model, seen = filled(6)
+    model.fit(*columns(seen))
+    level, easiness = model._level, np.append(model._easiness, np.zeros(M))
+    seen = [*seen[::2], (1, 7, 1.0), (3, 8, np.nan), (4, 6, np.nan)]  # later than any before
+    length = np.zeros(K, dtype=int)
+    for row, place, _ in seen:
+        length[row] = max(length[row], place + 1)
+    cells = np.where(np.arange(M) < length[:, None], level[:, None] + easiness[:M], 0.0)
+    for row, place, score in seen:
+        cells[row, place] = cells[row, place] if np.isnan(score) else score - 0.5
+    model._sum_up(*columns(seen))
+    reach = min(9, most_places)
+    np.testing.assert_array_equal(model._length, length)
+    np.testing.assert_allclose(model._total, cells.sum(axis=1), atol=1e-12)
+    np.testing.assert_allclose(model._at_place, cells.sum(axis=0)[:reach], atol=1e-12)
+    np.testing.assert_allclose(model._square, (cells**2).sum(), atol=1e-12)

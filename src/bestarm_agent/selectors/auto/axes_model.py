@@ -53,14 +53,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from bestarm_agent.selectors.auto.prefix_rows import PrefixRows, weighted_sum
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
 Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong to, one or two
@@ -172,67 +170,63 @@ class CrossedEffects:
 
     Example:
         >>> model = CrossedEffects(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), n_examples=50)
-        >>> for place in range(4):
-        ...     model.put(0, place, 1.0)
-        ...     model.put(2, place, 0.0)
-        >>> mean = model.fit(sweeps=4).mean  # rows 1 and 3 have no score
+        >>> row, place = np.array([0, 2] * 4), np.repeat(np.arange(4), 2)
+        >>> mean = model.fit(row, place, np.array([1.0, 0.0] * 4), sweeps=4).mean
+        >>> # rows 1 and 3 have no score
         >>> bool(mean[0] > mean[1] > mean[3] > mean[2])
         True
     """
 
     def __init__(self, axes: IntArray, n_examples: int) -> None:
         self.n_examples = n_examples
-        self.rows = PrefixRows(len(axes))
         self.variances = Variances()
         self.effects = Effects.of(axes)
         self._level: FloatArray = np.zeros(len(axes))  # (K,) x_i . b + d_i
         self._easiness: FloatArray = np.zeros(0)  # (J,) z_j, up to the longest row
 
-    def put(self, row: int, place: int, score: float) -> None:
-        """Set a row's score at a place of the order."""
-        self.rows.put(row, place, score - CENTRE)
-
-    def open(self, row: int, place: int) -> None:
-        """Count a place as seen, with the expected score until the score is known."""
-        ease = float(self._easiness[place]) if place < len(self._easiness) else 0.0
-        self.rows.open(row, place, float(self._level[row]) + ease)
-
     @one_thread
-    def fit(self, sweeps: int = 2) -> Posterior:
-        """Fit variances, then effects, to the scores so far; return the posterior of the means."""
-        for row in np.flatnonzero(self.rows.length).tolist():
-            self.rows.fill(row, partial(self._expected, row))
-        return self._refine(sweeps)
+    def fit(self, row: IntArray, place: IntArray, score: FloatArray, sweeps: int = 2) -> Posterior:
+        """Fit variances, then effects; return the posterior of the means.
 
-    @one_thread
-    def peek(self, sweeps: int = 2) -> Posterior:
-        """Return what ``fit`` would for the guesses of the last fit, without changing the model."""
-        return copy(self)._refine(sweeps)
-
-    def _refine(self, sweeps: int) -> Posterior:
-        """Fit to the guesses in the holes; no array is changed in place, as a copy shares them."""
-        self._sum_up()
+        The pairs asked are (n,) rows, their places in the order, and scores: NaN where there is
+        none yet, or none for good. Such a pair counts as seen, with the score that the last fit
+        expects; so does a place that a row has skipped.
+        """
+        self._sum_up(row, place, score)
         for _ in range(sweeps):
             self._solve()
             noise = self.variances.noise
             self.variances = self._next_variances()
         return self._outlook(noise)
 
-    def _sum_up(self) -> None:
-        """Sum up the scores, and the guesses in their holes."""
-        rows, ones = self.rows, np.ones(len(self.rows.length))
-        longest = int(rows.length.max(initial=0))
-        reach = min(longest, _MOST_PLACES)
-        self._length = rows.length.copy()  # L_i
+    def peek(self, row: IntArray, place: IntArray, score: FloatArray) -> Posterior:
+        """Return what ``fit`` would, without changing the model."""
+        return copy(self).fit(row, place, score)  # which changes no array in place
+
+    def _sum_up(self, row: IntArray, place: IntArray, score: FloatArray) -> None:
+        """Sum up the scores, and what is expected where there is none."""
+        n_rows, level, easiness = len(self._level), self._level, np.append(self._easiness, 0.0)
+        self._length = np.zeros(n_rows, dtype=np.int64)  # L_i
+        np.maximum.at(self._length, row, place + 1)
+        reach = min(int(self._length.max(initial=0)), _MOST_PLACES)
         self._place = np.minimum(self._length, reach)
-        seen = rows.blocks(np.flatnonzero(self._length))
-        self._total: FloatArray = np.zeros(len(ones))  # Y_i
-        for who, values in seen:
-            self._total[who] = values.sum(axis=1)
-        self._square = sum(float((values**2).sum()) for _, values in seen)
-        # (J,) sums of the y_ij of the rows that have seen j, and their number n_j
-        self._at_place = weighted_sum(seen, ones, longest)[:reach]
-        self._n_rows = suffix(self._place, ones, reach)
+        self._n_rows = suffix(self._place, np.ones(n_rows), reach)  # n_j
+        # Every cell of a prefix as expected first, then the scores in place of what was expected
+        # there. So cells without a score need not be listed.
+        known = ~np.isnan(score)
+        row, place, score = row[known], place[known], score[known] - CENTRE
+        expected = level[row] + easiness[np.minimum(place, len(easiness) - 1)]
+        more, within = score - expected, place < reach
+        upto = np.minimum(self._length, len(easiness) - 1)
+        passed, squares = prefix(easiness)[upto], prefix(easiness**2)[upto]
+        # (K,) Y_i, and (J,) sums of the y_ij of the rows that have seen j
+        self._total = self._length * level + passed + np.bincount(row, more, n_rows)
+        ease = np.zeros(reach)
+        ease[: len(easiness)] = easiness[:reach]
+        self._at_place = suffix(self._place, level, reach) + self._n_rows * ease
+        self._at_place += np.bincount(place[within], more[within], reach)
+        self._square = float(level @ (self._length * level + 2.0 * passed) + squares.sum())
+        self._square += float((score**2 - expected**2).sum())
 
     def _solve(self) -> None:
         """Solve the normal equations, given the variances."""
@@ -320,13 +314,6 @@ class CrossedEffects:
         ends = np.arange(0, index.size + 1, index.shape[1])
         shape = (len(index), len(self._covariance))
         return sparse.csr_array((value.ravel(), index.ravel(), ends), shape=shape)
-
-    def _expected(self, row: int, places: IntArray) -> FloatArray:
-        """Return the expected scores, less 1/2, of a row at some places; not clipped."""
-        expected = np.full(len(places), self._level[row])
-        known = places < len(self._easiness)
-        expected[known] += self._easiness[places[known]]
-        return expected
 
 
 def _shrunk(

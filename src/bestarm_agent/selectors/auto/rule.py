@@ -111,8 +111,7 @@ class Auto(Rule):
         self._duels: Duels | None  # None until the warm-up is told
         self._latest: Posterior | None  # of the scores up to the `_answered_at`-th
         self._answered_at: int
-        self._n_told = self._n_open = 0  # outcomes; asks that the model knows of
-        self._scored: list[int]  # asks whose scores it lacks
+        self._n_told = 0
         self._begin()
 
     @property
@@ -179,13 +178,12 @@ class Auto(Rule):
         """Return posterior means; the mean seen where the model was never fitted or all is seen."""
         table = self.table
         n_scored, seen = table.n_scored, table.mean()
-        # The model is fitted seldom, but what is said now should rest on all scores: they go in,
-        # and a copy of the model is refined with the variances of the last fit. The model itself
-        # stays at the last fit, or what is asked next would depend on how often somebody looked.
+        # The model is fitted seldom, but what is said now should rest on all scores: a
+        # copy of the model is fitted, from the variances of the last fit. The model itself stays at
+        # the last fit, or what is asked next would depend on how often somebody looked.
         if self._duels is not None and self._answered_at != self._n_told:
             self._answered_at = self._n_told
-            self._catch_up()
-            self._latest = self._model.peek()
+            self._latest = self._model.peek(*self._seen())
         posterior = self._latest
         if posterior is None:  # one lucky score makes no candidate the best
             centre = float(table.total.sum()) / max(1, int(n_scored.sum()))
@@ -202,12 +200,8 @@ class Auto(Rule):
         return Belief(means, tier=untried if self._has_axes else None)
 
     def told(self, tell: Tell) -> None:
-        """Note the score; fit the model if it is time to."""
-        self._n_told += 1
-        if tell.state is not State.VOID:
-            self._scored.append(tell.seq)
-        if self._n_told >= self._next_fit:
-            self._fit()
+        """Fit the model if it is time to."""
+        self.took(np.array([tell.seq]))
 
     @property
     def heedless(self) -> float:
@@ -215,38 +209,25 @@ class Auto(Rule):
         return self._next_fit - self._n_told
 
     def took(self, seqs: IntArray) -> None:
-        """Note the scores; fit the model if it is time to."""
+        """Fit the model if it is time to."""
         self._n_told += len(seqs)
-        self._scored += seqs[self.table.state[seqs] != State.VOID].tolist()
         if self._n_told >= self._next_fit:
             self._fit()
 
-    def _catch_up(self) -> None:
-        """Let the model have what was asked and told since the last look.
-
-        A pair that was asked counts as seen, with the score that the model expects.
-        """
-        table, model, places = self.table, self._model, self.order.places
-        # Asks first, then scores: a score fills the place that its ask has counted as seen.
-        rows, at = table.candidate[self._n_open :], places[table.example[self._n_open :]]
-        for row, place in zip(rows.tolist(), at.tolist(), strict=True):
-            model.open(row, place)
-        examples, rows = table.example[self._scored], table.candidate[self._scored]
-        scores = table.score[self._scored] - self._ease[examples]
-        told = zip(rows.tolist(), places[examples].tolist(), scores.tolist(), strict=True)
-        for row, place, score in told:
-            model.put(row, place, score)
-        self._n_open, self._scored = table.n_asked, []
+    def _seen(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return what the model is fitted to: rows, places and scores of all pairs asked."""
+        table = self.table
+        has_none = (table.state == _PENDING) | (table.state == _VOID)
+        scores = np.where(has_none, np.nan, table.score - self._ease[table.example])
+        return table.candidate.astype(np.int64), self.order.places[table.example], scores
 
     def _fit(self) -> None:
-        self._catch_up()
-        # History shifts every score that the model has, so without it the model is made anew, from
-        # the log.
+        # History shifts every score that the model has, so without it the model is made anew.
         if self.uses_history and self._history_misleads():
             self.uses_history = False
             self._make_model()
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
-        self._latest = self._model.fit(sweeps)
+        self._latest = self._model.fit(*self._seen(), sweeps)
         self._answered_at = self._n_told
         void = self.table.count(State.VOID)
         is_large = self._has_axes and self.table.n_candidates >= _LARGE_GRID
@@ -282,7 +263,7 @@ class Auto(Rule):
     def changed(self) -> None:
         """Fit anew, a larger model if candidates joined."""
         began = self._duels is not None
-        if self.table.n_candidates != len(self._model.rows.length):
+        if self.table.n_candidates != len(self._model.effects.of_row):
             self._begin()
         if began:
             self._fit()
@@ -296,7 +277,7 @@ class Auto(Rule):
             self._next_fit = min(self._next_fit, _FIRST_FIT)
 
     def _make_model(self) -> None:
-        """Make the model, with the scores so far."""
+        """Make the model, with nothing learned yet."""
         axes, n_examples = self.problem.axes, self.table.n_examples
         # (N,) by how much good past candidates score higher on an example than on the average one
         self._ease: FloatArray = np.zeros(n_examples)
@@ -306,9 +287,6 @@ class Auto(Rule):
         alone = np.full((self.table.n_candidates, 1), -1)
         self._model = CrossedEffects(alone if axes is None else axes, n_examples)
         self._has_axes = bool(self._model.effects.families)  # rows share levels
-        done = (self.table.state != _PENDING) & (self.table.state != _VOID)
-        self._n_open, self._scored = 0, np.flatnonzero(done).tolist()
-        self._catch_up()
 
     def _history_misleads(self) -> bool:
         """Return whether the scores rise by less than half of what history expects.
