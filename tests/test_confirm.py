@@ -13,7 +13,7 @@ from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import ConfigError, RunNotFoundError
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import open_store

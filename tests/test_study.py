@@ -15,7 +15,7 @@ from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import ReplayProvider

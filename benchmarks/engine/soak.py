@@ -34,7 +34,7 @@ from benchmarks.engine.overhead import Meter
 from bestarm_agent import Budget, Study
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.setup.parts import STORE_FILE, Options
+from bestarm_agent.engine.setup.options import STORE_FILE, Options
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.store.export import export_scores
 from bestarm_agent.study import Archive

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bestarm_agent.domain.values import PromptTemplate as PromptTemplate
     from bestarm_agent.engine.results.standing import Row as Row
     from bestarm_agent.engine.results.standing import Standing as Standing
-    from bestarm_agent.engine.setup.parts import Options as Options
+    from bestarm_agent.engine.setup.options import Options as Options
     from bestarm_agent.errors import BestarmError as BestarmError
     from bestarm_agent.errors import CandidateError as CandidateError
     from bestarm_agent.errors import ConfigError as ConfigError
@@ -45,7 +45,7 @@ _MODULE_OF: Final = {
     "Feedback": "optimization.rounds",
     "JudgeError": "errors",
     "Message": "domain.values",
-    "Options": "engine.setup.parts",
+    "Options": "engine.setup.options",
     "PluginError": "errors",
     "PromptTemplate": "domain.values",
     "ProviderError": "errors",

@@ -41,16 +41,10 @@ from bestarm_agent.engine.results.people import (
     write_plan,
 )
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
+from bestarm_agent.engine.run import Run, new_run, record_of, recorded_parts, resumed_run
 from bestarm_agent.engine.setup.history import recorded_history
-from bestarm_agent.engine.setup.parts import (
-    Objects,
-    Options,
-    StudyParts,
-    assemble,
-    changed_study,
-    recorded_parts,
-)
+from bestarm_agent.engine.setup.options import Objects, Options, changed_study
+from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.selection import open_selection, recorded_selection
 from bestarm_agent.engine.single_calls import Proposer
 from bestarm_agent.errors import ConfigError, StoreError

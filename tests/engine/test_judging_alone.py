@@ -11,7 +11,7 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from tests.support.fake_api import Call, FakeApi, Fault
 from tests.support.judge_answers import mark_in
 from tests.support.studies import store_of, study_file

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.report.markdown import escaped
 from bestarm_agent.study import Archive, Study
 from tests.support.studies import ANSWERED, study_file

@@ -16,7 +16,8 @@ from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
 from bestarm_agent.engine.record import Size, known_costs, planned_answers
 from bestarm_agent.engine.results.standing import Standing, Status
-from bestarm_agent.engine.setup.parts import Options, assemble
+from bestarm_agent.engine.setup.options import Options
+from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError

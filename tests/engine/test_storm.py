@@ -15,7 +15,7 @@ from bestarm_agent import Study
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import STORE_FILE, Options
+from bestarm_agent.engine.setup.options import STORE_FILE, Options
 from bestarm_agent.store.store import Store
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, FastClock, study_of
 from tests.support.fake_api import FakeApi, Script, in_thread, quality, storm

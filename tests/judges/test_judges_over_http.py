@@ -13,7 +13,7 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.domain.values import Outcome
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import Blame
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Archive

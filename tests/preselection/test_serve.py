@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.domain.values import Example
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.records import RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router

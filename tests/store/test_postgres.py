@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from bestarm_agent import Study
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store import database
 from bestarm_agent.store.store import Store

@@ -13,7 +13,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.loop import End, RunLoop
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import STORE_FILE, Options
+from bestarm_agent.engine.setup.options import STORE_FILE, Options
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Study

@@ -15,7 +15,7 @@ from bestarm_agent.config.load import LoadedStudy, load_study
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.config.yaml import YamlProblem, parse_yaml
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import ConfigError
 
 STUDY_FILE = "study.yaml"

@@ -13,7 +13,7 @@ from bestarm_agent.cli.given import STUDY_FILE
 from bestarm_agent.config.load import study_place
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.domain.text import safe_lines
-from bestarm_agent.engine.setup.parts import STORE_FILE
+from bestarm_agent.engine.setup.options import STORE_FILE
 from bestarm_agent.errors import ConfigError, RunNotFoundError
 from bestarm_agent.study import Archive
 

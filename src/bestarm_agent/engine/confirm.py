@@ -31,8 +31,9 @@ from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.decision import decided
 from bestarm_agent.engine.results.standing import Confirmation, Standing
-from bestarm_agent.engine.run import Run, new_run, resumed_run
-from bestarm_agent.engine.setup.parts import StudyParts, changed_study, check_unchanged
+from bestarm_agent.engine.run import Run, check_unchanged, new_run, resumed_run
+from bestarm_agent.engine.setup.options import changed_study
+from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.selectors.types import FloatArray, State

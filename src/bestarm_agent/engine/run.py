@@ -6,21 +6,24 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import cast
 
 from bestarm_agent._version import __version__
 from bestarm_agent.config.candidates import explicit_candidate
+from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.concurrent import most_connections
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.values import Candidate, CandidateDict, Json
+from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import StopFlag
 from bestarm_agent.engine.loop import End, Rules, RunLoop
-from bestarm_agent.engine.mode import Mode
+from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, examples_added, size_of
 from bestarm_agent.engine.reply_cache import ReplyCache
@@ -28,8 +31,10 @@ from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.candidates import ReadyCandidates, check_new
 from bestarm_agent.engine.setup.history import History, learn_from_history, recorded_history
-from bestarm_agent.engine.setup.parts import Options, StudyParts, check_prompts
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.engine.setup.options import Options
+from bestarm_agent.engine.setup.parts import StudyParts, assemble
+from bestarm_agent.engine.setup.requests import check_prompts
+from bestarm_agent.errors import ConfigError, StoreError, counted
 from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState, fold
@@ -255,3 +260,63 @@ async def resumed_run(
 def record_of(mode: Mode, history: HistoryModel | None) -> RunRecord:
     """Return what the log of a run is to be fed to."""
     return RunRecord(partial(mode.pairs, history=history))
+
+
+def recorded_parts(
+    state: RunState,
+    options: Options,
+    open_mode: OpenMode,
+    *,
+    examples: Sequence[Example] | None = None,
+) -> StudyParts:
+    """Rebuild the parts of a stored run as its log says, whatever its study's file says now.
+
+    Raises:
+        ConfigError: the dataset or the judge is not what it was, or a prompt, a provider or a
+            variable is gone.
+    """
+    started = state.started
+    if not state.n_events:
+        raise StoreError("the run's log is empty; begin a new run")
+    # Paths in the log are relative to the store's folder, so that both can be moved together.
+    folder = Path() if options.store is None else folder_of(options.store)
+    loaded = study_from(started.config, folder / started.base)
+    with loaded.places.locating("dataset"):
+        rows = examples or read_examples(loaded.config.dataset, loaded.base_dir)
+    # Rows that were added at the end since the run began are left out; rows that changed are
+    # refused below. Only the first draw of each example has to be compared: the others are of the
+    # same row.
+    n = len(state.example_ids) // loaded.config.repeats
+    began_with = n + started.kept_back
+    parts = assemble(loaded, options.catalog(loaded), open_mode, examples=rows[:began_with])
+    if (more := len(rows) - began_with) > 0:
+        notice = (
+            f"the dataset has grown by {counted(more, 'example')}; the run goes on with the "
+            f"{began_with:,} that it began with, since its intervals are about these; begin a new "
+            f"run for all (equal requests are taken from the reply cache)"
+        )
+        parts = replace(parts, notices=(*parts.notices, notice))
+    originals = parts.examples[: len(parts.examples) // loaded.config.repeats]
+    check_unchanged(originals, state.example_digests[:n])
+    judge = parts.judge
+    if started.judge not in (None, judge.digest):  # scores of two judges never mix
+        raise ConfigError(
+            f"judge `{judge.name}` is no longer what it was when the run began (digest "
+            f"{judge.digest}, was {started.judge}), and scores of two judges do not mix; restore "
+            f"its catalogue entry and template, or begin a new run (the candidates' replies are "
+            f"taken from the reply cache, so that only judging is paid for again)"
+        )
+    return parts
+
+
+def check_unchanged(rows: Sequence[Example], began_with: Sequence[str]) -> None:
+    """Check that a run goes on with the examples, given by digest, with which it began."""
+    now = [row.digest for row in rows]
+    if now == list(began_with):
+        return
+    changed = sum(a != b for a, b in zip(now, began_with, strict=False))
+    raise ConfigError(
+        f"the dataset has changed since the run began: {len(now)} examples where there were "
+        f"{len(began_with)}, {changed} of them different; restore it, or begin a new "
+        f"run (equal requests are taken from the reply cache)"
+    )

@@ -25,7 +25,8 @@ from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
 from bestarm_agent.engine.run import Run
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
-from bestarm_agent.engine.setup.parts import Options, StudyParts
+from bestarm_agent.engine.setup.options import Options
+from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, nearest
 from bestarm_agent.judges.base import JudgeModel
 from bestarm_agent.providers.base import Provider

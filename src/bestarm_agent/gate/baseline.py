@@ -10,7 +10,8 @@ from bestarm_agent.config.study import GateSpec
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import StudyParts, changed_study
+from bestarm_agent.engine.setup.options import changed_study
+from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.gate.mode import GateMode
 

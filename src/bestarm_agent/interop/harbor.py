@@ -28,7 +28,7 @@ from bestarm_agent.domain.redaction import masked, redacted
 from bestarm_agent.domain.spend import Budget, Spend, Usage, nanos, usd
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import STORE_FILE, Options
+from bestarm_agent.engine.setup.options import STORE_FILE, Options
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import BilledError, failure

@@ -30,7 +30,8 @@ from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import examples_added, score_of
 from bestarm_agent.engine.run import Run, new_run
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
-from bestarm_agent.engine.setup.parts import Options, assemble, changed_study
+from bestarm_agent.engine.setup.options import Options, changed_study
+from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.mode import ROUTED, ROUTING
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings

@@ -18,7 +18,7 @@ from bestarm_agent.domain.events import Asked, CandidatesBarred
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.objectives import Finding, Means, ObjectiveState, rule
 from bestarm_agent.engine.results.standing import Standing, Status
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector

@@ -16,7 +16,7 @@ from bestarm_agent import Study
 from bestarm_agent.cli.run import EXIT_FAILURES, exit_code
 from bestarm_agent.domain.events import Asked, Attempted, Stopped
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.study import Archive
 from tests.support.api_studies import KEYS, FastClock, write_api_study
 from tests.support.fake_api import Call, FakeApi, Fault

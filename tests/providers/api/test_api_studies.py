@@ -17,8 +17,10 @@ from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
-from bestarm_agent.engine.setup.parts import STORE_FILE, Options, ProviderSet, assemble
+from bestarm_agent.engine.setup.options import STORE_FILE, Options
+from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import make_plan
+from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.options import ApiOptions

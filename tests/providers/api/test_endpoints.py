@@ -21,7 +21,8 @@ from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.limits.waiting import provider_wait
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import Options, ProviderSet
+from bestarm_agent.engine.setup.options import Options
+from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.anthropic import AnthropicProvider
 from bestarm_agent.providers.api.endpoints import (

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Study
-from bestarm_agent.engine.setup.parts import Options, assemble
+from bestarm_agent.engine.setup.options import Options
+from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.single_calls import make_first_calls
 from bestarm_agent.study import Archive
 from tests.support.api_studies import KEYS, study_of

@@ -13,7 +13,7 @@ import pytest
 
 from bestarm_agent.domain.events import CandidatesBarred, Event
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.setup.parts import STORE_FILE
+from bestarm_agent.engine.setup.options import STORE_FILE
 from bestarm_agent.providers.api.refusals import named_in
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem

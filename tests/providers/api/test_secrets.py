@@ -11,7 +11,7 @@ import pytest
 
 from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.setup.parts import STORE_FILE
+from bestarm_agent.engine.setup.options import STORE_FILE
 from bestarm_agent.errors import ConfigError
 from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.api_studies import study_of

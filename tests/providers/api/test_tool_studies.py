@@ -15,7 +15,8 @@ import pytest
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.setup.parts import STORE_FILE, assemble
+from bestarm_agent.engine.setup.options import STORE_FILE
+from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import Archive

@@ -10,7 +10,7 @@ import pytest
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import Options
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import ConfigError
 from tests.support.studies import run_all, run_study, study_file
 from tests.support.virtual_time import LoopClock, run_virtual

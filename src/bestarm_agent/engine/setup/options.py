@@ -1,0 +1,104 @@
+"""How a study is opened: where its store and catalogue are, and objects in place of its names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.functions import source_name
+from bestarm_agent.config.load import (
+    LoadedStudy,
+    load_study,
+    study_from,
+)
+from bestarm_agent.domain.values import (
+    Json,
+)
+from bestarm_agent.engine.limits.waiting import Clock
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.store.store import StorePlace
+
+STORE_FILE = "runs.sqlite"
+
+
+class Objects(TypedDict, total=False):
+    """Python objects that ``Study.open`` takes in place of names."""
+
+    selector: type[Rule]
+    providers: Mapping[str, Provider]
+    judge: Judge
+    store: StorePlace
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings for opening a study. Objects take the place of the study's names."""
+
+    # path, URL or open store; None: ``runs.sqlite`` in the study's ``output_dir``
+    store: StorePlace | None = None
+    catalog_dirs: tuple[Path, ...] = ()  # searched before the packaged catalogue
+    use_cache: bool = True  # whether replies bought by earlier runs may be used
+    clock: Clock = field(default_factory=Clock)
+    selector: type[Rule] | None = None  # class of the selection rule
+    # by name, besides the catalogue's; a study enters and leaves them
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    judge: Judge | None = None  # scores the replies, instead of the study's scorer
+
+    def load(
+        self,
+        source: str | Path | Mapping[str, Json] | LoadedStudy,
+        overrides: Mapping[str, Json] | None = None,
+    ) -> LoadedStudy:
+        """Read a study from a file, or take what one holds, with paths from the working directory.
+
+        Objects take the place of its names; ``overrides`` replace values by dotted key.
+        """
+        changes = dict(overrides or {})
+        if self.selector is not None:
+            changes["selector.name"] = source_name(self.selector)
+        if self.judge is not None:
+            changes["scorer"] = {"name": self.judge.name}
+        return changed_study(source, changes)
+
+    def catalog(self, study: LoadedStudy) -> Catalog:
+        """Return the catalogue of a study, with the objects.
+
+        Raises:
+            ValueError: a provider has another name than its key.
+        """
+        found: dict[tuple[str, str], object] = {}
+        for name, provider in self.providers.items():
+            if provider.name != name:
+                raise ValueError(
+                    f"providers[{name!r}] calls itself {provider.name!r}; use one name for both"
+                )
+            found["providers", name] = provider
+        if self.selector is not None:
+            found["selectors", source_name(self.selector)] = self.selector
+        if self.judge is not None:
+            found["judges", self.judge.name] = self.judge
+        return Catalog(study.base_dir, self.catalog_dirs, found)
+
+    def store_of(self, study: LoadedStudy) -> StorePlace:
+        """Return the store of a study's runs."""
+        if self.store is not None:
+            return self.store
+        return study.base_dir / study.config.output_dir / STORE_FILE
+
+
+def changed_study(
+    source: str | Path | Mapping[str, Json] | LoadedStudy, changes: Mapping[str, Json]
+) -> LoadedStudy:
+    """Read a study, or take one that is loaded, with some values replaced, by dotted key."""
+    if isinstance(source, LoadedStudy):
+        if not changes or not isinstance(source.source, Mapping):
+            return source
+        return study_from(source.source, source.base_dir, changes)
+    if isinstance(source, Mapping):
+        return study_from(source, overrides=changes)
+    return load_study(Path(source), changes)
