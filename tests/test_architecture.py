@@ -57,7 +57,7 @@ FLOORS = tuple(
     engine.mode
     engine.setup
     engine.run
-    engine.confirm engine.single_calls
+    engine.confirm engine.single_calls engine.proposer
     report
     preselection gate certification interop
     study

@@ -25,6 +25,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
+from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.from_log import FailureLine, build_standing, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
@@ -46,7 +47,6 @@ from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.options import Objects, Options, changed_study
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.selection import open_selection, recorded_selection
-from bestarm_agent.engine.single_calls import Proposer
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.types import Stop

@@ -12,9 +12,9 @@ from bestarm_agent import Budget, Feedback, Options, Study, optimize
 from bestarm_agent.domain.events import Asked, Attempted, Event, Proposed, Settled
 from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.engine.call import BudgetEndedError
+from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.single_calls import Proposer
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.optimization.rounds import run_as_configured
 from bestarm_agent.providers.failures import failure
