@@ -29,18 +29,17 @@ from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.from_log import FailureLine, build_standing, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
-from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, row_of, texts_of
-from bestarm_agent.engine.results.people import (
+from bestarm_agent.engine.results.labelling import (
     MOST_CONTENDERS,
-    ByPeople,
     Labelling,
     LabelPlan,
     contenders_of,
     read_plan,
     with_labels,
-    with_people,
     write_plan,
 )
+from bestarm_agent.engine.results.pairs import PairFilter, RunTexts, row_of, texts_of
+from bestarm_agent.engine.results.people import ByPeople, with_people
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run import Run, new_run, record_of, recorded_parts, resumed_run
 from bestarm_agent.engine.setup.history import recorded_history

@@ -15,7 +15,8 @@ from bestarm_agent.cli.output import print_json
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.settings import more_budget
-from bestarm_agent.engine.results.people import ByPeople, contenders_of, read_plan
+from bestarm_agent.engine.results.labelling import contenders_of, read_plan
+from bestarm_agent.engine.results.people import ByPeople
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.words import ENDINGS, plain

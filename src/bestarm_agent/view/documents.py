@@ -12,7 +12,8 @@ from bestarm_agent.domain.text import cost_text, duration, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.compare import PairedComparison
-from bestarm_agent.engine.results.people import ByPeople, LabelQuestion
+from bestarm_agent.engine.results.labelling import LabelQuestion
+from bestarm_agent.engine.results.people import ByPeople
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import counted
 from bestarm_agent.report.words import (

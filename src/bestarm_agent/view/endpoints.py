@@ -14,8 +14,8 @@ from aiohttp import web
 from bestarm_agent.config.datasets import by_answer
 from bestarm_agent.engine.results.compare import compare_candidates
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
+from bestarm_agent.engine.results.labelling import Labelling, LabelQuestion, read_plan
 from bestarm_agent.engine.results.pairs import PAGE, PairFilter, RunTexts
-from bestarm_agent.engine.results.people import Labelling, LabelQuestion, read_plan
 from bestarm_agent.errors import ConfigError, RunNotFoundError
 from bestarm_agent.report.html_page import report_of
 from bestarm_agent.store.export import PairOutcome

@@ -10,8 +10,8 @@ from bestarm_agent.certification.mode import Certification
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.from_log import build_standing
+from bestarm_agent.engine.results.labelling import with_labels
 from bestarm_agent.engine.results.pairs import RunTexts, texts_of
-from bestarm_agent.engine.results.people import with_labels
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, StorePlace, folder_of

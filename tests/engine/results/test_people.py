@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.config.datasets import load_labels
-from bestarm_agent.engine.results.people import Labelling, read_plan
+from bestarm_agent.engine.results.labelling import Labelling, read_plan
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import Archive
 from tests.support.commands import invoke

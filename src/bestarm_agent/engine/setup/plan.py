@@ -17,7 +17,7 @@ from bestarm_agent.engine.call import Model
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock
 from bestarm_agent.engine.record import Size, known_costs
-from bestarm_agent.engine.results.people import MOST_CONTENDERS
+from bestarm_agent.engine.results.labelling import MOST_CONTENDERS
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.collection import Collection
 from bestarm_agent.engine.setup.forecast import (
