@@ -134,87 +134,20 @@ class _Test:
 
 
 @dataclass
-class _Translation:
-    """The translation of one config; ``notes`` say what has no counterpart."""
+class _Config:
+    """A promptfoo config as it is read; ``notes`` say what of it has no counterpart."""
 
     folder: Path
     data: Mapping[str, Found]
     notes: list[str] = field(default_factory=list)
-    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # by noun and kind
-    weighs: bool = False  # whether a test passes by a mean, and not by all of its assertions
-    asks: bool = False  # whether a check asks a model
 
-    def study(self, dataset: str) -> tuple[str, str, str]:
-        """Return the study and its dataset as YAML, and what was taken over, in one line."""
-        data = self.data
-        self._drop(data, _KNOWN, "")
-        self._drop(data.get("evaluateOptions") or {}, (), "evaluateOptions.")
-        default = self._content(data.get("defaultTest") or {})
-        if not isinstance(default, dict):
-            raise ConfigError(f"write the promptfoo config's defaultTest into it, got {default!r}")
-        self._drop(default, _TEST, "defaultTest.")
-        # those that show a variable are other checks in each test
-        # An assertion that shows no variable is the same check for every test, and stands once in
-        # the study. One that does has another text in each, so it goes into the rows.
-        shared: list[Found] = []
-        for one in self._assertions(default):
-            shared += [] if "{{" in str(one) else self._check(one, {}, None)
-        own = [one for one in self._assertions(default) if "{{" in str(one)]
-        tests = [
-            row for test in self._tests({**default, "assert": own}) for row in self._rows(test)
-        ]
-        if not tests:
-            raise ConfigError("the promptfoo config has no test; a study needs examples")
-        unchecked = [test for test in tests if not (test.checks or shared)]
-        for test in unchecked:
-            self.asks, test.checks = True, ["rubric"]
-        models = [*self._models(data.get("providers", data.get("targets")))]
-        prompts = [*self._prompts(data.get("prompts", "{{prompt}}"))]
-        self._complete([test.inputs for test in tests], prompts)
-        stand_in = "\n".join(f"{{{{ {name} }}}}" for name in tests[0].inputs)
-        grader = self._grader(default.get("options") or {}) or _GRADER
-        field = FIELD if FIELD not in tests[0].inputs else f"{FIELD}_of_test"
-        study: dict[str, Any] = {
-            "models": models or [{"model": "openai/NAME-A-MODEL"}],
-            "prompts": prompts or [{"name": "stand-in", "text": stand_in}],
-            "dataset": dataset,
-            "scorer": {
-                "name": "checks",
-                "field": field,
-                **({} if self.weighs else {"all": True}),
-                **({"model": grader} if self.asks else {}),
-                **({"checks": shared} if shared else {}),
-            },
-        }
-        head = ["# Written from a promptfoo config; check it with `bestarm-agent plan`."]
-        if self.notes:
-            head += ["# Not taken over, since it has no counterpart here:"]
-            head += [f"# - {' '.join(note.split())}" for note in dict.fromkeys(self.notes)]
-        summary = [f"{counted(len(tests), 'test')} written"]
-        if self.left_out:
-            few = [f"{counted(n, one)} {kind}".strip() for (one, kind), n in self.left_out.items()]
-            summary.append(f"{', '.join(few)} left out, as comments say at the tests")
-        if unchecked:
-            summary.append(f"{counted(len(unchecked), 'test')} without a check: a model grades")
-        rows = "\n".join(test.text(field) for test in tests)
-        return "\n".join([*head, "", _yaml(study)]), rows, "; ".join(summary)
-
-    def _complete(self, rows: list[dict[str, Found]], prompts: list[dict[str, Any]]) -> None:
-        """Give each row all variables that others, or prompts, have: promptfoo shows nothing."""
-        used = {name for prompt in prompts for name in CompiledPrompt(_template(prompt)).fields}
-        known = {name for row in rows for name in row}
-        if missing := sorted(used - known - {ROW}):
-            self.notes.append(f"variables that no test gives are empty: {', '.join(missing)}")
-        for row in rows:
-            row |= dict.fromkeys(sorted((known | {*missing}) - row.keys()), "")
-
-    def _drop(self, keys: Iterable[str], known: tuple[str, ...], where: str) -> None:
+    def drop(self, keys: Iterable[str], known: tuple[str, ...], where: str) -> None:
         """Note the keys that nothing is made of."""
         for key in keys:
             if key not in known and key not in _HARMLESS.split():
                 self.notes.append(f"`{where}{key}`")
 
-    def _content(self, value: Found) -> Found:
+    def content(self, value: Found) -> Found:
         """Return what a `file://` holds, parsed if it is data; any other value as it is."""
         if not isinstance(value, str) or not value.startswith(_FILE):
             return value
@@ -226,36 +159,11 @@ class _Translation:
             return None
         return _text(path).strip() if path.suffix in _TEXTS else _parsed(path)
 
-    def _files(self, name: str) -> Sequence[Path]:
+    def files(self, name: str) -> Sequence[Path]:
         """Return the files of a name, which may be a pattern."""
         return prompt_files(name, self.folder) if set(name) & set("*?[") else [self.folder / name]
 
-    def _models(self, providers: Found) -> Iterator[dict[str, Any]]:
-        names, seen = Counter[str](), list[dict[str, Any]]()
-        for each in _each(providers):
-            entry = each if isinstance(each, dict) else {"id": each}
-            if "id" not in entry and len(entry) == 1:  # {"openai:gpt-...": {config: ...}}
-                entry = {"id": next(iter(entry)), **_mapping(next(iter(entry.values())))}
-            name = str(entry.get("id", entry))
-            if (model := self._model(name, entry.get("config") or {})) is None:
-                self.notes.append(
-                    f"the provider {name}: write it as `python/module:function` or "
-                    "`command/...`, or with `base_url` (docs/providers.md)"
-                )
-                continue
-            self._drop(entry, ("id", "config", "label"), f"{name}: ")
-            if model in seen:
-                self.notes.append(f"the provider {name} {entry.get('label', '')}: equal to another")
-                continue
-            seen.append(model)
-            label = _name(entry["label"]) if entry.get("label") else ""
-            called = label or model["model"]
-            names[called] += 1
-            if names[called] > 1:
-                label = f"{_name(called)}-{names[called]}"
-            yield {**model, **({"label": label} if label else {})}
-
-    def _model(self, name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    def model(self, name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
         provider, _, model = name.partition(":")
         kind, colon, rest = model.partition(":")
         options: dict[str, Any] = {"api": kind} if kind == "responses" else {}
@@ -274,142 +182,42 @@ class _Translation:
             elif key == "apiKeyEnvar":
                 options["api_key"] = f"${{{value}}}"
             else:
-                self._drop([key], (), f"{name}: config.")
+                self.drop([key], (), f"{name}: config.")
         entry = {"model": f"{_PROVIDERS[provider]}/{model}"}
         return entry | {k: v for k, v in (("params", params), ("options", options)) if v}
 
-    def _prompts(self, prompts: Found) -> Iterator[dict[str, Any]]:
-        names: Counter[str] = Counter()
-        if isinstance(prompts, dict) and not {"raw", "id"} & prompts.keys():
-            prompts = [{"id": name, "label": label} for name, label in prompts.items()]
-        for each in _each(prompts):
-            given = {"raw": each} if isinstance(each, str) else each
-            for stem, body in self._bodies(given):
-                name = _name(given.get("label") or stem or f"prompt-{names.total() + 1}")
-                names[name] += 1
-                yield {"name": name if names[name] == 1 else f"{name}-{names.total()}", **body}
 
-    def _bodies(self, given: Mapping[str, Found]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield name and content of each prompt of a file, or the text itself without a name."""
-        text = given.get("raw", given.get("id"))
-        if not isinstance(text, str):
-            self.notes.append(f"the prompt {given}: write its messages to a .json file")
-            return
-        name = text.removeprefix(_FILE)
-        # A text without file:// is a path if it ends like one ("prompts/a.txt"), has one line and
-        # shows no variable.
-        if name == text and ("\n" in text or "{{" in text or not re.search(r"\.\w{2,4}$", text)):
-            yield "", _body(text)
-            return
-        if not name.endswith((*_TEXTS, *_DATA)):
-            self.notes.append(f"the prompt {text}: texts, JSON and YAML are read, code is not run")
-            return
-        for path in self._files(name):
-            is_yaml = path.suffix in (".yaml", ".yml")
-            content = json.dumps(_parsed(path)) if is_yaml else _text(path)
-            parts = _DELIMITER.split(content) if path.suffix == ".txt" else [content]
-            yield from ((path.stem, _body(part.strip())) for part in parts if part.strip())
+@dataclass
+class _Checks:
+    """The checks that the assertions of a config become."""
 
-    def _tests(self, default: Mapping[str, Found]) -> Iterator[dict[str, Any]]:
-        """Yield the tests with what the default test, or their scenario, adds to them."""
-        for each in _each(self.data.get("tests")):
-            yield from (self._joined(default, test) for test in self._tests_in(each))
-        # A scenario runs each of its tests with each of its configs; a config without tests is one
-        # itself.
-        for scenario in map(self._content, _each(self.data.get("scenarios"))):
-            for config in _each(scenario.get("config")):
-                first = self._joined(default, config)
-                for each in _each(scenario.get("tests")) or [{}]:
-                    yield from (self._joined(first, test) for test in self._tests_in(each))
+    config: _Config
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # by noun and kind
+    weighs: bool = False  # whether a test passes by a mean, and not by all of its assertions
+    asks: bool = False  # whether a check asks a model
 
-    def _tests_in(self, each: Found) -> Iterable[Found]:
-        """Return the tests that an entry of `tests` is, or those of the file that it names."""
-        name = each.get("path") if isinstance(each, dict) and "vars" not in each else each
-        return self._from_files(name) if isinstance(name, str) else [each]
-
-    def _joined(self, first: Mapping[str, Found], test: Found) -> dict[str, Any]:
-        """Return a test with the variables, assertions and options that stand before its own."""
-        if not isinstance(test, dict):
-            raise ConfigError(f"a test of a promptfoo config is a mapping, got {test!r}")
-        self._drop(test, _TEST, "tests: ")
-        return {
-            **first,
-            **test,
-            "vars": {**_mapping(first.get("vars")), **_mapping(self._content(test.get("vars")))},
-            "options": {**_mapping(first.get("options")), **_mapping(test.get("options"))},
-            "assert": [*_each(first.get("assert")), *self._assertions(test)],
-        }
-
-    def _assertions(self, test: Mapping[str, Found]) -> list[dict[str, Any]]:
-        templates = self.data.get("assertionTemplates") or {}
+    def assertions(self, test: Mapping[str, Found]) -> list[dict[str, Any]]:
+        templates = self.config.data.get("assertionTemplates") or {}
         assertions = []
-        for each in _each(self._content(test.get("assert"))):
+        for each in _each(self.config.content(test.get("assert"))):
             entry = each if isinstance(each, dict) else {"type": str(each)}
             template = templates.get(str(entry.get("$ref")).rpartition("/")[2]) or {}
             assertions.append({"type": "$ref", **template, **entry})
         return assertions
 
-    def _from_files(self, name: str) -> Iterator[Found]:
-        if not name.removeprefix(_FILE).endswith((*_DATA, ".jsonl", ".csv", "*")):
-            self.notes.append(f"the tests of {name}: only files of data are read")
-            return
-        for path in self._files(name.removeprefix(_FILE)):
-            if path.suffix in (".yaml", ".yml"):
-                yield from _each(_parsed(path))
-                continue
-            is_table = path.suffix == ".csv"
-            for row in load_rows(path):
-                yield self._from_cells(row.values) if is_table else dict(row.values)
-
-    def _from_cells(self, cells: Mapping[str, Found]) -> dict[str, Any]:
-        """Return the test of a row of a table: columns are variables but for `__...`."""
-        test: dict[str, Any] = {"vars": {}, "assert": []}
-        for name, cell in cells.items():
-            text = str(cell)
-            if not name.startswith("__"):
-                test["vars"][name] = text
-            elif name.startswith("__expected"):
-                test["assert"] += [_from_cell(text.strip())] if text.strip() else []
-            elif name != "__description" and not name.startswith("__metadata"):
-                self.notes.append(f"the column {name} of the tests")
-        return test
-
-    def _rows(self, test: Mapping[str, Any]) -> Iterator[_Test]:
-        """Yield an example for each combination of the variables that are lists of texts."""
-        before, options = len(self.notes), test["options"]
-        given = {str(key): self._content(value) for key, value in test["vars"].items()}
-        self._drop(options, ("provider", *_TRANSFORMS), "tests: options.")
-        for name in options.keys() & {*_TRANSFORMS}:
-            self._leave_out("transform", "", f"{name}: {options[name]}; checks read whole answers")
-        if test.get("threshold") is not None:
-            self.weighs = True
-            self.notes.append(f"threshold: {test['threshold']}; the score is the weighted mean")
-        # Notes made since `before` are about this test. They are taken off the list for the whole
-        # study and written as comments at each example of the test.
-        of_test, self.notes[before:] = self.notes[before:], []
-        # promptfoo tries all combinations of variables that are lists; each is an example here.
-        choices = [v if isinstance(v, list) and v else [v] for v in given.values()]
-        for combination in product(*choices):
-            inputs = dict(zip(given, ("" if v is None else v for v in combination), strict=True))
-            checks: list[Found] = []
-            for assertion in test["assert"]:
-                checks += self._check(assertion, inputs, self._grader(options))
-            yield _Test(inputs, checks, [*of_test, *self.notes[before:]])
-            self.notes[before:] = []
-
-    def _leave_out(self, noun: str, kind: str, text: str) -> None:
+    def leave_out(self, noun: str, kind: str, text: str) -> None:
         self.left_out[noun, kind] += 1
-        self.notes.append(f"Left out: {text}")
+        self.config.notes.append(f"Left out: {text}")
 
-    def _grader(self, options: Mapping[str, Found]) -> str | None:
+    def grader(self, options: Mapping[str, Found]) -> str | None:
         """Return the model that options name for grading, as it is called here; None: none."""
         given = options.get("provider")
         given = given.get("text", given) if isinstance(given, dict) else given
         name = given.get("id") if isinstance(given, dict) else given
-        model = self._model(name, {}) if isinstance(name, str) else None
+        model = self.config.model(name, {}) if isinstance(name, str) else None
         return None if model is None else str(model["model"])
 
-    def _check(self, assertion: Found, inputs: Found, grader: str | None) -> list[Found]:
+    def check(self, assertion: Found, inputs: Found, grader: str | None) -> list[Found]:
         """Return the check for an assertion; none, with a comment, if there is none."""
         kind = str(assertion["type"])
         bare, after = kind.removeprefix("not-"), assertion.get("transform")
@@ -431,13 +239,13 @@ class _Translation:
         except (ConfigError, YamlProblem) as error:
             why = f" ({error})"
         if check is None or why:
-            self._leave_out("check", what, f"{description} {why}")
+            self.leave_out("check", what, f"{description} {why}")
             return []
         return [check]
 
     def _translated(self, kind: str, given: Found, inputs: Found, grader: str | None) -> Found:
         """Return the check of a kind of assertion, or None, without `not`; raises ConfigError."""
-        self._drop(given, _ASSERTION, f"assertions: {kind}.")
+        self.config.drop(given, _ASSERTION, f"assertions: {kind}.")
         weight, threshold = given.get("weight", 1), given.get("threshold")
         common = {} if weight == 1 else {"weight": weight}
         common |= {} if threshold is None else {"at_least": threshold}
@@ -445,10 +253,10 @@ class _Translation:
             common["name"] = _name(_filled(metric, inputs))
         self.weighs |= weight not in (0, 1)
         if kind == "assert-set":
-            parts = [self._check(each, inputs, grader) for each in self._assertions(given)]
+            parts = [self.check(each, inputs, grader) for each in self.assertions(given)]
             checks = [check for part in parts for check in part]
             return {"checks": checks, "all": threshold is None, **common} if checks else None
-        value = _filled(self._content(given.get("value")), inputs)
+        value = _filled(self.config.content(given.get("value")), inputs)
         name, options = _CHECKS.get(kind, ("", {}))
         if name == "json-schema":
             value = parse_yaml(value)[0] if isinstance(value, str) else value or {}
@@ -459,10 +267,232 @@ class _Translation:
         else:
             parts = _parts(value, kind)
             value = parts[0] if len(parts) == 1 else parts
-        if "model" in options and (model := self._grader(given) or grader):
+        if "model" in options and (model := self.grader(given) or grader):
             common["model"] = model
         own = {key: each for key, each in options.items() if each is not None}
         return {name: value, **own, **common}
+
+
+class _Translation:
+    """The translation of one config."""
+
+    def __init__(self, folder: Path, data: Mapping[str, Found]) -> None:
+        self.config = _Config(folder, data)
+        self.checks = _Checks(self.config)
+
+    def study(self, dataset: str) -> tuple[str, str, str]:
+        """Return the study and its dataset as YAML, and what was taken over, in one line."""
+        data = self.config.data
+        self.config.drop(data, _KNOWN, "")
+        self.config.drop(data.get("evaluateOptions") or {}, (), "evaluateOptions.")
+        default = self.config.content(data.get("defaultTest") or {})
+        if not isinstance(default, dict):
+            raise ConfigError(f"write the promptfoo config's defaultTest into it, got {default!r}")
+        self.config.drop(default, _TEST, "defaultTest.")
+        # An assertion that shows no variable is the same check for every test, and stands once in
+        # the study. One that does has another text in each, so it goes into the rows.
+        shared: list[Found] = []
+        for one in self.checks.assertions(default):
+            shared += [] if "{{" in str(one) else self.checks.check(one, {}, None)
+        own = [one for one in self.checks.assertions(default) if "{{" in str(one)]
+        tests = [
+            row for test in self._tests({**default, "assert": own}) for row in self._rows(test)
+        ]
+        if not tests:
+            raise ConfigError("the promptfoo config has no test; a study needs examples")
+        unchecked = [test for test in tests if not (test.checks or shared)]
+        for test in unchecked:
+            self.checks.asks, test.checks = True, ["rubric"]
+        models = [*self._models(data.get("providers", data.get("targets")))]
+        prompts = [*self._prompts(data.get("prompts", "{{prompt}}"))]
+        self._complete([test.inputs for test in tests], prompts)
+        stand_in = "\n".join(f"{{{{ {name} }}}}" for name in tests[0].inputs)
+        grader = self.checks.grader(default.get("options") or {}) or _GRADER
+        field = FIELD if FIELD not in tests[0].inputs else f"{FIELD}_of_test"
+        study: dict[str, Any] = {
+            "models": models or [{"model": "openai/NAME-A-MODEL"}],
+            "prompts": prompts or [{"name": "stand-in", "text": stand_in}],
+            "dataset": dataset,
+            "scorer": {
+                "name": "checks",
+                "field": field,
+                **({} if self.checks.weighs else {"all": True}),
+                **({"model": grader} if self.checks.asks else {}),
+                **({"checks": shared} if shared else {}),
+            },
+        }
+        head = ["# Written from a promptfoo config; check it with `bestarm-agent plan`."]
+        if self.config.notes:
+            head += ["# Not taken over, since it has no counterpart here:"]
+            head += [f"# - {' '.join(note.split())}" for note in dict.fromkeys(self.config.notes)]
+        summary = [f"{counted(len(tests), 'test')} written"]
+        if self.checks.left_out:
+            few = [
+                f"{counted(n, one)} {kind}".strip()
+                for (one, kind), n in self.checks.left_out.items()
+            ]
+            summary.append(f"{', '.join(few)} left out, as comments say at the tests")
+        if unchecked:
+            summary.append(f"{counted(len(unchecked), 'test')} without a check: a model grades")
+        rows = "\n".join(test.text(field) for test in tests)
+        return "\n".join([*head, "", _yaml(study)]), rows, "; ".join(summary)
+
+    def _complete(self, rows: list[dict[str, Found]], prompts: list[dict[str, Any]]) -> None:
+        """Give each row all variables that others, or prompts, have: promptfoo shows nothing."""
+        used = {name for prompt in prompts for name in CompiledPrompt(_template(prompt)).fields}
+        known = {name for row in rows for name in row}
+        if missing := sorted(used - known - {ROW}):
+            self.config.notes.append(
+                f"variables that no test gives are empty: {', '.join(missing)}"
+            )
+        for row in rows:
+            row |= dict.fromkeys(sorted((known | {*missing}) - row.keys()), "")
+
+    def _models(self, providers: Found) -> Iterator[dict[str, Any]]:
+        names, seen = Counter[str](), list[dict[str, Any]]()
+        for each in _each(providers):
+            entry = each if isinstance(each, dict) else {"id": each}
+            if "id" not in entry and len(entry) == 1:  # {"openai:gpt-...": {config: ...}}
+                entry = {"id": next(iter(entry)), **_mapping(next(iter(entry.values())))}
+            name = str(entry.get("id", entry))
+            if (model := self.config.model(name, entry.get("config") or {})) is None:
+                self.config.notes.append(
+                    f"the provider {name}: write it as `python/module:function` or "
+                    "`command/...`, or with `base_url` (docs/providers.md)"
+                )
+                continue
+            self.config.drop(entry, ("id", "config", "label"), f"{name}: ")
+            if model in seen:
+                self.config.notes.append(
+                    f"the provider {name} {entry.get('label', '')}: equal to another"
+                )
+                continue
+            seen.append(model)
+            label = _name(entry["label"]) if entry.get("label") else ""
+            called = label or model["model"]
+            names[called] += 1
+            if names[called] > 1:
+                label = f"{_name(called)}-{names[called]}"
+            yield {**model, **({"label": label} if label else {})}
+
+    def _prompts(self, prompts: Found) -> Iterator[dict[str, Any]]:
+        names: Counter[str] = Counter()
+        if isinstance(prompts, dict) and not {"raw", "id"} & prompts.keys():
+            prompts = [{"id": name, "label": label} for name, label in prompts.items()]
+        for each in _each(prompts):
+            given = {"raw": each} if isinstance(each, str) else each
+            for stem, body in self._bodies(given):
+                name = _name(given.get("label") or stem or f"prompt-{names.total() + 1}")
+                names[name] += 1
+                yield {"name": name if names[name] == 1 else f"{name}-{names.total()}", **body}
+
+    def _bodies(self, given: Mapping[str, Found]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield name and content of each prompt of a file, or the text itself without a name."""
+        text = given.get("raw", given.get("id"))
+        if not isinstance(text, str):
+            self.config.notes.append(f"the prompt {given}: write its messages to a .json file")
+            return
+        name = text.removeprefix(_FILE)
+        # A text without file:// is a path if it ends like one ("prompts/a.txt"), has one line and
+        # shows no variable.
+        if name == text and ("\n" in text or "{{" in text or not re.search(r"\.\w{2,4}$", text)):
+            yield "", _body(text)
+            return
+        if not name.endswith((*_TEXTS, *_DATA)):
+            self.config.notes.append(
+                f"the prompt {text}: texts, JSON and YAML are read, code is not run"
+            )
+            return
+        for path in self.config.files(name):
+            is_yaml = path.suffix in (".yaml", ".yml")
+            content = json.dumps(_parsed(path)) if is_yaml else _text(path)
+            parts = _DELIMITER.split(content) if path.suffix == ".txt" else [content]
+            yield from ((path.stem, _body(part.strip())) for part in parts if part.strip())
+
+    def _tests(self, default: Mapping[str, Found]) -> Iterator[dict[str, Any]]:
+        """Yield the tests with what the default test, or their scenario, adds to them."""
+        for each in _each(self.config.data.get("tests")):
+            yield from (self._joined(default, test) for test in self._tests_in(each))
+        # A scenario runs each of its tests with each of its configs; a config without tests is one
+        # itself.
+        for scenario in map(self.config.content, _each(self.config.data.get("scenarios"))):
+            for config in _each(scenario.get("config")):
+                first = self._joined(default, config)
+                for each in _each(scenario.get("tests")) or [{}]:
+                    yield from (self._joined(first, test) for test in self._tests_in(each))
+
+    def _tests_in(self, each: Found) -> Iterable[Found]:
+        """Return the tests that an entry of `tests` is, or those of the file that it names."""
+        name = each.get("path") if isinstance(each, dict) and "vars" not in each else each
+        return self._from_files(name) if isinstance(name, str) else [each]
+
+    def _joined(self, first: Mapping[str, Found], test: Found) -> dict[str, Any]:
+        """Return a test with the variables, assertions and options that stand before its own."""
+        if not isinstance(test, dict):
+            raise ConfigError(f"a test of a promptfoo config is a mapping, got {test!r}")
+        self.config.drop(test, _TEST, "tests: ")
+        return {
+            **first,
+            **test,
+            "vars": {
+                **_mapping(first.get("vars")),
+                **_mapping(self.config.content(test.get("vars"))),
+            },
+            "options": {**_mapping(first.get("options")), **_mapping(test.get("options"))},
+            "assert": [*_each(first.get("assert")), *self.checks.assertions(test)],
+        }
+
+    def _from_files(self, name: str) -> Iterator[Found]:
+        if not name.removeprefix(_FILE).endswith((*_DATA, ".jsonl", ".csv", "*")):
+            self.config.notes.append(f"the tests of {name}: only files of data are read")
+            return
+        for path in self.config.files(name.removeprefix(_FILE)):
+            if path.suffix in (".yaml", ".yml"):
+                yield from _each(_parsed(path))
+                continue
+            is_table = path.suffix == ".csv"
+            for row in load_rows(path):
+                yield self._from_cells(row.values) if is_table else dict(row.values)
+
+    def _from_cells(self, cells: Mapping[str, Found]) -> dict[str, Any]:
+        """Return the test of a row of a table: columns are variables but for `__...`."""
+        test: dict[str, Any] = {"vars": {}, "assert": []}
+        for name, cell in cells.items():
+            text = str(cell)
+            if not name.startswith("__"):
+                test["vars"][name] = text
+            elif name.startswith("__expected"):
+                test["assert"] += [_from_cell(text.strip())] if text.strip() else []
+            elif name != "__description" and not name.startswith("__metadata"):
+                self.config.notes.append(f"the column {name} of the tests")
+        return test
+
+    def _rows(self, test: Mapping[str, Any]) -> Iterator[_Test]:
+        """Yield an example for each combination of the variables that are lists of texts."""
+        before, options = len(self.config.notes), test["options"]
+        given = {str(key): self.config.content(value) for key, value in test["vars"].items()}
+        self.config.drop(options, ("provider", *_TRANSFORMS), "tests: options.")
+        for name in options.keys() & {*_TRANSFORMS}:
+            self.checks.leave_out(
+                "transform", "", f"{name}: {options[name]}; checks read whole answers"
+            )
+        if test.get("threshold") is not None:
+            self.checks.weighs = True
+            self.config.notes.append(
+                f"threshold: {test['threshold']}; the score is the weighted mean"
+            )
+        # Notes made since `before` are about this test. They are taken off the list for the whole
+        # study and written as comments at each example of the test.
+        of_test, self.config.notes[before:] = self.config.notes[before:], []
+        # promptfoo tries all combinations of variables that are lists; each is an example here.
+        choices = [v if isinstance(v, list) and v else [v] for v in given.values()]
+        for combination in product(*choices):
+            inputs = dict(zip(given, ("" if v is None else v for v in combination), strict=True))
+            checks: list[Found] = []
+            for assertion in test["assert"]:
+                checks += self.checks.check(assertion, inputs, self.checks.grader(options))
+            yield _Test(inputs, checks, [*of_test, *self.config.notes[before:]])
+            self.config.notes[before:] = []
 
 
 def _yaml(content: Found) -> str:
