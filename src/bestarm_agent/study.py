@@ -171,8 +171,7 @@ class Study:
         """
         options = replace(options or Options(), **objects)
         loaded = options.load(source, overrides)
-        from bestarm_agent.gate.baseline import gate_parts
-        from bestarm_agent.gate.mode import open_gate
+        from bestarm_agent.gate.mode import gate_parts, open_gate
 
         catalog = options.catalog(loaded)
         parts = await asyncio.to_thread(assemble, loaded, catalog, open_gate, examples=examples)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.certification.certificate import plan_rounds
-from bestarm_agent.certification.mode import Certification, warnings
-from bestarm_agent.certification.setup import trial_order
+from bestarm_agent.certification.mode import Certification, trial_order, warnings
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
 from bestarm_agent.config.study import CertifySpec

@@ -14,9 +14,8 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
 from bestarm_agent.domain.spend import Spend, nanos
 from bestarm_agent.engine.record import Size
-from bestarm_agent.engine.setup.forecast import Known, answers_needed, usage_of
 from bestarm_agent.engine.setup.parts import assemble
-from bestarm_agent.engine.setup.plan import Plan, make_plan
+from bestarm_agent.engine.setup.plan import Known, Plan, answers_needed, make_plan, usage_of
 from tests.support.commands import invoke
 from tests.support.studies import write_study
 

@@ -1,4 +1,4 @@
-"""What people's labels say: a decision, the sentences for it, and a standing with both."""
+"""The statement by people's labels: a decision, the sentences for it, and a standing with both."""
 
 from __future__ import annotations
 

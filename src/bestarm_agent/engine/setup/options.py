@@ -1,4 +1,4 @@
-"""How a study is opened: where its store and catalogue are, and objects in place of its names."""
+"""Options for opening a study: its store, its catalogue, and objects in place of names."""
 
 from __future__ import annotations
 

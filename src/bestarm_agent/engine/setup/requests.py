@@ -1,4 +1,4 @@
-"""What the requests of a study are, before any is made.
+"""The requests of a study, before any is made.
 
 Which rows are asked alike, which prompts are sent, and what users should know about either.
 """
