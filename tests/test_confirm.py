@@ -15,7 +15,8 @@ from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import ConfigError, RunNotFoundError
-from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.chunks import folded
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import open_store
 from bestarm_agent.study import Archive, Study
 from tests.support.studies import events_of, run_all, store_of, write_study

@@ -24,7 +24,8 @@ from bestarm_agent import Standing, Study
 from bestarm_agent.cli.progress import screen_of
 from bestarm_agent.cli.start import write_demo
 from bestarm_agent.domain.values import RIGHT
-from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.chunks import folded
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import open_store
 
 README = Path(__file__).parents[2] / "README.md"

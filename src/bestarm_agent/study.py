@@ -49,8 +49,9 @@ from bestarm_agent.engine.setup.selection import open_selection, recorded_select
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.types import Stop
+from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.export import PairOutcome, whole_file
-from bestarm_agent.store.run_state import RunState, fold, folded
+from bestarm_agent.store.run_state import RunState, fold
 from bestarm_agent.store.store import RunInfo, Store, StorePlace, folder_of, open_store
 
 if TYPE_CHECKING:
@@ -517,7 +518,7 @@ class Archive:
         # The log is read whole and fed to the run's own rule: what it says is worked out as it was
         # while the run went on, and no summary is stored that could disagree.
         mode, replay = await recorded_replay(store, run_id, self._where)
-        await replay.take_all(store.lines_of(run_id))
+        await replay.take_all(store, run_id)
         state, pairs = replay.state, replay.pairs
         standing = build_standing(state, pairs, run_id, replay.objective)
         if state.started.kept_back:

@@ -21,8 +21,9 @@ from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Outcome, Score
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import IntArray, State
+from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.codec import Line, line_of
-from bestarm_agent.store.run_state import Attempts, RunState, Session, fold, folded
+from bestarm_agent.store.run_state import Attempts, RunState, Session, fold
 from bestarm_agent.store.store import Store
 from tests.support.entered_files import python_calls
 from tests.support.store_runs import (

@@ -40,7 +40,8 @@ from bestarm_agent.selectors.types import FloatArray, State
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import bet_grid, bounds_on_new
 from bestarm_agent.stats.new_examples import OF_WINNER
-from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.chunks import folded
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import CONFIRMS, Store
 
 _CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage

@@ -7,8 +7,7 @@ the run.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 
@@ -27,9 +26,10 @@ from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_obje
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import IntArray, Moves, Problem, State, Tell
+from bestarm_agent.store.chunks import ChunkedLog
 from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.store import RunLog
+from bestarm_agent.store.store import RunLog, Store
 
 # Rules weigh candidates by what they cost. A free one would weigh infinitely much, and nothing else
 # would be asked: it counts as this many times cheaper than the dearest.
@@ -135,10 +135,9 @@ class RunRecord:
                 self._open()
         self._feed(self.state.take(page))
 
-    async def take_all(self, pages: AsyncIterable[Sequence[Line]]) -> None:
-        """Take in a log, some events at a time, in a thread."""
-        async for page in pages:
-            await asyncio.to_thread(self.take, page)
+    async def take_all(self, store: Store, run_id: str) -> None:
+        """Take in the log of a run, in a thread; raises StoreError as ``take``."""
+        await ChunkedLog(store, run_id, self.state).read(self.take, self._feed)
 
     def _feed(self, moves: Sequence[IntArray | Event], *, is_known: bool = False) -> None:
         """Feed the source of pairs what the state has taken in, and made ``moves`` of."""

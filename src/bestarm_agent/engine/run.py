@@ -245,7 +245,7 @@ async def resumed_run(
         known = fold(await store.outline_of(log.run_id))
         parts = await asyncio.to_thread(parts_of, known)
         record = record_of(parts.mode, recorded_history(known, where))
-        await record.take_all(store.lines_of(log.run_id))
+        await record.take_all(store, log.run_id)
         # What pending pairs are known to have cost is spent too. Attempts of which nobody recorded
         # the cost are charged by the loop, at their bounds, once it has the calls.
         state = record.state

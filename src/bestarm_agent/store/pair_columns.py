@@ -149,20 +149,40 @@ class PairColumns:
         ends = np.searchsorted(rows[order], np.arange(len(self.candidates)), side="right")
         return [rising.tolist() for rising in np.split(seconds[order], ends)[:-1]]
 
+    def put_columns(self, asked: NDArray[np.void], order: IntArray, told: NDArray[np.void]) -> None:
+        """Add asks and outcomes as another state has them; raise ValueError if they do not fit.
+
+        Args:
+            asked: (n,) the next ones.
+            order: (m,) ask numbers, in the order of telling.
+            told: (m,) the outcomes of these.
+        """
+        n, n_told = self.n_asked + len(asked), self.n_told + len(order)
+        if asked.dtype != ASKED or told.dtype != self._told.dtype or len(told) != len(order):
+            raise ValueError(f"columns of {told.dtype}, where {self._told.dtype} are due")
+        self._reserve(n)
+        self._asked[self.n_asked : n] = asked
+        self._told[order] = told
+        self._order[self.n_told : n_told] = order
+        self.n_asked, self.n_told = n, n_told
+
     def _put_asks(self, records: Sequence[Record]) -> None:
         n = self.n_asked + len(records)
-        if n > len(self._asked):
-            # room is doubled, so that copying takes a constant time for each pair
-            n_added = max(n, 2 * len(self._asked)) - len(self._asked)
-            self._asked = np.append(self._asked, np.empty(n_added, ASKED))
-            self._told = np.append(self._told, pending_outcomes(n_added, self._told.dtype))
-            self._order = np.append(self._order, np.empty(n_added, np.int64))
+        self._reserve(n)
         number_of = self.reasons.number_of
         self._asked[self.n_asked : n] = [
             (record["candidate"], record["example"], number_of(record["reason"]))
             for record in records
         ]
         self.n_asked = n
+
+    def _reserve(self, n: int) -> None:
+        if n > len(self._asked):
+            # room is doubled, so that copying takes a constant time for each pair
+            n_added = max(n, 2 * len(self._asked)) - len(self._asked)
+            self._asked = np.append(self._asked, np.empty(n_added, ASKED))
+            self._told = np.append(self._told, pending_outcomes(n_added, self._told.dtype))
+            self._order = np.append(self._order, np.empty(n_added, np.int64))
 
 
 def pending_outcomes(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:

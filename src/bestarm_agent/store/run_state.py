@@ -5,7 +5,6 @@ Pairs are numbers in columns (``pair_columns``); all else is a value of its own.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,6 @@ from bestarm_agent.store.pair_columns import (
     pending_outcomes,
     told_type,
 )
-from bestarm_agent.store.store import Store
 
 _DONE, _FAILED, _VOID = map(int, (State.DONE, State.FAILED, State.VOID))
 _FAILURE = ("kind", "blame", "message")
@@ -145,6 +143,16 @@ class RunState(PairColumns):
                 f"the log is damaged ({error!r}); restore the store from a copy"
             ) from error
         return [np.array(move) if isinstance(move, list) else move for move in moves]
+
+    def put_attempts(self, events: Iterable[Event]) -> None:
+        """Note attempts of pairs, some of which were told, after ``put_columns``."""
+        for event in events:
+            self._rare(event)
+        is_pending = self.told["state"] == State.PENDING
+        self.pending = dict.fromkeys(np.flatnonzero(is_pending).tolist())
+        over = [seq for seq in self.attempts if seq is not None and not is_pending[seq]]
+        for seq in over:
+            del self.attempts[seq]
 
     def __repr__(self) -> str:  # asyncio.run shows its result to itself, which must not take long
         size = f"{len(self.candidates)} x {len(self.example_ids)}"
@@ -340,12 +348,4 @@ def fold(events: Iterable[Event]) -> RunState:
     """
     state = RunState()
     state.take([line_of(event) for event in events])
-    return state
-
-
-async def folded(store: Store, run: str) -> RunState:
-    """Fold a run's log; raise RunNotFoundError if there is no such run."""
-    state = RunState()
-    async for page in store.lines_of(run):
-        await asyncio.to_thread(state.take, page)
     return state

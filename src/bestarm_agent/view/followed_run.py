@@ -77,7 +77,7 @@ class FollowedRun:
     async def _rebuilt(self) -> tuple[Mode, RunRecord]:
         """Replay the log; then what is new goes to the replay."""
         mode, replay = await recorded_replay(self._store, self.run_id, self.place)
-        await replay.take_all(self._store.lines_of(self.run_id))
+        await replay.take_all(self._store, self.run_id)
         # a certification reads its plan off the whole log, and is built anew each time
         if replay.state.n_asked and not isinstance(mode, Certification):
             self._replay = mode, replay

@@ -18,8 +18,9 @@ from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.errors import Blame, ConfigError
 from bestarm_agent.stats.agreement import Measure, agreement, difference
+from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.export import sole_writer, whole_file
-from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, StorePlace, folder_of, open_store
 
 

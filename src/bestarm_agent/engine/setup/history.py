@@ -21,9 +21,10 @@ from bestarm_agent.domain.values import Example
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.stats.history import STRONG, Factors, HistoryModel, Validation, learn
+from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.export import matrix as scores_of
 from bestarm_agent.store.export import whole_file
-from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import StorePlace, folder_of, open_store
 
 Scores: TypeAlias = NDArray[np.float64]

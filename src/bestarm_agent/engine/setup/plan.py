@@ -52,8 +52,8 @@ from bestarm_agent.stats.new_examples import (
     resolution,
 )
 from bestarm_agent.stats.people import labels_needed
+from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.export import matrix
-from bestarm_agent.store.run_state import folded
 from bestarm_agent.store.store import Store, StorePlace, open_store
 
 _LOOKED_UP = 2_000  # requests whose reply is looked up, over all candidates
