@@ -143,14 +143,14 @@ def warnings(spec: CertifySpec, plan: Rounds, costs: Sequence[float | None]) -> 
 
     ``costs`` are the highest ones of a call, by candidate.
     """
-    found = [_too_few_labels(spec, plan, len(costs)), _fewer_than_allowed(spec, plan)]
+    warned = [_too_few_labels(spec, plan, len(costs)), _fewer_than_allowed(spec, plan)]
     if spec.order == "cost" and len(costs) > 1 and len(set(costs)) == 1:
-        found.append(
+        warned.append(
             "certify.order is `cost`, and all candidates cost the same: their order is that of the "
             "file; list them from the most to the least likely to be good enough, or say "
             "`order: prompt`"
         )
-    return tuple(text for text in found if text is not None)
+    return tuple(text for text in warned if text is not None)
 
 
 def _too_few_labels(spec: CertifySpec, plan: Rounds, n_candidates: int) -> str | None:
@@ -214,8 +214,8 @@ def set_up(
     plan = _plan(config.selector.seed, spec, examples, labelled, own)
     # Only examples whose label the plan uses are checked: a dataset may hold labels that the
     # trusted scorer cannot read, as long as nobody asks for them.
-    due = [examples[j] for j in plan.labelled]
-    chosen = {example.id: labelled[example.id] for example in due}
+    asked = [examples[j] for j in plan.labelled]
+    chosen = {example.id: labelled[example.id] for example in asked}
     check_examples(trusted, chosen.values())
     floor = config.limits.failed_score
     return plan, AuditedJudge(autoevaluator, trusted, chosen, floor=floor, people=people)
@@ -316,7 +316,7 @@ def _labelled(
         }
     path = base_dir / spec.labels
     by_id = {example.id: example for example in examples}
-    found = {}
+    labelled = {}
     dataset = DatasetSpec(path=str(path), format="jsonl", id="id", target="target")
     for row in read_examples(dataset, Path()):
         if row.id not in by_id:
@@ -324,5 +324,5 @@ def _labelled(
                 f"{path.name} labels example {row.id!r}, which the dataset does not hold; "
                 f"{nearest(row.id, by_id)}"
             )
-        found[row.id] = replace(by_id[row.id], reference=row.reference)
-    return found
+        labelled[row.id] = replace(by_id[row.id], reference=row.reference)
+    return labelled

@@ -200,9 +200,9 @@ def _recorded(span: Mapping[str, Any]) -> dict[str, Any] | None:
         seen = seen if _at(seen, "operation.name") in _OPERATIONS else None
     if not isinstance(seen, Mapping):
         return None
-    found = {key: next((x for p in ps if (x := _at(seen, p)) is not None), None)
+    fields = {key: next((x for p in ps if (x := _at(seen, p)) is not None), None)
              for key, ps in given.items()}  # fmt: skip
-    return {"id": name, **found}
+    return {"id": name, **fields}
 
 
 def _of_langfuse(seen: Mapping[str, Any]) -> dict[str, Any] | None:

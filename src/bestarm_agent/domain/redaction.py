@@ -161,10 +161,10 @@ def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
 def raised(who: str, error: BaseException) -> str:
     """Say in a sentence what somebody's code raised, without secrets, however long it is."""
     try:
-        said = masked(str(error))
+        message = masked(str(error))
     except Exception:  # it cannot even be written
-        said = "no message"
-    return f"{who} raised {type(error).__name__}: {said[:_MOST_SAID]}"
+        message = "no message"
+    return f"{who} raised {type(error).__name__}: {message[:_MOST_SAID]}"
 
 
 def masked(text: str, hidden: Mapping[str, str] | None = None) -> str:

@@ -137,8 +137,8 @@ def _text_of(part: Part) -> str:
 
 
 def _digested(part: Part) -> Part:
-    found = content_of(part)
-    return part_of(str(part["type"]), found.digest) if isinstance(found, DataUrl) else part
+    content = content_of(part)
+    return part_of(str(part["type"]), content.digest) if isinstance(content, DataUrl) else part
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,15 +178,15 @@ async def _baseline(
             f"gate: the baseline {name!r} is neither a candidate of the study nor a stored run "
             f"({error}); {nearest(name, labels)}"
         ) from error
-    found = _answer_of(standing, result, name)
+    answer = _answer_of(standing, result, name)
     for candidate in candidates:
-        if candidate.id == found.id:
+        if candidate.id == answer.id:
             return candidate
     # The stored winner is another candidate under a label that the study uses, too: two rows of one
     # name could not be told apart in the verdict.
-    if any(candidate.label == found.label for candidate in candidates):
-        return replace(found, label=f"{found.label} of run {standing.run_id}")
-    return found
+    if any(candidate.label == answer.label for candidate in candidates):
+        return replace(answer, label=f"{answer.label} of run {standing.run_id}")
+    return answer
 
 
 def _answer_of(standing: Standing, result: ModeResult | None, name: str) -> Candidate:

@@ -144,9 +144,9 @@ class GatePlan(Rule):
         n = self.parts[0].question.n_examples
         if self.problem.budget is None:
             return n
-        left = max(0, self.problem.budget - self.table.n_asked)
+        remaining = max(0, self.problem.budget - self.table.n_asked)
         asked = len(set(self.table.example.tolist()))
-        return min(n, asked + left // (1 + max(1, len(self.undecided))))
+        return min(n, asked + remaining // (1 + max(1, len(self.undecided))))
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | Stop | None:
         """Pick, of the pairs that may be asked, the one that is furthest behind."""
@@ -155,12 +155,12 @@ class GatePlan(Rule):
         # Rows that joined later have no place in ``_wanted``, so the table is cut to those that
         # have.
         unseen = self.table.cells[: len(self._wanted), self._agenda] == State.UNSEEN
-        left = self._wanted & unseen
-        rows = [row for row in (self.baseline, *self.undecided) if left[row].any()]
+        rest = self._wanted & unseen
+        rows = [row for row in (self.baseline, *self.undecided) if rest[row].any()]
         if not rows:
             return Stop.EXHAUSTED
-        places = {row: int(left[row].argmax()) for row in rows if allowed[row]}
-        ready = [row for row, place in places.items() if not self._is_ahead(row, left[:, :place])]
+        places = {row: int(rest[row].argmax()) for row in rows if allowed[row]}
+        ready = [row for row, place in places.items() if not self._is_ahead(row, rest[:, :place])]
         if not ready:
             return None
         # Whoever is furthest behind on the agenda comes next, the baseline too: it is asked only
@@ -234,8 +234,8 @@ def agenda(parts: Sequence[Sequence[int]], asked: Iterable[int] = ()) -> list[in
 
 def worst(verdicts: Iterable[Conclusion]) -> Conclusion:
     """Return failed if any verdict is, else undecided if any is, else passed."""
-    found = set(verdicts)
+    distinct = set(verdicts)
     for verdict in (Conclusion.FAILED, Conclusion.UNDECIDED):
-        if verdict in found:
+        if verdict in distinct:
             return verdict
     return Conclusion.PASSED

@@ -145,8 +145,8 @@ def _rows(label: str, challenger: Challenger) -> list[ModeRow]:
     rows = [ModeRow(_cells(label, over_all), over_all.verdict, statement(label, challenger))]
     for part, one in zip(challenger.parts[1:], slices, strict=True):
         name = safe(part.name)
-        said = f"{label} is {_found(one, f' on {name}')}"
-        rows.append(ModeRow(_cells(f"{label} · {name}", one), one.verdict, said))
+        sentence = f"{label} is {_found(one, f' on {name}')}"
+        rows.append(ModeRow(_cells(f"{label} · {name}", one), one.verdict, sentence))
     return rows
 
 

@@ -474,11 +474,11 @@ async def _tasks_and_rows(
     listed: list[TaskConfig] = []
     for source in tasks if isinstance(tasks, list | tuple) else [tasks]:
         with _refusing(f"tasks {source!r}"):
-            found = _source(source)
-            if isinstance(found, DatasetConfig):  # True: else some are passed over in silence
-                listed += await found.get_task_configs(True)
+            config = _source(source)
+            if isinstance(config, DatasetConfig):  # True: else some are passed over in silence
+                listed += await config.get_task_configs(True)
             else:
-                listed.append(found)
+                listed.append(config)
     by_id: dict[str, TaskConfig] = {}
     rows: list[dict[str, str]] = []
     with _refusing("the tasks"):

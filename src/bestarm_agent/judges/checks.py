@@ -235,9 +235,9 @@ class ChecksJudge(Group[ChecksOptions]):
             try:
                 checks.append(self._one(one))
             except ConfigError as error:
-                said = f"check {i + 1}: {error}"
+                message = f"check {i + 1}: {error}"
                 subject = "" if is_own else self._setup.subject
-                raise OptionsError(subject, [BrokenRule(("checks", i), said)]) from None
+                raise OptionsError(subject, [BrokenRule(("checks", i), message)]) from None
         if not is_own:  # which of several rubrics failed is told by their names
             names = [check.name for check in checks]
             for i, check in enumerate(checks):

@@ -187,5 +187,5 @@ class GEvalJudge(ModelJudge[GEvalOptions]):
         super().__init__(name, options, request, words, logprobs=options.logprobs)
 
     def _score_of(self, reply: Reply, mark: str, suffix: str) -> Score:
-        value, said = weighted_worth(reply, self._worth)
-        return Score(value, votes=(self._vote(value, said),))
+        value, written = weighted_worth(reply, self._worth)
+        return Score(value, votes=(self._vote(value, written),))

@@ -125,14 +125,14 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
     def _extract(self, text: str, example: Example) -> str | None:
         timeout, group = self.options.timeout_seconds, self.options.group
         try:
-            found = self._pattern.search(text, timeout=timeout)
+            match = self._pattern.search(text, timeout=timeout)
         except TimeoutError:
             raise judge_failed(
                 f"the pattern of judge `{self.name}` took more than {timeout:g} s on a reply of "
                 f"{len(text):,} characters; make its repetitions unambiguous or possessive "
                 "(`a++`), or lower `max_chars`"
             ) from None
-        answer = None if found is None else str(found[group or 0] or "")
+        answer = None if match is None else str(match[group or 0] or "")
         if group is not None and not answer:
             raise unparsable(f"nothing that the pattern of judge `{self.name}` catches", text)
         return answer

@@ -107,9 +107,9 @@ class Router:
             StoreError: the store cannot be used.
         """
         async with open_store(store, create=bool(candidates)) as opened:
-            found = await opened.get_state(_STATE + name)
-            if found is not None:
-                router = cls._loaded(name, opened, *found)
+            state = await opened.get_state(_STATE + name)
+            if state is not None:
+                router = cls._loaded(name, opened, *state)
                 router._compare(candidates, settings)
             elif candidates:
                 router = cls(name, opened, candidates, settings or RouterSettings())

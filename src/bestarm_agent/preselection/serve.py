@@ -179,20 +179,20 @@ class Service:
 
     def _reserved(self, text: str, example: Example, k: int) -> dict[str, Evaluation]:
         """Let the router choose, and reserve what the answers cost, as far as the budget goes."""
-        able, cap = [], self._ledger.budget.seconds
+        affordable, cap = [], self._ledger.budget.seconds
         if cap is None or self._seconds() < cap:
-            able = [
+            affordable = [
                 name
                 for name, entry in self._entries.items()
                 # What one call can cost at most must fit by itself; whether all k fit together is
                 # only known once each has reserved its bound, in the order of choice.
                 if entry.broken is None and self._ledger.affords(entry.bound + Spend(answers=1))
             ]
-        if not able:
+        if not affordable:
             return {}
         pairs: dict[str, Evaluation] = {}
         # A pair that finds no room in the budget is dropped; the prompt is answered by fewer.
-        for name in self.router.choose(text, min(k, len(able)), among=able):
+        for name in self.router.choose(text, min(k, len(affordable)), among=affordable):
             candidate = self._entries[name]
             pair = Evaluation(candidate, example)
             if pair.reserve(pair.call.bound(), self._evaluator.judge_client.bound(example)):

@@ -59,7 +59,7 @@ def standing_page(
         most_rows: candidates shown at most, the best.
     """
     shown, winner = standing.rows[:most_rows], standing.winner
-    verdict, *said = standing.decision.said or ("",)
+    verdict, *sentences = standing.decision.said or ("",)
     return {
         "winner": None if winner is None else names[winner.index],
         "score": "" if winner is None else f"{estimate(winner)}, {interval(winner)}",
@@ -70,7 +70,7 @@ def standing_page(
         "verdict": verdict,
         "lines": [
             *(() if result is None else result.lines),
-            *said,
+            *sentences,
             *(f"{title}: {text}." for title, text in number_lines(standing)),
             *(f"Missing: {text}." for text in [missing_line(standing)] if text),
         ],

@@ -94,8 +94,8 @@ class Endpoints:
             texts = await run.texts()
             seqs = _filter(request).chosen(texts.state)
             labels = _labels(run)
-            found = await _outcomes(texts, seqs[start : start + PAGE])
-        lines = [pair_document(outcome, labels) for outcome in found]
+            outcomes = await _outcomes(texts, seqs[start : start + PAGE])
+        lines = [pair_document(outcome, labels) for outcome in outcomes]
         return web.json_response(
             {"count": len(seqs), "page": PAGE, "pairs": lines, "note": texts.note}
         )
@@ -132,16 +132,16 @@ class Endpoints:
             labelling = await self._labelling(run)
             stand = await labelling.stand()
             later = [int(one) for one in query.get("later", "").split(",") if one.isdecimal()]
-            found: LabelQuestion | None
+            asked: LabelQuestion | None
             if "place" in query:
-                found = await labelling.question(_number(request, "place", 0), stand)
+                asked = await labelling.question(_number(request, "place", 0), stand)
             else:
-                found = await labelling.next(query.get("rater"), later)
+                asked = await labelling.next(query.get("rater"), later)
             question = None
-            if found is not None:
+            if asked is not None:
                 texts = await run.texts()
-                outcome = await _outcome(texts, found.seq)
-                question = question_document(outcome, found, texts.pictures(found.seq))
+                outcome = await _outcome(texts, asked.seq)
+                question = question_document(outcome, asked, texts.pictures(asked.seq))
         return web.json_response(labelling_page(stand, question))
 
     async def scores(self, request: web.Request) -> web.StreamResponse:
@@ -174,19 +174,21 @@ class Endpoints:
         other = await self._run(request, query["other"]) if query.get("other") else run
         state, texts, a = await _side(run, query.get("a"))
         state_b, texts_b, b = await _side(other, query.get("b"))
-        found = compare_candidates(state, a, b, other=None if other is run else state_b)
-        shown = found.flips[:_FLIPS]
-        one = await _outcomes(texts, [flip.seq_a for flip in shown])
-        two = await _outcomes(texts_b, [flip.seq_b for flip in shown])
+        comparison = compare_candidates(state, a, b, other=None if other is run else state_b)
+        flipped = comparison.flips[:_FLIPS]
+        one = await _outcomes(texts, [flip.seq_a for flip in flipped])
+        two = await _outcomes(texts_b, [flip.seq_b for flip in flipped])
         flips = [[pair_document(side, {}) for side in both] for both in zip(one, two, strict=True)]
-        return web.json_response({**comparison_page(found), "flips": flips, "note": texts.note})
+        return web.json_response(
+            {**comparison_page(comparison), "flips": flips, "note": texts.note}
+        )
 
     async def report(self, request: web.Request) -> web.StreamResponse:
         """Send the report of a run, as it stands now; the page brings its own policy."""
         run = await self._run(request)
         async with run.refreshed():
-            standing, found = await run.standing()
-            page = await report_of(await run.texts(), standing, None, found)
+            standing, result = await run.standing()
+            page = await report_of(await run.texts(), standing, None, result)
         headers = {"Content-Security-Policy": _REPORT_POLICY}
         return web.Response(text=page, content_type="text/html", headers=headers)
 

@@ -95,9 +95,9 @@ class ReadyCandidates:
         """Make a candidate ready, whose model was checked."""
         provider = self._parts.providers.of(candidate.provider, candidate.model)
         prompt = self._compiled(candidate.prompt)
-        able = provider.capabilities(candidate.model)
+        capabilities = provider.capabilities(candidate.model)
         largest = self._largest[candidate.prompt]
-        if largest is not None and not able.images:
+        if largest is not None and not capabilities.images:
             raise ConfigError(
                 f"{candidate.provider}/{candidate.model} takes no images and files, which prompt "
                 f"`{candidate.prompt.name}` carries; compare models that do (if it does, say so: "
@@ -108,7 +108,7 @@ class ReadyCandidates:
         bound = Spend()
         for example in looked_at if largest is None else (*looked_at, largest):
             request = request_of(candidate, prompt, example)
-            if request.uses_tools and not (able.tools or able.by_example):
+            if request.uses_tools and not (capabilities.tools or capabilities.by_example):
                 raise ConfigError(
                     f"{prompt.called} has tools, or calls of them (example `{example.id}`), which "
                     f"{provider.name}/{candidate.model} does not take; models behind an API do, "
@@ -123,9 +123,9 @@ class ReadyCandidates:
             prompt,
             self._model(provider, candidate.model),
             bound=bound + self.judge_client.bound(self.longest),
-            usd=usd(bound.usd_nanos) if able.priced else None,
-            price_source=able.price_source,
-            prefix=self._prefix(candidate.prompt, able),
+            usd=usd(bound.usd_nanos) if capabilities.priced else None,
+            price_source=capabilities.price_source,
+            prefix=self._prefix(candidate.prompt, capabilities),
         )
 
     def _prefix(self, template: PromptTemplate, able: Capabilities) -> tuple[str, ...]:
@@ -166,12 +166,12 @@ class ReadyCandidates:
 
     def _check(self, models: Iterable[tuple[Provider, str]]) -> None:
         """Check that models can be used, and that what the budget caps is known of them."""
-        found = {(id(provider), name): (provider, name) for provider, name in models}
-        for provider, model in found.values():
+        distinct = {(id(provider), name): (provider, name) for provider, name in models}
+        for provider, model in distinct.values():
             with self._parts.providers.locating(provider.name, model):
                 provider.check(model)
             self._check_machine(provider, model)
-        self.check_caps(self.ledger.budget, found.values())
+        self.check_caps(self.ledger.budget, distinct.values())
 
     def _check_machine(self, provider: Provider, model: str) -> None:
         try:

@@ -237,9 +237,9 @@ def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, .
     judge_client = prepared.judge_client
     for judge_call in judge_client.judge.longest_calls(prepared.longest):
         call = judge_client.call(judge_call)
-        able = call.model.able
-        most = call.bound().usd_nanos if able.priced else None
-        found.append(ModelPrice(str(judge_call.model), able.price_source, most, "judge"))
+        capabilities = call.model.able
+        most = call.bound().usd_nanos if capabilities.priced else None
+        found.append(ModelPrice(str(judge_call.model), capabilities.price_source, most, "judge"))
     rising = sorted(found, key=lambda price: price.most_usd_nanos or 0)
     dearest = {(price.role, price.model): price for price in rising}
     return tuple(dearest[at] for at in dict.fromkeys((p.role, p.model) for p in found))
@@ -308,10 +308,10 @@ async def known_of(parts: StudyParts, prepared: ReadyCandidates, where: StorePla
             replies = ReplyCache(store, prepared.ledger)
             await replies.recall(prepared.models)
             each = -(-_LOOKED_UP // len(ready))
-            found = [await _stored(store, one, parts.examples[:each]) for one in ready]
+            stored = [await _stored(store, one, parts.examples[:each]) for one in ready]
             return Known(
-                np.array([mean for mean, _ in found]),
-                sum(n for _, n in found),
+                np.array([mean for mean, _ in stored]),
+                sum(n for _, n in stored),
                 *await _scored(store, parts, ready),
             )
     except StoreError:
@@ -323,8 +323,8 @@ async def _stored(
 ) -> tuple[NDArray[np.float64], int]:
     """Return the (5,) mean amounts of a candidate's stored replies, and their number."""
     # lookups of one moment share a query
-    found = await together(store.get_reply(candidate.call(one).key) for one in examples)
-    costs = [replied_spend(reply, answers=1).amounts for reply in found if reply is not None]
+    replies = await together(store.get_reply(candidate.call(one).key) for one in examples)
+    costs = [replied_spend(reply, answers=1).amounts for reply in replies if reply is not None]
     return (np.mean(costs, axis=0) if costs else np.full(5, np.nan)), len(costs)
 
 

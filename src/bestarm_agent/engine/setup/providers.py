@@ -109,9 +109,9 @@ class ProviderSet:
         Of those that are not known, these are the ones of the study that look like no usual one.
         """
         with self.locating(provider, model):
-            able = self.of(provider, model).capabilities(model)
-        odd = (name for name in self._config.param_names - able.params if able.takes(name))
-        return able.params.union(name for name in odd if not is_like(name, able.params))
+            facts = self.of(provider, model).capabilities(model)
+        odd = (name for name in self._config.param_names - facts.params if facts.takes(name))
+        return facts.params.union(name for name in odd if not is_like(name, facts.params))
 
     def able(self, model: JudgeModel) -> Capabilities:
         """Return the capabilities of a judge's model."""
@@ -120,8 +120,8 @@ class ProviderSet:
 
     def in_flight(self, provider: Provider, model: str) -> int:
         """Calls that may be under way at a provider at once; unknown: as many as the run allows."""
-        able, given = provider.capabilities(model), self._given_in_flight(provider.name)
-        found_out = self._config.limits.in_flight if able.rate_limited else able.in_flight
+        facts, given = provider.capabilities(model), self._given_in_flight(provider.name)
+        found_out = self._config.limits.in_flight if facts.rate_limited else facts.in_flight
         return found_out if given is None else given
 
     def rules(self, provider: Provider, model: str) -> RateLimits:

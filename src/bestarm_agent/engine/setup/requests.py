@@ -121,7 +121,7 @@ def check_prompts(
     fixed = check_fields(prompts, dataset, examples)
     facts = (providers.of(one.provider, one.model).capabilities(one.model) for one in candidates)
     known = zip(candidates, facts, strict=True)
-    sent = [one for one, able in known if not (able.by_example or able.by_inputs)]
+    sent = [one for one, model in known if not (model.by_example or model.by_inputs)]
     fields = sorted({field for example in examples for field in example.inputs})
     for name in fixed:
         if any(one.prompt.name == name for one in sent):
@@ -158,10 +158,10 @@ def _late_fields(sent: Sequence[Candidate], providers: ProviderSet) -> Iterator[
     """Warn of a field before a long constant text, which a provider's cache cannot hold then."""
     late = dict[str, tuple[int, str]]()  # tokens and field, by name of the prompt
     for one in sent:
-        able = providers.of(one.provider, one.model).capabilities(one.model)
-        if able.cache_from and one.prompt.name not in late:
+        capabilities = providers.of(one.provider, one.model).capabilities(one.model)
+        if capabilities.cache_from and one.prompt.name not in late:
             field, tokens = CompiledPrompt(one.prompt).constant_text_after_first_field
-            if able.keeps(tokens):
+            if capabilities.keeps(tokens):
                 late[one.prompt.name] = tokens, field
     if late:
         name, (tokens, field) = max(late.items(), key=lambda item: item[1])

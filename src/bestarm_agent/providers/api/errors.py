@@ -126,8 +126,8 @@ def call_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErr
         unsent.transient, unsent.fatal = not error.permanent, error.permanent
         return unsent
     kind = transport_failure(error) or FailureKind.INTERNAL
-    said = _MESSAGES.get(kind, "The request cannot be sent.")
-    reason = f"{said} ({type(error).__name__}: {error})"
+    message = _MESSAGES.get(kind, "The request cannot be sent.")
+    reason = f"{message} ({type(error).__name__}: {error})"
     return failure(kind, f"{name}: {_clean(reason, endpoint)}")
 
 

@@ -153,15 +153,15 @@ class ModelFolder:
         """Return type and size of each tensor of a file; raises ConfigError."""
         from safetensors import SafetensorError, safe_open
 
-        shown = f"{self.shown}/{name}"
+        file = f"{self.shown}/{name}"
         try:
             with safe_open(self.path / name, framework="np") as weights:
                 slices = [weights.get_slice(key) for key in weights.keys()]  # noqa: SIM118
                 return [(tensor.get_dtype(), prod(tensor.get_shape())) for tensor in slices]
         except FileNotFoundError:
-            raise ConfigError(f"{shown} is missing; {_AGAIN}") from None
+            raise ConfigError(f"{file} is missing; {_AGAIN}") from None
         except (OSError, SafetensorError) as error:
-            raise ConfigError(f"{shown} is no whole safetensors file ({error}); {_AGAIN}") from None
+            raise ConfigError(f"{file} is no whole safetensors file ({error}); {_AGAIN}") from None
 
     def _check_tokenizer(self) -> None:
         if not any((self.path / name).exists() for name in _TOKENIZERS):
