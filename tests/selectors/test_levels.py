@@ -6,13 +6,16 @@ bounds. So the levels are taken down where bets use them, and added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from benchmarks.baselines.filled_subset import FilledSubset
+from numpy.typing import NDArray
 
+from bestarm_agent.selectors import on_new
 from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.stats import betting, paired_sequences
@@ -25,7 +28,8 @@ ALPHA = 1.0 - CONFIDENCE
 class Levels:
     """The levels at which bets reject, as bets use them: of means and leads, and of tests.
 
-    A mean or a lead is bounded from both sides, each by a ``LowerBound``. A test of candidates
+    A mean or a lead is bounded from both sides, each by a ``LowerBound`` of its own or by
+    ``lower_bounds`` of many rows at once. A test of candidates
     against the leaders errs with its level in all; one against a given candidate errs with its
     level for every other one.
     """
@@ -34,10 +38,15 @@ class Levels:
         self._bounds: list[float] = []
         self._tests: dict[int, set[float]] = {}
         make, enough = betting.LowerBound.__init__, paired_sequences._Against.enough
+        bound_all = betting.lower_bounds
 
         def made(bound: betting.LowerBound, *args: Any) -> None:  # noqa: ANN401
             make(bound, *args)
             self._bounds.append(bound._alpha)
+
+        def made_at_once(rows: Sequence[NDArray[np.float64]], alpha: float, *args: Any) -> Any:  # noqa: ANN401
+            self._bounds += [alpha] * len(rows)
+            return bound_all(rows, alpha, *args)
 
         def asked(test: paired_sequences._Against) -> float:
             needed: float = enough.fget(test)  # type: ignore[attr-defined]
@@ -45,12 +54,13 @@ class Levels:
             return needed
 
         monkeypatch.setattr(betting.LowerBound, "__init__", made)
+        for module in (betting, on_new):
+            monkeypatch.setattr(module, "lower_bounds", made_at_once)
         monkeypatch.setattr(paired_sequences._Against, "enough", property(asked))
 
     def of_bounds(self, look: Callable[[], object]) -> float:
         """Add the levels of all bounds that are worked out for a statement."""
         self._bounds.clear()
-        betting._bounds_on_new.cache_clear()
         look()
         assert self._bounds
         return sum(self._bounds)
@@ -66,9 +76,8 @@ class Levels:
 
 
 @pytest.fixture
-def levels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Levels]:
-    yield Levels(monkeypatch)
-    betting._bounds_on_new.cache_clear()
+def levels(monkeypatch: pytest.MonkeyPatch) -> Levels:
+    return Levels(monkeypatch)
 
 
 def answered(rule: str | type[Rule], levels: Levels, **asked: Any) -> Answer:  # noqa: ANN401

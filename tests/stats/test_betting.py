@@ -15,6 +15,7 @@ from bestarm_agent.stats.betting import (
     bet_grid,
     early_bets,
     lower_bound,
+    lower_bounds,
 )
 from bestarm_agent.stats.paired_sequences import pair_bets
 from tests.stats.one_by_one import wealth_path
@@ -159,6 +160,27 @@ def test_the_bound_does_not_depend_on_the_blocks(chance: float, size: int | None
         assert bound.lower == once.lower
     certain = 0.0 if size is None else values.sum() / size
     assert lower_bound(values, 0.01, size, bets) == max(bound.lower, certain)
+
+
+@pytest.mark.parametrize("size", [3000, None])
+def test_bounds_of_many_rows_are_the_edges_of_what_each_rejects(size: int | None) -> None:
+    rng, bets, alpha = np.random.default_rng(4), early_bets(3000, 0.01), 0.01
+    lengths = rng.integers(0, 400, 60)
+    lengths[:3] = 0, 1, 3000  # nothing, one value, all there are
+    rows = [
+        (rng.random(n) < chance) * 1.0 for n, chance in zip(lengths, rng.random(60), strict=True)
+    ]
+    rows[5:30] = [row * rng.random(len(row)) for row in rows[5:30]]  # scores between 0 and 1
+    for row, bound in zip(rows, lower_bounds(rows, alpha, size, bets), strict=True):
+        in_two, half = LowerBound(alpha, bets, size), len(row) // 2
+        in_two.extend(row[:half])
+        in_two.extend(row[half:])
+        assert bound == max(in_two.lower, 0.0 if size is None else in_two.total / size)
+        if in_two.lower:  # the next multiple of the finest step that 400 values have is not
+            assert max(wealth_path(row, in_two.lower, bets, size)) >= 1 / alpha
+        if 0 < len(row) < 3000:
+            step = math.sqrt(math.log(1 / alpha) / 2 / len(row)) / 128
+            assert max(wealth_path(row, min(1.0, in_two.lower + step), bets, size)) < 1 / alpha
 
 
 def test_the_sizes_and_shares_of_bets() -> None:

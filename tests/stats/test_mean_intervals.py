@@ -274,6 +274,41 @@ def test_the_ends_do_not_depend_on_when_one_looks(row: Cells, cuts: list[int], s
         assert once == (often.lower, often.upper) == (singly.lower, singly.upper)
 
 
+@settings(max_examples=60)
+@given(
+    rows=st.lists(st.tuples(cells(), st.integers(0, 25)), min_size=1, max_size=8),
+    spare=st.integers(0, 10),
+    alpha=st.sampled_from([0.05, 0.8]),
+)
+@with_example(  # both bounds of the second row fail
+    rows=[([(1.0, 1.0)] * 30, 25), ([(1.0, 1.0)] * 12 + [(0.0, 0.0)] * 12, 24)],
+    spare=6,
+    alpha=0.8,
+)
+def test_rows_at_once_are_those_one_by_one(
+    rows: list[tuple[Cells, int]], spare: int, alpha: float
+) -> None:
+    size = max(len(row) for row, _ in rows) + spare
+    alone, together = (MeanIntervals(len(rows), size, alpha) for _ in range(2))
+    known = [(np.array(row).T, cut) for row, cut in rows]  # one cut at most before the end
+    halves = [row[:, :cut] for row, cut in known], [row[:, cut:] for row, cut in known]
+    for half in halves:
+        together.extend_all((k, low, high) for k, (low, high) in enumerate(half))
+        for k, values in enumerate(half):
+            for low, high in values.T:
+                alone.extend(k, np.array([low]), np.array([high]))
+        assert together.lower.tolist() == alone.lower.tolist()
+        assert together.upper.tolist() == alone.upper.tolist()
+        assert together.length.tolist() == alone.length.tolist()
+
+
+def test_rows_at_once_have_ranges_within_0_and_1() -> None:
+    intervals, low = MeanIntervals(2, 5, 0.1), np.array([0.2, 0.6])
+    with pytest.raises(ValueError, match=r"low=0\.6, high=0\.3"):
+        intervals.extend_all([(0, low, low), (1, low, np.array([0.2, 0.3]))])
+    assert not intervals.length.any()
+
+
 def test_each_end_has_half_of_the_error_probability() -> None:
     low = np.tile([0.0, 0.6, 1.0], 20)
     high = low + 0.2 * (low < 1.0)

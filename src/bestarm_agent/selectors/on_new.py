@@ -12,7 +12,7 @@ import numpy as np
 
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray, Problem, State
-from bestarm_agent.stats.betting import bounds_on_new, early_bets
+from bestarm_agent.stats.betting import early_bets, lower_bounds
 from bestarm_agent.stats.new_examples import SHARE_OF_TEST, Leads
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
@@ -103,8 +103,8 @@ class OnNewExamples:
         # The upper ends of all are looked up for every candidate: worked out once for so many
         # outcomes.
         if self._tops is None or not np.array_equal(self._tops[0], n_told):
-            tops = [self.mean(row)[1] for row in range(len(n_told))]
-            self._tops = n_told, np.array(tops)
+            ends = self.means(np.arange(len(n_told)))
+            self._tops = n_told, np.array([end for _, end in ends])
         found: list[float] = (self.mean(one)[0] - self._tops[1][others]).tolist()
         return found
 
@@ -123,27 +123,39 @@ class OnNewExamples:
         return fed(self._pairs, self._table).difference(one, other, alpha, on_new=True)
 
     def mean(self, candidate: int) -> tuple[float, float]:
-        """Bound a candidate's mean on new examples; the bounds of all hold together.
+        """Bound a candidate's mean on new examples; the bounds of all hold together."""
+        [bounds] = self.means(np.array([candidate]))
+        return bounds
 
-        Worked out again only once more is told of it.
+    def means(self, candidates: IntArray) -> list[tuple[float, float]]:
+        """Return what ``mean`` bounds of some candidates.
+
+        Worked out again only for those of whom more is told.
         """
         table, n_drawn = self._table, self._table.n_examples // self._problem.draws
-        n_told = int(table.n_trials[candidate] - table.count(State.PENDING)[candidate])
-        known_for, bounds = self._means.get(candidate, (-1, (0.0, 1.0)))
-        if known_for == n_told:
-            return bounds
-        alpha = (1.0 - self._problem.confidence) / table.n_candidates
-        known = table.told_since(np.zeros_like(table.n_trials), np.array([candidate]))
-        low = high = np.empty(0)
-        for _, examples, low, high in known:
+        n_told = (table.n_trials - table.count(State.PENDING)).tolist()
+        rows = candidates.tolist()
+        late = [row for row in rows if self._means.get(row, (0, ()))[0] != n_told[row]]
+        lows, gaps = dict.fromkeys(late, np.empty(0)), dict.fromkeys(late, np.empty(0))
+        start = np.zeros_like(table.n_trials)
+        for row, examples, low, high in table.told_since(start, np.array(late, dtype=np.int64)):
+            lows[row], gaps[row] = low, 1.0 - high
             if self._problem.draws > 1 or self._problem.independent:
-                rows, first = np.unique(examples % n_drawn, return_index=True)
+                columns, first = np.unique(examples % n_drawn, return_index=True)
                 if self._problem.independent:
-                    first = first[np.isin(rows, self._problem.independent)]
-                low, high = low[np.sort(first)], high[np.sort(first)]  # of each example, one draw
-        bounds = bounds_on_new(low, high, alpha, early_bets(table.n_examples, alpha / 2))
-        self._means[candidate] = n_told, bounds
-        return bounds
+                    first = first[np.isin(columns, self._problem.independent)]
+                first = np.sort(first)  # of each example, one draw
+                lows[row], gaps[row] = low[first], gaps[row][first]
+        if late:
+            alpha = (1.0 - self._problem.confidence) / table.n_candidates / 2
+            bets = early_bets(table.n_examples, alpha)
+            lower, upper = (
+                lower_bounds(list(side.values()), alpha, None, bets) for side in (lows, gaps)
+            )
+            ends = zip(lower.tolist(), (1.0 - upper).tolist(), strict=True)
+            for row, bounds in zip(lows, ends, strict=True):
+                self._means[row] = n_told[row], bounds
+        return [self._means[row][1] if row in self._means else (0.0, 1.0) for row in rows]
 
 
 def fed(pairs: PairedSequences, table: ScoreTable, rows: IntArray | None = None) -> PairedSequences:

@@ -52,8 +52,8 @@ class Proofs:
 
     def within(self) -> Bounds:
         """Return the (K,) ends of the intervals (B), brought up to date; not to be written."""
-        for row, _, low, high in self._table.told_since(self._intervals.length):
-            self._intervals.extend(row, low, high)
+        told = self._table.told_since(self._intervals.length)
+        self._intervals.extend_all((row, low, high) for row, _, low, high in told)
         return self._intervals.lower, self._intervals.upper
 
     def undecided(

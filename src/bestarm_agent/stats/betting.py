@@ -44,9 +44,8 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +63,9 @@ _PRIOR_SQUARE = 0.15  # of differences, before any is seen: as many differ as us
 _PRIOR_N = 10.0
 _TINY = 1e-9  # least odds (rounded to the safe side), and slack of compared sums
 _FINE = 1 / 128  # step of a bound's grid, as a share of Hoeffding's radius
+_GUESSES = 6  # tries at a bound before the range of what it can be is halved
+_ALIKE = 0.8  # rows of more than this share of values, of those of the longest, are padded to it
+_BLOCK = 1 << 17  # factors that are worked out at a time: about what a core's cache holds
 
 
 class Bets(NamedTuple):
@@ -275,7 +277,7 @@ class Wealth:
             stake = self._stake(values, rows, idle)
         each = growth_factors(values, drawn, mean, self._sizes, self._size, start, stake=stake)
         if idle is not None:
-            each[:, idle] = 1.0
+            np.copyto(each, 1.0, where=idle)
         # The wealth before the block goes into its first factor, and the products run on from
         # there. So the multiplications are those of single draws, in the same order, and round
         # alike in any blocks. A bet that wins for long may become infinite and one that loses 0:
@@ -358,59 +360,36 @@ class LowerBound:
             return
         self._append(values)
         self.total = float(np.cumsum([self.total, *values])[-1])  # in order, whatever the blocks
+        step = _step(self._n, self._alpha, self._size)
+        if len(values) == self._n:
+            self._advance(step, 0, math.inf)
+            return
         # The usual case is the last one: the watched multiple takes the new values and is not
         # rejected, so that a call costs one multiplication a draw. On a finer grid the next
         # multiple is another one, and its wealth starts from the first draw.
-        step = self._step()
-        probe = (math.floor(self.lower / step) + 1) * step
-        if self._watched is None or self._watched[0] != probe:
-            self._watched = probe, self._bet_on(probe)
+        number = math.floor(self.lower / step) + 1
+        if self._watched is None or self._watched[0] != number * step:
+            wealth = Wealth(1, number * step, self._bets, self._size)
+            wealth.extend(self.draws[None])
+            self._watched = number * step, wealth
         else:
             self._watched[1].extend(values[None])
-        if self._watched[1].highest[0] * self._alpha >= 1.0:
-            self._advance(step)
+        highest = float(self._watched[1].highest[0])
+        if highest * self._alpha >= 1.0:
+            self._advance(step, number, math.sqrt(math.log(highest)))
 
-    def _advance(self, step: float) -> None:
-        """Move to the largest multiple of ``step`` that is rejected, and watch the next one.
-
-        The root of the logarithm of the highest wealth about falls in proportion to the distance
-        of a mean to that of the values, which tells where to look; every third look is half-way.
-        """
-        assert self._watched is not None
-        rejected, wealth = self._watched
-        low, high = round(rejected / step), round(1.0 / step)  # no mean of 1 is ever rejected
-        above, below = _root(wealth), 0.0  # roots at both ends
-        # Until a try above the bound has won anything, the root is taken to reach 0 at the mean of
-        # the values: nothing is to be won by betting against what was seen.
-        enough, zero = math.sqrt(-math.log(self._alpha)), self.total / self._n / step
-        watched: Wealth | None = None  # at the upper end
-        for n_tries in count(1):
-            if high - low == 1:
-                break
-            end = high if below > 0.0 else max(zero, low + 2.0)
-            # A linear guess between both ends. Every third try is half-way instead, so that the
-            # range halves even where the guesses creep along from one end.
-            share = (above - enough) / (above - below) if n_tries % 3 and above < math.inf else 0.5
-            at = min(max(math.floor(low + share * (end - low)), low + 1), high - 1)
-            wealth = self._bet_on(at * step)
-            if wealth.highest[0] * self._alpha >= 1.0:
-                low, above = at, _root(wealth)
-            else:
-                high, below, watched = at, _root(wealth), wealth
-        self.lower = low * step
-        self._watched = high * step, self._bet_on(1.0) if watched is None else watched
-
-    def _bet_on(self, mean: float) -> Wealth:
-        wealth = Wealth(1, mean, self._bets, self._size)
-        wealth.extend(self.draws[None])
-        return wealth
-
-    def _step(self) -> float:
-        # A power of two: every multiple of a coarser step is one of the finer step, too, so the
-        # bound stays on the grid when the step falls, and never has to be rounded again.
-        left = 1.0 if self._size is None else (self._size - self._n + 1) / self._size
-        radius = math.sqrt(math.log(1.0 / self._alpha) / 2.0 * left / self._n)
-        return min(0.25, 2.0 ** math.floor(math.log2(_FINE * radius)))
+    def _advance(self, step: float, low: int, above: float) -> None:
+        """Move to the largest multiple of ``step`` that is rejected, of which ``low`` is one."""
+        test, n, steps = (
+            (self._alpha, self._bets, self._size),
+            np.array([self._n]),
+            np.array([step]),
+        )
+        [found], wealth = _largest_multiple(
+            self.draws[None], n, steps, test, np.array([low]), np.array([above])
+        )
+        self.lower = float(found) * step
+        self._watched = None if wealth is None else ((found + 1) * step, wealth)
 
     def _append(self, values: FloatArray) -> None:
         end = self._n + len(values)
@@ -420,8 +399,102 @@ class LowerBound:
         self._n = end
 
 
-def _root(wealth: Wealth) -> float:
-    return math.sqrt(math.log(wealth.highest[0]))
+def _step(n: int, alpha: float, size: int | None) -> float:
+    """Return the step of a bound's grid after ``n`` values."""
+    # A power of two: every multiple of a coarser step is one of the finer step, too, so the bound
+    # stays on the grid when the step falls, and never has to be rounded again.
+    left = 1.0 if size is None else (size - n + 1) / size
+    radius = math.sqrt(math.log(1.0 / alpha) / 2.0 * left / n)
+    return min(0.25, 2.0 ** math.floor(math.log2(_FINE * radius)))
+
+
+def _largest_multiple(
+    values: FloatArray,
+    n: IntArray,
+    step: FloatArray,
+    test: tuple[float, Bets, int | None],
+    low: IntArray,
+    above: FloatArray,
+) -> tuple[IntArray, Wealth | None]:
+    """Return (k,) the largest multiples of ``step`` (k,) whose means are rejected.
+
+    With them, of a single row, the bets on the next multiple, if it was looked at.
+
+    The root of the logarithm of the highest wealth about falls in proportion to the distance of a
+    mean to that of the values, which tells where to look.
+
+    Args:
+        values: (k, most) values of each row, the first ``n`` (k,), and zeros.
+        n: numbers of values, at least 1.
+        step: the grids'.
+        test: the level, the bets, and the size of the population.
+        low: (k,) multiples that are rejected, as 0 is.
+        above: (k,) the roots there; infinite where unknown.
+    """
+    alpha, bets, size = test
+    enough, low, above = math.sqrt(-math.log(alpha)), low.copy(), above.copy()
+    high, below = np.rint(1.0 / step).astype(np.int64), np.zeros(len(low))  # 1 is never rejected
+    mean = values.sum(axis=1) / n
+    zero = mean / step
+    idle = np.arange(values.shape[1]) >= n[:, None] if n.min() < values.shape[1] else None
+    n_tries, watched = 0, None
+    while len(rows := np.flatnonzero(high - low > 1)):
+        n_tries += 1
+        a, b, least, most = above[rows], below[rows], low[rows], high[rows]
+        # Until a try above the bound has won anything, the root is taken to reach 0 at the mean of
+        # the values: nothing is to be won by betting against what was seen.
+        end = np.where(b > 0.0, most, np.maximum(zero[rows], least + 2.0))
+        at = middle = (least + end) / 2.0
+        if np.isfinite(a).all():
+            at = least + (a - enough) / (a - b) * (end - least)
+        elif n_tries == 1:  # the normal approximation, with the variance of scores of 0 or 1
+            spread = np.maximum(mean * (1.0 - mean), 1.0 / n)[rows]
+            left = 1.0 if size is None else 1.0 - n[rows] / size
+            at = zero[rows] - enough * np.sqrt(2.0 * left * spread / n[rows]) / step[rows]
+        else:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                at = least + (a - enough) / (a - b) * (end - least)
+                through_zero = zero[rows] - (zero[rows] - most) * enough / b
+            at = np.where(np.isfinite(a), at, np.where(b > 0.0, through_zero, middle))
+        # The range halves at times, even where the guesses creep along from one end.
+        at = at if n_tries < _GUESSES or n_tries % 3 else middle
+        tried = np.minimum(np.maximum(np.floor(at), least + 1), most - 1).astype(np.int64)
+        wealth = Wealth(len(rows), tried * step[rows], bets, size)
+        wealth.extend(values[rows], idle=None if idle is None else idle[rows])
+        root, rejected = np.sqrt(np.log(wealth.highest)), wealth.highest * alpha >= 1.0
+        low[rows[rejected]], above[rows[rejected]] = tried[rejected], root[rejected]
+        watched = watched if rejected.any() else wealth
+        high[rows[~rejected]], below[rows[~rejected]] = tried[~rejected], root[~rejected]
+    return low, watched
+
+
+def lower_bounds(
+    rows: Sequence[FloatArray], alpha: float, size: int | None, bets: Bets
+) -> FloatArray:
+    """Return (k,) the ``lower_bound`` of each of k rows of values.
+
+    Rows of about as many values are worked out together, the shorter ones padded.
+    """
+    _check_level(alpha)
+    bounds, lengths = np.zeros(len(rows)), np.array([len(row) for row in rows], dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
+    while len(order):
+        most = int(lengths[order[0]])
+        n_alike = np.count_nonzero(lengths[order] > _ALIKE * most)
+        part = order[: min(n_alike, max(1, _BLOCK // (most * len(bets.sizes))))]
+        values, n = np.zeros((len(part), most)), lengths[part]
+        for k, row in enumerate(part.tolist()):
+            values[k, : lengths[row]] = rows[row]
+        step = np.array([_step(of_row, alpha, size) for of_row in n.tolist()])
+        none = np.zeros(len(part), dtype=np.int64)
+        rejected, _ = _largest_multiple(
+            values, n, step, (alpha, bets, size), none, np.full(len(part), np.inf)
+        )
+        bounds[part] = rejected * step
+        if size is not None:
+            bounds[part] = np.maximum(bounds[part], sums_before(values, 0.0)[:, -1] / size)
+        order = order[len(part) :]
+    return bounds
 
 
 def lower_bound(values: FloatArray, alpha: float, size: int | None, bets: Bets) -> float:
@@ -431,9 +504,7 @@ def lower_bound(values: FloatArray, alpha: float, size: int | None, bets: Bets) 
         >>> lower_bound(np.ones(20), 0.05, 100, bet_grid(100, 0.05)) > 0.8
         True
     """
-    bound = LowerBound(alpha, bets, size)
-    bound.extend(np.asarray(values, dtype=float))
-    return bound.lower if size is None else max(bound.lower, bound.total / size)
+    return float(lower_bounds([np.asarray(values, dtype=float)], alpha, size, bets)[0])
 
 
 def largest_rejected(is_rejected: Callable[[float], bool], low: float, high: float) -> float:
@@ -511,15 +582,22 @@ class MeanInterval:
         self._is_known = self._is_known and bool((low == high).all())
         # What is certain needs no alpha: unseen values are at least 0, and at most 1.
         least, most = self._below.total / self._size, 1.0 - self._above.total / self._size
-        if self.n == self._size:  # fsum makes rows of equal values tie in any order
-            least = math.fsum(self._below.draws.tolist()) / self._size
-            most = 1.0 - math.fsum(self._above.draws.tolist()) / self._size
-            self.lower, self.upper = least, least if self._is_known else max(least, most)
+        if self.n == self._size:
+            self.lower, self.upper = _in_full(self._below.draws, self._above.draws, self._is_known)
             return
         lower, upper = max(self._below.lower, least), min(1.0 - self._above.lower, most)
         if lower > upper:  # from then on: both bounds only grow
             lower, upper = least, most
         self.lower, self.upper = lower, upper
+
+
+def _in_full(low: FloatArray, gaps: FloatArray, is_known: bool) -> tuple[float, float]:
+    """Return the ends of the mean of values that are all seen, at least ``low``, ``gaps`` below 1.
+
+    ``is_known``: each is known, and not a range only.
+    """
+    least = math.fsum(low.tolist()) / len(low)  # fsum makes rows of equal values tie in any order
+    return least, least if is_known else max(least, 1.0 - math.fsum(gaps.tolist()) / len(low))
 
 
 class MeanIntervals:
@@ -537,6 +615,8 @@ class MeanIntervals:
         self._size = size
         self._alpha = None if alpha is None else alpha / max(1, n_rows)
         self._rows: dict[int, MeanInterval] = {}  # most of many are never used
+        # values of rows that got all of theirs at once: most of a stored run get no more
+        self._once: dict[int, tuple[FloatArray, FloatArray]] = {}
         self.lower, self.upper = np.zeros(n_rows), np.ones(n_rows)
         self.length: IntArray = np.zeros(n_rows, dtype=np.int64)
 
@@ -547,8 +627,37 @@ class MeanIntervals:
             return
         if row not in self._rows:
             self._rows[row] = MeanInterval(self._size, self._alpha)
+            before = self._once.pop(row, (low[:0], high[:0]))
+            low, high = np.append(before[0], low), np.append(before[1], high)
         self._rows[row].extend(low, high)
         self.lower[row], self.upper[row] = self._rows[row].lower, self._rows[row].upper
+
+    def extend_all(self, news: Iterable[tuple[int, FloatArray, FloatArray]]) -> None:
+        """Take the next values of some rows, each named once, as ``extend`` would one by one.
+
+        Rows that had none before are worked out together.
+        """
+        fresh: list[tuple[int, FloatArray, FloatArray]] = []
+        for row, low, high in news:
+            if self._alpha is None or self.length[row] or not 0 < len(low) < self._size:
+                self.extend(row, low, high)
+            else:
+                check_ranges(low, high)
+                fresh.append((row, low, high))
+        if not fresh or self._alpha is None:
+            return
+        rows, lows, highs = zip(*fresh, strict=True)
+        gaps, alpha = [1.0 - high for high in highs], self._alpha / 2
+        bets = early_bets(self._size, alpha)
+        lower, upper = (lower_bounds(side, alpha, self._size, bets) for side in (lows, gaps))
+        upper = 1.0 - upper
+        for k in np.flatnonzero(lower > upper).tolist():  # as in ``MeanInterval``
+            lower[k] = np.cumsum(lows[k])[-1] / self._size
+            upper[k] = 1.0 - np.cumsum(gaps[k])[-1] / self._size
+        own = list(rows)
+        self.lower[own], self.upper[own] = lower, upper
+        self.length[own] = list(map(len, lows))
+        self._once.update((row, (low, high)) for row, low, high in fresh)
 
 
 def check_ranges(low: FloatArray, high: FloatArray) -> None:
@@ -583,15 +692,10 @@ def bounds_on_new(
 ) -> tuple[float, float]:
     """Bound the mean of what values in [0, 1] are independent draws of, each known as a range.
 
-    At all times. ``bets`` are for an end at alpha / 2. Results are kept, as by ``mean_interval``.
+    At all times. ``bets`` are for an end at alpha / 2.
     """
-    return _bounds_on_new(low.tobytes(), high.tobytes(), alpha / 2, bets)
-
-
-@lru_cache(maxsize=4096)
-def _bounds_on_new(low: bytes, high: bytes, alpha: float, bets: Bets) -> tuple[float, float]:
-    lower = lower_bound(np.frombuffer(low), alpha, None, bets)
-    return lower, 1.0 - lower_bound(1.0 - np.frombuffer(high), alpha, None, bets)
+    below, above = lower_bounds([low, 1.0 - high], alpha / 2, None, bets).tolist()
+    return below, 1.0 - above
 
 
 def _check_level(alpha: float) -> None:

@@ -117,11 +117,12 @@ class MeanTracker:
         seqs = np.arange(state.n_asked)
         fresh = np.flatnonzero((self._until[rows] <= seqs) & (seqs < until[rows]))
         self._until = until
-        for row in np.unique(rows[fresh]).tolist():
-            own = np.minimum(shares[fresh[rows[fresh] == row]], 1.0)
-            # an unknown value may be any: the interval takes in both ends
-            low, high = np.nan_to_num(own, nan=0.0), np.nan_to_num(own, nan=1.0)
-            self._intervals.extend(row, low, high)
+        fresh = fresh[np.argsort(rows[fresh], kind="stable")]
+        own, first = np.unique(rows[fresh], return_index=True)
+        # an unknown value may be any: the interval takes in both ends
+        known = np.minimum(shares[fresh], 1.0)
+        ends = (np.split(np.nan_to_num(known, nan=end), first[1:]) for end in (0.0, 1.0))
+        self._intervals.extend_all(zip(own.tolist(), *ends, strict=False))
         _, mean = state.means(values)
         # a value above its bound, by more than rounding, shows that the bound is none
         loose[rows[values > units[rows] * (1 + 1e-9)]] = True
