@@ -48,7 +48,7 @@ def test_not_worse(tmp_path: Path, gate: Command, command: Command) -> None:
     done = gate("--baseline", "c0", "--margin", "0.05")
     assert done.code == 0, done.err
     assert "PASS:      c1 is not worse by more than 5 points: +0.0 points (-4." in done.out
-    assert "95% sure that the verdict is right on your 120 examples, whenever" in done.out
+    assert "95 % sure that the verdict is right on your 120 examples, whenever" in done.out
     shown = command("show")
     assert shown.out.splitlines()[:3] == done.out.splitlines()[:3]
     exact = gate("--baseline", "c0", "--margin", "0")
@@ -61,7 +61,7 @@ def test_not_worse_for_new_examples(tmp_path: Path, gate: Command, command: Comm
     new = ("--baseline", "c0", "--margin", "0.05", "--for", "new")
     done = gate(*new, "--challenger", "c1")
     assert done.code == 0, done.err
-    assert "95% sure that the verdict is right for new examples like your 120" in done.out
+    assert "95 % sure that the verdict is right for new examples like your 120" in done.out
     done = gate(*new, "--challenger", "c2")
     assert done.code == 3
     assert "c2 is undecided: -1.7 points (" in done.out

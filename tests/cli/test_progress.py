@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -147,7 +148,7 @@ def test_on_80_columns_label_counts_estimate_interval_and_state_can_be_read() ->
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 24
     title = next(line for line in lines if line.startswith("candidate"))
-    assert title.split() == ["candidate", "right", "estimate", "95%", "interval", "state"]
+    assert re.split(r"  +", title) == ["candidate", "right", "estimate", "95 % interval", "state"]
     best = next(line for line in lines if "/t=0 " in line)
     label, *cells = best.split()
     assert label.startswith("openai/gpt-6")

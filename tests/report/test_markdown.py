@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bestarm_agent.report.markdown import escaped
+from bestarm_agent.engine.results.standing import Next
+from bestarm_agent.report.markdown import escaped, markdown
+from tests.support.standings import standing_with
 
 RENDER = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render
 SAID = (
@@ -76,3 +79,13 @@ def test_nobody_is_told_and_nothing_linked(text: str) -> None:
     plain = escaped(text)
     assert plain.replace("\u200b", "").removeprefix("\\") == text
     assert not re.search(r"@\w|#\d|GH-\d|://|www\.", plain)
+
+
+def test_the_command_of_the_advice_stands_as_code_and_nothing_else_does() -> None:
+    standing = standing_with(["a`b", "c"], [[1.0] * 40, [1.0] * 39 + [0.0]], n_examples=40)
+    advice = Next("use it", "bestarm-agent select --cheapest-within 0.02")
+    said = ("Take a`b`.", f"Next: use `it`: `{advice.command}`.")
+    decision = replace(standing.decision, said=said, next=advice)
+    text = markdown(replace(standing, _decision=decision))
+    assert "**Take a\\`b\\`.**" in text
+    assert "Next: use \\`it\\`: `bestarm-agent select --cheapest-within 0.02`." in text

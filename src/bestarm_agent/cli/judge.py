@@ -13,7 +13,7 @@ from bestarm_agent.cli.output import print_json, print_table, stderr_console
 from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.stores import default_store
 from bestarm_agent.config.datasets import load_labels
-from bestarm_agent.domain.text import safe
+from bestarm_agent.domain.text import percent, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.judge_check import (
     JudgeCheck,
@@ -46,7 +46,7 @@ def check(given: Given, source: str, gold: Path | None) -> None:
             ["dollars per 1,000", cost, "", "what judging cost"],
         ],
     )
-    click.echo(f"Each interval holds by itself at {_CONFIDENCE:.0%}.")
+    click.echo(f"Each interval holds by itself at {percent(_CONFIDENCE)}.")
 
 
 def _compared(given: Given, source: str, gold: Path | None) -> JudgedLabels:

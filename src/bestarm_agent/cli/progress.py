@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
-from bestarm_agent.domain.text import LEAST_LABEL, duration, safe
+from bestarm_agent.domain.text import LEAST_LABEL, duration, percent, safe
 from bestarm_agent.engine.results.decision import price_of_use
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.report.words import (
@@ -178,6 +178,7 @@ class CandidateTable:
     def _columns(self, width: int) -> tuple[list[Column], list[list[str]]]:
         """Return the columns for which there is room, and the cells of each."""
         rows, graded = self._rows, self._standing.graded
+        sure = percent(self._standing.confidence)
         columns = [
             (Column("candidate", "middle"), [row.candidate.label for row in rows]),
             *(
@@ -185,7 +186,10 @@ class CandidateTable:
                 for title, cells in (
                     (seen_title(graded=graded), [seen(row, graded=graded) for row in rows]),
                     ("estimate", [estimate(row) for row in rows]),
-                    (f"{self._standing.confidence:.0%} interval", [interval(row) for row in rows]),
+                    (
+                        f"{sure} interval",
+                        [interval(row) for row in rows],
+                    ),
                 )
             ),
             (Column("state"), [state(row) for row in rows]),
@@ -214,4 +218,3 @@ class CandidateTable:
         if any(row.p50_seconds for row in rows):
             yield "p50", [seconds_text(row.p50_seconds) for row in rows]
             yield "p95", [seconds_text(row.p95_seconds) for row in rows]
-        yield "tokens", [f"{row.spend.tokens:,}" for row in rows]

@@ -26,7 +26,7 @@ from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.run import EXIT_FAILURES, EXIT_OK, print_notices, run_study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.text import cost_text, money, points, safe
+from bestarm_agent.domain.text import cost_text, money, percent, points, safe
 from bestarm_agent.domain.values import Json, Request
 from bestarm_agent.engine.scorer_signs import ScorerSigns, SignCount, fault_of
 from bestarm_agent.engine.setup.history import learn_from_history
@@ -116,7 +116,7 @@ def plan(given: Given, detect: float | None) -> None:
     if made.kept_back:
         say(
             f"Kept back: {made.kept_back:,} examples for the winner, whose mean on such will be "
-            f"known to about ±{made.half_width:.2f}"
+            f"known to about {points(made.half_width)}"
         )
     if needed is not None and detect is not None:
         _print_needed(made, detect, needed)
@@ -135,7 +135,7 @@ def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) ->
     print_table(
         [*numbers("answers that differ", f"{plan.unit}s"), Column("", "end")],
         [
-            [f"{share:.0%}", f"{count:,}", "" if count <= plan.n_independent else "too few here"]
+            [percent(share), f"{count:,}", "" if count <= plan.n_independent else "too few here"]
             for share, count in needed.items()
         ],
     )
@@ -149,7 +149,7 @@ def _print_needed(plan: Plan, difference: float, needed: Mapping[float, int]) ->
 def _print_plan(plan: Plan, judge: str) -> None:
     grid = plan.n_candidates * plan.n_examples * plan.repeats
     draws = f" x {plan.repeats} draws" if plan.repeats > 1 else ""
-    share = f"; the budget allows {plan.answers:,} ({plan.answers / grid:.1%})"
+    share = f"; the budget allows {plan.answers:,} ({percent(plan.answers / grid)})"
     say(
         f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')}{draws} "
         f"= {counted(grid, 'answer')}{share if plan.answers < grid else ''}; scorer {judge}"

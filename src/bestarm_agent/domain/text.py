@@ -11,7 +11,6 @@ from math import ceil, floor, log10
 from bestarm_agent.domain.spend import usd
 
 LEAST_LABEL = 16  # characters to which a label is shortened at most
-_COARSE = 0.02  # intervals at least this wide are written with two digits
 
 
 def safe(text: str) -> str:
@@ -85,29 +84,9 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def near(value: float) -> str:
-    """Write a difference with one or two digits.
-
-    Example:
-        >>> near(0.0761), near(0.14)
-        ('.08', '.14')
-    """
-    return share(value, 1.0) if value >= 0.01 else f"{value:.3f}".removeprefix("0")
-
-
 def about(pairs: int) -> str:
     """Write a number with two significant digits."""
     return f"{float(f'{pairs:.2g}'):,.0f}"
-
-
-def share(value: float, width: float = 1.0) -> str:
-    """Write a share with the digits that an interval of that width justifies.
-
-    Example:
-        >>> share(0.926, 0.2), share(0.926, 0.01), share(1.0)
-        ('.93', '.926', '1.00')
-    """
-    return f"{value:.{2 if width >= _COARSE else 3}f}".removeprefix("0")
 
 
 def percent(value: float) -> str:

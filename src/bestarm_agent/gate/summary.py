@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bestarm_agent.domain.text import about, points, safe, signed, signed_range
+from bestarm_agent.domain.text import about, percent, points, safe, signed, signed_range
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
@@ -136,7 +136,8 @@ def _sure(question: Question, n_challengers: int) -> str:
     n = counted(question.n_examples, "example")
     where = f"for new examples like your {n}" if question.on_new else f"on your {n}"
     other = "" if question.on_new else "; `--for new` asks about new ones like them"
-    return f"{1.0 - question.alpha:.0%} sure that {whose} right {where}, whenever one looked{other}"
+    sure = percent(1.0 - question.alpha)
+    return f"{sure} sure that {whose} right {where}, whenever one looked{other}"
 
 
 def _rows(label: str, challenger: Challenger) -> list[ModeRow]:

@@ -35,7 +35,6 @@ from bestarm_agent.report.words import (
     ending,
     estimate,
     interval,
-    is_clear,
     latest_verdicts,
     limit_text,
     marked,
@@ -492,7 +491,11 @@ def slice_cell(scores: FloatArray, *, graded: bool) -> tuple[str, float]:
     if not len(scores):
         return "-", -1.0
     mean = float(scores.mean())
-    text = f"{mean:.0%} of {len(scores):,}" if graded else f"{scores.sum():.0f} of {len(scores):,}"
+    text = (
+        f"{percent(mean)} of {len(scores):,}"
+        if graded
+        else f"{scores.sum():.0f} of {len(scores):,}"
+    )
     return text, mean
 
 
@@ -674,7 +677,7 @@ def _effect_bar(value: float, effects: Sequence[AxisEffects]) -> str:
 def _effect_title(axis: AxisEffects) -> str:
     """Say what an axis is seen to do, as a heading."""
     name = axis.axis.replace("_", " ").capitalize()
-    if not is_clear(axis):
+    if not axis.is_clear:
         return f"{name}: no clear difference"
     return f"{name}: {points(axis.spread)} between best and worst"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from bestarm_agent.domain.text import duration, safe
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import Next, Standing
 from bestarm_agent.report.words import (
     budget_line,
     effects_line,
@@ -56,7 +56,7 @@ def _table(heads: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> l
 
 def _verdict(standing: Standing) -> list[str]:
     first, *others = standing.decision.said or ("",)
-    lines = [f"**{escaped(first)}**", *(escaped(x) for x in others), ""]
+    lines = [f"**{escaped(first)}**", *(_with_code(x, standing.decision.next) for x in others), ""]
     limits = standing.winner.limits if standing.winner else ()
     lines += [f"Limit: {escaped(limit_text(x))}." for x in limits]
     lines += [f"{title}: {escaped(text)}." for title, text in number_lines(standing)]
@@ -65,6 +65,13 @@ def _verdict(standing: Standing) -> list[str]:
     lines += [f"Missing: {escaped(text)}."] if (text := missing_line(standing)) else []
     spent = f"{budget_line(standing)}, {duration(standing.seconds)}; {ending(standing.end)}."
     return [*lines, "", spent]
+
+
+def _with_code(sentence: str, advice: Next | None) -> str:
+    """Escape a sentence but the command at its end, which is ours and stands as code."""
+    code = f"`{advice.command}`." if advice is not None and advice.command else ""
+    is_advice = bool(code) and sentence.endswith(code)
+    return escaped(sentence.removesuffix(code)) + code if is_advice else escaped(sentence)
 
 
 def _result(result: ModeResult) -> list[str]:

@@ -21,7 +21,7 @@ from bestarm_agent.domain.values import Candidate, Vote
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.decision import passed_caps, price_of_use
-from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
+from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.new_examples import SURE
 from bestarm_agent.engine.results.standing import (
     LimitState,
@@ -126,9 +126,7 @@ def estimates_line(rows: Sequence[Row]) -> str:
 
 def interval(row: Row) -> str:
     """Write a candidate's interval; none where every example was seen."""
-    if row.upper == row.lower:
-        return "all seen"
-    return f"{100 * row.lower:.0f} to {100 * row.upper:.0f} %"
+    return "all seen" if row.lower == row.upper else range_text(row.lower, row.upper)
 
 
 def measured_text(entry: RowMeasure) -> str:
@@ -165,14 +163,24 @@ def state(row: Row) -> str:
 
 
 def measure(measured: Measure) -> tuple[str, str]:
-    """Write an estimate and its interval; a dash where there is none.
+    """Write a share and its interval; a dash where there is none.
 
     Example:
         >>> measure(Measure(0.25, 0.1, 0.4))
-        ('0.250', '[0.100, 0.400]')
+        ('25 %', '10 to 40 %')
     """
-    value = "-" if isnan(measured.value) else f"{measured.value:.3f}"
-    return value, f"[{measured.lower:.3f}, {measured.upper:.3f}]"
+    value = "-" if isnan(measured.value) else percent(measured.value)
+    return value, range_text(measured.lower, measured.upper)
+
+
+def range_text(lower: float, upper: float) -> str:
+    """Write the ends of an interval of shares.
+
+    Example:
+        >>> range_text(0.656, 0.817)
+        '66 to 82 %'
+    """
+    return f"{100 * lower:.0f} to {100 * upper:.0f} %"
 
 
 def use_text(row: Row) -> str:
@@ -221,8 +229,9 @@ def limit_text(row_limit: RowLimit) -> str:
         value, lower, upper = (f"{x:,.0f}" for x in mean)
     elif limit.name == SECONDS:
         value, lower, upper = (seconds_text(x) for x in mean)
-    else:
-        value, lower, upper = map(percent, mean)  # a score, or a measure in [0, 1]
+    else:  # a score, or a measure in [0, 1]
+        ends = f" ({range_text(*mean[1:])})" if mean.lower < mean.upper else ""
+        return f"{limit.text}: {verdict}; mean {percent(mean.value)}{ends}"
     return f"{limit.text}: {verdict}; mean {value} ({lower} to {upper})"
 
 
@@ -449,17 +458,12 @@ def resolution_line(n_examples: int, resolution: float, unit: str = "example") -
 
 def effects_line(standing: Standing) -> str:
     """Name the best and the worst level of each axis on which they can be told apart."""
-    clear = [axis for axis in axis_effects(standing) if is_clear(axis)]
+    clear = [axis for axis in axis_effects(standing) if axis.is_clear]
     return "; ".join(
         f"{safe(axis.axis)} {points(axis.spread)} ({safe(axis.levels[0].level)} over "
         f"{safe(axis.levels[-1].level)})"
         for axis in clear
     )
-
-
-def is_clear(axis: AxisEffects) -> bool:
-    """Return whether the intervals of the best and the worst level do not overlap."""
-    return axis.levels[0].effect.lower > axis.levels[-1].effect.upper
 
 
 def number_lines(standing: Standing) -> list[tuple[str, str]]:

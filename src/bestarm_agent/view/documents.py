@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TypeAlias
 
 from bestarm_agent.config.datasets import Label, answer_digest
-from bestarm_agent.domain.text import cost_text, duration, safe
+from bestarm_agent.domain.text import cost_text, duration, percent, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.compare import PairedComparison
@@ -75,7 +75,7 @@ def standing_page(
             *(f"Missing: {text}." for text in [missing_line(standing)] if text),
         ],
         "pairs": f"{standing.asked:,} of {standing.grid:,}",
-        "share": f"{standing.share:.1%}",
+        "share": percent(standing.share),
         "dollars": cost_text(standing.spent.usd_nanos, priced=standing.priced),
         "time": duration(standing.seconds),
         "left": time_left(standing),

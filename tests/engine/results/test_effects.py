@@ -14,6 +14,7 @@ from scipy.stats import binomtest
 from bestarm_agent.domain.values import Candidate, PromptTemplate
 from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.report.html_page import _effect_title
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from tests.support.standings import standing_with
@@ -157,3 +158,17 @@ def test_models_have_short_names_if_these_differ(names: tuple[str, str], shown: 
         rows.append(replace(row, candidate=Candidate(provider, model, prompt)))
     [axis] = axis_effects(replace(standing, rows=tuple(rows)))
     assert {one.level for one in axis.levels} == shown
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_axis_is_clear_exactly_where_an_interval_of_its_levels_leaves_out_0(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = rng.integers(5, 60, len(GRID))
+    standing = standing_of_totals(
+        n, rng.binomial(n, 0.5 + rng.normal(0, 0.15, len(n)).clip(-0.4, 0.4))
+    )
+    for axis in axis_effects(standing):
+        ends = [(level.effect.lower, level.effect.upper) for level in axis.levels]
+        assert axis.is_clear == any(low > 0 or high < 0 for low, high in ends)
+        title = _effect_title(axis)
+        assert axis.is_clear != title.endswith("no clear difference")

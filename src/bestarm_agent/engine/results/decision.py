@@ -491,7 +491,7 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     if s.new_examples is None or s.new_examples.shown or s.objective is not None:
         return Next(f"use {name}")
     if draft.cheaper is not None:
-        saying = "use it, or say what a point is worth to you"
+        saying = f"use {name}, or say how much worse a cheaper one may be"
         return Next(saying, "bestarm-agent select --cheapest-within 0.02")
     n_needed = s.new_examples.examples_needed
     if n_needed is None:

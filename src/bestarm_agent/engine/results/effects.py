@@ -47,6 +47,12 @@ class AxisEffects:
         """Return the difference between the best and the worst level."""
         return self.levels[0].effect.value - self.levels[-1].effect.value
 
+    @property
+    def is_clear(self) -> bool:
+        """Return whether some level is shown to be above or below the mean of its axis."""
+        # the intervals of all levels hold together, so one that leaves out 0 is enough
+        return any(level.effect.lower > 0 or level.effect.upper < 0 for level in self.levels)
+
 
 def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
     """Estimate the effects per axis, the axis with the largest spread first.

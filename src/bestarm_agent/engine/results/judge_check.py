@@ -88,7 +88,7 @@ def _line(label: Label) -> bytes:
 
 MEANINGS = {
     "agreement": "share judged good or bad as the labels say",
-    "kappa": "agreement beyond chance; 1 is perfect",
+    "kappa": "agreement beyond chance; 100 % is perfect",
     "bias": "mean of judge minus label; above 0 is too kind",
     "sensitivity": "share of good answers judged good",
     "specificity": "share of bad answers judged bad",

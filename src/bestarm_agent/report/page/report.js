@@ -3,7 +3,7 @@
 
 const colour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const share = (value) => (value === null ? "-" : value.toFixed(2).replace(/^0/, ""));
+const share = (value) => (value === null ? "-" : Math.round(100 * value) + " %");
 const dollars = (value) => (value === null ? "unknown" : `$${Number(value.toPrecision(2))}`);
 
 function shortened(text, most) {
@@ -229,7 +229,7 @@ function drawPareto(place, data) {
     tell: (u) => {
       const one = u.cursor.left < 0 ? null : nearest(u);
       const said = (scale) => amount(at(one, scale), scale) +
-        (scale.key === "estimate" ? ` [${share(one.lower)}, ${share(one.upper)}]` : "");
+        (scale.key === "estimate" ? ` (${share(one.lower)} to ${share(one.upper)})` : "");
       return one && `${one.label}: ${said(across)}, ${said(up)}`;
     },
   });
