@@ -21,9 +21,11 @@ import numpy as np
 from rich.console import Console
 
 from bestarm_agent import Standing, Study
-from bestarm_agent.cli.progress import screen_of
+from bestarm_agent.cli.progress import CandidateTable
 from bestarm_agent.cli.start import write_demo
+from bestarm_agent.domain.text import duration, percent
 from bestarm_agent.domain.values import RIGHT
+from bestarm_agent.report.words import budget_line, hidden_line
 from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import open_store
@@ -35,6 +37,7 @@ IMAGES = README.parent / "docs" / "images"
 STYLE = """
 .ink { fill: #1b1f24; } .dim { fill: #57606a; } .cells { fill: #eceff3; }
 .right { stroke: #0072b2; } .wrong { stroke: #e69f00; }
+.lead { fill: none; stroke: #57606a; stroke-opacity: .5; }
 .range { fill: #57606a; opacity: .45; } .mean { fill: #57606a; }
 .take .range, .take .mean { fill: #00694a; }
 @media (prefers-color-scheme: dark) {
@@ -45,8 +48,9 @@ STYLE = """
 text { font: 13px system-ui, sans-serif; } .small { font-size: 11px; }
 """
 REPORT = "report.html"
+SHOWN = 5  # candidates, as `select` prints
 LEFT, TOP, ROW, COLUMN = 8, 44, 6, 1.1  # pixels
-BARS, LABELS = 180, 12  # width of the intervals; candidates with their names
+BARS, LABELS, LINE = 180, 8, 15  # width of the intervals; candidates with their names, each a line
 
 
 async def run(study: Path) -> tuple[Standing, RunState]:
@@ -75,11 +79,11 @@ def draw_idea(standing: Standing, state: RunState) -> str:
     bars = LEFT + wide + 16
     asked = f"{standing.asked:,} of {standing.grid:,} possible answers"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {bars + BARS + 190:.0f} '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {bars + BARS + 250:.0f} '
         f'{TOP + high + 30}" role="img" aria-label="{asked} were asked">',
         f"<style>{STYLE}</style>",
         f'<text class="ink" x="{LEFT}" y="18">{n_rows} candidates x {n_columns} examples: '
-        f"asked {asked} ({standing.share:.0%})</text>",
+        f"asked {asked} ({percent(standing.share)})</text>",
         f'<text class="dim small" x="{LEFT}" y="36">a row is a candidate, the best at the top; a '
         "column is an example, those asked first at the left</text>",
         f'<rect class="cells" x="{LEFT}" y="{TOP}" width="{wide:.0f}" height="{high}"/>',
@@ -100,11 +104,22 @@ def draw_idea(standing: Standing, state: RunState) -> str:
             f'width="{max(1.0, BARS * (one.upper - one.lower)):.1f}" height="{ROW - 2}"/>'
             f'<rect class="mean" x="{mean:.1f}" y="{y}" width="2" height="{ROW}"/></g>'
         )
-    for k, one in enumerate(standing.rows[:LABELS:2]):
-        text = escape(one.candidate.label)
-        kind = "ink" if k == 0 else "dim"
-        y = TOP + 2 * ROW * k + ROW + 2
-        parts.append(f'<text class="{kind} small" x="{bars + BARS + 8:.0f}" y="{y}">{text}</text>')
+    # A row is lower than a line of text: thin lines fan out from the first rows to their names.
+    for k, one in enumerate(standing.rows[:LABELS]):
+        text = escape(one.candidate.label) + (": take this one" if k == 0 else "")
+        kind, x, y = "ink" if k == 0 else "dim", bars + BARS, TOP + LINE * k + 4
+        parts.append(
+            f'<path class="lead" d="M{x + 2:.0f} {TOP + ROW * k + ROW / 2:g}L{x + 18:.0f} {y}"/>'
+            f'<text class="{kind} small" x="{x + 22:.0f}" y="{y + 4}">{text}</text>'
+        )
+    rest = f"and {len(standing.rows) - LABELS} more"
+    y = TOP + LINE * LABELS + 8
+    parts.append(f'<text class="dim small" x="{bars + BARS + 22:.0f}" y="{y}">{rest}</text>')
+    for share in (0, 50, 100):
+        x, y = bars + BARS * share / 100, TOP + high + 20
+        parts.append(
+            f'<text class="dim small" text-anchor="middle" x="{x:.0f}" y="{y}">{share} %</text>'
+        )
     foot = TOP + high + 20
     for x, name, text in ((LEFT, "right", "right"), (LEFT + 70, "wrong", "wrong")):
         parts.append(f'<path class="{name}" stroke-width="10" d="M{x} {foot - 4}h10"/>')
@@ -142,9 +157,13 @@ def main() -> None:
     with open(os.devnull, "w") as nowhere:
         console = Console(record=True, width=84, height=20, file=nowhere, force_terminal=True)
         console.print("$ bestarm-agent demo", highlight=False)
-        console.print(screen_of(standing, 6))
         for sentence in standing.decision.said:
             console.print(sentence, highlight=False)
+        console.print()
+        console.print(CandidateTable(standing, SHOWN))
+        console.print(hidden_line(standing.rows[SHOWN:]), highlight=False)
+        spent = f"{budget_line(standing)}, {duration(standing.seconds)}"
+        console.print(f"\nSpent: {spent}", highlight=False)
     (IMAGES / "demo.svg").write_text(
         console.export_svg(title="bestarm-agent demo", unique_id="demo")
     )
