@@ -65,7 +65,9 @@ def test_a_lead_by_hand() -> None:
     found = lead_of(known, known)
     assert found == Lead(0.25, 4, (3 + 1.5) / 14)
     se = math.sqrt(found.differing / 4)
-    assert found.chance == pytest.approx(norm.cdf(0.25 / se / math.hypot(1, se / 0.1)))
+    near, far = (norm.pdf(0.25, 0, math.hypot(se, spread)) for spread in (0.1, 0.3))
+    below = [norm.cdf(0.25 / se / math.hypot(1, se / spread)) for spread in (0.1, 0.3)]
+    assert found.chance == pytest.approx((near * below[0] + far * below[1]) / (near + far))
     hidden = lead_of(np.array([0.0, -1.0]), np.array([1.0, 1.0]))  # two voids
     assert (hidden.mean, hidden.n) == (0.25, 2)
     assert lead_of(np.empty(0), np.empty(0)).chance == 0.5
@@ -74,6 +76,15 @@ def test_a_lead_by_hand() -> None:
     assert apart.mean == pytest.approx(0.4)
     assert apart.n == 50
     assert apart.differing == pytest.approx((50 * (0.09 / 2 + 0.25) + 1.5) / 60)
+
+
+def test_sixty_candidates_far_behind_are_no_chance_together() -> None:
+    """Each was asked 17 times, and got 5 right where the winner got 15."""
+    hopeless = Leads.of([Lead(10 / 17, 17, 0.5)] * 60)
+    assert hopeless.chances().prod() > 0.7  # shrunk as rivals, each .976: .24
+    rival = Lead(0.06, 150, 0.15)
+    as_rival = norm.cdf(0.06 / math.sqrt(0.001) / math.hypot(1, math.sqrt(0.001) / 0.1))
+    assert rival.chance == pytest.approx(as_rival, abs=0.005)
 
 
 def by_means(one: tuple[float, int], other: tuple[float, int]) -> Lead:

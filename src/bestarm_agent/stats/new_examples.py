@@ -37,6 +37,7 @@ _PRIOR_WEIGHT = 10  # of that share, in examples
 _MANY = 10**9  # examples of a mean that is known
 _POWER = 0.8416  # normal quantile of the probability .8
 _SPREAD = 0.1  # standard deviation of differences between good candidates, for shrinkage
+_WIDE = 0.3  # of those between a good candidate and any other
 _LIKELY_ENOUGH = 0.8  # probability of what is forecast
 _MOST_TIMES = 20  # so many times the examples seen are forecast at most
 _SURE = 1.96  # standard errors that a lead may be wrong by
@@ -127,18 +128,38 @@ class Leads:
         lead that was seen shrinks, the more so the fewer examples it rests on: it belongs to a
         candidate that was chosen for it.
         """
+        return self._believed(_SPREAD)
+
+    def _believed(self, prior: float) -> tuple[FloatArray, FloatArray]:
         variance = np.where(self.n > 0, self.differing / np.maximum(self.n, 1), np.inf)
         # A normal prior around 0 times a normal likelihood: the posterior mean is the lead times
         # ``weight``, and the posterior variance is ``weight`` times that of the lead. Without an
         # example the likelihood is flat, and the prior is what remains.
-        weight = _SPREAD**2 / (_SPREAD**2 + variance)
-        spread = np.where(self.n > 0, weight * np.minimum(variance, 1.0), _SPREAD**2)
+        weight = prior**2 / (prior**2 + variance)
+        spread = np.where(self.n > 0, weight * np.minimum(variance, 1.0), prior**2)
         return weight * self.mean, np.sqrt(spread)
 
     def chances(self, gap: float = 0.0) -> FloatArray:
-        """Return the (k,) probabilities of being at most ``gap`` behind on new examples."""
-        mean, deviation = self.believed
-        return np.array([_below(z) for z in ((mean + gap) / deviation).tolist()], dtype=float)
+        """Return the (k,) probabilities of being at most ``gap`` behind on new examples.
+
+        A priori the other may be as good a candidate, or any other: half each. A lead that is near
+        to 0 is shrunk as one over a rival; one that a rival could hardly have left is not, or many
+        hopeless candidates together would look like a chance.
+        """
+        near, far = self._believed(_SPREAD), self._believed(_WIDE)
+        variance = np.where(self.n > 0, self.differing / np.maximum(self.n, 1), 0.0)
+        # the likelihoods of the lead that was seen: normal, its variance that of both together
+        log_odds = np.zeros(len(self))
+        for sign, spread in ((1.0, _WIDE), (-1.0, _SPREAD)):
+            total = spread**2 + variance
+            log_odds += sign * -0.5 * (np.log(total) + self.mean**2 / total)
+        odds = np.where(self.n > 0, log_odds, 0.0)
+        share = np.exp(-np.logaddexp(0.0, -odds))
+        below = [
+            np.array([_below(z) for z in ((mean + gap) / deviation).tolist()])
+            for mean, deviation in (near, far)
+        ]
+        return np.asarray((1.0 - share) * below[0] + share * below[1], dtype=float)
 
     def most(self, probability: float) -> FloatArray:
         """Return (k,) what the leads on new examples do not exceed, each with that probability."""

@@ -164,9 +164,8 @@ def test_models_have_short_names_if_these_differ(names: tuple[str, str], shown: 
 def test_an_axis_is_clear_exactly_where_an_interval_of_its_levels_leaves_out_0(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = rng.integers(5, 60, len(GRID))
-    standing = standing_of_totals(
-        n, rng.binomial(n, 0.5 + rng.normal(0, 0.15, len(n)).clip(-0.4, 0.4))
-    )
+    means = 0.5 + rng.normal(0, 0.15, len(n)).clip(-0.4, 0.4)
+    standing = standing_of_totals(n, rng.binomial(n, means).astype(np.float64))
     for axis in axis_effects(standing):
         ends = [(level.effect.lower, level.effect.upper) for level in axis.levels]
         assert axis.is_clear == any(low > 0 or high < 0 for low, high in ends)
