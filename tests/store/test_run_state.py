@@ -59,7 +59,7 @@ def test_a_small_run_by_hand() -> None:
     assert state.spend == one_call + Spend(calls=6)
     assert state.judging == [Spend(calls=1, tokens=5, usd_nanos=700), Spend()]
     assert state.lost == [Spend(calls=1, usd_nanos=200), Spend()]
-    assert state.latencies() == [[0.5, 1.5], [1.5]]
+    assert [each.tolist() for each in state.latencies(50, 95)] == [[0.5, 1.5], [1.5, 1.5]]
     assert state.sessions == [
         Session(AT, "0.1.0", Stopped(AT, "interrupted", 2.5)),
         Session(AT, "0.1.1", Stopped(AT, "budget", 1.5)),

@@ -107,12 +107,13 @@ class Spend:
         return Spend(*map(max, self.amounts, other.amounts))
 
 
+NOTHING = Spend()  # of what most of very many candidates cost: told by its identity
 _AMOUNTS = tuple(map(attrgetter, ("answers", "calls", "tokens", "usd_nanos", "gpu_seconds")))
 
 
 def sum_of(spends: Iterable[Spend]) -> Spend:
     """Return the sum of many, in a tenth of the time that adding them one by one takes."""
-    each = list(spends)
+    each = [spend for spend in spends if spend is not NOTHING]
     return Spend(*(sum(map(amount, each)) for amount in _AMOUNTS))
 
 

@@ -8,14 +8,14 @@ where it is wanted, by ``Store.told``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.domain.events import Asked
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import NOTHING, Spend
 from bestarm_agent.domain.values import Candidate, Failure
 from bestarm_agent.selectors.types import IntArray, State
 
@@ -133,21 +133,39 @@ class PairColumns:
         np.divide(self.by_candidate(np.nan_to_num(values)), n, out=mean, where=n > 0)
         return n, mean
 
-    def spends(self) -> list[Spend]:
-        """Return (K,) the costs of the candidates' outcomes."""
-        *whole, gpu_seconds = (self.by_candidate(self.told[name]) for name in AMOUNTS)
+    def spends(self, groups: IntArray | None = None) -> list[Spend]:
+        """Return (K,) the costs of the candidates' outcomes.
+
+        With ``groups``, the (K,) number from 0 of each one's group, those of the groups.
+        """
+        rows, n = self.asks["candidate"], len(self.candidates)
+        if groups is not None:
+            rows, n = groups[rows], int(groups.max(initial=-1)) + 1
+        asked = np.unique(rows)
+        *whole, gpu_seconds = (np.bincount(rows, self.told[name], n)[asked] for name in AMOUNTS)
         # ``bincount`` adds in floats, which are exact for sums of whole numbers below 2**53: in
         # nano-dollars, 9 million dollars
         columns = [np.rint(sums).astype(np.int64).tolist() for sums in whole]
-        return [Spend(*amounts) for amounts in zip(*columns, gpu_seconds.tolist(), strict=True)]
+        found = [NOTHING] * n
+        for row, *amounts in zip(asked.tolist(), *columns, gpu_seconds.tolist(), strict=True):
+            found[row] = Spend(*amounts)
+        return found
 
-    def latencies(self) -> list[list[float]]:
-        """Return (K,) the seconds of the candidates' answered calls, rising."""
+    def latencies(self, *percents: int) -> Iterator[NDArray[np.float64]]:
+        """Yield (K,) percentiles, each > 0, of the seconds of each candidate's answered calls.
+
+        By nearest rank: so many percent of its calls took at most this. NaN where there is none.
+        """
         rows, seconds = self.asks["candidate"], self.told["seconds"]
         order = np.lexsort((seconds, rows))
         order = order[seconds[order] > 0]
-        ends = np.searchsorted(rows[order], np.arange(len(self.candidates)), side="right")
-        return [rising.tolist() for rising in np.split(seconds[order], ends)[:-1]]
+        n = np.bincount(rows[order], minlength=len(self.candidates))
+        rising, first, has_any = seconds[order], np.cumsum(n) - n, n > 0
+        for percent in percents:
+            found = np.full(len(n), np.nan)
+            rank = -(-percent * n // 100)  # the ceiling, from 1
+            found[has_any] = rising[(first + rank - 1)[has_any]]
+            yield found
 
     def put_columns(self, asked: NDArray[np.void], order: IntArray, told: NDArray[np.void]) -> None:
         """Add asks and outcomes as another state has them; raise ValueError if they do not fit.

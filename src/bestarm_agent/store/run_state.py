@@ -14,7 +14,7 @@ from pydantic_core import from_json
 
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Asked, Attempted, Event, Settled, Stopped
-from bestarm_agent.domain.spend import Budget, Spend, sum_of
+from bestarm_agent.domain.spend import NOTHING, Budget, Spend, sum_of
 from bestarm_agent.domain.values import Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
 from bestarm_agent.selectors.types import IntArray, State
@@ -161,7 +161,8 @@ class RunState(PairColumns):
     @property
     def spend(self) -> Spend:
         """The cost of all outcomes, and of proposers' calls."""
-        return sum_of([*self.spends(), self.proposer_spend])
+        in_all = np.zeros(len(self.candidates), dtype=np.int64)
+        return sum_of([*self.spends(in_all), self.proposer_spend])
 
     @property
     def name(self) -> str:
@@ -289,8 +290,8 @@ class RunState(PairColumns):
                 self.candidates += event.candidates
                 self.costs += event.costs or nothing
                 self.prices += event.prices or nothing
-                self.judging += [Spend()] * len(nothing)
-                self.lost += [Spend()] * len(nothing)
+                self.judging += [NOTHING] * len(nothing)
+                self.lost += [NOTHING] * len(nothing)
             case events.CandidatesBarred():
                 self.barred |= dict.fromkeys(event.candidates, event.reason)
             case events.ExamplesAdded():

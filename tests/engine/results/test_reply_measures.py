@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bestarm_agent.engine.results.from_log import percentile
+from bestarm_agent.domain.events import Event
+from bestarm_agent.store.run_state import fold
 from tests.support.commands import invoke
+from tests.support.store_runs import asked, grid, started, told
 from tests.support.studies import write_study
 
 
@@ -16,8 +20,13 @@ from tests.support.studies import write_study
     ("n", "p50", "p95"), [(1, 1, 1), (2, 1, 2), (19, 10, 19), (20, 10, 19), (100, 50, 95)]
 )
 def test_percentiles_are_measured_times(n: int, p50: float, p95: float) -> None:
-    seconds = [float(i) for i in range(1, n + 1)]
-    assert (percentile(seconds, 50), percentile(seconds, 95)) == (p50, p95)
+    seconds = [float(i) for i in range(n, 0, -1)]
+    events: list[Event] = [started(), *grid(2, n), *map(asked, range(n))]
+    for seq, took in enumerate(seconds):
+        one = told(seq)
+        events.append(replace(one, outcome=replace(one.outcome, seconds=took)))
+    half, most = fold(events).latencies(50, 95)
+    np.testing.assert_array_equal([half, most], [[p50, np.nan], [p95, np.nan]])
     assert sum(one <= p95 for one in seconds) >= 0.95 * n
 
 

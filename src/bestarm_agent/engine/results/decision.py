@@ -66,10 +66,9 @@ def decided(standing: Standing) -> Standing:
             i: Status.UNDECIDED if group in _COMPARED else group for i, group in groups.items()
         }
     named_row = next((row for row in s.rows if row.index == named), None)
-    labels = {
-        group: tuple(row.candidate.label for row in s.rows if groups[row.index] is group)
-        for group in Status
-    }
+    labels: dict[Status, list[str]] = {group: [] for group in Status}
+    for row in s.rows:
+        labels[groups[row.index]].append(row.candidate.label)
     take: Any = None
     if named_row is not None:
         take = s.objects[named_row.index] if s.objects else named_row.candidate.label
@@ -78,10 +77,10 @@ def decided(standing: Standing) -> Standing:
         untried = "nobody has scored its answers"
     draft = Decision(
         take=take,
-        as_good=labels[Status.EQUAL] + labels[Status.GOOD],
+        as_good=(*labels[Status.EQUAL], *labels[Status.GOOD]),
         cheaper=_cheaper(s, named_row, groups),
-        undecided=labels[Status.UNDECIDED],
-        worse=labels[Status.WORSE] + labels[Status.BARRED],
+        undecided=tuple(labels[Status.UNDECIDED]),
+        worse=(*labels[Status.WORSE], *labels[Status.BARRED]),
         unmeasured=tuple(
             Unmeasured(row.candidate.label, row.problem or untried)
             for row in s.rows

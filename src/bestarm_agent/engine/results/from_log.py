@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import repeat
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bestarm_agent.config.study import Objective
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend, sum_of
@@ -28,12 +32,13 @@ from bestarm_agent.engine.results.standing import (
     RowLimit,
     RowMeasure,
     Standing,
+    Status,
     unscored,
 )
 from bestarm_agent.engine.scorer_signs import SignCount, fault_of
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import BoolArray, Guarantee, IntArray, State
+from bestarm_agent.selectors.types import BoolArray, FloatArray, Guarantee, IntArray, State
 from bestarm_agent.store.run_state import RunState
 
 CALLS = 1000  # whose price is told
@@ -232,95 +237,103 @@ def _rows(
     against: Mapping[int, Against],
 ) -> tuple[Row, ...]:
     """Return the rows in that order."""
-    table, estimates = pairs.table, pairs.estimates()
-    failed, void = table.count(State.FAILED), table.count(State.VOID)
-    prices = None if objective is None else objective.prices()
-    columns = zip(state.started.measures, state.told["measures"].T, strict=False)
-    means = [(name, *state.means(column)) for name, column in columns]
-    output = state.told["output"]
-    _, length = state.means(np.where(output >= 0, output, np.nan))
-    spends, latencies = state.spends(), state.latencies()
+    # There may be 64,000 candidates: each column becomes Python's objects at once, and the rows are
+    # made of the columns, in the order of the fields.
+    places, started = np.array(order, dtype=np.int64), state.started
+    numbers = _numbers(state, pairs) | {"is_ruled_out": ruled_out}
+    candidates = [state.candidates[i] for i in order]
+    spends, prices = state.spends(), None if objective is None else objective.prices()
+    measures = [
+        map(
+            partial(RowMeasure, name), n[places].astype(int).tolist(), _known(mean)[places].tolist()
+        )
+        for name, column in zip(started.measures, state.told["measures"].T, strict=False)
+        for n, mean in [state.means(column)]
+    ]
+    limits = [_limits(finding, places) for finding in findings]
+    columns: dict[str, Iterable[object]] = {
+        **{name: column[places].tolist() for name, column in numbers.items()},
+        "index": order,
+        "candidate": candidates,
+        "spend": [spends[i] for i in order],
+        "problem": [
+            broken.get(one.label, state.barred.get(i))
+            for i, one in zip(order, candidates, strict=True)
+        ],
+        # as most are of very many: ``decided`` looks at each, and changes the others
+        "status": [Status.UNDECIDED if n else Status.UNMEASURED for n in numbers["n"][places]],
+        "is_broken": [one.label in broken for one in candidates],
+        "is_barred": [i in state.barred for i in order],
+        "against": map(against.get, order),
+        "price": repeat(None) if prices is None else map(prices.of, order),
+        "limits": zip(*limits, strict=True) if limits else repeat(()),
+        "price_source": [state.prices[i] for i in order],
+        "priced": [state.costs[i] is not None and started.judge_priced for i in order],
+        "measures": zip(*measures, strict=True) if measures else repeat(()),
+    }
+    return tuple(map(Row, *(columns[one.name] for one in fields(Row))))
+
+
+def _numbers(state: RunState, pairs: Pairs) -> dict[str, NDArray[Any]]:
+    """Return the (K,) numbers of candidates, by the names of their fields; None: not known."""
+    table, estimates, told = pairs.table, pairs.estimates(), state.told
     # before the first score, estimates are what a model supposes, and nothing was seen
-    any_score = bool(estimates.n.any())
-    rows = []
-    _, price = state.means(state.told["price"])  # of what was answered, from the cache or not
+    mean = estimates.mean if estimates.n.any() else np.full(len(estimates.n), np.nan)
+    _, length = state.means(np.where(told["output"] >= 0, told["output"], np.nan))
+    _, price = state.means(told["price"])  # of what was answered, from the cache or not
     # Worker seconds are those of calls that were sent: a reply from the cache took none, and would
     # make a candidate that others paid for look cheap.
-    bought = np.where((state.told["calls"] > 0) & (output >= 0), state.told["gpu_seconds"], np.nan)
-    _, work = state.means(bought)
-    for i in order:
-        candidate, mean = state.candidates[i], float(estimates.mean[i])
-        rows.append(
-            Row(
-                index=i,
-                candidate=candidate,
-                n=int(estimates.n[i]),
-                total=float(table.total[i]),
-                pending=int(estimates.pending[i]),
-                void=int(void[i]),
-                failed=int(failed[i]),
-                estimate=_known(mean) if any_score else None,
-                lower=float(estimates.lower[i]),
-                upper=float(estimates.upper[i]),
-                spend=spends[i],
-                problem=broken.get(candidate.label, state.barred.get(i)),
-                is_broken=candidate.label in broken,
-                is_barred=i in state.barred,
-                is_ruled_out=bool(ruled_out[i]),
-                against=against.get(i),
-                usd_per_1000=None if (usd := _known(price[i])) is None else _per_1000(usd),
-                gpu_seconds_per_1000=None if not (x := _known(work[i])) else CALLS * x,
-                p50_seconds=percentile(latencies[i], 50),
-                p95_seconds=percentile(latencies[i], 95),
-                price=None if prices is None else prices.of(i),
-                limits=tuple(_limit(i, finding) for finding in findings),
-                price_source=state.prices[i],
-                priced=state.costs[i] is not None and state.started.judge_priced,
-                output_tokens=_known(length[i]) or None,
-                measures=tuple(RowMeasure(name, int(n[i]), _known(k[i])) for name, n, k in means),
-            )
-        )
-    return tuple(rows)
+    is_bought = (told["calls"] > 0) & (told["output"] >= 0)
+    _, work = state.means(np.where(is_bought, told["gpu_seconds"], np.nan))
+    p50, p95 = state.latencies(50, 95)
+    return {
+        "n": estimates.n,
+        "total": table.total,
+        "pending": estimates.pending,
+        "void": table.count(State.VOID),
+        "failed": table.count(State.FAILED),
+        "estimate": _known(mean),
+        "lower": estimates.lower,
+        "upper": estimates.upper,
+        "usd_per_1000": _known(CALLS * price / NANOS_PER_USD),
+        "gpu_seconds_per_1000": _known(np.where(work > 0, CALLS * work, np.nan)),
+        "p50_seconds": _known(p50),
+        "p95_seconds": _known(p95),
+        "output_tokens": _known(np.where(length > 0, length, np.nan)),
+    }
 
 
-def _per_1000(usd_nanos: float) -> float:
-    return CALLS * usd_nanos / NANOS_PER_USD
+def _known(values: FloatArray) -> NDArray[Any]:
+    """Return numbers as Python has them, and None in place of NaN."""
+    found = values.astype(object)
+    found[np.isnan(values)] = None
+    return found
 
 
-def _known(mean: float) -> float | None:
-    return None if math.isnan(mean) else float(mean)
-
-
-def _limit(row: int, finding: Finding) -> RowLimit:
-    state = LimitState.OPEN
-    if finding.kept[row] or finding.broken[row]:
-        state = LimitState.KEPT if finding.kept[row] else LimitState.BROKEN
-    return RowLimit(finding.constraint, finding.means.of(row), state)
-
-
-def percentile(seconds: Sequence[float], percent: int) -> float | None:
-    """Return one of sorted times, by nearest rank; None if there are none.
-
-    Example:
-        >>> percentile([0.5, 0.6, 0.7, 9.0], 50), percentile([], 95)
-        (0.6, None)
-    """
-    return seconds[math.ceil(percent * len(seconds) / 100) - 1] if seconds else None
+def _limits(finding: Finding, places: IntArray) -> Iterator[RowLimit]:
+    """Yield the candidates' means at a limit, in that order."""
+    kept, broken = finding.kept.tolist(), finding.broken.tolist()
+    for i in places.tolist():
+        state = LimitState.BROKEN if broken[i] else LimitState.OPEN
+        state = LimitState.KEPT if kept[i] else state
+        yield RowLimit(finding.constraint, finding.means.of(i), state)
 
 
 def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
     parts, unpriced = dict[str, Spend](), set[str]()
-    rows_of = defaultdict[str, list[int]](list)
-    for i, candidate in enumerate(state.candidates):
-        rows_of[candidate.provider].append(i)
-    spends = state.spends()
-    for provider, rows in rows_of.items():
+    providers = {one.provider: None for one in state.candidates}
+    number_of = {provider: number for number, provider in enumerate(providers)}
+    groups = np.array([number_of[one.provider] for one in state.candidates], dtype=np.int64)
+    spends = state.spends(groups)
+    for provider, number in number_of.items():
         answered = f"{provider}: answered calls of candidates"
         lost = f"{provider}: attempts that brought no answer"
-        whole, judged, lost_there = (
-            sum_of(spends_of[i] for i in rows) for spends_of in (spends, state.judging, state.lost)
+        rows = np.flatnonzero(groups == number).tolist()
+        judged, lost_there = (
+            sum_of(spends_of[i] for i in rows) for spends_of in (state.judging, state.lost)
         )
+        whole = spends[number]
         parts[answered], parts[lost] = whole - judged - lost_there, lost_there
         if any(state.costs[i] is None for i in rows):
             unpriced |= {answered, lost, "pairs that are not told yet"}
