@@ -15,7 +15,6 @@ _DOCS = ROOT / "docs"
 
 PAGES: dict[Path, Callable[[], str]] = {
     schema_path(): schema_text,
-    _DOCS / "study.schema.json": schema_text,
     _DOCS / "reference" / "commands.md": commands_page,
     _DOCS / "reference" / "study-keys.md": study_page,
     _DOCS / "reference" / "json.md": result_page,

@@ -8,11 +8,7 @@ import pytest
 from bestarm_agent.config.starter import schema_path, schema_text, study_schema
 
 DOCS = Path(__file__).parents[3] / "docs"
-ANEW = (
-    "publish the schema anew: python -c 'from pathlib import Path; from "
-    "bestarm_agent.config.starter import schema_path, schema_text; "
-    '[path.write_text(schema_text()) for path in (schema_path(), Path("docs/study.schema.json"))]\''
-)
+ANEW = "publish the schema anew: nox -s generate"
 
 
 @pytest.mark.parametrize("path", [schema_path(), DOCS / "study.schema.json"])
