@@ -277,11 +277,12 @@ class Call:
         fitted, model = self.fitted, self.model
         # The key is read several times per attempt, and a digest of long messages takes longer than
         # comparing them. It is made anew once a refusal has changed the fitted request.
-        if self._keyed is None or self._keyed[0] != fitted:
+        last = self._keyed
+        if last is None or (last[0] is not fitted and last[0] != fitted):
             own = model.client.ledger.own
             key = reply_key(model.client.provider, model.fingerprint, fitted, own)
-            self._keyed = fitted, key
-        return self._keyed[1]
+            self._keyed = last = fitted, key
+        return last[1]
 
     def is_refitted(self, error: ProviderError) -> bool:
         """Return whether to send it again at once, without what an error says is not taken.

@@ -237,11 +237,10 @@ class Evaluator:
             failed = Failure(error.kind, error.blame, str(error))
             sign = self._sign(pair, reply, None, error.kind)
             is_own = error.blame is Blame.CANDIDATE
-            return replace(_outcome(pair, reply, failure=failed), sign=sign if is_own else "")
+            return _outcome(pair, reply, failure=failed, sign=sign if is_own else "")
         except ProviderError as error:  # not the candidate's: no reply can be judged any more
             raise JudgeError(str(error), kind=error.kind, blame=Blame.JUDGE) from error
-        sign = self._sign(pair, reply, score.value)
-        return replace(_outcome(pair, reply, score=score), sign=sign)
+        return _outcome(pair, reply, score=score, sign=self._sign(pair, reply, score.value))
 
     def _sign(
         self,
@@ -262,13 +261,18 @@ def _outcome(
     *,
     score: Score | None = None,
     failure: Failure | None = None,
+    sign: str = "",
 ) -> Outcome:
     lost = lost_spend(pair, reply)
-    outcome = Outcome(score, failure, pair.spend, pair.judge_spend, lost)
     if reply is None:
-        return outcome
-    return replace(
-        outcome,
+        return Outcome(score, failure, pair.spend, pair.judge_spend, lost)
+    return Outcome(
+        score,
+        failure,
+        pair.spend,
+        pair.judge_spend,
+        lost,
+        sign=sign,
         reply_key=pair.call.key,
         cached=pair.call.found and not pair.call.resent,
         usage=reply.usage,

@@ -324,5 +324,13 @@ def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:
     logprobs = answer.logprobs if cleaned == answer.text else None  # their tokens would tell
     # Written as a text, so that a key is found in whatever field of a call it stands.
     calls = tuple(json.loads(without_traces(json.dumps(call), keys)) for call in answer.tool_calls)
-    written = replace(answer, text=cleaned, model=model, tier=tier or None, logprobs=logprobs)
-    return replace(written, tool_calls=calls, reasoning=thoughts)
+    return ApiAnswer(
+        answer.end,
+        cleaned,
+        answer.counts,
+        model,
+        tier or None,
+        logprobs,
+        tool_calls=calls,
+        reasoning=thoughts,
+    )
