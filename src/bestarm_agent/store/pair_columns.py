@@ -196,11 +196,14 @@ class PairColumns:
 
     def _reserve(self, n: int) -> None:
         if n > len(self._asked):
-            # room is doubled, so that copying takes a constant time for each pair
-            n_added = max(n, 2 * len(self._asked)) - len(self._asked)
-            self._asked = np.append(self._asked, np.empty(n_added, ASKED))
-            self._told = np.append(self._told, pending_outcomes(n_added, self._told.dtype))
-            self._order = np.append(self._order, np.empty(n_added, np.int64))
+            # Room is doubled, so that copying takes a constant time for each pair. The outcomes are
+            # by far the largest: they are copied into the new room, and no third copy is made.
+            room = max(n, 2 * len(self._asked))
+            self._asked = np.append(self._asked, np.empty(room - len(self._asked), ASKED))
+            self._order = np.append(self._order, np.empty(room - len(self._order), np.int64))
+            told = pending_outcomes(room, self._told.dtype)
+            told[: len(self._told)] = self._told
+            self._told = told
 
 
 def pending_outcomes(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:
