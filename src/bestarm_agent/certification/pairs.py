@@ -49,7 +49,7 @@ LABEL, GUESS = "label", "guess"  # reasons of asks: for its label, or for its gu
 
 
 def goal_of(spec: CertifySpec) -> Goal:
-    """Return what a study wants to be shown, of all candidates together."""
+    """Return the goal of a study's certification, for all candidates together."""
     return Goal(spec.risk, 1.0 - spec.confidence)
 
 
@@ -97,7 +97,7 @@ class Trial:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether nothing more can come of it."""
+        """Return whether no further label can change the verdict."""
         return self.verdict is not Conclusion.UNDECIDED or self._rounds == len(self._plan.labelled)
 
     def tell(self, place: int, told: PairLosses) -> None:

@@ -190,7 +190,7 @@ def _size(url: str) -> int:
 
 @lru_cache(maxsize=_KEPT)
 def _from_url(url: str) -> tuple[bytes, DataUrl]:
-    """Return the first bytes of a data URL, and it with the right type; raises ValueError."""
+    """Return a data URL's first bytes, and the URL with its true media type; raises ValueError."""
     head, _, text = url.partition(",")
     if not head.endswith(";base64"):
         raise ValueError("it is a data URL, but not in base64")

@@ -181,7 +181,7 @@ class MessageSpec(StudyModel):
 
 
 def _listed(kind: Any) -> BeforeValidator:  # noqa: ANN401 - a class
-    """Return what takes a text in place of a list of models, of which a text may be one."""
+    """Return a validator for a list: a text in its place is a list of that one text."""
 
     def listed(value: object) -> object:
         return [value] if isinstance(value, str) else value
@@ -737,7 +737,7 @@ class ObjectiveSpec(StudyModel):
     @model_validator(mode="before")
     @classmethod
     def _named_by_bound(cls, given: Any) -> Any:  # noqa: ANN401 - of any kind yet
-        """Take what is near or good enough as the wish for the cheapest of those."""
+        """Name the objective by its bound: ``epsilon`` and ``at_least`` each belong to one."""
         keys = {"epsilon": Objective.CHEAPEST, "at_least": Objective.AT_LEAST}
         if isinstance(given, Mapping) and "name" not in given:
             names = [name.value for key, name in keys.items() if key in given]

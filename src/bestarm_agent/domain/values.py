@@ -426,7 +426,7 @@ class Request:
         return frozenset([*self.params, *(name for name, one in features.items() if one)])
 
     def without(self, names: Collection[str]) -> Request:
-        """Return it without some parameters; ``top_logprobs`` and ``response_schema`` count too."""
+        """Return a request without these; ``top_logprobs`` and ``response_schema`` count, too."""
         return replace(
             self,
             params={name: value for name, value in self.params.items() if name not in names},

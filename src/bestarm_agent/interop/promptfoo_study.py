@@ -210,7 +210,7 @@ class _Checks:
         self.config.notes.append(f"Left out: {text}")
 
     def grader(self, options: Mapping[str, Found]) -> str | None:
-        """Return the model that options name for grading, as it is called here; None: none."""
+        """Return the model that options name for grading, as it is called here; None if none is."""
         given = options.get("provider")
         given = given.get("text", given) if isinstance(given, dict) else given
         name = given.get("id") if isinstance(given, dict) else given

@@ -99,7 +99,7 @@ class Check:
         return 1.0 - score if self.options.not_ else score
 
     def vote(self, result: Result, value: float) -> Vote:
-        """Return what is kept of it for people."""
+        """Return the check's result as it is kept with the score, for people."""
         if isinstance(result, JudgeError):
             why = str(result)
         else:

@@ -126,7 +126,7 @@ class _MemberCalls:
 
 
 def _numbered(call: JudgeCall, number: int) -> JudgeCall:
-    """Return a call that says which member's it is."""
+    """Return a call marked with the member that makes it."""
     # Two members may ask the same model the same question. The suffix keeps their calls apart in
     # the records of a run, so that each has a reply of its own.
     name = f"{call.request.example}/judge-{number}"

@@ -197,7 +197,7 @@ def _is_number(text: str, decimal: Mark | None) -> bool:
 
 
 def _boxed(text: str) -> str | None:
-    """Return what stands in the last box of a text, None without one."""
+    """Return the content of the last box of a text; None if it has no box."""
     _, is_there, rest = text.rpartition("\\boxed{")
     # Braces nest, as in \boxed{\frac{1}{2}}, which no regular expression can count.
     depth = 1

@@ -243,7 +243,7 @@ def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object with keys in lower case; nothing of one that says a key twice."""
+    """Return an object with keys in lower case; an empty one if it says a key twice."""
     # A key given twice is how a quoted answer would overrule a verdict before it (JSON decoders let
     # the last one win), so such an object counts as empty.
     verdict = {key.strip().lower(): value for key, value in pairs}

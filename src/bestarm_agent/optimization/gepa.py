@@ -74,7 +74,7 @@ def split(prompt: PromptTemplate) -> tuple[str, Build]:
 
 
 def _record(pair: PairOutcome) -> dict[str, Json]:
-    """Return an answer as GEPA's reflection is shown it."""
+    """Return an answer in the form that GEPA's reflection reads."""
     scored = f"The answer scores {pair.score:g} of 1." if pair.score is not None else "No score."
     right = f" Right would be: {pair.target}." if pair.target else ""
     why = verdicts(pair.votes) or pair.message

@@ -67,7 +67,7 @@ class LiveRun:
 
     @property
     def is_watched(self) -> bool:
-        """Return whether a page of it is open."""
+        """Return whether a page of the run is open."""
         return bool(+self._pages)
 
     def close(self) -> None:

@@ -270,7 +270,7 @@ def _level(parts: StudyParts) -> float:
 
 
 def _half_width(count: int, level: float) -> float:
-    """Return that of the interval of a winner's mean on ``count`` examples, half of them right."""
+    """Return half the width of a winner's interval on ``count`` examples, half of them right."""
     halves, alpha = np.arange(count, dtype=np.float64) % 2.0, OF_WINNER * (1.0 - level)
     lower, upper = bounds_on_new(halves, halves, alpha, bet_grid(count, alpha / 2))
     return (upper - lower) / 2

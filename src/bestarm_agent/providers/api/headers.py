@@ -184,7 +184,7 @@ def shutdown_notice(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def _now(headers: Mapping[str, str]) -> datetime:
-    """Return the server's own time if it is sent, so that a wrong local clock does no harm."""
+    """Return the time that the server sends, if it does: a wrong local clock does no harm then."""
     return _http_date(headers.get("date", "")) or datetime.now(UTC)
 
 

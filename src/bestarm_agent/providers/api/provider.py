@@ -305,7 +305,7 @@ def _model_names(body: Mapping[str, Json]) -> tuple[str, ...]:
 
 
 def _day(given: Json) -> str:
-    """Return a day that is given as such, as a time, or in seconds since 1970."""
+    """Return the day of a date, of a time, or of seconds since 1970."""
     if isinstance(given, int | float):
         return datetime.fromtimestamp(given, UTC).date().isoformat()
     return str(given)[:10]

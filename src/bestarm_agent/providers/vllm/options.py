@@ -63,7 +63,7 @@ class ServeOptions(LocalOptions):
     log_dir: str = "runs/vllm"  # folder for the servers' logs, relative to the study
 
     def served(self, model: str) -> ServedModel:
-        """Return what is said of a model; raises ConfigError if it is not served."""
+        """Return a model's own options; raises ConfigError if it is not served."""
         if model not in self.models:
             raise ConfigError(
                 f"`serve` starts no server for {model!r}; {nearest(model, self.models)}"

@@ -36,7 +36,7 @@ def watch(owner: int, server: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def die_with_parent() -> None:
-    """Let the system kill this process when its parent dies; nothing where it cannot."""
+    """Let the system kill this process when its parent dies; do nothing where it cannot."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
