@@ -238,7 +238,7 @@ class _Function(Provider[ProviderOptions]):
         except Exception as error:
             self.failed += 1
             self.first_error = self.first_error or error
-            raise failure(FailureKind.INTERNAL, _said(error)) from error
+            raise failure(FailureKind.INTERNAL, _message(error)) from error
         if text is None or found is None:
             self.empty += 1
             raise failure(FailureKind.INTERNAL, "the function returned None: there is no score")
@@ -276,17 +276,17 @@ def _run(
 def _report_failures(provider: _Function, standing: Standing) -> None:
     """Warn of calls that raised or hung; raise ConfigError if no call has a score."""
     first = provider.first_error
-    said = f"; the first: {_said(first)}" if first is not None else ""
+    the_first = f"; the first: {_message(first)}" if first is not None else ""
     # Some failures are a warning: the intervals count them at their worst. Without any score there
     # is nothing to return.
     if standing.end == End.FAILURES and not any(row.n for row in standing.rows):
         hung = f", {provider.cut_off:,} had not returned at the end" if provider.cut_off else ""
         raise ConfigError(
             f"no call of the function could be scored: {provider.failed:,} raised, "
-            f"{provider.empty:,} returned None{hung}{said}"
+            f"{provider.empty:,} returned None{hung}{the_first}"
         ) from first
-    said = f"raised and are left out{said}"
-    for n, what in (provider.failed, said), (provider.cut_off, "had not returned at the end"):
+    raised = f"raised and are left out{the_first}"
+    for n, what in (provider.failed, raised), (provider.cut_off, "had not returned at the end"):
         if n:
             calls = f"{counted(n, 'call')} of {standing.asked:,}"
             warnings.warn(f"{calls} {what}", RuntimeWarning, stacklevel=3)
@@ -304,7 +304,7 @@ def _score(found: object) -> float | None:
     return score
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Return an error in a line, with its place in the user's code."""
     if isinstance(error, ConfigError):
         return str(error)

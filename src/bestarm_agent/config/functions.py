@@ -44,7 +44,7 @@ class Program:
     # secrets and paths that its messages might contain, with their replacements
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def said(self, error: BaseException | str) -> str:
+    def masked(self, error: BaseException | str) -> str:
         """Return an error or a text for a message, without secrets and paths."""
         return masked(str(error), self.hidden)
 

@@ -382,7 +382,7 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
         except ValueError as error:
             raise unparsable(str(error), text) from None
 
-    def _said(self, answer: ReadNumber) -> str:
+    def _text(self, answer: ReadNumber) -> str:
         return f"{answer.value:f}" if isinstance(answer.value, Decimal) else str(answer.value)
 
     def _agrees(self, answer: ReadNumber, example: Example) -> bool:

@@ -69,7 +69,7 @@ class PythonJudge(Judge[PythonJudgeOptions]):
         if not 0.0 <= value <= 1.0:  # NaN fails this too
             raise judge_failed(
                 f"{self._program.name} must return a number in [0, 1] or None, got "
-                f"{self._program.said(reprlib.repr(result)):.60}"
+                f"{self._program.masked(reprlib.repr(result)):.60}"
             )
         return Score(value)
 
@@ -87,7 +87,7 @@ class PythonJudge(Judge[PythonJudgeOptions]):
                 raise
             raise judge_failed(f"{program.name} let a cancellation of its own get out") from error
         except (Exception, SystemExit) as error:  # a function may raise anything
-            message = program.said(error)
+            message = program.masked(error)
             raise judge_failed(
                 f"{program.name} raised {type(error).__name__}: {message}{_place(program, error)}"
             ) from error

@@ -225,7 +225,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         if self.options.after is not None:
             text = self._after_marker(text, reply.reasoning)
         answer = self._extract(text, example)
-        return Score(value=float(self._agrees(answer, example)), answer=excerpt(self._said(answer)))
+        return Score(value=float(self._agrees(answer, example)), answer=excerpt(self._text(answer)))
 
     @abstractmethod
     def _extract(self, text: str, example: Example) -> AnswerT:
@@ -235,7 +235,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         """Return whether the answer is right, or a degree in [0, 1]: by default, equality."""
         return answer in self._targets(example)
 
-    def _said(self, answer: AnswerT) -> str:
+    def _text(self, answer: AnswerT) -> str:
         return str(answer)
 
     def _targets(self, example: Example) -> list[AnswerT]:

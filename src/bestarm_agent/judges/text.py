@@ -142,7 +142,7 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
             return answer is not None
         return self._normalise(answer) in self._targets(example)
 
-    def _said(self, answer: str | None) -> str:
+    def _text(self, answer: str | None) -> str:
         return answer or ""
 
 
@@ -210,7 +210,7 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
         except self._unresolvable as error:
             raise judge_failed(f"the schema refers to what is not in it: {error}") from None
 
-    def _said(self, answer: object) -> str:
+    def _text(self, answer: object) -> str:
         return json.dumps(answer, ensure_ascii=False)
 
     def _validator_of(self, example: Example) -> Any:  # noqa: ANN401 - jsonschema has no type for it

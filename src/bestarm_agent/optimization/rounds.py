@@ -228,7 +228,7 @@ async def _proposals(program: Program, feedback: Feedback) -> list[Proposal]:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"proposer {program.name} raised {type(error).__name__}: {program.said(error)}; the "
+            f"proposer {program.name} raised {type(error).__name__}: {program.masked(error)}; the "
             f"run {feedback.standing.run_id} is kept, and `bestarm-agent resume` goes on with it"
         ) from error
     proposals = list(result) if isinstance(result, list | tuple) else [result] if result else []

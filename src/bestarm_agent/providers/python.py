@@ -313,10 +313,10 @@ class PythonProvider(ProgramProvider[PythonOptions]):
         except ProviderError as error:
             return error
         except CandidateError as error:
-            reason = program.said(error)
+            reason = program.masked(error)
             return failure(FailureKind.GAVE_UP, reason or f"{program.name} gave up")
         except ConfigError as error:
-            return failure(FailureKind.INTERNAL, program.said(error))
+            return failure(FailureKind.INTERNAL, program.masked(error))
         except (Exception, SystemExit) as error:
             # A program may raise TimeoutError of its own, which is a mistake of the program like
             # any other.
@@ -329,7 +329,7 @@ class PythonProvider(ProgramProvider[PythonOptions]):
             return failure(
                 FailureKind.INTERNAL,
                 f"program {program.name} raised {type(error).__name__}{_location(error)}: "
-                f"{program.said(error)}",
+                f"{program.masked(error)}",
             )
 
     async def _call(self, program: Program, task: Task) -> object:
