@@ -177,7 +177,7 @@ OPTIONS: Mapping[str, Option] = {
     "candidate": Option("Only this candidate, by label or id."),
     "example": Option("Only this example, in full: prompt, reply, verdicts."),
     "wrong": Option("Only scores below one half.", bool),
-    "failed": Option("Only pairs that failed.", bool),
+    "failed": Option("Only answers that failed.", bool),
     "between": Option(
         "The two candidates, by label or id; left out: the best of two runs, all of files.",
         _PAIR,

@@ -311,7 +311,7 @@ def _prompt_from_item(name: object, body: object) -> dict[str, object]:
 
 
 class CandidateSpec(StudyModel):
-    """One explicit candidate, next to the grid or in its place."""
+    """One explicit candidate, next to the combinations or in their place."""
 
     model: Text = Field(description="Label of one of `models`, or `provider/model`.")
     prompt: Text = Field(description="Name of one of `prompts`.")
@@ -421,7 +421,7 @@ class DatasetSpec(StudyModel):
 
 
 class ShotsSpec(StudyModel):
-    """Worked examples that stand in the prompts: an axis of the grid, if `k` has several values."""
+    """Worked examples that stand in the prompts: an axis, if `k` has several values."""
 
     from_: DatasetSpec = Field(
         alias="from",
@@ -511,13 +511,13 @@ _DEFAULT_LEVEL = 0.95
 
 
 class BudgetSpec(StudyModel):
-    """Hard caps of a run: the first one reached ends it; without any, the whole grid is run."""
+    """Hard caps of a run: the first one reached ends it; without any, all answers may be asked."""
 
     usd: Dollars | None = Field(
         None, description='Dollars, judges and retries included; 5 or "$5". Needs known prices.'
     )
     answers: Count | None = Field(
-        None, description="(candidate, example) pairs evaluated, cached replies included."
+        None, description="A candidate's answers to examples, replies from the cache included."
     )
     calls: Count | None = Field(
         None, description="Requests sent to providers, retries and judges included."
@@ -530,7 +530,7 @@ class BudgetSpec(StudyModel):
         None, description="Minutes of local workers (accelerator or CPU), summed over the workers."
     )
     share: GridShare | None = Field(
-        None, description='Share of the candidates x examples grid, in (0, 1]; 0.1 or "10%".'
+        None, description='Share of all answers, in (0, 1]; 0.1 or "10%".'
     )
 
     def caps(self, cells: int) -> Budget:
@@ -626,7 +626,7 @@ class LimitsSpec(StudyModel):
     in_flight: Count = Field(64, description="Calls in flight at once, over all providers.")
     timeout_seconds: Positive = Field(120.0, description="Seconds that one attempt may take.")
     max_attempts: Count = Field(
-        5, description="Attempts at one call before its pair is reported as not measurable."
+        5, description="Attempts at one call before its answer counts as missing."
     )
     failed_score: Share = Field(
         0.0,
@@ -634,7 +634,7 @@ class LimitsSpec(StudyModel):
         "nothing to read in it, too long).",
     )
     max_failed_share: Share = Field(
-        0.5, description="Share of pairs not measurable above which the run stops."
+        0.5, description="Share of missing answers above which the run stops."
     )
     providers: dict[str, ProviderLimits] = Field(
         default_factory=dict, description="Limits by name of provider."
@@ -978,22 +978,22 @@ class StudyConfig(StudyModel):
     """A study: finds the best of the candidates on a dataset."""
 
     name: Name = Field("study", description="Name of the study; default: the file's stem.")
-    models: tuple[ModelSpec, ...] = Field((), description="Models of the grid.")
-    prompts: tuple[PromptSpec, ...] = Field((), description="Prompts of the grid.")
+    models: tuple[ModelSpec, ...] = Field((), description="Models to combine.")
+    prompts: tuple[PromptSpec, ...] = Field((), description="Prompts to combine.")
     params: Grid = Field(
         default_factory=dict,
-        description="Sampling parameters of the grid: a list is an axis, anything else is the same "
+        description="Sampling parameters to combine: a list is an axis, anything else is the same "
         "for all, `null` leaves the parameter out. A value that is itself a list stands in a list: "
         '`stop: [["\\n"]]`.',
     )
     exclude: tuple[Params, ...] = Field(
         (),
-        description="Combinations to leave out of the grid: those that match all keys of one of "
+        description="Combinations to leave out: those that match all keys of one of "
         "these mappings. Keys: `model` (label or name), `prompt`, `shots`, and sampling "
         "parameters; a list matches any of its values.",
     )
     candidates: tuple[CandidateSpec, ...] = Field(
-        (), description="Explicit candidates, next to the grid or in its place."
+        (), description="Explicit candidates, next to the combinations or in their place."
     )
     shots: ShotsSpec | None = Field(None, description="Worked examples in the prompts.")
     dataset: DatasetSpec = Field(description="The examples, or just the path of their file.")
@@ -1014,7 +1014,7 @@ class StudyConfig(StudyModel):
         "the report compares the scorer with them. `${VARIABLE}` is expanded.",
     )
     budget: BudgetSpec = Field(
-        default_factory=BudgetSpec, description="Hard caps; left out: the whole grid is run."
+        default_factory=BudgetSpec, description="Hard caps; left out: all answers may be asked for."
     )
     objective: ObjectiveSpec = Field(
         default_factory=ObjectiveSpec, description="The goal, or just its name."
@@ -1040,7 +1040,7 @@ class StudyConfig(StudyModel):
     )
     slices: SlicesSpec = Field(
         default_factory=SlicesSpec,
-        description="Groups of examples on which `gate` has verdicts; `view` shows their pairs.",
+        description="Groups of examples on which `gate` has verdicts; `view` shows their answers.",
     )
     gate: GateSpec | None = Field(
         None,

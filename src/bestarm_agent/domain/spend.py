@@ -75,7 +75,7 @@ class Usage:
 class Spend:
     """Amounts that something cost, or may cost."""
 
-    answers: int = 0  # (candidate, example) pairs evaluated, cached replies included
+    answers: int = 0  # of a candidate to an example each, replies from the cache included
     calls: int = 0  # requests sent to providers, retries and judges included
     tokens: int = 0  # prompt plus generated
     usd_nanos: int = 0

@@ -216,7 +216,7 @@ class Wait:
 
     provider: str  # the provider's name, or "provider/model"
     reason: str  # "backing off after: overloaded", "rate limited", ...
-    count: int  # number of calls that wait; 0 if no pair is asked because of it
+    count: int  # number of calls that wait; 0 if nothing is asked because of it
     seconds: float | None  # until the first of them goes on, >= 0; None if unknown
 
 

@@ -137,7 +137,7 @@ class Confirmation:
 
     label: str
     n: int  # scores
-    void: int  # pairs that could not be measured
+    void: int  # answers that could not be had
     mean: Measure  # for new examples of the same kind
     held_back: int  # examples
     confidence: float  # of this, and of what was stated of earlier winners, together
@@ -169,9 +169,9 @@ class Row:
     candidate: Candidate
     n: int  # scores seen
     total: float  # sum of the scores seen; the number of right answers where scores are 0 or 1
-    pending: int  # pairs in flight
-    void: int  # pairs that could not be measured
-    failed: int  # pairs on which the candidate itself failed
+    pending: int  # answers under way
+    void: int  # answers that could not be had
+    failed: int  # answers that failed by its own doing
     estimate: float | None  # of its mean over all examples; None without a score
     lower: float  # lower end of its interval, at the joint confidence
     upper: float  # upper end
@@ -237,7 +237,7 @@ class CostLine:
     """One thing that money went into."""
 
     what: str  # for people
-    spend: Spend  # what it cost; pairs are counted where candidates were called
+    spend: Spend  # what it cost; answers are counted where candidates were called
     priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
 
 
@@ -259,16 +259,16 @@ class Standing:
     guarantee: Guarantee  # what the intervals rest on
     selector: str  # name of the selection rule
     n_examples: int  # that the choice rests on; those kept back are not among them
-    asked: int  # pairs asked
-    told: int  # pairs with an outcome
-    in_flight: int  # pairs under way
+    asked: int  # answers asked for
+    told: int  # answers that came, or could not be had
+    in_flight: int  # answers under way
     waits: tuple[Wait, ...]  # why calls wait
     spent: Spend  # by the whole run
     budget: Budget  # the caps
     seconds: float  # wall-clock seconds of all sessions
     end: str | None  # why the last session ended; None while it runs
     configured: Budget | None = None  # the study's own caps, where ``budget`` is a stage's
-    latest_failure: str = ""  # the message of the latest failed or void pair
+    latest_failure: str = ""  # the message of the latest failure
     graded: bool = False  # whether some scores lie between 0 and 1
     # whether the run may end as those that are open are nearer to the leading one than the examples
     # can tell apart
