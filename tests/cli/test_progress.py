@@ -13,7 +13,14 @@ from rich.console import Console
 
 from bestarm_agent.cli import progress
 from bestarm_agent.cli.output import print_line
-from bestarm_agent.cli.progress import CandidateTable, LiveTable, PlainLines, busy, screen_of
+from bestarm_agent.cli.progress import (
+    CandidateTable,
+    LiveTable,
+    PlainLines,
+    busy,
+    screen_of,
+    waits_line,
+)
 from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run import print_notices
 from bestarm_agent.config.study import ObjectiveSpec
@@ -34,7 +41,6 @@ from bestarm_agent.report.words import (
     state,
     time_left,
     used_line,
-    waits_line,
 )
 from tests.support.runs import Actor, Answer, scored
 from tests.support.standings import changed, standing_with

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from bestarm_agent.cli.result_output import measures_line
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Example, Finish, Json, Reply, Score, tool_call
 from bestarm_agent.errors import Blame, ConfigError, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, check_targets, create_judge
-from bestarm_agent.report.words import measures_line
 from tests.support.commands import Command
 from tests.support.judge_answers import NoCalls, Script, score, verdict
 from tests.support.studies import run_all, study_file

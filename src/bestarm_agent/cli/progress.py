@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 
@@ -14,16 +14,15 @@ from rich.text import Text
 
 from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
 from bestarm_agent.domain.text import LEAST_LABEL, duration, percent, safe
+from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.decision import price_of_use
-from bestarm_agent.engine.results.standing import Standing, Status
+from bestarm_agent.engine.results.standing import LimitState, Row, Standing, Status
 from bestarm_agent.report.words import (
     budget_line,
     estimate,
-    estimates_line,
+    failures_line,
     hidden_line,
     interval,
-    latest_failure_line,
-    limits_text,
     most_used,
     problem_lines,
     seconds_text,
@@ -33,7 +32,6 @@ from bestarm_agent.report.words import (
     time_left,
     use_text,
     used_line,
-    waits_line,
 )
 
 _STYLES = {
@@ -218,3 +216,47 @@ class CandidateTable:
         if any(row.p50_seconds for row in rows):
             yield "p50", [seconds_text(row.p50_seconds) for row in rows]
             yield "p95", [seconds_text(row.p95_seconds) for row in rows]
+
+
+# An estimate that far from the share that was right looks like a mistake to whoever reads both in
+# one line of a table, so that it is explained; smaller corrections need no words.
+_APART = 0.15
+
+
+def estimates_line(rows: Sequence[Row]) -> str:
+    """Say why an estimate is far from the share that was right; "" where none is."""
+    seen_mean = [(row, row.total / row.n) for row in rows if row.n and row.estimate is not None]
+    if all(abs(mean - (row.estimate or 0.0)) < _APART for row, mean in seen_mean):
+        return ""
+    return "estimates are corrected for the difficulty of the examples asked, and for few answers"
+
+
+def limits_text(row: Row) -> str:
+    """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
+    counts = [(state, sum(limit.state is state for limit in row.limits)) for state in LimitState]
+    return ", ".join(f"{count} {state}" for state, count in counts if count)
+
+
+def waits_line(waits: Sequence[Wait]) -> str:
+    """Say why calls wait, the shortest wait first, grouped by reason."""
+    groups: dict[str, list[Wait]] = {}
+    for wait in waits:
+        groups.setdefault(wait.reason, []).append(wait)
+    return "; ".join(_wait_text(reason, alike) for reason, alike in groups.items())
+
+
+def _wait_text(reason: str, waits: Sequence[Wait]) -> str:
+    count = sum(wait.count for wait in waits)
+    others = f" and {len(waits) - 1} more" if len(waits) > 1 else ""
+    soonest = waits[0].seconds
+    return (
+        (f"{count} x " if count else "")
+        + f"{safe(waits[0].provider)}{others} {safe(reason)}"
+        + (f", {soonest:.0f} s" if soonest is not None and soonest >= 0.5 else "")
+    )
+
+
+def latest_failure_line(standing: Standing) -> str:
+    """Count failures, as ``failures_line``, and say what the latest was."""
+    latest = safe(standing.latest_failure)
+    return "; the latest: ".join(filter(None, [failures_line(standing), latest]))

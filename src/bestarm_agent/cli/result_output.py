@@ -21,7 +21,7 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.from_log import FailureLine
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import counted
 from bestarm_agent.report.words import (
     budget_line,
@@ -29,7 +29,7 @@ from bestarm_agent.report.words import (
     ending,
     hidden_line,
     limit_text,
-    measures_line,
+    measured_text,
     missing_line,
     number_lines,
     plain,
@@ -137,3 +137,9 @@ def print_mode_result(result: ModeResult, *, as_json: bool, report: Path | None 
         print_line(console, safe(line), indent=_MODE_INDENT)
     if report is not None:
         print_line(console, f"Report:    {report}", indent=_MODE_INDENT)
+
+
+def measures_line(row: Row | None) -> str:
+    """Write a candidate's means by the further scorers; "" without any."""
+    measures = () if row is None else row.measures
+    return ", ".join(f"{safe(entry.name)} {measured_text(entry)}" for entry in measures)

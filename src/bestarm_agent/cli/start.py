@@ -41,7 +41,8 @@ from bestarm_agent.engine.setup.plan import (
 from bestarm_agent.engine.single_calls import FirstCall, make_first_calls
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.report.words import resolution_line, seconds_text
+from bestarm_agent.report.words import seconds_text
+from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES
 from bestarm_agent.store.export import verdicts
 from bestarm_agent.study import Study, open_mode
 
@@ -317,3 +318,20 @@ def _block(name: str, text: str) -> Iterator[str]:
     lines_shown = [*lines[:_SHOWN_LINES], *([f"... {n_more} more lines"] if n_more > 0 else [])]
     for i, line in enumerate(lines_shown):
         yield f"  {name if i == 0 else '':<{_INDENT - 2}}{safe(line)}"
+
+
+def resolution_line(n_examples: int, resolution: float, unit: str = "example") -> str:
+    """Say what the examples of a study can tell apart, before a call is made.
+
+    Example:
+        >>> print(resolution_line(60, 0.18))
+        60 examples can reveal a difference of about 18 points (smaller ones usually stay hidden)
+        >>> print(resolution_line(1, 1.0))
+        1 example is too few to choose by; use at least 30
+    """
+    text = counted(n_examples, unit)
+    if n_examples < FEWEST_EXAMPLES:
+        verb = "is" if n_examples == 1 else "are"
+        return f"{text} {verb} too few to choose by; use at least {FEWEST_EXAMPLES}"
+    gap = points(resolution)
+    return f"{text} can reveal a difference of about {gap} (smaller ones usually stay hidden)"

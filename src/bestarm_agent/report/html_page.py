@@ -20,8 +20,9 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
 
+from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.text import cost_text, duration, money, percent, points, safe
-from bestarm_agent.domain.values import Json, PromptTemplate
+from bestarm_agent.domain.values import Json, PromptTemplate, Vote
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.from_log import FailureLine, failures_of
@@ -29,13 +30,10 @@ from bestarm_agent.engine.results.judge_check import JudgeCheck
 from bestarm_agent.engine.results.pairs import RunTexts, scores_of
 from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.words import (
-    LOOKED_AT,
-    VerdictLine,
     budget_line,
     ending,
     estimate,
     interval,
-    latest_verdicts,
     limit_text,
     marked,
     measure,
@@ -722,3 +720,31 @@ async def report_of(
 def _remarks(state: RunState) -> list[str]:
     stops = [session.stopped for session in state.sessions if session.stopped is not None]
     return list(dict.fromkeys(remark for stop in stops for remark in stop.remarks))
+
+
+_SHOWN_VERDICTS = 100
+
+LOOKED_AT = 1000  # outcomes: a judge that asks a model says something of each that it scores
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLine:
+    """One judgement."""
+
+    label: str  # the candidate's label
+    example: str  # the example's id
+    vote: Vote  # what the judge said
+    seq: int  # number of the ask
+
+
+def latest_verdicts(state: RunState, latest: Iterable[Told]) -> list[VerdictLine]:
+    """Return the judgements of outcomes, the newest of which is first; none where a rule scores."""
+    lines: list[VerdictLine] = []
+    for told in latest:
+        if (score := told.outcome.score) is not None:
+            row, column, *_ = state.asks[told.seq].tolist()
+            label, example = state.candidates[row].label, state.example_ids[column]
+            lines += [VerdictLine(label, example, vote, told.seq) for vote in score.votes]
+        if len(lines) >= _SHOWN_VERDICTS:
+            break
+    return lines[:_SHOWN_VERDICTS]

@@ -6,19 +6,17 @@ The sentences of the decision itself are its own (``engine/results/decision.py``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from math import inf, isfinite, isnan
 from typing import Any
 
 from bestarm_agent.config.fields import StudyModel
 from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Constraint
-from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.domain.text import about, cost_text, duration, money, percent, points, safe
-from bestarm_agent.domain.values import Candidate, Vote
-from bestarm_agent.engine.limits.waiting import Wait
+from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.decision import passed_caps, price_of_use
 from bestarm_agent.engine.results.effects import axis_effects
@@ -33,14 +31,9 @@ from bestarm_agent.engine.results.standing import (
 )
 from bestarm_agent.errors import counted
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES
 from bestarm_agent.store.export import PairOutcome
-from bestarm_agent.store.run_state import RunState
 
 _QUESTION = 400  # characters at the end of a prompt
-# An estimate that far from the share that was right looks like a mistake to whoever reads both in
-# one line of a table, so that it is explained; smaller corrections need no words.
-_APART = 0.15
 _MARKS: Mapping[Status, str] = {
     Status.TAKE: "●",
     Status.LEADING: "●",
@@ -116,14 +109,6 @@ def estimate(row: Row) -> str:
     return "-" if row.estimate is None else percent(row.estimate)
 
 
-def estimates_line(rows: Sequence[Row]) -> str:
-    """Say why an estimate is far from the share that was right; "" where none is."""
-    seen_mean = [(row, row.total / row.n) for row in rows if row.n and row.estimate is not None]
-    if all(abs(mean - (row.estimate or 0.0)) < _APART for row, mean in seen_mean):
-        return ""
-    return "estimates are corrected for the difficulty of the examples asked, and for few answers"
-
-
 def interval(row: Row) -> str:
     """Write a candidate's interval; none where every example was seen."""
     return "all seen" if row.lower == row.upper else range_text(row.lower, row.upper)
@@ -132,12 +117,6 @@ def interval(row: Row) -> str:
 def measured_text(entry: RowMeasure) -> str:
     """Write a mean of a further scorer, with the number of replies that it scored."""
     return "-" if entry.mean is None else f"{percent(entry.mean)} of {entry.n:,}"
-
-
-def measures_line(row: Row | None) -> str:
-    """Write a candidate's means by the further scorers; "" without any."""
-    measures = () if row is None else row.measures
-    return ", ".join(f"{safe(entry.name)} {measured_text(entry)}" for entry in measures)
 
 
 def missing_line(standing: Standing) -> str:
@@ -205,12 +184,6 @@ def price_text(price: Measure | None) -> str:
 
 
 _SHOWN_RIVALS = 3
-
-
-def limits_text(row: Row) -> str:
-    """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
-    counts = [(state, sum(limit.state is state for limit in row.limits)) for state in LimitState]
-    return ", ".join(f"{count} {state}" for state, count in counts if count)
 
 
 def limit_text(row_limit: RowLimit) -> str:
@@ -305,25 +278,6 @@ def _against(used: str, cap: str | int | None) -> str:
     return f"{used} of {cap}" if cap else used
 
 
-def waits_line(waits: Sequence[Wait]) -> str:
-    """Say why calls wait, the shortest wait first, grouped by reason."""
-    groups: dict[str, list[Wait]] = {}
-    for wait in waits:
-        groups.setdefault(wait.reason, []).append(wait)
-    return "; ".join(_wait_text(reason, alike) for reason, alike in groups.items())
-
-
-def _wait_text(reason: str, waits: Sequence[Wait]) -> str:
-    count = sum(wait.count for wait in waits)
-    others = f" and {len(waits) - 1} more" if len(waits) > 1 else ""
-    soonest = waits[0].seconds
-    return (
-        (f"{count} x " if count else "")
-        + f"{safe(waits[0].provider)}{others} {safe(reason)}"
-        + (f", {soonest:.0f} s" if soonest is not None and soonest >= 0.5 else "")
-    )
-
-
 def ending(end: str | None) -> str:
     """Say why a run, or a session of it, ended.
 
@@ -353,12 +307,6 @@ def failures_line(standing: Standing) -> str:
     parts = [f"{void:,} without an answer"] * (void > 0)
     parts += [f"{failed:,} failed by the candidate"] * (failed > 0)
     return ", ".join(parts)
-
-
-def latest_failure_line(standing: Standing) -> str:
-    """Count failures, as ``failures_line``, and say what the latest was."""
-    latest = safe(standing.latest_failure)
-    return "; the latest: ".join(filter(None, [failures_line(standing), latest]))
 
 
 def hidden_line(rows: Sequence[Row]) -> str:
@@ -439,23 +387,6 @@ def comparison_line(c: PairedComparison, a: str = "A", b: str = "B") -> str:
     return f"{text}, and one of {points(abs(gap.value))} takes about {about(c.examples_needed)}"
 
 
-def resolution_line(n_examples: int, resolution: float, unit: str = "example") -> str:
-    """Say what the examples of a study can tell apart, before a call is made.
-
-    Example:
-        >>> print(resolution_line(60, 0.18))
-        60 examples can reveal a difference of about 18 points (smaller ones usually stay hidden)
-        >>> print(resolution_line(1, 1.0))
-        1 example is too few to choose by; use at least 30
-    """
-    text = counted(n_examples, unit)
-    if n_examples < FEWEST_EXAMPLES:
-        verb = "is" if n_examples == 1 else "are"
-        return f"{text} {verb} too few to choose by; use at least {FEWEST_EXAMPLES}"
-    gap = points(resolution)
-    return f"{text} can reveal a difference of about {gap} (smaller ones usually stay hidden)"
-
-
 def effects_line(standing: Standing) -> str:
     """Name the best and the worst level of each axis on which they can be told apart."""
     clear = [axis for axis in axis_effects(standing) if axis.is_clear]
@@ -481,33 +412,6 @@ def number_lines(standing: Standing) -> list[tuple[str, str]]:
 def _mean(mean: Measure) -> str:
     value = "-" if isnan(mean.value) else percent(mean.value)
     return f"{value}, between {100 * mean.lower:.0f} and {100 * mean.upper:.0f} %"
-
-
-_SHOWN_VERDICTS = 100
-LOOKED_AT = 1000  # outcomes: a judge that asks a model says something of each that it scores
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictLine:
-    """One judgement."""
-
-    label: str  # the candidate's label
-    example: str  # the example's id
-    vote: Vote  # what the judge said
-    seq: int  # number of the ask
-
-
-def latest_verdicts(state: RunState, latest: Iterable[Told]) -> list[VerdictLine]:
-    """Return the judgements of outcomes, the newest of which is first; none where a rule scores."""
-    lines: list[VerdictLine] = []
-    for told in latest:
-        if (score := told.outcome.score) is not None:
-            row, column, *_ = state.asks[told.seq].tolist()
-            label, example = state.candidates[row].label, state.example_ids[column]
-            lines += [VerdictLine(label, example, vote, told.seq) for vote in score.votes]
-        if len(lines) >= _SHOWN_VERDICTS:
-            break
-    return lines[:_SHOWN_VERDICTS]
 
 
 def run_lines(standing: Standing, width: int) -> list[str]:

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from bestarm_agent.cli.progress import waits_line
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.loop import End, Rules
 from bestarm_agent.errors import FailureKind
-from bestarm_agent.report.words import waits_line
 from bestarm_agent.selectors.types import State
 from tests.support.runs import Actor, Answer, Scene, always, failing, scored
 from tests.support.virtual_time import run_virtual

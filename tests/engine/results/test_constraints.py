@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bestarm_agent.cli.result_output import measures_line
 from bestarm_agent.config.study import LENGTH, SECONDS, ObjectiveSpec, constraint_of
 from bestarm_agent.domain.events import (
     Asked,
@@ -24,7 +25,6 @@ from bestarm_agent.engine.results.objectives import Finding, MeanTracker, Object
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.html_page import chart_axes, values_of
-from bestarm_agent.report.words import measures_line
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.codec import line_of
