@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -94,24 +95,41 @@ def test_a_folder_in_place_of_a_file_of_the_demo(tmp_path: Path, capsys: Capsys)
     refused(invoke(capsys, "demo", "d", folder=tmp_path), "is there already")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_terminals_that_do_not_know_all_letters(tmp_path: Path, encoding: str) -> None:
+def of_odd_letters(folder: Path) -> Path:
     models = [{"model": "replay/c0", "label": "größe-日本"}, "replay/c1"]
-    path = write_study(tmp_path, n_candidates=2, n_examples=8, changes={"models": models})
-    environ = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    return write_study(folder, n_candidates=2, n_examples=8, changes={"models": models})
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_terminals_that_do_not_know_all_letters(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    path = of_odd_letters(tmp_path)
     for command in (("plan",), ("select",), ("select", "--json", "-q")):
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, command[0], path.name, *command[1:]],
-            cwd=tmp_path,
-            env={**os.environ, **environ},
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode in (0, 3), done.stderr
-        assert b"Traceback" not in done.stderr
-    found = json.loads(done.stdout.decode(encoding))
+        streams = [TextIOWrapper(BytesIO(), encoding) for _ in range(2)]
+        with monkeypatch.context() as patch:
+            for name, stream in zip(("stdout", "stderr"), streams, strict=True):
+                patch.setattr(sys, name, stream)
+            done = invoke(capsys, command[0], path.name, *command[1:], folder=tmp_path)
+        out, err = (stream.detach().getvalue() for stream in streams)  # type: ignore[attr-defined]
+        assert done.code in (0, 3), err
+        assert b"Traceback" not in err
+    found = json.loads(out.decode(encoding))
     assert "größe-日本" in json.dumps(found, ensure_ascii=False)
+
+
+def test_a_process_in_a_locale_that_does_not_know_all_letters(tmp_path: Path) -> None:
+    path = of_odd_letters(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "select", path.name],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (0, 3), done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", [("plan", "study.json"), ("plan", "study.json", "--json")])

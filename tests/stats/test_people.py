@@ -15,7 +15,7 @@ from scipy.stats import binom
 from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.people import LabelledRows, race
 
-WORLDS, SIZE, ALPHA = 1500, 200, 0.05
+WORLDS, SIZE, ALPHA = 800, 200, 0.05
 LIMIT = int(binom.ppf(0.999, WORLDS, ALPHA))
 
 
@@ -307,7 +307,7 @@ def test_where_the_judge_is_missing_no_reliance_is_placed_on_it() -> None:
 def test_intervals_hold_and_a_foretold_number_is_seldom_too_low() -> None:
     rng = np.random.default_rng(15)
     held, enough, n = [], [], 24
-    for _ in range(150):
+    for _ in range(60):
         people = (rng.random((3, SIZE)) < np.array([[0.75], [0.6], [0.45]])).astype(float)
         judged = judge(rng, people[None], 0.85, by=0.1)[0]
         order = rng.permutation(SIZE)
@@ -323,5 +323,5 @@ def test_intervals_hold_and_a_foretold_number_is_seldom_too_low() -> None:
         if len(some.alive) > 1 and len(whole.alive) == 1 and some.more is not None:
             enough.append(needed - n <= some.more)
 
-    assert sum(held) >= binom.ppf(0.001, 150, 1 - ALPHA)
+    assert sum(held) >= binom.ppf(0.001, 60, 1 - ALPHA)
     assert np.mean(enough) > 0.4  # a number that is too low would be promised

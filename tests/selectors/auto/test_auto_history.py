@@ -42,16 +42,16 @@ def test_a_history_that_predicts_too_little_is_left_aside() -> None:
 def test_history_is_judged_by_the_scores_of_the_run(kind: str) -> None:
     """All three predict past candidates alike; of 6 worlds each, at most one is judged wrongly."""
     rng = np.random.default_rng(8)
-    offset, loadings = rng.normal(0, 2, 300), rng.uniform(0.5, 1.5, (300, 1))
-    places = rng.permutation(300) if kind == "shuffled" else np.arange(300)
+    offset, loadings = rng.normal(0, 2, 150), rng.uniform(0.5, 1.5, (150, 1))
+    places = rng.permutation(150) if kind == "shuffled" else np.arange(150)
     sign = -1.0 if kind == "inverted" else 1.0
     told = lesson(Factors(sign * offset[places], sign * loadings[places]))
     chance = expit(offset + np.linspace(1.5, -0.5, 10)[:, None] * loadings[:, 0])
     believed = 0
     for seed in range(6):
         world = World.of(rng.random(chance.shape) < chance)
-        given = {"budget": 900, "track_intervals": False, "history": told}
-        selector = WorldRun(opened(Auto, 10, 300, seed=seed, **given), world).go(900).selector
+        given = {"budget": 450, "track_intervals": False, "history": told}
+        selector = WorldRun(opened(Auto, 10, 150, seed=seed, **given), world).go(450).selector
         assert isinstance(selector.rule, Auto)
         believed += selector.rule.uses_history
     assert believed >= 5 if kind == "right" else believed <= 1
