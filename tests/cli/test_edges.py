@@ -111,7 +111,7 @@ def test_terminals_that_do_not_know_all_letters(
             for name, stream in zip(("stdout", "stderr"), streams, strict=True):
                 patch.setattr(sys, name, stream)
             done = invoke(capsys, command[0], path.name, *command[1:], folder=tmp_path)
-        out, err = (stream.detach().getvalue() for stream in streams)  # type: ignore[attr-defined]
+        out, err = (stream.detach().getvalue() for stream in streams)
         assert done.code in (0, 3), err
         assert b"Traceback" not in err
     found = json.loads(out.decode(encoding))

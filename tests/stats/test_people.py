@@ -15,7 +15,7 @@ from scipy.stats import binom
 from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.people import LabelledRows, race
 
-WORLDS, SIZE, ALPHA = 800, 200, 0.05
+WORLDS, SIZE, ALPHA = 1500, 200, 0.05
 LIMIT = int(binom.ppf(0.999, WORLDS, ALPHA))
 
 
