@@ -51,11 +51,16 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow tests of the suites; run slow tests first, so that workers end together."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark slow tests of the suites; run slow tests first, so that workers end together.
+
+    Where coverage is measured, slow tests run without: it would make them slower still.
+    """
     for item in items:
         if getattr(item, "originalname", item.name) in SLOW:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") and config.pluginmanager.hasplugin("pytest_cov"):
+            item.add_marker(pytest.mark.no_cover)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
