@@ -1,0 +1,126 @@
+"""What reading a stored run costs: CPU seconds beyond imports, and peak memory, of each command.
+
+    python -m benchmarks.engine.stored_runs --answers 100000 --answers 1000000
+
+A run of 400 candidates is written by the store itself, a log as a study writes it. Each command
+then reads it in a process of its own: `show` twice, as the first reading stores columns beside the
+log, and the second one uses them. What the same command takes for a run of 400 answers is
+subtracted: imports, and the opening of the store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from benchmarks.report import markdown, say
+
+from bestarm_agent.domain.events import (
+    Asked,
+    CandidatesAdded,
+    ExamplesAdded,
+    Started,
+    Stopped,
+    Told,
+)
+from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.values import Candidate, Outcome, PromptTemplate, Score
+from bestarm_agent.store.store import Store
+
+K = 400
+AT = "2026-11-28T09:30:15.250000Z"
+MOST_MB = 300
+MOST_SECONDS = {100_000: 2.0, 1_000_000: 10.0}  # by the number of answers
+COMMANDS = (
+    ["show"],
+    ["show"],
+    ["answers"],
+    ["report", "--out", "r.html"],
+    ["export", "--out", "e.csv"],
+)
+
+
+async def write_run(path: Path, rule: str, n_answers: int, n_examples: int) -> None:
+    """Store a run in which the candidates are asked in turn, each on the same examples."""
+    prompt = PromptTemplate("plain", text="{{ question }}=")
+    candidates = tuple(Candidate("hf", f"model-{i}", prompt, {}, f"model {i}") for i in range(K))
+    examples = [f"example-{j}" for j in range(n_examples)]
+    rng, chances = np.random.default_rng(0), np.linspace(0.5, 0.8, K)
+    async with await Store.connect(path) as store:
+        log = await store.create("stored")
+        config = {"selector": {"name": rule, "seed": 0}, "scorer": "exact_match"}
+        log.append(Started("stored", AT, "0.1.0", config, ".."))
+        log.append(CandidatesAdded(candidates, (0.25,) * K, ("study",) * K))
+        log.append(ExamplesAdded(tuple(examples), tuple(f"{j:016x}" for j in range(n_examples))))
+        for seq in range(n_answers):
+            row = seq % K
+            score = float(rng.random() < chances[row])
+            outcome = Outcome(
+                Score(score, "46"),
+                spend=Spend(answers=1, calls=1, tokens=12, usd_nanos=1500),
+                reply_key=f"key-{seq}",
+                usage=Usage(input=9, output=3),
+                seconds=0.25 + float(rng.random()),
+                usd_nanos=1500,
+            )
+            log.append(Asked(seq, row, seq // K, "fewest answers"))
+            log.append(Told(seq, outcome, score))
+            if seq % 1000 == 999:
+                await log.flush()
+        log.append(Stopped(AT, "budget", 2.5))
+        await log.flush()
+        await log.close()
+
+
+def cost_of(command: list[str], path: Path) -> tuple[float, float]:
+    """Return the CPU seconds, user and system, and the peak MB of one command's process."""
+    program = [sys.executable, "-m", "bestarm_agent", *command, "--store", str(path)]
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL, cwd=path.parent) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} ended with {process.returncode}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def measured(rule: str, n_answers: int) -> list[list[str]]:
+    """Return a row of each command, for a run of so many answers."""
+    n_examples = max(2500, 2 * n_answers // K)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        stored, small = Path(folder) / "runs.sqlite", Path(folder) / "small.sqlite"
+        asyncio.run(write_run(stored, rule, n_answers, n_examples))
+        asyncio.run(write_run(small, rule, K, n_examples))
+        cost_of(["show"], small)  # compiles what was not compiled
+        for place, command in enumerate(COMMANDS):
+            base = min(cost_of(command, small)[0] for _ in range(2))
+            seconds, megabytes = cost_of(command, stored)
+            bar = MOST_SECONDS.get(n_answers)
+            name = f"`{command[0]}`{', first reading' * (place == 0)}"
+            within = bar is None or (seconds - base <= bar and megabytes <= MOST_MB)
+            figures = f"{seconds - base:.1f} s", f"{megabytes:.0f} MB"
+            rows.append([name, f"`{rule}`", f"{n_answers:,}", *figures, "yes" if within else "no"])
+            say(json.dumps(rows[-1]))
+    return rows
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--answers", type=int, action="append")
+    parser.add_argument("--rule", default="uniform")
+    given = parser.parse_args()
+    rows = [row for n in given.answers or [100_000] for row in measured(given.rule, n)]
+    headers = ["command", "rule", "answers", "CPU beyond imports", "peak memory", "within its bar"]
+    print(markdown(headers, rows))
+
+
+if __name__ == "__main__":
+    main()
