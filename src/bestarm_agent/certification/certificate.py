@@ -297,23 +297,20 @@ def certify_losses(
         ratio=_ratio(len(labelled), true.shape[1], max_labels) if ratio is None else ratio,
         max_labels=max_labels,
     )
-    method = method or Method()
+    method, order = method or Method(), range(len(true)) if order is None else order
     if guessed is None or not plan.others.shape[1]:
-        # a guess helps only beside the mean guess of other examples
-        # Without others, rho (mean guess of others - own guess) would be pure noise of the guess:
-        # R-Eval.
+        # Without others, rho (their mean guess - own guess) is noise of the guess: R-Eval.
         method, guessed = replace(method, name="r-eval"), np.zeros_like(true)
-    order = range(len(true)) if order is None else order
     if not set(order) <= set(range(len(true))):
         raise ValueError(f"candidates are numbered 0 to {len(true) - 1}, got {list(order)}")
     single = single_goal(goal, len(order), correction)
 
     def screening(candidate: int) -> Screened:
         screen, row = Screen(single, method), guessed[candidate]
-        for example, others in zip(plan.labelled, plan.others, strict=True):
+        for example, guessed_only in zip(plan.labelled, plan.others, strict=True):
             if screen.verdict is not Conclusion.UNDECIDED:
                 break
-            mean = float(row[others].mean()) if len(others) else 0.0
+            mean = float(row[guessed_only].mean()) if len(guessed_only) else 0.0
             screen.push(float(true[candidate, example]), float(row[example]), mean)
         return screen.screened(candidate, plan.labelled.tolist())
 

@@ -91,11 +91,10 @@ def assemble(
     examples: Sequence[Example] | None = None,
 ) -> StudyParts:
     """Read and check everything that a configuration names; raise ConfigError if it is wrong."""
-    # The order: rows and prompts first, since the copies among the rows are known by what the
-    # prompts send. Copies and clusters decide which rows are kept back, so that none of a group is
-    # on both sides. Then each row is drawn ``repeats`` times, of what was left: rows kept back are
-    # answered once. Mode and judge see these examples; worked examples are read knowing what was
-    # held back. Candidates come last, with the sampling parameters that their providers take.
+    # Rows and prompts come first: the copies among the rows are known by what the prompts send.
+    # Copies and clusters decide which rows are kept back, to be answered once; of the others each
+    # is drawn ``repeats`` times. Mode and judge see these examples, and worked examples are read
+    # knowing what was held back. Candidates come last, with the parameters that providers take.
     config, base_dir, places = study.config, study.base_dir, study.places
     with places.locating("dataset"):
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
@@ -105,27 +104,21 @@ def assemble(
     with places.locating("dataset"):
         if config.dataset.cluster is not None:
             groups = united(copies, clusters_of(rows, config.dataset.cluster))
-        # Gate and certify have verdicts of their own and look for no winner, so nothing is kept
-        # back.
-        held: Sequence[int] = ()
-        if config.confirm is not None and config.gate is None and config.certify is None:
-            held = config.confirm.drawn(groups, config.selector.seed)
-        out, seed = set(held), config.selector.seed
-        kept = [number for number in range(len(rows)) if number not in out]
-        found = each_drawn([rows[number] for number in kept], config.repeats)
+        held, seed = _kept_back(config, groups), config.selector.seed
+        kept = sorted(set(range(len(rows))).difference(held))
+        drawn = each_drawn([rows[number] for number in kept], config.repeats)
         independent = one_of_each([groups[number] for number in kept], seed)
     with places.locating("slices"):
-        slices = slices_of(found, config.slices.by)
-    mode, judge = open_mode(study, found, catalog, independent)
+        slices = slices_of(drawn, config.slices.by)
+    mode, judge = open_mode(study, drawn, catalog, independent)
     with places.locating("shots"):
         shots = read_shots(config, base_dir, prompts, rows, held)
     with places.locating("dataset"):
         unrecognised = check_targets(judge, rows)
-    dropped = left_out(judge, found, providers.able) if judge.models else []
+    dropped = left_out(judge, drawn, providers.able) if judge.models else []
     candidates, merged = expand(config, prompts, providers.params, places, shots)
     with places.locating("prompts"):
-        sent = check_prompts(prompts, candidates, providers, config.dataset, found)
-    partial_judges = _partial_judges(judge, candidates)
+        sent = check_prompts(prompts, candidates, providers, config.dataset, drawn)
     with places.locating("labels"):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
@@ -133,7 +126,7 @@ def assemble(
         candidates=candidates,
         prompts=prompts,
         shots=shots,
-        examples=found,
+        examples=drawn,
         kept_back=tuple(rows[number] for number in held),
         kept_independent=one_of_each([groups[number] for number in held], seed),
         slices=slices,
@@ -141,16 +134,24 @@ def assemble(
         providers=providers,
         judge=judge,
         labels=labels,
-        budget=config.budget.caps(len(candidates) * len(found)),
+        budget=config.budget.caps(len(candidates) * len(drawn)),
         notices=(
             *merged,
             *request_notices(prompts, rows, copies, sent, config.repeats, providers),
             *dropped,
             *unrecognised,
-            *partial_judges,
+            *_partial_judges(judge, candidates),
         ),
         mode=mode,
     )
+
+
+def _kept_back(config: StudyConfig, groups: Sequence[int]) -> Sequence[int]:
+    """Return the numbers of the rows that only the winner answers, no group of them in part."""
+    # Gate and certify have verdicts of their own and look for no winner, so nothing is kept back.
+    if config.confirm is None or config.gate is not None or config.certify is not None:
+        return ()
+    return config.confirm.drawn(groups, config.selector.seed)
 
 
 def _partial_judges(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[str]:
