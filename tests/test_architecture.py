@@ -53,6 +53,7 @@ FLOORS = tuple(
     engine.first_pairs
     engine.results
     engine.record
+    engine.asking engine.review
     engine.loop
     engine.mode
     engine.setup

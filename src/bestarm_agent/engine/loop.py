@@ -22,7 +22,6 @@ from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
-    CandidatesBarred,
     Resumed,
     Stopped,
     Told,
@@ -30,6 +29,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
+from bestarm_agent.engine.asking import Asking
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.first_pairs import FirstPairs
@@ -37,9 +37,10 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock, Slot, StopFlag, sleep_unless
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
+from bestarm_agent.engine.review import Review
 from bestarm_agent.errors import PluginError
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, State, Stop, both
+from bestarm_agent.selectors.types import State, Stop, both
 
 _COLLECTED_AFTER = 10_000  # objects created beyond those freed
 # Once the rule has stopped for one of these, the answer needs no outcome that is still awaited.
@@ -48,11 +49,6 @@ _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper t
 # Outcomes recorded before pairs without an answer, in this process, end the run: of the first few
 # pairs, a half may fail by chance.
 _FEWEST_TOLD = 20
-# Where pairs are scarcer than time, so many may be in flight, or one for each candidate, or this
-# share of the outcomes so far, whichever is most. Each pair in flight was chosen without the scores
-# of the others, so that a share of what is known keeps the choices informed as the run grows; the
-# least number keeps the beginning from asking one by one.
-_FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
 
 
 class End(StrEnum):
@@ -173,8 +169,8 @@ class RunLoop:
         # Spend and caps when pairs that could not be paid were sent again last.
         self._tried_with: tuple[Spend, Budget] | None = None
         self._n_void = 0  # in this process
-        self._n_refused = 0  # what was known of parameters when candidates were compared last
-        self._slowest = float(record.state.told["seconds"].max(initial=0.0))  # answered call
+        self._review = Review(record, pool, evaluator.replies)
+        self._asking = Asking(record, pool, ledger, self._first, self._seconds_left)
         self._take_over()
 
     @property
@@ -281,7 +277,7 @@ class RunLoop:
             # call.
             self._news.clear()
             self._record_finished()
-            self._review()
+            self._review.look()
             end = self._reason_to_end()
             self._end_calls(end)
             # The wait is measured twice. A limit that opens while pairs are asked for is no longer
@@ -297,11 +293,11 @@ class RunLoop:
                 await self.record.flush()
                 for asked in to_send:
                     self._send(tasks, asked)
-            elif not self.in_flight and (end or not self._is_throttled(opens_in)):
+            elif not self.in_flight and (end or not self._asking.is_throttled(opens_in)):
                 # Nothing is under way and nothing was asked. Before this counts as the end, two
                 # things may make more possible: a review that was put off as too little had come
                 # in, and pairs that did not fit while others held reservations.
-                if end is None and (self._review(now=True) or self._send_unpaid(tasks)):
+                if end is None and (self._review.look(now=True) or self._send_unpaid(tasks)):
                     continue
                 return end or self._end_of_silence()
             await self._sleep(math.inf if end else opens_in)
@@ -315,8 +311,8 @@ class RunLoop:
         # looked at again. A turn without an ask ends a block whose model the rule does not want,
         # so that other models come up; if there is no such block, the rule has nothing to ask.
         ready: list[Asked] = []
-        while (room := int(min(self.pool.room(), self._first.room(), self._leeway()))) > 0:
-            allowed, busy = self._who_may_be_asked()
+        while (room := int(min(self.pool.room(), self._first.room(), self._asking.leeway()))) > 0:
+            allowed, busy = self._asking.who()
             payable = self.pool.payable(self.ledger, room, self.pool.affordable(self.ledger))
             n = max(1, int(min(payable, self.pool.blocks_left())))
             asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)
@@ -331,78 +327,7 @@ class RunLoop:
                     ready.append(asked)
         return ready
 
-    def _who_may_be_asked(self) -> tuple[BoolArray | None, BoolArray | None]:
-        """Return two masks (K,): who may be asked, and who of these would have to wait.
-
-        The first is None if all may be asked, the second if nobody would have to wait. Where pairs
-        are spared, the rule may choose one that has to wait, and then waits for it. Elsewhere it
-        chooses among those whose pairs can be sent at once.
-        """
-        # The masks differ in what passes by itself. Reservations are given back and busy models
-        # answer, so where pairs are scarce the rule is offered those who can be paid *later*, and
-        # is told who cannot be asked at once. Without that, a slow or dear candidate would be
-        # passed over whenever it is busy, and the pairs would go to others who need them less.
-        # Where time is scarce only those who can be asked at once are offered. Whoever is given up,
-        # kept back by a block or a first pair, or does not matter is offered in neither case.
-        pool, ledger = self.pool, self.ledger
-        may = both(pool.available(self._first.held), self._worth_asking())
-        at_once = both(pool.affordable(ledger), pool.not_busy())
-        if not self._spares_pairs():
-            return both(may, at_once), None
-        wait = None if at_once is None else ~at_once
-        return both(may, pool.affordable(ledger, later=True)), wait
-
-    def _worth_asking(self) -> BoolArray | None:
-        """Return (K,) who matters for the objective, and usually answers in time; None: all."""
-        objective = self.record.objective
-        return both(None if objective is None else objective.worth, self._in_time())
-
-    def _in_time(self) -> BoolArray | None:
-        """Return (K,) whose calls end before the time cap, on average; None if all do, or may."""
-        seconds_left = self._seconds_left()
-        if seconds_left >= self._slowest:  # this spares the means until the time is nearly over
-            return None
-        seconds = self.record.state.told["seconds"]
-        _, usual = self.record.state.means(np.where(seconds > 0, seconds, np.nan))
-        # Not `usual <= seconds_left`: a candidate without an answer has NaN, and may be asked.
-        return ~(usual > seconds_left)
-
-    def _leeway(self) -> float:
-        """Return how many more pairs may take a place; infinite where pairs are not spared.
-
-        Each of them is chosen without the scores of the others. A pair that waits to be repeated
-        holds no place: were it counted, an outage of one provider would keep the rule from asking
-        the others.
-        """
-        if not self._spares_pairs():
-            return math.inf
-        n_told, each_once = self.record.state.n_told, len(self.pool.candidates)
-        return max(_FEW_IN_FLIGHT, each_once, n_told * _SHARE_IN_FLIGHT) - self.pool.gate.inside
-
-    def _spares_pairs(self) -> bool:
-        """Return whether pairs are scarcer than time; then a busy model is waited for.
-
-        Time counts more if it is capped, if all pairs are to be asked anyway, or if models take
-        turns in memory.
-        """
-        if self.ledger.budget.seconds is not None or self.pool.takes_turns:
-            return False
-        if self.record.pairs.problem.seeks_proof or self.record.objective is not None:
-            return True
-        n_unseen = int(self.record.pairs.table.n_unseen.sum())
-        return self.pool.payable(self.ledger, n_unseen, None) < n_unseen
-
     # Whether to end.
-
-    def _is_throttled(self, opens_in: float) -> bool:
-        """Return whether only a rate limit keeps the rule from asking what the budget pays."""
-        # Asked when nothing is in flight: to wait for a limit is right only if the rule then wants
-        # a pair. So the rule is asked what it would choose if no limit stood in the way, without
-        # the choice being made.
-        if opens_in == math.inf or self.record.pairs.stopped() is not None:
-            return False
-        payable = both(self.pool.usable(), self.pool.affordable(self.ledger))
-        return self.record.pairs.next_choice(both(payable, self._worth_asking())) is not None
 
     def _reason_to_end(self) -> End | None:
         """Return why nothing more may be asked even if the rule wants to; None if it may.
@@ -434,7 +359,7 @@ class RunLoop:
         # A pair that is pending now could not be paid, and neither could a candidate outside the
         # mask, or not in time: then the rule was silent for want of budget. Else everyone could be
         # asked, and the rule wants nobody.
-        payable = both(self.pool.affordable(self.ledger), self._in_time())
+        payable = both(self.pool.affordable(self.ledger), self._asking.in_time())
         is_short = self._pairs or (payable is not None and not payable.all())
         return End.BUDGET if is_short else End.INDIFFERENT
 
@@ -458,43 +383,6 @@ class RunLoop:
             if end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED:
                 del self._tasks[task]
                 task.cancel()
-
-    def _review(self, *, now: bool = False) -> bool:
-        """Bar candidates that are proved to break a limit of the objective, or became equal.
-
-        ``now``: look even if little was told since the last time; return False if nothing was.
-        """
-        self._merge()
-        objective = self.record.objective
-        if objective is None or (now and not objective.is_behind()):
-            return False
-        # Barring one candidate changes who leads, and so what the others have to reach: look again
-        # until nobody leaves. One event for each reason, with the rows that leave for it.
-        while gone := objective.review(now=now):
-            for reason in dict.fromkeys(gone.values()):
-                rows = tuple(row for row in gone if gone[row] == reason)
-                self.record.record(CandidatesBarred(rows, reason))
-        return True
-
-    def _merge(self) -> None:
-        """Keep one of the candidates that are equal without what their model does not take.
-
-        The first one stays. Answers of the others are its own, in the reply cache. In a plan that
-        looks for no best nobody leaves, and what is equal is paid for once.
-        """
-        n_refused = self.evaluator.replies.n_refused
-        if n_refused == self._n_refused or not self.record.pairs.rule.seeks_best:
-            return
-        self._n_refused = n_refused
-        for first, rows in self.pool.equal_ones().items():
-            stays, others = self.pool.candidates[first], [self.pool.candidates[i] for i in rows]
-            label = stays.candidate.label
-            self.evaluator.replies.note_equal(
-                str(stays.model), label, [other.candidate.label for other in others]
-            )
-            if new := tuple(row for row in rows if row not in self.record.state.barred):
-                why = f"is {label}, without what {stays.model} does not take"
-                self.record.record(CandidatesBarred(new, why))
 
     # The pairs between ask and outcome.
 
@@ -602,7 +490,7 @@ class RunLoop:
         del self._pairs[seq]
         self._n_void += score is None
         if outcome.score is not None:
-            self._slowest = max(self._slowest, outcome.seconds)
+            self._asking.note_seconds(outcome.seconds)
         self.record.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
 
     def _send_unpaid(self, tasks: asyncio.TaskGroup) -> bool:
