@@ -53,7 +53,7 @@ FLOORS = tuple(
     engine.first_pairs
     engine.results
     engine.record
-    engine.asking engine.review
+    engine.asking engine.review engine.pending
     engine.loop
     engine.mode
     engine.setup

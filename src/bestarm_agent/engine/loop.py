@@ -13,7 +13,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -30,11 +30,11 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.asking import Asking
-from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.first_pairs import FirstPairs
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.waiting import Clock, Slot, StopFlag, sleep_unless
+from bestarm_agent.engine.pending import PendingPairs
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
 from bestarm_agent.engine.review import Review
@@ -143,7 +143,7 @@ class RunLoop:
         rules: Rules,
         stop: StopFlag,
     ) -> None:
-        # A pair is in one of these phases; `_pairs` holds it in all of them but the last.
+        # A pair is in one of these phases; `_pending` holds it in all of them but the last.
         #
         #     asked -> prepared -> sent -> finished -> told (recorded, and known to the rule)
         #       ^         |          |         |
@@ -156,14 +156,14 @@ class RunLoop:
         self.record, self.pool, self.ledger = record, pool, ledger
         self.in_flight = 0  # pairs that were sent, and whose end was not noted yet
         self.is_running = False  # True while ``run`` is running
-        self._examples, self.evaluator = examples, evaluator
+        self.evaluator = evaluator
         self._clock, self._rules = clock, rules
         self._began = clock.now()
         self._news = asyncio.Event()  # set when there may be an outcome, or a free place
         self.stop = stop
         stop.wakes(self._news.set)
         self._first = FirstPairs(pool, evaluator.judge_client, record.state)
-        self._pairs: dict[int, Evaluation] = {}  # that are pending, by number of the ask
+        self._pending = PendingPairs(record, pool, examples, ledger)
         self._tasks: dict[asyncio.Task[None], Evaluation] = {}
         self._finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
         # Spend and caps when pairs that could not be paid were sent again last.
@@ -243,7 +243,7 @@ class RunLoop:
             # What is held is given back before the end is logged: giving back also logs what the
             # attempts of pending pairs cost, and `Stopped` is the last event of a session.
             self.is_running = False
-            self._let_go()
+            self._pending.let_go()
             summary = (self._elapsed(), self.evaluator.remarks(), self.pool.broken())
             self.record.record(Stopped(self._clock.utc(), end.value, *summary))
             await self.record.flush()
@@ -360,7 +360,7 @@ class RunLoop:
         # mask, or not in time: then the rule was silent for want of budget. Else everyone could be
         # asked, and the rule wants nobody.
         payable = both(self.pool.affordable(self.ledger), self._asking.in_time())
-        is_short = self._pairs or (payable is not None and not payable.all())
+        is_short = self._pending.by_seq or (payable is not None and not payable.all())
         return End.BUDGET if is_short else End.INDIFFERENT
 
     def _end_calls(self, end: End | None) -> None:
@@ -391,50 +391,16 @@ class RunLoop:
         self.in_flight = 0
         self._finished.clear()
         self._first.begin()
-        for asked in self.record.state.pending_asks():
-            if asked.seq not in self._pairs:
-                self._pairs[asked.seq] = self._inherited(asked)
-
-    def _inherited(self, asked: Asked) -> Evaluation:
-        """Charge the attempts whose cost no process lived to record: they may have been billed."""
-        # What a killed process may have spent on a pair has three parts.
-        # 1. Attempts that are settled in the log: their cost is known, and was charged when the log
-        #    was read (``spend`` and ``judge_spend`` of the known attempts).
-        # 2. Attempts that were begun and not settled: their reply may have been sent and billed, or
-        #    not. They are charged with their bound, here, and remembered (``log.lost``): if the
-        #    reply is found in the cache, its true cost takes the bound's place.
-        # 3. The ask itself, which stands for a first attempt. Its event has no bound, so its key is
-        #    empty and the bound is worked out anew.
-        # ``begun`` has the keys of the replies of all of them: such a reply may lie in the cache,
-        # and then the pair has paid for it.
-        candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
-        known, call = self.record.state.attempts_of(asked.seq), candidate.call(example)
-        lost = [a if a.key else replace(a, cost=call.bound()) for a in known.open]
-        log = self._attempt_log(asked.seq)
-        log.lost, log.begun = lost, {key or call.key for key in known.keys}
-        spend = sum((attempt.cost for attempt in lost if not attempt.judge), known.spend)
-        judge_spend = sum((attempt.cost for attempt in lost if attempt.judge), known.judge_spend)
-        self.ledger.charge(sum((attempt.cost for attempt in lost), Spend()))
-        return Evaluation(candidate, example, log, spend=spend, judge_spend=judge_spend)
-
-    def _attempt_log(self, seq: int) -> AttemptLog:
-        return AttemptLog(seq, self.record.record, self.record.flush)
+        self._pending.inherit()
 
     def _prepare(self, asked: Asked) -> bool:
         """Reserve a pair's cost and take its place in the gates.
 
         Return False if the budget cannot pay it now; it stays pending.
         """
-        candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
-        pair = self._pairs.get(asked.seq)
-        if pair is None:
-            log = self._attempt_log(asked.seq)
-            log.is_asked = True
-            pair = self._pairs[asked.seq] = Evaluation(candidate, example, log)
-        else:
-            pair.begin_again()
+        pair = self._pending.begin(asked)
         try:
-            bound, judging = pair.call.bound(), self.evaluator.judge_client.bound(example)
+            bound, judging = pair.call.bound(), self.evaluator.judge_client.bound(pair.example)
         except PluginError as error:  # it is told as soon as the loop looks what has ended
             self.in_flight += 1
             self._finished.append((asked, pair, pair.failed(error)))
@@ -448,9 +414,9 @@ class RunLoop:
             return False
         # From here on the pair holds places, perhaps a permit, and money. The rule asked for it
         # because there was room; taking all of it before the next ask keeps that true.
-        gate = candidate.model.client.gate
-        pair.call.slot = Slot(gate, self.pool.gate, when_left=self._news.set)
-        pair.call.permit = candidate.model.limits.take(pair.call.request, bound)
+        model = pair.call.model
+        pair.call.slot = Slot(model.client.gate, self.pool.gate, when_left=self._news.set)
+        pair.call.permit = model.limits.take(pair.call.request, bound)
         self.evaluator.replies.claim(pair.call)
         self._first.sent(pair)
         return True
@@ -458,7 +424,7 @@ class RunLoop:
     def _send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
         """Evaluate a prepared pair in a task of its own."""
         self.in_flight += 1
-        pair = self._pairs[asked.seq]
+        pair = self._pending.by_seq[asked.seq]
         task = tasks.create_task(self._evaluate(asked, pair))
         self._tasks[task] = pair
         task.add_done_callback(self._note_end)
@@ -487,7 +453,7 @@ class RunLoop:
 
     def _tell(self, seq: int, outcome: Outcome) -> None:
         score = score_of(outcome, self._rules.failed_score)
-        del self._pairs[seq]
+        del self._pending.by_seq[seq]
         self._n_void += score is None
         if outcome.score is not None:
             self._asking.note_seconds(outcome.seconds)
@@ -503,17 +469,11 @@ class RunLoop:
         if self.record.pairs.stopped() is not None or balance == self._tried_with:
             return False
         self._tried_with = balance
-        for seq in [seq for seq, pair in self._pairs.items() if pair.obstacle is None]:
+        for seq in [seq for seq, pair in self._pending.by_seq.items() if pair.obstacle is None]:
             asked = self.record.state.ask(seq)
             if self.pool.candidates[asked.candidate].broken is None and self._prepare(asked):
                 self._send(tasks, asked)
         return self.in_flight > 0
-
-    def _let_go(self) -> None:
-        """Give back what is held for pairs that were not sent; log what pending pairs cost."""
-        for pair in self._pairs.values():
-            pair.let_go()
-            pair.close_log()
 
     # Time.
 
