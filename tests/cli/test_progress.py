@@ -246,7 +246,8 @@ def test_why_a_run_ended_is_explained_and_how_it_goes_on(
     end: End, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scores = [[1.0] * 9 + [0.0], [1.0] * 7 + [0.0] * 3]
-    standing = changed(standing_with(["a", "b"], scores, n_examples=2000), end=end)
+    standing = standing_with(["a", "b"], scores, n_examples=2000)
+    standing = changed(standing, end=end, budget=Budget(answers=20))
     print_result(standing, as_json=False)
     out = capsys.readouterr().out
     assert "so far" not in out
