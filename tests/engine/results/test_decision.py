@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ from tests.support.standings import (
     standing_with,
     state_of,
 )
+from tests.support.studies import run_all, write_study
 
 REJECTS = ScorerFault("`exact` rejects right answers", "try `contains`", "--set", rejects=True)
 
@@ -312,3 +314,13 @@ def test_a_cap_that_only_the_study_sets_is_not_named() -> None:
     )
     assert standing.decision.next is not None
     assert standing.decision.next.command is None
+
+
+def test_only_candidates_with_a_score_are_compared_with_the_winner(tmp_path: Path) -> None:
+    changes = {"selector": {"name": "racing"}, "limits": {"in_flight": 1}}
+    path = write_study(tmp_path, n_candidates=6, n_examples=40, changes=changes)
+    standing = run_all(path, Budget(answers=4))
+    assert standing.winner is not None
+    rows = [row for row in standing.rows if row is not standing.winner]
+    assert sorted(row.n for row in rows) == [0, 0, 1, 1, 1]
+    assert all((row.against is None) == (row.n == 0) for row in rows)

@@ -66,7 +66,7 @@ def new_examples(
     within: float,
     unit: str,
 ) -> tuple[NewExamples, dict[int, Against]] | None:
-    """Work out what holds for new examples, and each other candidate beside the winner.
+    """Work out what holds for new examples, and each other scored candidate beside the winner.
 
     None where nothing does.
 
@@ -96,13 +96,17 @@ def new_examples(
     for row, (least, most) in bounds.items() if open_rows else list(bounds.items())[:1]:
         mean = min(max(means[row], least), most)
         leads.append(LeadOnNew(labels[row], mean, min(mean, max(least, -behind)), most))
-    chances = evidence.chances()
+    # Of very many candidates most have no score: nothing is compared there.
+    scored = pairs.table.n_scored[others] > 0
+    seen, is_open = evidence[scored], open_mask[scored]
+    chances = seen.chances()
     # Too near to be told apart is said only of candidates that are not ruled out, and not of one
     # that the winner probably beats, however small the difference may be.
-    is_level = open_mask & evidence.are_level(n, alpha) & (chances < _LIKELY)
-    columns = (evidence.mean, evidence.n, chances, evidence.most(SURE), is_level, ~open_mask)
+    is_level = is_open & seen.are_level(n, alpha) & (chances < _LIKELY)
+    columns = (seen.mean, seen.n, chances, seen.most(SURE), is_level, ~is_open)
     lines = zip(*(column.tolist() for column in columns), strict=True)
-    against = {row: Against(*line) for row, line in zip(others, lines, strict=True)}
+    compared = np.array(others, dtype=np.int64)[scored].tolist()
+    against = {row: Against(*line) for row, line in zip(compared, lines, strict=True)}
     # how often two answers differ is taken from the nearest rival: that is whom the resolution is
     # about; a candidate far behind differs on many more examples
     nearest = evidence.differing[open_mask if open_rows else slice(None)][:1].tolist()
