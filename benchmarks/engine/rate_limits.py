@@ -9,7 +9,10 @@ runs against the fake server of the tests, which keeps its own count and turns a
 - told: the study names none, the server's answers do;
 - rate: nobody names them: no headers, a bucket of ten seconds;
 - silent: the same, and refusals do not tell when to come back either;
-- capacity: nobody names it: 60 calls at once, no headers.
+- second, minute, sliding, fixed: as rate, and the server counts by a bucket of a second or of a
+  minute, in the last 60 s, or in minutes of its own clock;
+- capacity: nobody names it: 60 calls at once, no headers;
+- chance0, chance1, chance5, chance20: no limit, and so many percent are refused at any rate.
 
 The first minute is left out of what is called steady.
 """
@@ -23,7 +26,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,15 @@ SCENES: dict[str, tuple[Rates, dict[str, Any]]] = {
     "told": (Rates(rpm=RPM, tpm=TPM), {}),
     "rate": (Rates(rpm=RPM, burst_seconds=10, headers=False), {}),
     "silent": (Rates(rpm=RPM, burst_seconds=10, headers=False, retry_after=False), {}),
+    "second": (Rates(rpm=RPM, burst_seconds=1, headers=False), {}),
+    "minute": (Rates(rpm=RPM, headers=False), {}),
+    "sliding": (Rates(rpm=RPM, headers=False, minute="sliding"), {}),
+    "fixed": (Rates(rpm=RPM, headers=False, minute="fixed"), {}),
     "capacity": (Rates(capacity=CAPACITY, headers=False), {}),
+    **{
+        f"chance{share}": (Rates(chance=share / 100, headers=False, retry_after=False), {})
+        for share in (0, 1, 5, 20)
+    },
 }
 
 
@@ -62,7 +73,9 @@ class Watch:
             await asyncio.sleep(0.5)
 
 
-def write_study(folder: Path, url: str, limits: dict[str, Any], minutes: float) -> Path:
+def write_study(
+    folder: Path, url: str, limits: dict[str, Any], minutes: float, in_flight: int
+) -> Path:
     """Write a study of four prompts."""
     rows = [{"id": f"e{i}", "a": 17 + i, "b": 5 + 3 * i} for i in range(EXAMPLES)]
     lines = [json.dumps({**row, "answer": str(row["a"] + row["b"])}) for row in rows]  # type: ignore[operator]
@@ -81,7 +94,7 @@ def write_study(folder: Path, url: str, limits: dict[str, Any], minutes: float) 
         "scorer": "numeric",
         "selector": {"name": "ucb-e", "stop_when_separated": False},
         "budget": {"minutes": minutes, "usd": 50},
-        "limits": {"in_flight": 400, "providers": {"openai": limits} if limits else {}},
+        "limits": {"in_flight": in_flight, "providers": {"openai": limits} if limits else {}},
         "providers": {"openai": provider},
     }
     path = folder / "study.json"
@@ -108,7 +121,7 @@ def most_in_a_minute(times: Sequence[float]) -> int:
     return most
 
 
-def steady(watch: Watch, minutes: float) -> Iterator[str]:
+def steady(watch: Watch, minutes: float, rpm: float) -> Iterator[str]:
     """What the server saw after the first minute."""
     begin = watch.seen[0][0] + MINUTE
     end = watch.seen[0][0] + minutes * MINUTE
@@ -116,7 +129,7 @@ def steady(watch: Watch, minutes: float) -> Iterator[str]:
     span = (late[-1][0] - late[0][0]) / MINUTE
     requests = (late[-1][1] - late[0][1]) / span
     tokens = (late[-1][2] - late[0][2]) / span
-    yield f"steady: {requests:.0f} requests a minute ({requests / RPM:.1%} of {RPM})"
+    yield f"steady: {requests:.0f} requests a minute ({requests / rpm:.1%} of {rpm:.0f})"
     yield f"steady: {tokens:.0f} tokens a minute ({tokens / TPM:.1%} of {TPM})"
     inside = statistics.fmean(row[3] for row in late)
     yield f"steady: {inside:.1f} calls inside on average"
@@ -128,8 +141,12 @@ def main() -> None:
     parser.add_argument("scene", choices=SCENES)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--latency", type=float, default=1.0, help="seconds that a call takes")
+    parser.add_argument("--rpm", type=float, default=RPM, help="requests a minute, where limited")
+    parser.add_argument("--in-flight", type=int, default=400)
     options = parser.parse_args()
     rates, limits = SCENES[options.scene]
+    if rates.rpm is not None:
+        rates = replace(rates, rpm=options.rpm)
     api = FakeApi(
         answer=quality({MODEL: 0.8}),
         models={MODEL: FakeModel(rates=rates)},
@@ -137,7 +154,7 @@ def main() -> None:
         latency=lambda _call: options.latency,
     )
     with tempfile.TemporaryDirectory() as name, in_thread(api):
-        path = write_study(Path(name), api.openai_url, limits, options.minutes)
+        path = write_study(Path(name), api.openai_url, limits, options.minutes, options.in_flight)
         watch = Watch(api)
         ended = asyncio.run(run(path, watch))
     granted = [note.at for note in api.received if note.status == 200]
@@ -148,7 +165,9 @@ def main() -> None:
     print(f"refused: {len(refused) / (len(granted) + len(refused)):.2%}")
     print(f"violations by resource: {dict(api.limiter(MODEL).violations)}")
     print(f"most in any 60 s: {most_in_a_minute(granted)}")
-    print("\n".join(steady(watch, options.minutes)))
+    print(f"answered: {len(granted) / options.minutes:.0f} a minute")
+    if options.minutes > 1:
+        print("\n".join(steady(watch, options.minutes, options.rpm)))
 
 
 if __name__ == "__main__":

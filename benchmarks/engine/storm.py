@@ -52,9 +52,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--share", type=float, default=0.25)
     parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--no-429", action="store_true", help="leave rate limits out")
     options = parser.parse_args()
     n_examples = max(1, round(options.calls / len(SHARES) / _REQUESTS_OF_PAIRS))
-    storm = Storm(n_examples, options.kills, options.share, seed=options.seed)
+    storm = Storm(
+        n_examples, options.kills, options.share, seed=options.seed, refuses=not options.no_429
+    )
     with tempfile.TemporaryDirectory() as folder:
         after = weather(storm, Path(folder))
         show(after)

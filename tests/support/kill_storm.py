@@ -32,6 +32,7 @@ from tests.support.api_studies import (
     write_api_study,
 )
 from tests.support.fake_api import Call, FakeApi, Fault, Said, in_thread, quality, storm
+from tests.support.fake_api.faults import PASSING
 from tests.support.fake_api.server import Received
 from tests.support.judge_answers import mark_in
 from tests.support.processes import OUTPUT, start_command
@@ -61,6 +62,7 @@ class Storm:
         share: of the attempts that meet a fault.
         in_flight: calls in flight in each process.
         seed: of the faults.
+        refuses: whether rate limits are among the faults.
     """
 
     n_examples: int
@@ -68,6 +70,7 @@ class Storm:
     share: float = 0.25
     in_flight: int = 32
     seed: int = 3
+    refuses: bool = True
 
     @property
     def pairs(self) -> int:
@@ -179,10 +182,13 @@ def weather(of: Storm, folder: Path) -> Aftermath:
 
     Requires the folder to be empty.
     """
+    # with no refusals as many attempts fail in each of the other ways
+    faults = [one for one in PASSING if of.refuses or not one.startswith("429")]
+    share = of.share * len(faults) / len(PASSING)
     servers = [
         FakeApi(
             answer=_answers,
-            script=storm(of.share, seed=of.seed),
+            script=storm(share, faults, seed=of.seed),
             key=key,
             request_id=partial("req_{1}_{0}".format, key[-12:]),  # stands in errors, too
             more_headers={"x-echo": key, "x-echo-2": b64encode(key.encode()).decode()},

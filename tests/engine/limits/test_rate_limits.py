@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
@@ -154,6 +155,34 @@ def test_a_hidden_capacity_is_found(seconds: float, retry_after: bool) -> None:
     refused = len(provider.refused)
     assert 0.75 * 40 < np.mean(inside) <= 40
     assert refused < 0.013 * (len(provider.admitted) + refused)
+
+
+class _Even:
+    """Draws as another does, but that all answers take the same time."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.integers, self.uniform = rng.integers, rng.uniform
+
+    def lognormal(self, _mean: float, _sigma: float) -> float:
+        return 1.0
+
+
+@pytest.mark.slow
+def test_nine_tenths_of_a_hidden_capacity_are_used_where_answers_take_equally_long() -> None:
+    inside: list[int] = []
+
+    async def watch(_: ProviderClient) -> None:
+        await asyncio.sleep(60.0)
+        while now() < 180.0:
+            inside.append(provider.inside)
+            await asyncio.sleep(0.5)
+
+    provider = Counted(lambda: Limiter(Rates(capacity=60), now), delay=0.05)
+    provider._rng = cast("np.random.Generator", _Even(provider._rng))
+    run_virtual(load(provider, RateLimits(searches=True), seconds=180.0, watch=watch))
+    refused = len(provider.refused)
+    assert 54 <= np.mean(inside) <= 60
+    assert refused < 0.01 * (len(provider.admitted) + refused)
 
 
 def answered(share: float, seed: int, *, rules: RateLimits, retry_after: bool) -> int:

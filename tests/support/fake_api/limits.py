@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
+
+from tests.support.fake_api.calls import chance
 
 _MINUTE = 60.0
 
@@ -24,6 +27,9 @@ class Rates:
             tells.
         headers: whether responses tell what is left.
         retry_after: whether refusals tell when to come back.
+        minute: how the requests of a minute are counted: by a bucket that refills, in the last
+            60 s, or in minutes of the server's clock.
+        chance: the share of requests that is turned away at any rate.
     """
 
     rpm: float | None = None
@@ -34,6 +40,8 @@ class Rates:
     capacity: int | None = None
     headers: bool = True
     retry_after: bool = True
+    minute: Literal["bucket", "sliding", "fixed"] = "bucket"
+    chance: float = 0.0
 
 
 class Bucket:
@@ -68,7 +76,7 @@ class Limiter:
         rates: what is allowed.
         now: tells the time in seconds.
         violations: requests turned away, by resource ("requests", "tokens", "input-tokens",
-            "output-tokens", "capacity").
+            "output-tokens", "capacity"), or by "chance".
         granted: requests let in.
         tokens: tokens of the requests let in.
         inside: requests being answered now.
@@ -83,10 +91,11 @@ class Limiter:
     inside: int = 0
     peak: int = 0
     _buckets: dict[str, Bucket] = field(default_factory=dict)
+    _minute: deque[float] = field(default_factory=deque)  # when requests of a minute were let in
 
     def __post_init__(self) -> None:
         for name, rate in (
-            ("requests", self.rates.rpm),
+            ("requests", self.rates.rpm if self.rates.minute == "bucket" else None),
             ("tokens", self.rates.tpm),
             ("input-tokens", self.rates.itpm),
             ("output-tokens", self.rates.otpm),
@@ -99,6 +108,19 @@ class Limiter:
         if self.rates.capacity is not None and self.inside >= self.rates.capacity:
             self.violations["capacity"] += 1
             return "capacity", 0.0
+        if chance("refused", self.granted, self.violations.total()) < self.rates.chance:
+            self.violations["chance"] += 1
+            return "chance", 1.0
+        if self.rates.rpm is not None and self.rates.minute != "bucket":
+            now = self.now()
+            fixed = self.rates.minute == "fixed"
+            start = now // _MINUTE * _MINUTE if fixed else now - _MINUTE
+            while self._minute and self._minute[0] <= start:
+                self._minute.popleft()
+            if len(self._minute) >= self.rates.rpm:
+                self.violations["requests"] += 1
+                return "requests", (start if fixed else self._minute[0]) + _MINUTE - now
+            self._minute.append(now)
         # tokens of the answer are debited when they are known
         need = {"requests": 1, "tokens": prompt_tokens, "input-tokens": prompt_tokens}
         for name, bucket in self._buckets.items():

@@ -160,6 +160,7 @@ _GAIN = 2.0
 _TALLY_SECONDS = 1.0
 _CUT = 0.1
 _RETURN_SECONDS, _RETURN_CALLS = 20.0, 100.0
+_SOON_CALLS, _SOONEST, _SOON_CUTS = 400.0, 6.0, 2
 _LOWERED = 0.6  # of the time of return: until then the rate is 0.6 % or more below the plateau
 _EXIT_SECONDS = 0.5  # slow start doubles in a second: only its last calls show what was refused
 _BURST_SECONDS = 0.05  # of calls may leave at once
@@ -167,6 +168,8 @@ _CUTS_TO_FIND = 8  # fewer do not find small rates; more mistake chance for a li
 _LEAST_KEPT = 0.15  # by one of these cuts: a full server lets in a trickle that misleads
 _SLOWEST = 0.5  # calls per second: below it, the pauses after refusals do the work
 _SHORT = 1e-3
+_CUTS = 4
+_NEW = 0.1  # the weight of an answer in the average of how long they take
 
 
 class SearchedRate(TokenBucket):
@@ -180,7 +183,9 @@ class SearchedRate(TokenBucket):
 
     back to the accepted rate W_max in K seconds, stays about there, and then probes upwards, faster
     and faster. K is 20 s or 100 calls, whichever is longer, so that a probe costs less than 1 % of
-    the calls.
+    the calls; after the first two cuts 400 calls, but no less than 6 s, where these are fewer. Then
+    refusals of calls that left within the time of an answer after a cut cut no more: the server is
+    still full of what left before it.
 
     The accepted rate is the average since the previous cut (how fast a server's bucket refills;
     over the last K seconds once the rate has left the plateau), or, if that is larger and nobody is
@@ -206,6 +211,7 @@ class SearchedRate(TokenBucket):
         self._tally, self._tally_since = 0, now
         self._cut_at = now  # when the call left whose refusal cut the rate last
         self._n_cuts = 0
+        self._answer_seconds, self._empty_at = 0.0, -math.inf
         self._refusals = Refusals()
         self._before_cuts = self._plateau, self._since  # which may yet be taken back
         self._before_first = self._before_cuts  # before the first of cuts in a row
@@ -232,6 +238,7 @@ class SearchedRate(TokenBucket):
         """Record that a call ended without a refusal."""
         hold.has_ended = True
         self._tally += 1
+        self._answer_seconds += _NEW * (now - hold.sent_at - self._answer_seconds)
         seconds = now - self._tally_since
         if seconds >= _TALLY_SECONDS:
             self._ceiling = max(self._ceiling, _GAIN * self._tally / seconds)
@@ -253,7 +260,8 @@ class SearchedRate(TokenBucket):
             # is the share of refusals known at that rate.
             if not self._refusals.is_compared:
                 self._before_cuts = self._before_first = self._plateau, self._since
-            self._cut(hold.sent_at, now, verdict)
+            if hold.sent_at >= self._empty_at or self._n_cuts < _SOON_CUTS:
+                self._cut(hold.sent_at, now, verdict)
             self._refusals.lowered(verdict)
             if self._refusals.share_before == 1.0:  # a limit that is met: nothing to go back to
                 self._before_cuts = self._plateau, self._since
@@ -282,6 +290,8 @@ class SearchedRate(TokenBucket):
             kept = _LEAST_KEPT if self._n_cuts <= _CUTS_TO_FIND else 1 - _CUT
             lowest = max(lowest, kept * self._plateau)
         self._plateau, self._since = max(lowest, min(rate, accepted)), now
+        # What fills a server now left at the higher rate: it has room once that was answered.
+        self._empty_at = now + self._answer_seconds
 
     def _is_lowered(self, now: float) -> bool:
         """Return whether the rate is clearly lower than before the last cut."""
@@ -289,4 +299,6 @@ class SearchedRate(TokenBucket):
 
     def _seconds_to_return(self) -> float:
         """Return K of equation (1)."""
-        return max(_RETURN_SECONDS, _RETURN_CALLS / self._plateau)
+        calls = _SOON_CALLS if self._n_cuts >= _SOON_CUTS else math.inf
+        soon = max(_SOONEST, calls / self._plateau)
+        return max(min(_RETURN_SECONDS, soon), _RETURN_CALLS / self._plateau)
