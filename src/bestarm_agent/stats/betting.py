@@ -358,8 +358,7 @@ class LowerBound:
         """Take the next values, in [0, 1]."""
         if not len(values):
             return
-        self._append(values)
-        self.total = float(np.cumsum([self.total, *values])[-1])  # in order, whatever the blocks
+        self.append(values)
         step = _step(self._n, self._alpha, self._size)
         if len(values) == self._n:
             self._advance(step, 0, math.inf)
@@ -391,7 +390,9 @@ class LowerBound:
         self.lower = float(found) * step
         self._watched = None if wealth is None else ((found + 1) * step, wealth)
 
-    def _append(self, values: FloatArray) -> None:
+    def append(self, values: FloatArray) -> None:
+        """Take the next values, and leave the bound as it is: where they are the last of all."""
+        self.total = float(np.cumsum([self.total, *values])[-1])  # in order, whatever the blocks
         end = self._n + len(values)
         if end > len(self._draws):
             self._draws = np.append(self._draws, np.empty(max(end, self._n)))
@@ -577,8 +578,9 @@ class MeanInterval:
         check_ranges(low, high)
         if self.n + len(low) > self._size:
             raise ValueError(f"there are {self._size} values in all, got {self.n + len(low)}")
-        self._below.extend(low)
-        self._above.extend(1.0 - high)
+        is_last = self.n + len(low) == self._size  # then the mean is known, and no bet is needed
+        for bound, values in ((self._below, low), (self._above, 1.0 - high)):
+            (bound.append if is_last else bound.extend)(values)
         self._is_known = self._is_known and bool((low == high).all())
         # What is certain needs no alpha: unseen values are at least 0, and at most 1.
         least, most = self._below.total / self._size, 1.0 - self._above.total / self._size
