@@ -168,7 +168,7 @@ _CUTS_TO_FIND = 8  # fewer do not find small rates; more mistake chance for a li
 _LEAST_KEPT = 0.15  # by one of these cuts: a full server lets in a trickle that misleads
 _SLOWEST = 0.5  # calls per second: below it, the pauses after refusals do the work
 _SHORT = 1e-3
-_CUTS = 4
+_FULL = 2.0  # calls under way at once, from which a server may be full of them
 _NEW = 0.1  # the weight of an answer in the average of how long they take
 
 
@@ -290,8 +290,10 @@ class SearchedRate(TokenBucket):
             kept = _LEAST_KEPT if self._n_cuts <= _CUTS_TO_FIND else 1 - _CUT
             lowest = max(lowest, kept * self._plateau)
         self._plateau, self._since = max(lowest, min(rate, accepted)), now
-        # What fills a server now left at the higher rate: it has room once that was answered.
-        self._empty_at = now + self._answer_seconds
+        # What fills a server now left at the higher rate: it has room once that was answered. Where
+        # hardly a call is under way at once, no server is full: it counts calls by time.
+        is_full = self._plateau * self._answer_seconds >= _FULL
+        self._empty_at = now + self._answer_seconds if is_full else -math.inf
 
     def _is_lowered(self, now: float) -> bool:
         """Return whether the rate is clearly lower than before the last cut."""
