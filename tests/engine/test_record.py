@@ -16,7 +16,7 @@ from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.record import RunRecord, Size
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.racing import Uniform
-from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
+from bestarm_agent.selectors.types import Ask, IntArray, Moves, Problem
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, grid, started, told
@@ -31,13 +31,11 @@ class Noting(Pairs):
         super().__init__(Uniform(Problem(2, 10, budget=10, costs=(0.1, 0.2))))
         self.fed: list[tuple[object, ...]] = []
 
-    def adopt(self, asks: Sequence[Ask]) -> None:
-        self.fed += [("ask", ask.pair.example) for ask in asks]
-        super().adopt(asks)
-
-    def tell(self, results: Sequence[Tell]) -> None:
-        self.fed += [("tell", result.seq) for result in results]
-        super().tell(results)
+    def replay(self, moves: Moves) -> None:
+        for move in moves.each():
+            told = ("ask", move.pair.example) if isinstance(move, Ask) else ("tell", move.seq)
+            self.fed.append(told)
+        super().replay(moves)
 
     def add_candidates(
         self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None

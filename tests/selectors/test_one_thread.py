@@ -29,7 +29,7 @@ def test_a_decorated_function_has_one_thread_and_gives_the_others_back() -> None
 @pytest.mark.parametrize(
     ("rule", "with_axes", "module", "name"),
     [
-        ("auto", False, axes_model, "weighted_sum"),
+        ("auto", False, axes_model, "inverted"),
         ("auto", True, axes_model, "running"),
         ("auto", False, np.linalg, "inv"),
         ("auto", True, np.linalg, "inv"),
