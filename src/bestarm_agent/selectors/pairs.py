@@ -3,7 +3,8 @@
 1. ``ask`` lets the rule choose among the candidates that may be asked now; the choice gets the next
    number, and the table holds it as pending.
 2. ``tell`` puts an outcome into the table, then tells the rule and its answer.
-3. ``adopt`` and ``tell`` rebuild the same state from the log of an earlier process.
+3. ``replay`` rebuilds the same state from the log of an earlier process, as ``adopt`` and ``tell``
+   would move by move.
 4. ``estimates``, ``best``, ``margin`` and ``ranking`` say what is known so far; ``stopped`` says
    why nothing will be asked any more.
 """
@@ -149,7 +150,7 @@ class Pairs:
 
         Raises what they raise, with what came before it taken in.
         """
-        if self.rule.heedless <= 1 or not self.table.accepts(moves):
+        if self.rule.until_look <= 1 or not self.table.accepts(moves):
             for move in moves.each():
                 if isinstance(move, Ask):
                     self.adopt([move])
@@ -169,13 +170,13 @@ class Pairs:
         for stop in [*leading, len(is_tell)]:
             while at < stop:
                 end = stop
-                heeded = told + max(1, self.rule.heedless) - 1  # the outcome that is looked at
+                look = told + max(1, self.rule.until_look) - 1  # the outcome that is looked at
                 if self.rule.seeks_best:
                     n_scored = int(scored[told - 1]) if told else 0
                     due = n_scored + self.answer.until_review
-                    heeded = min(heeded, max(told, int(np.searchsorted(scored, due))))
-                if heeded < len(tells):
-                    end = min(stop, int(tells[int(heeded)]) + 1)
+                    look = min(look, max(told, int(np.searchsorted(scored, due))))
+                if look < len(tells):
+                    end = min(stop, int(tells[int(look)]) + 1)
                 before, (asked, told) = (asked, told), (int(n_asks[end - 1]), int(n_tells[end - 1]))
                 self._take(
                     moves.part(slice(at, end), slice(before[0], asked), slice(before[1], told))
@@ -193,7 +194,7 @@ class Pairs:
         seqs = ~moves.numbers[moves.numbers < 0]
         if len(seqs):
             self.answer.forget()
-            self.rule.took(seqs)
+            self.rule.told_all(seqs)
             self.answer.forget()
             if self.rule.seeks_best:
                 self.answer.review(self.rule.top_k)

@@ -89,16 +89,16 @@ class Rule(ABC):
         """Take in an outcome, once per ask; the table holds it already."""
 
     @property
-    def heedless(self) -> float:
-        """Number of outcomes that may come before it looks at the table, the last one included.
+    def until_look(self) -> float:
+        """Number of outcomes until it looks at the table, that one included; infinite if never.
 
-        A rule that remembers nothing looks at none; one with a ``told`` of its own at each, unless
-        it says otherwise, by ``took``.
+        A rule without a ``told`` of its own never does. Any other does so at each outcome, unless
+        it says otherwise here and takes many at once in ``told_all``.
         """
         return math.inf if type(self).told is Rule.told else 1
 
-    def took(self, seqs: IntArray) -> None:  # noqa: B027
-        """Take in as many outcomes as it is ``heedless`` of, by their asks, as ``told`` would."""
+    def told_all(self, seqs: IntArray) -> None:  # noqa: B027
+        """Take in at most ``until_look`` outcomes, by their asks, as ``told`` would each."""
 
     def belief(self) -> Belief:
         """Return the estimates of the candidates' means: here, the means of the scores seen."""

@@ -165,9 +165,10 @@ class ChunkedLog:
         state, before = self._state, _Size.of(self._state)
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                # before all else, so that what stands for other events is not even unpacked
+                if archive["digest"].tobytes() != self._digest.digest():
+                    return None
                 arrays = {name: archive[name] for name in archive.files}
-            if arrays["digest"].tobytes() != self._digest.digest():
-                return None
             reasons, failures, signs = json.loads(arrays["texts"].tobytes())
             failures = [Failure(FailureKind(kind), Blame(b), text) for kind, b, text in failures]
             columns = [*arrays["spends"].T.tolist(), arrays["seconds"].tolist()]

@@ -201,14 +201,14 @@ class Auto(Rule):
 
     def told(self, tell: Tell) -> None:
         """Fit the model if it is time to."""
-        self.took(np.array([tell.seq]))
+        self.told_all(np.array([tell.seq]))
 
     @property
-    def heedless(self) -> float:
+    def until_look(self) -> float:
         """Number of outcomes until the next fit."""
         return self._next_fit - self._n_told
 
-    def took(self, seqs: IntArray) -> None:
+    def told_all(self, seqs: IntArray) -> None:
         """Fit the model if it is time to."""
         self._n_told += len(seqs)
         if self._n_told >= self._next_fit:
