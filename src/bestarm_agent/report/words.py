@@ -219,7 +219,7 @@ ENDINGS: Mapping[str, str] = {
     "separated": "finished: more calls would not change the decision",
     "exhausted": "finished: every answer was asked for",
     "indifferent": "finished: more calls would not change the decision",
-    "level": "finished: the best are too close to be told apart with these examples",
+    "level": "finished: more calls on these examples would hardly tell more",
     "within": "finished: the one to take is proved to be good enough",
     "labels": "finished: people score these answers",
     "verdict": "finished: every verdict is in",
