@@ -29,7 +29,8 @@ FLOORS = tuple(
     selectors.registry
     selectors.__init__
     config.fields
-    config.yaml
+    config.yaml config.file_errors
+    config.files
     config.attachments config.catalog config.functions config.conversations
     config.traces config.value_types
     config.study

@@ -381,5 +381,5 @@ def _examples(rows: Sequence[Any], *, with_text: bool) -> tuple[Example, ...]:
     if not all(isinstance(row, Mapping) for row in rows):
         raise ConfigError("with a scorer, an example is a mapping; its answer is under 'target'")
     target = "target" if any("target" in row for row in rows) else None
-    placed = (FileRow(f"examples[{i}]", dict(row)) for i, row in enumerate(rows))
-    return examples_of(placed, DatasetSpec(path="given", target=target), "`examples`")
+    file_rows = (FileRow(f"examples[{i}]", dict(row)) for i, row in enumerate(rows))
+    return examples_of(file_rows, DatasetSpec(path="given", target=target), "`examples`")

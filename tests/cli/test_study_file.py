@@ -18,8 +18,8 @@ import pytest
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.main import app
 from bestarm_agent.cli.options import OPTIONS
+from bestarm_agent.config.file_errors import keys_of, model_at
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.config.yaml import keys_of, model_at
 from bestarm_agent.stats.new_examples import examples_needed
 from tests.support.commands import invoke
 from tests.support.studies import write_study

@@ -138,7 +138,7 @@ def test_a_refused_or_empty_reply_is_the_candidates_failure(reply: Reply) -> Non
 def test_a_wrong_check_is_named_in_the_study_and_in_a_row(check: Json, message: str) -> None:
     with pytest.raises(ConfigError, match=f"check 2: .*{message}"):
         checks({"contains": "a"}, check)
-    row = Example("e7", {"own": [{"contains": "a"}, check]}, place="rows.jsonl, line 7")
+    row = Example("e7", {"own": [{"contains": "a"}, check]}, position="rows.jsonl, line 7")
     with pytest.raises(ConfigError, match=f"rows.jsonl, line 7: example `e7`.*2: .*{message}"):
         check_examples(checks(field="own"), [row])
 
@@ -156,7 +156,7 @@ def test_a_wrong_check_is_named_in_the_study_and_in_a_row(check: Json, message: 
 )
 def test_an_example_without_a_usable_check_is_named(inputs: dict[str, Json], message: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s)rows.csv, line 2: .*`e1`.*{message}"):
-        check_examples(checks(field="checks"), [Example("e1", inputs, place="rows.csv, line 2")])
+        check_examples(checks(field="checks"), [Example("e1", inputs, position="rows.csv, line 2")])
 
 
 def test_too_many_names_and_no_checks_at_all_are_refused() -> None:

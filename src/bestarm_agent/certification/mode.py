@@ -30,9 +30,9 @@ from bestarm_agent.certification.pairs import (
 from bestarm_agent.certification.summary import certificate_result, e_value
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import load_labels, read_examples
+from bestarm_agent.config.file_errors import Positions, options_at
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import CertifySpec, DatasetSpec, StudyConfig
-from bestarm_agent.config.yaml import Places, locating_options
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.mode import ModeResult
@@ -203,10 +203,10 @@ def set_up(
         ConfigError: a label or a judge is missing or wrong, or there are too few examples.
     """
     config = study.config
-    with locating_options(partial(study.places.where, "scorer")):
+    with options_at(partial(study.positions.describe, "scorer")):
         trusted = create_judge(config.scorer.name, config.scorer.options, catalog)
         people = _scores_of_people(config, study.base_dir) if spec.people else {}
-    with locating_options(partial(_judge_place, study.places)):
+    with options_at(partial(_judge_position, study.positions)):
         autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
         check_examples(autoevaluator, examples)
     labelled = _labelled(spec, examples, study.base_dir, trusted)
@@ -221,8 +221,8 @@ def set_up(
     return plan, AuditedJudge(autoevaluator, trusted, chosen, floor=floor, people=people)
 
 
-def _judge_place(places: Places, *path: str | int) -> str:
-    return places.where("certify", "judge", *(path or ("name",)))
+def _judge_position(positions: Positions, *path: str | int) -> str:
+    return positions.describe("certify", "judge", *(path or ("name",)))
 
 
 def trial_order(

@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from bestarm_agent.certification.certificate import Certificate, Screened, single_goal
-from bestarm_agent.certification.pairs import (
-    CertificationPlan,
-    goal_of,
-    method_of,
-)
+from bestarm_agent.certification.pairs import CertificationPlan, goal_of, method_of
 from bestarm_agent.domain.text import safe
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow

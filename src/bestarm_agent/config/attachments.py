@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
-from bestarm_agent.config.yaml import shown_path
+from bestarm_agent.config.files import shown_path
 from bestarm_agent.domain.values import DataUrl, Json
 from bestarm_agent.errors import ConfigError
 

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from bestarm_agent.config.fields import as_json
+from bestarm_agent.config.fields import KeyPath, as_json
+from bestarm_agent.config.file_errors import Positions, parse_row
 from bestarm_agent.config.study import CandidateSpec, ModelSpec, PromptSpec, StudyConfig
 from bestarm_agent.config.value_types import axis
-from bestarm_agent.config.yaml import KeyPath, Places, parse_row
 from bestarm_agent.domain.values import Candidate, Example, Json, PromptTemplate, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest
 
@@ -40,7 +40,7 @@ class Combination:
     shots: int = 0  # worked examples in the prompt
 
 
-def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[Combination]:
+def grid(config: StudyConfig, prompts: Collection[str], positions: Positions) -> list[Combination]:
     """Return models x prompts x shots x params in the order of the file, without exclusions.
 
     Raises ConfigError if the grid is too large, or an exclusion matches nothing.
@@ -52,7 +52,7 @@ def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[
     count = len(prompts) * len(shots) * sum(math.prod(map(len, own.values())) for own in axes)
     if count > _MOST_COMBINATIONS:
         raise ConfigError(
-            f"{places.subject}: the grid has {count:,} combinations, more than "
+            f"{positions.subject}: the grid has {count:,} combinations, more than "
             f"{_MOST_COMBINATIONS:,}; shorten an axis of `params`, `shots`, `models` or `prompts`"
         )
     combinations = [
@@ -62,7 +62,7 @@ def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[
         for k in shots
         for params in _points(axes[i])
     ]
-    return _without_excluded(combinations, config, places)
+    return _without_excluded(combinations, config, positions)
 
 
 def _axes(config: StudyConfig, model: ModelSpec) -> dict[str, tuple[JsonValue, ...]]:
@@ -84,7 +84,7 @@ def _own(
 
 
 def _without_excluded(
-    combinations: list[Combination], config: StudyConfig, places: Places
+    combinations: list[Combination], config: StudyConfig, positions: Positions
 ) -> list[Combination]:
     excluded: set[int] = set()
     for i, rule in enumerate(config.exclude):
@@ -94,10 +94,10 @@ def _without_excluded(
             if all(_has(combination, key, value) for key, value in rule.items())
         ]
         if not matched:
-            raise _unmatched(combinations, i, rule, places)
+            raise _unmatched(combinations, i, rule, positions)
         excluded.update(matched)
     if combinations and len(excluded) == len(combinations) and not config.candidates:
-        raise places.error("`exclude` leaves no candidate; take a rule away", "exclude")
+        raise positions.error("`exclude` leaves no candidate; take a rule away", "exclude")
     return [combination for j, combination in enumerate(combinations) if j not in excluded]
 
 
@@ -120,22 +120,22 @@ def _settings(combination: Combination) -> dict[str, JsonValue]:
 
 
 def _unmatched(
-    combinations: Sequence[Combination], i: int, rule: Mapping[str, JsonValue], places: Places
+    combinations: Sequence[Combination], i: int, rule: Mapping[str, JsonValue], positions: Positions
 ) -> ConfigError:
     keys = {"model", "prompt", *(name for each in combinations for name in _settings(each))}
     for key, value in rule.items():
         name = f"`exclude[{i}].{key}`"
         path = ("exclude", i, key)
         if key not in keys:
-            return places.error(f"{name} is no axis of the grid; {nearest(key, keys)}", *path)
+            return positions.error(f"{name} is no axis of the grid; {nearest(key, keys)}", *path)
         if not any(_has(combination, key, value) for combination in combinations):
             known = (str(_text(_values_of(combination, key)[0])) for combination in combinations)
-            return places.error(
+            return positions.error(
                 f"{name} is {as_json(value)}, which the grid does not hold; "
                 f"{nearest(_text(value), known)}",
                 *path,
             )
-    return places.error(
+    return positions.error(
         f"`exclude[{i}]` matches nothing: no combination of the grid has all of {as_json(rule)}",
         *("exclude", i),
     )
@@ -227,17 +227,17 @@ def explicit_candidate(
     ``prompt`` may also be a mapping with ``name`` and ``text`` or ``messages``; ``shots`` are all
     worked examples. Raises ConfigError if it breaks a rule, or its model or prompt is unknown.
     """
-    places = Places("the new candidate")
+    positions = Positions("the new candidate")
     prompt = content.get("prompt")
     if isinstance(prompt, Mapping):
-        template = _inline_prompt(prompt, places)
+        template = _inline_prompt(prompt, positions)
         prompts = {**prompts, template.name: template}
         content = {**content, "prompt": template.name}
-    spec = parse_row(CandidateSpec, content, places.subject)
-    combination = _explicit(config, _by_label(config), spec, places)
+    spec = parse_row(CandidateSpec, content, positions.subject)
+    combination = _explicit(config, _by_label(config), spec, positions)
     named = {"model", "prompt", "shots"} if combination.shots else {"model", "prompt"}
     label = combination.label or _label(combination, named | _leaves(combination.params).keys())
-    return make_candidate(combination, label, prompts, shots, config, places)
+    return make_candidate(combination, label, prompts, shots, config, positions)
 
 
 def _by_label(config: StudyConfig) -> dict[str, ModelSpec]:
@@ -248,7 +248,7 @@ def _explicit(
     config: StudyConfig,
     models: Mapping[str, ModelSpec],
     spec: CandidateSpec,
-    places: Places,
+    positions: Positions,
     entry: int | None = None,
 ) -> Combination:
     """Return the combination of an explicit candidate, with the shared parameters.
@@ -257,7 +257,7 @@ def _explicit(
     file, if any. Raises ConfigError if there is no such model.
     """
     path = () if entry is None else ("candidates", entry)
-    model, label = _model_of(models, spec, places)
+    model, label = _model_of(models, spec, positions)
     shared = {name: of[0] for name, of in _axes(config, model).items() if len(of) == 1}
     given = {**shared, **spec.params}
     params = {name: value for name, value in given.items() if value is not None}
@@ -272,20 +272,20 @@ def make_candidate(
     prompts: Mapping[str, PromptTemplate],
     shots: Sequence[Example],
     config: StudyConfig,
-    places: Places,
+    positions: Positions,
 ) -> Candidate:
     """Return the candidate of a combination; raise ConfigError if prompt or shots are missing."""
     name, n_shots = combination.prompt, combination.shots
     template = prompts.get(name)
     if template is None:
-        raise places.error(
+        raise positions.error(
             f"prompt {as_json(name)} is unknown; {nearest(name, prompts)}", *combination.at
         )
     # One worked example to spare where they may be examples of the study: the one that is asked is
     # left out of its own prompt.
     needed = n_shots + (config.shots is not None and config.shots.own and n_shots > 0)
     if needed > len(shots):
-        raise places.error(
+        raise positions.error(
             f"{needed} worked examples are needed, and `shots.from` has {len(shots)}; "
             "add rows, or lower the number",
             *((*combination.at, "shots") if combination.at else ("shots", "k")),
@@ -297,24 +297,26 @@ def make_candidate(
 
 
 def _model_of(
-    models: Mapping[str, ModelSpec], spec: CandidateSpec, places: Places
+    models: Mapping[str, ModelSpec], spec: CandidateSpec, positions: Positions
 ) -> tuple[ModelSpec, str]:
     if spec.model in models:
         return models[spec.model], spec.model
     if "/" not in spec.model:
-        raise places.error(f"model {as_json(spec.model)} is unknown; {nearest(spec.model, models)}")
+        raise positions.error(
+            f"model {as_json(spec.model)} is unknown; {nearest(spec.model, models)}"
+        )
     named = [(model, label) for label, model in models.items() if model.model == spec.model]
     if len(named) == 1:
         return named[0]
     short = spec.model.rstrip("/").rpartition("/")[2]
     label = spec.model if short in models else short
-    return parse_row(ModelSpec, {"model": spec.model}, places.subject), label
+    return parse_row(ModelSpec, {"model": spec.model}, positions.subject), label
 
 
-def _inline_prompt(prompt: Mapping[str, Json], places: Places) -> PromptTemplate:
-    spec = parse_row(PromptSpec, prompt, places.subject)
+def _inline_prompt(prompt: Mapping[str, Json], positions: Positions) -> PromptTemplate:
+    spec = parse_row(PromptSpec, prompt, positions.subject)
     if spec.name is None or (spec.text is None and spec.messages is None):
-        raise places.error("`prompt` must hold a `name`, and a `text` or `messages`")
+        raise positions.error("`prompt` must hold a `name`, and a `text` or `messages`")
     return spec.template(spec.name)
 
 
@@ -329,7 +331,7 @@ def expand(
     config: StudyConfig,
     prompts: Mapping[str, PromptTemplate],
     capabilities: Capabilities,
-    places: Places | None = None,
+    positions: Positions | None = None,
     shots: Sequence[Example] = (),
 ) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
     """Return the candidates of a study, and sentences about parameters left out and merged ones.
@@ -343,28 +345,28 @@ def expand(
         prompts: the templates of ``config.prompts`` by name, in order.
         capabilities: returns the sampling parameters that (provider, model) supports; None if
             unknown, then all are sent.
-        places: positions in the study, for messages.
+        positions: positions in the study, for messages.
         shots: all worked examples.
 
     Raises:
         ConfigError: an exclusion matches nothing, a name is unknown, a model does not support a
             parameter given for it only, two candidates are the same, or none is left.
     """
-    places, models = places or Places("the study"), _by_label(config)
+    positions, models = positions or Positions("the study"), _by_label(config)
     combinations = [
-        *grid(config, tuple(prompts), places),
-        *(_explicit(config, models, c, places, i) for i, c in enumerate(config.candidates)),
+        *grid(config, tuple(prompts), positions),
+        *(_explicit(config, models, c, positions, i) for i, c in enumerate(config.candidates)),
     ]
     names = {(combination.model.provider, combination.model.name) for combination in combinations}
     taken = {name: capabilities(*name) for name in names}
-    _check_spelling(config, taken, places)
-    merged = _merged(combinations, taken, places)
+    _check_spelling(config, taken, positions)
+    merged = _merged(combinations, taken, positions)
     labels = label_all(merged)
     candidates = [
-        make_candidate(combination, label, prompts, shots, config, places)
+        make_candidate(combination, label, prompts, shots, config, positions)
         for combination, label in zip(merged, labels, strict=True)
     ]
-    _check_distinct(candidates, merged, places)
+    _check_distinct(candidates, merged, positions)
     return tuple(candidates), tuple(_notices(merged, labels))
 
 
@@ -373,7 +375,7 @@ _AT_LEAST = {"temperature": 0, "top_p": 0, "max_tokens": 1, "max_completion_toke
 _Taken: TypeAlias = Mapping[tuple[str, str], frozenset[str] | None]
 
 
-def _check_spelling(config: StudyConfig, taken: _Taken, places: Places) -> None:
+def _check_spelling(config: StudyConfig, taken: _Taken, positions: Positions) -> None:
     """Refuse a shared parameter that no model supports if it looks like a typo."""
     known: set[str] = set()
     for names in taken.values():
@@ -385,7 +387,7 @@ def _check_spelling(config: StudyConfig, taken: _Taken, places: Places) -> None:
     for name in config.params:
         if name not in known and (name in _OTHER_NAMES or is_like(name, known)):
             way_out = _OTHER_NAMES.get(name) or nearest(name, known)
-            raise places.error(
+            raise positions.error(
                 f"no model takes the parameter `params.{name}`; {way_out}", *("params", name)
             )
 
@@ -401,13 +403,13 @@ def is_like(name: str, known: Collection[str]) -> bool:
 
 
 def _merged(
-    combinations: Sequence[Combination], taken: _Taken, places: Places
+    combinations: Sequence[Combination], taken: _Taken, positions: Positions
 ) -> list[Combination]:
     """Leave out the parameters that a model does not support, and merge what becomes equal."""
     merged: dict[tuple[object, ...], Combination] = {}
     for combination in combinations:
         names = taken[combination.model.provider, combination.model.name]
-        _check_numbers(combination, names or frozenset(), places)
+        _check_numbers(combination, names or frozenset(), positions)
         # A parameter of the whole study may concern some models only, and is left out for others
         # with a notice. One written for this very model or candidate was meant for it, so it is
         # refused.
@@ -415,7 +417,7 @@ def _merged(
         for name in combination.own:
             if name in dropped:
                 way_out = _OTHER_NAMES.get(name) or nearest(name, names or ())
-                raise places.error(
+                raise positions.error(
                     f"{combination.model.model} does not take the parameter `{name}`; {way_out}",
                     *combination.own[name],
                 )
@@ -432,27 +434,27 @@ def _merged(
     return list(merged.values())
 
 
-def _check_numbers(combination: Combination, names: frozenset[str], places: Places) -> None:
+def _check_numbers(combination: Combination, names: frozenset[str], positions: Positions) -> None:
     """Refuse a value that no model takes, before a server does; null leaves the choice to it."""
     for name in _AT_LEAST.keys() & names & combination.params.keys():
         value, least = combination.params[name], _AT_LEAST[name]
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
-            raise places.error(
+            raise positions.error(
                 f"parameter `{name}` must be a number of at least {least}, got {as_json(value)}",
                 *combination.own.get(name, ("params", name)),
             )
 
 
 def _check_distinct(
-    candidates: Sequence[Candidate], combinations: Sequence[Combination], places: Places
+    candidates: Sequence[Candidate], combinations: Sequence[Combination], positions: Positions
 ) -> None:
     first: dict[str, str] = {}
     for candidate, combination in zip(candidates, combinations, strict=True):
         label = first.setdefault(candidate.id, candidate.label)
         if label != candidate.label:
-            raise places.error(
+            raise positions.error(
                 f"candidates `{label}` and `{candidate.label}` are the same: equal model, prompt "
                 "text and parameters; take one of them away",
                 *combination.at,

@@ -23,15 +23,9 @@ from typing import Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from bestarm_agent.config.yaml import (
-    BrokenRule,
-    KeyPath,
-    OptionsError,
-    parse_options,
-    read_text,
-    read_yaml,
-    shown_path,
-)
+from bestarm_agent.config.fields import KeyPath
+from bestarm_agent.config.file_errors import BrokenRule, OptionsError, parse_options
+from bestarm_agent.config.files import read_text, read_yaml, shown_path
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.plugins import entry_points_of, is_path

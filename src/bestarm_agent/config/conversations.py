@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from bestarm_agent.config.fields import StrictModel, StudyModel, as_json, broken
-from bestarm_agent.config.yaml import parse_row
+from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.domain.values import Json, Message, arguments_of, content_of
 
 TOOL_CHOICES = ("auto", "none", "required")

@@ -29,10 +29,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.attachments import url_of
+from bestarm_agent.config.file_errors import parse_row
+from bestarm_agent.config.files import check_file, check_regular, parsed_yaml, shown_path
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.study import DatasetSpec, HuggingFaceSpec
 from bestarm_agent.config.traces import calls_in, is_trace
-from bestarm_agent.config.yaml import check_file, check_regular, parse_row, parsed_yaml, shown_path
 from bestarm_agent.domain.redaction import without_fields
 from bestarm_agent.domain.values import Example, Json, Slice, canonical, digest
 from bestarm_agent.errors import ConfigError, PluginError, nearest
@@ -49,7 +50,7 @@ _EXACT_BELOW = 2.0**53
 class FileRow:
     """One row of a file, and its position ("line 3")."""
 
-    place: str
+    position: str
     values: Mapping[str, object]
 
 
@@ -74,7 +75,7 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
         source = shown_path(path)
         rows = load_rows(path, format=spec.format, wanted=wanted, base_dir=base_dir, drop=spec.drop)
     if spec.drop:
-        rows = (FileRow(row.place, _less(row.values, spec.drop)) for row in rows)
+        rows = (FileRow(row.position, _less(row.values, spec.drop)) for row in rows)
     return examples_of(islice(rows, spec.limit), spec, source)
 
 
@@ -88,11 +89,11 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
     Fields must be there, ids unique, targets not empty, and values JSON.
     """
     examples: list[Example] = []
-    places: dict[str, str] = {}  # by id
+    positions: dict[str, str] = {}  # by id
     seen: set[str] = set()
     id_field = spec.id
     for number, row in enumerate(rows, start=1):
-        where = f"{source}, {row.place}"
+        where = f"{source}, {row.position}"
         seen.update(row.values)
         # The first row decides for all, so that ids are of one kind: a field, or numbers of rows.
         if number == 1 and id_field is None and AUTOMATIC_ID in row.values:
@@ -101,14 +102,14 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
         name = f"{number:0{_ID_DIGITS}}"
         if id_field is not None:
             name = _id_text(_value(row, id_field, where), f"{where}: `{id_field}`")
-        if name in places:
+        if name in positions:
             raise ConfigError(
-                f"{source}: the id `{name}` stands on {places[name]} and on {row.place}; make ids "
-                "unique, or name another field as the id"
+                f"{source}: the id `{name}` stands on {positions[name]} and on {row.position}; "
+                "make ids unique, or name another field as the id"
             )
-        places[name] = row.place
+        positions[name] = row.position
         inputs: Any = _inputs(row, spec)  # checked next
-        examples.append(Example(name, inputs, _reference(row, spec.target, where), place=where))
+        examples.append(Example(name, inputs, _reference(row, spec.target, where), position=where))
         _check_content(examples[-1], where)
     if not examples:
         raise ConfigError(f"{source} holds no rows; add at least one example")
@@ -219,8 +220,8 @@ def read_jsonl(path: Path) -> Iterator[FileRow]:
     """Read one JSON object per line; blank lines are skipped."""
     for number, line in _lines(path):
         if line.strip():
-            place = f"line {number}"
-            yield FileRow(place, _object(_json(line, path, place), path, place))
+            position = f"line {number}"
+            yield FileRow(position, _object(_json(line, path, position), path, position))
 
 
 def read_json(path: Path) -> Iterator[FileRow]:
@@ -235,8 +236,8 @@ def read_json(path: Path) -> Iterator[FileRow]:
             "an object of its own, the format is jsonl"
         )
     for number, row in enumerate(rows, start=1):
-        place = f"row {number}"
-        yield FileRow(place, _object(row, path, place))
+        position = f"row {number}"
+        yield FileRow(position, _object(row, path, position))
 
 
 def read_yaml_list(path: Path) -> Iterator[FileRow]:
@@ -245,8 +246,8 @@ def read_yaml_list(path: Path) -> Iterator[FileRow]:
     if not isinstance(rows, list):
         raise ConfigError(f"{shown_path(path)}: expected a list of mappings, got {_kind(rows)}")
     for number, row in enumerate(rows):
-        place = f"line {lines[number,]}"
-        yield FileRow(place, _object(row, path, place))
+        position = f"line {lines[number,]}"
+        yield FileRow(position, _object(row, path, position))
 
 
 def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[FileRow]:
@@ -270,13 +271,14 @@ def _table(path: Path, delimiter: str) -> Iterator[FileRow]:
     _, header = next(records, (1, []))
     names = _header(header, path)
     for line, record in records:
-        place = f"line {line}"
+        position = f"line {line}"
         if len(record) != len(names):
             raise ConfigError(
-                f"{shown_path(path)}, {place}: {len(record)} values for the {len(names)} columns "
-                "of the header; put quotes around values that hold separators or line breaks"
+                f"{shown_path(path)}, {position}: {len(record)} values for the {len(names)} "
+                "columns of the header; put quotes around values that hold separators or line "
+                "breaks"
             )
-        yield FileRow(place, {n: value for n, value in zip(names, record, strict=True) if n})
+        yield FileRow(position, {n: value for n, value in zip(names, record, strict=True) if n})
 
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -346,19 +348,21 @@ def _decoded(line: bytes, number: int, path: Path) -> str:
         ) from None
 
 
-def _json(text: str, path: Path, place: str | None) -> object:
-    """Parse JSON; ``place`` is None if the text is the whole file."""
+def _json(text: str, path: Path, position: str | None) -> object:
+    """Parse JSON; ``position`` is None if the text is the whole file."""
     try:
         return _decode(text)
     except json.JSONDecodeError as error:
-        offset = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
+        offset = (
+            f"column {error.colno}" if position else f"line {error.lineno}, column {error.colno}"
+        )
         hint = "; if every line is an object, the format is jsonl" if "Extra" in error.msg else ""
-        if place and text.rstrip().endswith(","):
+        if position and text.rstrip().endswith(","):
             hint = "; no comma stands between JSON lines: remove it"
         reason = f", {offset}: malformed JSON: {error.msg}{hint}"
     except (ValueError, RecursionError) as error:
         reason = f": {error}"
-    where = shown_path(path) if place is None else f"{shown_path(path)}, {place}"
+    where = shown_path(path) if position is None else f"{shown_path(path)}, {position}"
     raise ConfigError(f"{where}{reason}")
 
 
@@ -369,12 +373,12 @@ def _refuse_constant(name: str) -> NoReturn:
 _decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
-def _object(value: object, path: Path, place: str) -> dict[str, object]:
+def _object(value: object, path: Path, position: str) -> dict[str, object]:
     if isinstance(value, dict):
         return value
     hint = "; if the file is one list, the format is json" if isinstance(value, list) else ""
     raise ConfigError(
-        f"{shown_path(path)}, {place}: expected an object with fields, got {_kind(value)}{hint}"
+        f"{shown_path(path)}, {position}: expected an object with fields, got {_kind(value)}{hint}"
     )
 
 
@@ -515,7 +519,7 @@ def traced(
     for row in chain([first], rows):
         for call in calls_in(row.values, left_out, drop):
             has_call = True
-            yield FileRow(row.place, call)
+            yield FileRow(row.position, call)
     if not has_call:
         reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.most_common())
         raise ConfigError(
@@ -725,7 +729,7 @@ def load_labels(path: Path) -> tuple[Label, ...]:
     """Read gold scores; raise ConfigError with file and row if one breaks a rule."""
     labels: dict[tuple[str | None, ...], Label] = {}
     for row in load_rows(path, "labels file"):
-        where = f"{shown_path(path)}, {row.place}"
+        where = f"{shown_path(path)}, {row.position}"
         values: Any = {key: value for key, value in row.values.items() if value not in (None, "")}
         label = parse_row(Label, values, where)
         if label.answer is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -11,6 +11,8 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from bestarm_agent.domain.values import canonical
 
 BROKEN_RULE = "broken_rule"
+
+KeyPath: TypeAlias = tuple[str | int, ...]
 
 
 def broken(text: str, *path: str | int) -> NoReturn:

@@ -15,20 +15,12 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import read_examples
-from bestarm_agent.config.fields import as_json, dotted, replaced
+from bestarm_agent.config.fields import KeyPath, as_json, dotted, replaced
+from bestarm_agent.config.file_errors import Positions, config_error, model_at, options_at
+from bestarm_agent.config.files import plain_copy, read_source, read_text
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
 from bestarm_agent.config.study import DatasetSpec, PromptSpec, StudyConfig
 from bestarm_agent.config.value_types import Expandable, Name
-from bestarm_agent.config.yaml import (
-    KeyPath,
-    Places,
-    config_error,
-    locating_options,
-    model_at,
-    plain_copy,
-    read_source,
-    read_text,
-)
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.values import Example, Json, PromptTemplate
 from bestarm_agent.errors import ConfigError
@@ -36,7 +28,7 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
 def read_prompts(
-    specs: Sequence[PromptSpec], base_dir: Path, catalog: Catalog, places: Places
+    specs: Sequence[PromptSpec], base_dir: Path, catalog: Catalog, positions: Positions
 ) -> dict[str, PromptTemplate]:
     """Read the prompts of a study, by name, in the order of the file.
 
@@ -44,11 +36,11 @@ def read_prompts(
     """
     prompts: dict[str, PromptTemplate] = {}
     for i, spec in enumerate(specs):
-        with places.locating("prompts", i), locating_options(partial(places.where, "prompts", i)):
+        with positions.at("prompts", i), options_at(partial(positions.describe, "prompts", i)):
             templates = list(_templates(spec, base_dir, catalog))
         for template in templates:
             if template.name in prompts:
-                raise places.error(
+                raise positions.error(
                     f"two prompts are called `{template.name}`; give one of them another name",
                     *("prompts", i),
                 )
@@ -160,7 +152,7 @@ def in_env_file(path: Path = Path(ENV_FILE)) -> dict[str, str]:
     return {name: value for name, value in variables if value is not None}
 
 
-class _Place(BaseModel, defer_build=True):
+class _NameAndFolder(BaseModel, defer_build=True):
     name: Name
     output_dir: Expandable = "runs"
 
@@ -172,7 +164,7 @@ class LoadedStudy:
     config: StudyConfig  # the validated study; ``${VARIABLE}`` is expanded
     path: Path | None  # the file that it was read from, or None
     base_dir: Path  # folder that its relative paths start from
-    places: Places  # finds the line of a value, for messages
+    positions: Positions  # finds the line of a value, for messages
     # the content, overrides included, before defaults and expansion
     source: Json = field(repr=False)
 
@@ -199,19 +191,19 @@ def load_study(
     Raises:
         ConfigError: the first ten broken rules, with line, key, value and way out.
     """
-    data, places = read_source(path)
-    _check_caps(data, places)
+    data, positions = read_source(path)
+    _check_caps(data, positions)
     data.pop("$schema", None)  # for editors, in a JSON file
     data.setdefault("name", _name_of(path))
-    return _loaded(data, overrides or {}, given_by or {}, places, environ, path, path.parent)
+    return _loaded(data, overrides or {}, given_by or {}, positions, environ, path, path.parent)
 
 
-def _check_caps(data: Mapping[str, JsonValue], places: Places) -> None:
+def _check_caps(data: Mapping[str, JsonValue], positions: Positions) -> None:
     """Refuse a cap without a value: somebody meant one, and the run would go on without."""
     budget = data.get("budget")
     for key, value in budget.items() if isinstance(budget, dict) else ():
         if value is None:
-            raise places.error(
+            raise positions.error(
                 f"`budget.{key}` is empty, and a cap is a number; write one, or leave the key out",
                 *("budget", key),
             )
@@ -223,15 +215,15 @@ def study_place(path: Path) -> tuple[str, Path]:
     Raises:
         ConfigError: the file is malformed, or one of the two breaks a rule.
     """
-    data, places = read_source(path)
-    given = {key: data[key] for key in _Place.model_fields if key in data}
+    data, positions = read_source(path)
+    given = {key: data[key] for key in _NameAndFolder.model_fields if key in data}
     try:
-        place = _Place.model_validate(
+        named = _NameAndFolder.model_validate(
             {"name": _name_of(path), **given}, context={"environ": environment()}
         )
     except ValidationError as error:
-        raise config_error(error, StudyConfig, places) from None
-    return place.name, path.parent / place.output_dir
+        raise config_error(error, StudyConfig, positions) from None
+    return named.name, path.parent / named.output_dir
 
 
 def study_from(
@@ -249,16 +241,16 @@ def study_from(
         overrides: values that replace those of ``content``, by dotted key.
         environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
     """
-    places = Places("the study")
-    data = {key: plain_copy(value, places, key) for key, value in content.items()}
-    return _loaded(data, overrides or {}, {}, places, environ, None, base_dir or Path())
+    positions = Positions("the study")
+    data = {key: plain_copy(value, positions, key) for key, value in content.items()}
+    return _loaded(data, overrides or {}, {}, positions, environ, None, base_dir or Path())
 
 
 def _loaded(
     data: dict[str, JsonValue],
     overrides: Mapping[str, Json],
     given_by: Mapping[str, str],
-    places: Places,
+    positions: Positions,
     environ: Mapping[str, str] | None,
     path: Path | None,
     base_dir: Path,
@@ -269,17 +261,17 @@ def _loaded(
         # Messages name the option that gave a value ("--seed") rather than a line that does not
         # hold it.
         origins[tuple(key.split("."))] = given_by.get(key, f"override {key}")
-    places = replace(places, origins=origins)
+    positions = replace(positions, origins=origins)
     context = {"environ": environment() if environ is None else environ}
     try:
         config = StudyConfig.model_validate(data, context=context)
     except ValidationError as error:
-        raise config_error(error, StudyConfig, places) from None
-    study = LoadedStudy(config, path, base_dir, places, data)
+        raise config_error(error, StudyConfig, positions) from None
+    study = LoadedStudy(config, path, base_dir, positions, data)
     # Options were checked as they were validated. This looks at everything that the log will hold,
     # since a value that the log leaves out would be missing when the run is resumed.
     for secret in secrets_in(study.record()):
-        raise places.error(
+        raise positions.error(
             f"`{dotted(secret)}` is named like a secret, and the log of a run leaves its value "
             "out, so that the run could not be resumed; choose another name",
             *secret,

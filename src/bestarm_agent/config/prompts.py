@@ -25,14 +25,9 @@ from pydantic import model_validator
 
 from bestarm_agent.config.attachments import Attachment
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
-from bestarm_agent.config.conversations import (
-    TOOL_CHOICES,
-    field_of,
-    read_conversation,
-    read_tools,
-)
+from bestarm_agent.config.conversations import TOOL_CHOICES, field_of, read_conversation, read_tools
+from bestarm_agent.config.files import shown_path
 from bestarm_agent.config.study import CONVERSATION, PromptBody
-from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.domain.values import (
     Example,
     Json,

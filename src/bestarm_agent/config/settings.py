@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from bestarm_agent.config.file_errors import rule_of
 from bestarm_agent.config.load import ENV_FILE, in_env_file
 from bestarm_agent.config.study import BudgetSpec
-from bestarm_agent.config.yaml import rule_of
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
 

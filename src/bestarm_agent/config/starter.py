@@ -11,8 +11,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema
 
+from bestarm_agent.config.files import shown_path
 from bestarm_agent.config.study import StudyConfig
-from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.errors import ConfigError
 
 SCHEMA_FILE = "study.schema.json"

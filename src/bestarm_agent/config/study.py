@@ -1,7 +1,7 @@
 """The study file: a model of each of its parts, in the order of the file.
 
 A text may stand in for a mapping where its main key says enough. The types of single values are in
-``config.value_types``; broken rules become messages in ``config.yaml``.
+``config.value_types``; broken rules become messages in ``config.file_errors``.
 """
 
 from __future__ import annotations

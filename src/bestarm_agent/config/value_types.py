@@ -1,7 +1,7 @@
 """Types of the values in study files: amounts, shares, names, options, axes of a grid.
 
 Values are strict. A broken rule is reported by ``fields.broken``, and becomes a message with its
-line in ``config.yaml``.
+line in ``config.file_errors``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, ValidationInfo
 
-from bestarm_agent.config.fields import as_json, broken, replaced
-from bestarm_agent.config.yaml import KeyPath
+from bestarm_agent.config.fields import KeyPath, as_json, broken, replaced
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
 from bestarm_agent.domain.values import canonical
 

@@ -237,7 +237,7 @@ class Example:
     inputs: Mapping[str, Json]  # fields that prompt templates may use
     reference: str | tuple[str, ...] | None = None  # acceptable answers; None: none is needed
     draw: int = 0  # number of draws of the same row before this one
-    place: str = field(default="", compare=False, repr=False)  # file and line, for messages
+    position: str = field(default="", compare=False, repr=False)  # file and line, for messages
 
     @property
     def row_id(self) -> str:

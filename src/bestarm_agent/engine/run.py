@@ -281,7 +281,7 @@ def recorded_parts(
     # Paths in the log are relative to the store's folder, so that both can be moved together.
     folder = Path() if options.store is None else folder_of(options.store)
     loaded = study_from(started.config, folder / started.base)
-    with loaded.places.locating("dataset"):
+    with loaded.positions.at("dataset"):
         rows = examples or read_examples(loaded.config.dataset, loaded.base_dir)
     # Rows that were added at the end since the run began are left out; rows that changed are
     # refused below. Only the first draw of each example has to be compared: the others are of the

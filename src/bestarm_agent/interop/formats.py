@@ -332,7 +332,7 @@ def _table(rows: Iterable[FileRow], path: Path) -> Iterator[Result]:
             {"model": cell.candidate},
             cell.example,
             scores={} if cell.score is None else {"score": cell.score},
-            repeat=f"{path} {cell.place}",
+            repeat=f"{path} {cell.position}",
             usd=cell.cost,
         )
 
@@ -367,7 +367,7 @@ def _recorded(rows: Iterable[FileRow], where: str) -> Iterator[Result]:
         for row in rows:
             pair = row.values.get("candidate"), row.values.get("example")
             n_rows[pair] += 1
-            yield f"{where}, {row.place}", {"attempt": n_rows[pair], **row.values}
+            yield f"{where}, {row.position}", {"attempt": n_rows[pair], **row.values}
 
     recording = parse_recording(numbered())
     for candidate, examples in recording.items():
@@ -398,7 +398,7 @@ def _answers(rows: Sequence[FileRow], path: Path, metrics: Sequence[str]) -> Ite
     names = [*asked, *(name for name in columns if name in others and _is_metric(rows, name))]
     n_rows = Counter[tuple[str, str]]()
     for row in rows:
-        where, values = f"{path}, {row.place}", row.values
+        where, values = f"{path}, {row.position}", row.values
         question = _first(values, _INPUTS)
         example = _first(values, _IDS) or question
         if example is None:

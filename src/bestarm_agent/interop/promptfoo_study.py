@@ -24,9 +24,10 @@ import yaml
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.fields import replaced
+from bestarm_agent.config.files import check_file, parsed_yaml, read_text
 from bestarm_agent.config.prompts import ROW, CompiledPrompt, prompt_files
 from bestarm_agent.config.starter import write_new
-from bestarm_agent.config.yaml import YamlProblem, check_file, parse_yaml, parsed_yaml, read_text
+from bestarm_agent.config.yaml import YamlProblem, parse_yaml
 from bestarm_agent.domain.values import Example, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.judges.registry import create_judge

@@ -13,9 +13,9 @@ from typing import TypeVar as PlainTypeVar
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.fields import KeyPath, StrictModel
+from bestarm_agent.config.file_errors import parse_options
 from bestarm_agent.config.functions import source_name
-from bestarm_agent.config.yaml import KeyPath, parse_options
 from bestarm_agent.domain.values import (
     Example,
     Finish,

@@ -21,15 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from bestarm_agent.config.datasets import target_of
 from bestarm_agent.config.fields import as_json
+from bestarm_agent.config.file_errors import BrokenRule, OptionsError, keys_of, parse_options
 from bestarm_agent.config.value_types import Name
-from bestarm_agent.config.yaml import (
-    BrokenRule,
-    OptionsError,
-    YamlProblem,
-    keys_of,
-    parse_options,
-    parse_yaml,
-)
+from bestarm_agent.config.yaml import YamlProblem, parse_yaml
 from bestarm_agent.domain.values import Example, Json, Reply, Score, Vote, canonical, digest
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, nearest
 from bestarm_agent.judges.base import (

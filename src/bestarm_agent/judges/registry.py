@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from pydantic import Field
 
 from bestarm_agent.config.catalog import Catalog, CatalogEntry
-from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.fields import KeyPath, StrictModel
+from bestarm_agent.config.files import shown_path
 from bestarm_agent.config.functions import load_object
-from bestarm_agent.config.yaml import KeyPath, shown_path
 from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.errors import ConfigError, PluginError, counted
 from bestarm_agent.judges.base import Judge, JudgeSetup
@@ -105,7 +105,7 @@ def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
         try:
             judge.check(example)
         except ConfigError as error:
-            raise type(error)(": ".join(filter(None, (example.place, str(error))))) from None
+            raise type(error)(": ".join(filter(None, (example.position, str(error))))) from None
 
 
 def check_targets(judge: Judge, examples: Sequence[Example]) -> list[str]:

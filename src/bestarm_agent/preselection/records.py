@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bestarm_agent.config.yaml import check_file, parse_row
+from bestarm_agent.config.file_errors import parse_row
+from bestarm_agent.config.files import check_file
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.cppl import Cppl
 from bestarm_agent.preselection.linucb import LinUcb

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.file_errors import parse_options
 from bestarm_agent.config.functions import source_name
-from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.spend import Allowance, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.errors import BestarmError, FailureKind, PluginError

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.yaml import parse_row
+from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.domain.values import Finish, Reply, Request

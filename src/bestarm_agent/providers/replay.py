@@ -31,8 +31,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.datasets import FileRow, read_jsonl, read_separated, traced
 from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.file_errors import BrokenRule, OptionsError, parse_row
 from bestarm_agent.config.traces import RECORDED
-from bestarm_agent.config.yaml import BrokenRule, OptionsError, parse_row
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.domain.values import Finish, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
@@ -142,7 +142,7 @@ def read_recording(path: Path, shown: str, drop: Sequence[str] = ()) -> Recordin
             f"{shown}: recordings are .jsonl, .jsonl.gz or .csv files, not {path.suffix!r}"
         )
     try:
-        return parse_recording((f"{shown}, {row.place}", row.values) for row in rows)
+        return parse_recording((f"{shown}, {row.position}", row.values) for row in rows)
     except FileNotFoundError as error:
         missing = BrokenRule(("path",), f"there is no file {shown}; correct the option `path`")
         raise OptionsError("", [missing]) from error
@@ -163,7 +163,7 @@ def _recorded(row: FileRow) -> FileRow:
         usd = price.cost(usage) / 1e9
     of = {"candidate": RECORDED, "example": call.get("id"), "text": call["baseline_output"]}
     tokens = {"input_tokens": usage.input, "output_tokens": usage.output}
-    return FileRow(row.place, {**of, **tokens, "usd": usd})
+    return FileRow(row.position, {**of, **tokens, "usd": usd})
 
 
 def filled(row: FileRow) -> FileRow:
@@ -178,7 +178,7 @@ def filled(row: FileRow) -> FileRow:
     }
     if "text" in row.values and not filled.keys() & {"score", "error"}:
         filled.setdefault("text", "")
-    return FileRow(row.place, filled)
+    return FileRow(row.position, filled)
 
 
 class ReplayProvider(Provider[ReplayOptions]):

@@ -39,13 +39,13 @@ class Cell(NamedTuple):
     example: str
     score: float | None
     cost: float | None
-    place: str = ""  # its row
+    position: str = ""  # its row
 
 
 def read_table(path: Path) -> Iterator[Cell]:
     """Read all results of a table; a ConfigError names file, row and column."""
     from bestarm_agent.config.datasets import load_rows  # what replays arrays needs none of it
-    from bestarm_agent.config.yaml import shown_path
+    from bestarm_agent.config.files import shown_path
 
     return cells_of(load_rows(path, "score table"), shown_path(path))
 
@@ -76,7 +76,7 @@ def cells_of(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
 
 def _long(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
     for row in rows:
-        where = f"{source}, {row.place}"
+        where = f"{source}, {row.position}"
         for column in row.values.keys() - KNOWN:
             raise ConfigError(
                 f"{where}: a table of results has no column `{column}`; "
@@ -89,17 +89,17 @@ def _long(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
         pair = [str(row.values.get(column) or "").strip() for column in RESULT[:2]]
         if "" in pair:
             raise ConfigError(f"{where}: `{RESULT[pair.index('')]}` is empty; fill it in")
-        yield Cell(pair[0], pair[1], score, cost, row.place)
+        yield Cell(pair[0], pair[1], score, cost, row.position)
 
 
 def _wide(rows: Iterable[FileRow], source: str, label: str) -> Iterator[Cell]:
     for row in rows:
-        where = f"{source}, {row.place}"
+        where = f"{source}, {row.position}"
         cost = number_in(row.values, "cost", where)
         for example in row.values:
             if example not in (label, "cost"):
                 score = number_in(row.values, example, where)
-                yield Cell(str(row.values[label]), example, score, cost, row.place)
+                yield Cell(str(row.values[label]), example, score, cost, row.position)
 
 
 def number_in(values: Mapping[str, object], column: str, where: str) -> float | None:

@@ -241,9 +241,9 @@ def test_messages_name_the_line() -> None:
     loaded = study_from(
         {**study().model_dump(mode="json"), "exclude": [{"model": "x"}]}, environ={}
     )
-    placed = loaded.places.__class__("s.yaml", {("exclude", 0, "model"): 12})
+    positions = loaded.positions.__class__("s.yaml", {("exclude", 0, "model"): 12})
     with pytest.raises(ConfigError, match=r"^s\.yaml, line 12: `exclude\[0\]\.model`"):
-        expand(loaded.config, PROMPTS, everything, placed)
+        expand(loaded.config, PROMPTS, everything, positions)
 
 
 def test_a_candidate_may_join_with_a_prompt_of_its_own() -> None:

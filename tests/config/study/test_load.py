@@ -103,8 +103,8 @@ def test_every_key_is_read(write: Write) -> None:
         ("hf", "x"): {},
     }
     assert study.base_dir == Path()
-    assert study.places.lines["selector", "seed"] == 26
-    assert study.places.where("candidates", 0, "label") == "study.yaml, line 22"
+    assert study.positions.lines["selector", "seed"] == 26
+    assert study.positions.describe("candidates", 0, "label") == "study.yaml, line 22"
 
 
 def test_the_record_keeps_variables_and_makes_the_same_study(write: Write) -> None:
@@ -124,7 +124,7 @@ def test_json_says_the_same_as_yaml(write: Write) -> None:
     as_json = {"$schema": "study.schema.json", **expected.source}
     found = load_study(write(json.dumps(as_json, indent="\t"), "s.json"), environ=ENVIRON)
     assert found.config == expected.config
-    assert found.places.lines[("name",)] == 3
+    assert found.positions.lines[("name",)] == 3
 
 
 # Each case: text appended to LEAST (six lines), and what the message must hold.

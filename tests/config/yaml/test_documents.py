@@ -6,7 +6,8 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from bestarm_agent.config.yaml import parse_options, read_text, read_yaml, shown_path
+from bestarm_agent.config.file_errors import parse_options
+from bestarm_agent.config.files import read_text, read_yaml, shown_path
 from bestarm_agent.errors import ConfigError
 
 

@@ -159,7 +159,7 @@ class ReadyCandidates:
     def _model(self, provider: Provider, name: str) -> Model:
         key = (id(provider), name)
         if key not in self._models:
-            with self._parts.providers.locating(provider.name, name):
+            with self._parts.providers.at(provider.name, name):
                 fingerprint = provider.fingerprint(name)
             self._models[key] = Model(self._client(provider, name), name, fingerprint)
         return self._models[key]
@@ -168,14 +168,14 @@ class ReadyCandidates:
         """Check that models can be used, and that what the budget caps is known of them."""
         distinct = {(id(provider), name): (provider, name) for provider, name in models}
         for provider, model in distinct.values():
-            with self._parts.providers.locating(provider.name, model):
+            with self._parts.providers.at(provider.name, model):
                 provider.check(model)
             self._check_machine(provider, model)
         self.check_caps(self.ledger.budget, distinct.values())
 
     def _check_machine(self, provider: Provider, model: str) -> None:
         try:
-            with self._parts.providers.locating(provider.name, model):
+            with self._parts.providers.at(provider.name, model):
                 provider.check_machine(model)
         except ConfigError as error:
             if self.lacking is None:
@@ -202,7 +202,7 @@ class ReadyCandidates:
                     f"`max_gpu_seconds`, or cap calls instead"
                 )
         if unpriced:
-            with self._parts.study.places.locating("budget", "usd"):
+            with self._parts.study.positions.at("budget", "usd"):
                 raise ConfigError(
                     f"budget.usd is set, but {price_unknown_message(unpriced, why)}; or cap calls "
                     f"or tokens instead"
@@ -226,7 +226,7 @@ class ReadyCandidates:
         if template not in self._prompts:
             parts = self._parts
             prompt = CompiledPrompt(template, folder=parts.folder, links=parts.config.dataset.links)
-            with parts.study.places.locating("prompts"):
+            with parts.study.positions.at("prompts"):
                 rows = [one for one in parts.examples if not one.draw]
                 self._largest[template] = check_prompt(prompt, [*rows, *parts.kept_back])
             self._prompts[template] = prompt

@@ -50,7 +50,7 @@ async def learn_from_history(parts: StudyParts, where: StorePlace) -> History:
         ConfigError: a run is gone, or nothing in them is of use.
     """
     names = parts.config.selector.history
-    with parts.study.places.locating("selector", "history"):
+    with parts.study.positions.at("selector", "history"):
         try:
             async with open_store(where, create=False) as store:
                 runs = {name: await folded(store, name) for name in names}

@@ -17,22 +17,10 @@ from bestarm_agent.config.datasets import (
     slices_of,
     united,
 )
-from bestarm_agent.config.load import (
-    LoadedStudy,
-    read_prompts,
-    read_shots,
-)
-from bestarm_agent.config.study import (
-    StudyConfig,
-)
+from bestarm_agent.config.load import LoadedStudy, read_prompts, read_shots
+from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.values import (
-    Candidate,
-    Example,
-    PromptTemplate,
-    Slice,
-    each_drawn,
-)
+from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Slice, each_drawn
 from bestarm_agent.engine.judging import left_out
 from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.setup.providers import ProviderSet
@@ -95,31 +83,31 @@ def assemble(
     # Copies and clusters decide which rows are kept back, to be answered once; of the others each
     # is drawn ``repeats`` times. Mode and judge see these examples, and worked examples are read
     # knowing what was held back. Candidates come last, with the parameters that providers take.
-    config, base_dir, places = study.config, study.base_dir, study.places
-    with places.locating("dataset"):
+    config, base_dir, positions = study.config, study.base_dir, study.positions
+    with positions.at("dataset"):
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
-    prompts = read_prompts(config.prompts, base_dir, catalog, places)
+    prompts = read_prompts(config.prompts, base_dir, catalog, positions)
     providers = ProviderSet(study, catalog)
     groups = copies = rows_asked_alike(study, rows, prompts, providers)
-    with places.locating("dataset"):
+    with positions.at("dataset"):
         if config.dataset.cluster is not None:
             groups = united(copies, clusters_of(rows, config.dataset.cluster))
         held, seed = _kept_back(config, groups), config.selector.seed
         kept = sorted(set(range(len(rows))).difference(held))
         drawn = each_drawn([rows[number] for number in kept], config.repeats)
         independent = one_of_each([groups[number] for number in kept], seed)
-    with places.locating("slices"):
+    with positions.at("slices"):
         slices = slices_of(drawn, config.slices.by)
     mode, judge = open_mode(study, drawn, catalog, independent)
-    with places.locating("shots"):
+    with positions.at("shots"):
         shots = read_shots(config, base_dir, prompts, rows, held)
-    with places.locating("dataset"):
+    with positions.at("dataset"):
         unrecognised = check_targets(judge, rows)
     dropped = left_out(judge, drawn, providers.able) if judge.models else []
-    candidates, merged = expand(config, prompts, providers.params, places, shots)
-    with places.locating("prompts"):
+    candidates, merged = expand(config, prompts, providers.params, positions, shots)
+    with positions.at("prompts"):
         sent = check_prompts(prompts, candidates, providers, config.dataset, drawn)
-    with places.locating("labels"):
+    with positions.at("labels"):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
         study=study,

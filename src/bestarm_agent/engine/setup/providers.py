@@ -9,19 +9,12 @@ from typing import cast
 
 from bestarm_agent.config.candidates import is_like
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.load import (
-    LoadedStudy,
-)
-from bestarm_agent.config.study import (
-    CandidateSpec,
-    ModelSpec,
-    ProviderLimits,
-)
-from bestarm_agent.config.yaml import KeyPath, locating_options, parse_options, shown_path
-from bestarm_agent.domain.values import (
-    Json,
-    canonical,
-)
+from bestarm_agent.config.fields import KeyPath
+from bestarm_agent.config.file_errors import options_at, parse_options
+from bestarm_agent.config.files import shown_path
+from bestarm_agent.config.load import LoadedStudy
+from bestarm_agent.config.study import CandidateSpec, ModelSpec, ProviderLimits
+from bestarm_agent.domain.values import Json, canonical
 from bestarm_agent.engine.limits.model_limits import RateLimits
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
@@ -47,33 +40,33 @@ class ProviderSet:
         self.started: set[int] = set()  # identities of the providers that were entered
         self._check_names()
         for provider, model in self._options:
-            with self.locating(provider, model):
+            with self.at(provider, model):
                 self.of(provider, model)
 
     @contextmanager
-    def locating(self, provider: str, model: str) -> Iterator[None]:
+    def at(self, provider: str, model: str) -> Iterator[None]:
         """Add to errors where the study names a model, and its options."""
-        places, study = self._study.places, self._config.providers.get(provider, {})
+        positions, study = self._study.positions, self._config.providers.get(provider, {})
         shared = ("providers", provider) if provider in self._config.providers else ("scorer",)
         at, own = self._named.get(f"{provider}/{model}", (shared, {}))
 
         def where(*path: str | int) -> str:
             """Return the position of an option, or of the mapping that lacks it; or the model's."""
             if not path:
-                return places.where(*at)
+                return positions.describe(*at)
             if len(path) > 2 and path[0] == "models" and path[2] in study:
                 path = path[2:]  # an option of all models counts in every pattern of the catalogue
             if path[0] in own:
-                return places.where(*at, "options", *path)
+                return positions.describe(*at, "options", *path)
             if path[0] in study:
-                return places.where(*shared, *path)
+                return positions.describe(*shared, *path)
             entry = self._catalog.get("providers", provider)
             for key in (("options", *path), path):
                 if key in entry.lines:
                     return f"{shown_path(entry.path)}, line {entry.lines[key]}"
-            return places.where(*(shared if study else at))
+            return positions.describe(*(shared if study else at))
 
-        with places.locating(*at), locating_options(where):
+        with positions.at(*at), options_at(where):
             yield
 
     def _check_names(self) -> None:
@@ -84,7 +77,7 @@ class ProviderSet:
             *((("limits", "models", name), name.partition("/")[0]) for name in limits.models),
         ]
         for at, provider in named:
-            with locating_options(partial(self._study.places.where, *at)):
+            with options_at(partial(self._study.positions.describe, *at)):
                 self._catalog.get("providers", provider)
 
     def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
@@ -108,7 +101,7 @@ class ProviderSet:
 
         Of those that are not known, these are the ones of the study that look like no usual one.
         """
-        with self.locating(provider, model):
+        with self.at(provider, model):
             facts = self.of(provider, model).capabilities(model)
         odd = (name for name in self._config.param_names - facts.params if facts.takes(name))
         return facts.params.union(name for name in odd if not is_like(name, facts.params))

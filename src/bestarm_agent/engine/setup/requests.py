@@ -8,23 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from bestarm_agent.config.datasets import (
-    AUTOMATIC_ID,
-)
-from bestarm_agent.config.load import (
-    LoadedStudy,
-    check_fields,
-)
+from bestarm_agent.config.datasets import AUTOMATIC_ID
+from bestarm_agent.config.load import LoadedStudy, check_fields
 from bestarm_agent.config.prompts import ROW, CompiledPrompt, equal_requests, named
-from bestarm_agent.config.study import (
-    DatasetSpec,
-)
-from bestarm_agent.domain.values import (
-    Candidate,
-    Example,
-    PromptTemplate,
-    digest,
-)
+from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, digest
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.errors import ConfigError, counted
 
@@ -43,7 +31,7 @@ def rows_asked_alike(
     dataset = study.config.dataset
     reads_inputs = False
     for provider, model in study.config.model_options():
-        with providers.locating(provider, model):
+        with providers.at(provider, model):
             reads_inputs |= providers.of(provider, model).capabilities(model).by_inputs
     known = {field for row in rows for field in row.inputs}
     folder = dataset.folder(study.base_dir)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.file_errors import Positions, options_at
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.study import (
@@ -19,7 +20,6 @@ from bestarm_agent.config.study import (
     SelectorSpec,
     StopSpec,
 )
-from bestarm_agent.config.yaml import Places, locating_options
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size, axes_of
@@ -51,7 +51,7 @@ class Selection:
     stop: StopSpec = field(default_factory=StopSpec)
     repeats: int = 1  # draws of every example
     rule: type[Rule] | None = None  # None: that of the name in ``chosen``
-    places: Places = field(default_factory=lambda: Places("the study"))
+    positions: Positions = field(default_factory=lambda: Positions("the study"))
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
@@ -77,13 +77,13 @@ class Selection:
             pairs = make_selector(self.rule or chosen.name, problem, **chosen.params, **learned)
         except (ValueError, PluginError) as error:
             key = "params" if chosen.name in selector_names() and chosen.params else "name"
-            raise self.places.error(str(error), "selector", key) from error
+            raise self.positions.error(str(error), "selector", key) from error
         if problem.for_new and not (pairs.rule.common_examples and pairs.rule.top_k == 1):
             message = (
                 f"stop.for: {pairs.name} does not compare candidates on common examples, so "
                 "nothing can be shown for new ones; take `auto` or `racing`, or leave it out"
             )
-            raise self.places.error(message, "stop", "for")
+            raise self.positions.error(message, "stop", "for")
         return pairs
 
     def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def open_selection(
     """
     config, chosen = study.config, study.config.selector
     judge = _placed_judge(config.scorer, study, catalog, "scorer")
-    with study.places.locating("dataset"):
+    with study.positions.at("dataset"):
         check_examples(judge, examples)
     measures = {}
     for name, spec in sorted(config.measures.items()):  # a log keeps no order of keys
@@ -143,11 +143,11 @@ def open_selection(
     try:
         rule = find_rule(chosen.name, study.base_dir, catalog)
     except PluginError as error:
-        raise study.places.error(str(error), "selector", "name") from error
+        raise study.positions.error(str(error), "selector", "name") from error
     known = rule is not None or chosen.name in selector_names()
     if chosen.history and known and "history" not in selector_params(rule or chosen.name):
         learners = [name for name in SELECTORS.built_in if "history" in selector_params(name)]
-        raise study.places.error(
+        raise study.positions.error(
             f"selector.history: {chosen.name} does not learn from history; choose one that does "
             f"({', '.join(learners)}), or leave the history out",
             *("selector", "history"),
@@ -163,7 +163,7 @@ def open_selection(
         stop=config.stop,
         repeats=config.repeats,
         rule=rule,
-        places=study.places,
+        positions=study.positions,
     )
     return mode, both
 
@@ -184,7 +184,7 @@ def _check_measures(study: LoadedStudy, names: Sequence[str]) -> None:
     """Refuse names that mean two things, and limits of what has no name; raises ConfigError."""
     for name in names:
         if name in (*QUANTITIES, SCORE) or names.count(name) > 1:
-            raise study.places.error(
+            raise study.positions.error(
                 f"a check is called `{name}`, which is the name of another measure, or of a "
                 "quantity of calls; give it another `name`",
                 "scorer",
@@ -193,7 +193,7 @@ def _check_measures(study: LoadedStudy, names: Sequence[str]) -> None:
         if limit.name not in (*QUANTITIES, SCORE, *names):
             hint = nearest(limit.name, names) if names else f"there are {', '.join(QUANTITIES)}"
             message = f"`{limit.name}` is not one of `measures`; {hint}"
-            raise study.places.error(message, "objective", "subject_to", limit.name)
+            raise study.positions.error(message, "objective", "subject_to", limit.name)
 
 
 def _check_collection(study: LoadedStudy) -> None:
@@ -212,7 +212,7 @@ def _check_collection(study: LoadedStudy) -> None:
     }
     for key, has_value in is_set.items():
         if has_value:
-            raise study.places.error(
+            raise study.positions.error(
                 f"{key[0]} does not go with the scorer `people`: all candidates are asked the same "
                 f"examples, and people's labels decide; leave it out",
                 *key,
@@ -222,10 +222,10 @@ def _check_collection(study: LoadedStudy) -> None:
 def _placed_judge(spec: ScorerSpec, study: LoadedStudy, catalog: Catalog, *key: str) -> Judge:
     """Create a judge; errors name the line of its key in the study."""
     try:
-        with locating_options(partial(study.places.where, *key)):
+        with options_at(partial(study.positions.describe, *key)):
             return create_judge(spec.name, spec.options, catalog)
     except PluginError as error:
-        raise study.places.error(str(error), *key) from error
+        raise study.positions.error(str(error), *key) from error
 
 
 def find_rule(name: str, base_dir: Path, catalog: Catalog | None = None) -> type[Rule] | None:

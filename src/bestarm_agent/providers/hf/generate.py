@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.yaml import parse_options
+from bestarm_agent.config.file_errors import parse_options
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import Finish, Json, Reply, Request, digest
 from bestarm_agent.errors import FailureKind, ProviderError

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.yaml import parse_options
+from bestarm_agent.config.file_errors import parse_options
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, counted

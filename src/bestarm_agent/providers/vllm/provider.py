@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bestarm_agent.config.yaml import parse_options
+from bestarm_agent.config.file_errors import parse_options
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Json, Reply, Request, digest
