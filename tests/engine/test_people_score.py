@@ -67,14 +67,14 @@ def test_a_study_goes_from_answers_to_labels_to_a_proof(tmp_path: Path, capsys: 
     assert (done.code, first["spent"]["answers"]) == (3, BLOCK * len(SHARES))
     decision = first["decision"]
     assert (decision["take"], decision["scored_by"], decision["worse"]) == (None, "people", [])
-    assert decision["next"]["command"] == "bestarm-agent label"
+    assert decision["next"]["command"] == f"bestarm-agent label {first['run_id']}"
     assert all(row["n"] == 0 and row["estimate"] is None for row in first["rows"])
     for _ in range(4):
         told += label(store_of(path))
         shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
         if shown["decision"]["proved"]:
             break
-        assert shown["decision"]["next"]["command"] == "bestarm-agent resume"
+        assert shown["decision"]["next"]["command"] == f"bestarm-agent resume {first['run_id']}"
         before = shown["spent"]["answers"]
         left = 1 + len(shown["decision"]["undecided"])
         more = invoke(capsys, "resume", "-q", "--json", folder=tmp_path)

@@ -111,7 +111,7 @@ class ScorerFault:
 
     text: str  # a sentence without its full stop
     way_out: str  # what would mend it
-    command: str = ""
+    command: str = ""  # none where the run's wrong answers are to be read
     # whether it is the scorer that rejects right answers, rather than replies that are none
     rejects: bool = False
 
@@ -168,7 +168,6 @@ def fault_of(
         return ScorerFault(
             f"all {n} replies scored 0",
             "read some of them: the prompt or the scorer may be at fault",
-            "bestarm-agent answers --wrong",
         )
     return None
 

@@ -125,14 +125,35 @@ def test_nobody_is_proved_to_clear_the_bar(tmp_path: Path, capsys: Capsys) -> No
     text = " ".join(done.out.split())
     assert text.startswith("No candidate is proved to score at least 90 %.")
     assert "probably does (9" in text
-    command = "bestarm-agent resume --budget-answers 90"
-    assert f"Next: spend as much again to prove it: `{command}`." in text
     as_json = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    command = f"bestarm-agent resume {as_json['run_id']} --budget-answers 90"
+    assert f"Next: spend as much again to prove it: `{command}`." in text
     assert as_json["decision"]["take"] is None
     assert as_json["decision"]["proved"] is False
     more = invoke(capsys, "resume", "-q", "--budget-answers", "1500", folder=tmp_path)
     assert more.code == 0
     assert "Take c2, the cheapest that is proved to score at least 90 %" in more.out
+
+
+def test_a_command_acts_on_the_run_that_it_was_said_of(tmp_path: Path, capsys: Capsys) -> None:
+    path, options = study(tmp_path, 0.9), ("-q", "--budget-answers", "90")
+    runs = [
+        json.loads(invoke(capsys, "select", path, *options, "--json", folder=tmp_path).out)
+        for _ in range(2)
+    ]
+    older, newer = (run["run_id"] for run in runs)
+    assert older != newer
+    command = f"bestarm-agent resume {older} --budget-answers 90"
+    shown = json.loads(invoke(capsys, "show", older, "--json", folder=tmp_path).out)
+    assert shown["decision"]["next"]["command"] == command
+    text = " ".join(invoke(capsys, "show", older, folder=tmp_path).out.split())
+    assert f"`{command}`" in text
+    page = invoke(capsys, "report", older, "--out", tmp_path / "r.html", folder=tmp_path)
+    assert page.code == 0
+    assert command in (tmp_path / "r.html").read_text()
+    _, *given = command.split()
+    more = json.loads(invoke(capsys, *given, "-q", "--json", folder=tmp_path).out)
+    assert (more["run_id"], more["spent"]["answers"]) == (older, 180)
 
 
 def test_that_nobody_clears_the_bar_is_an_answer(tmp_path: Path, capsys: Capsys) -> None:

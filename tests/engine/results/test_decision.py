@@ -301,7 +301,7 @@ def test_more_is_asked_for_by_the_cap_that_ended_the_run(budget: Budget, flag: s
     advice = standing.decision.next
     assert advice is not None
     assert advice.text == "spend as much again to decide between them"
-    assert advice.command == f"bestarm-agent resume --budget-{flag}"
+    assert advice.command == f"bestarm-agent resume {standing.run_id} --budget-{flag}"
 
 
 def test_a_cap_that_only_the_study_sets_is_not_named() -> None:

@@ -462,18 +462,20 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     """Return the one thing to do next; None while the run goes on."""
     # The first that fits is the advice, from what makes all else useless (scores that cannot be
     # trusted, calls that fail) to what would only make a good answer surer.
+    # By the time that it is read another run may be the newest one, so each command names its run.
+    resume, label = (f"bestarm-agent {verb} {s.run_id}" for verb in ("resume", "label"))
+    wrong = f"bestarm-agent answers {s.run_id} --wrong"
     if s.suspect is not None and blocked is not None and blocked.kind in NO_WINNER[1:]:
-        return Next(s.suspect.way_out, s.suspect.command)
+        return Next(s.suspect.way_out, s.suspect.command or wrong)
     if s.end is None:
         return None
     kind = None if draft.problem is None else draft.problem.kind
-    resume = "bestarm-agent resume"
     if s.scored_by == "people" and s.told and s.end in ("labels", "budget", "exhausted"):
-        return Next("score the answers", "bestarm-agent label")
+        return Next("score the answers", label)
     if s.end == "failures" or kind is ProblemKind.NO_SCORES:
         return Next("mend what fails, then go on", resume)
     if kind is ProblemKind.NOTHING_RIGHT:
-        return Next("read some of the answers", "bestarm-agent answers --wrong")
+        return Next("read some of the answers", wrong)
     if s.end in ("interrupted", "error"):
         return Next("go on", resume)
     if kind is ProblemKind.TOO_FEW:
@@ -485,7 +487,7 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     if draft.undecided and s.end == "budget":
         return Next("spend as much again to decide between them", _as_much_again(s))
     if s.scored_by.startswith("judge ") and s.objective is None:
-        return Next("label 20 examples: do people order them as it does", "bestarm-agent label")
+        return Next("label 20 examples: do people order them as it does", label)
     name = safe(named.candidate.label)
     if s.new_examples is None or s.new_examples.shown or s.objective is not None:
         return Next(f"use {name}")
@@ -530,7 +532,8 @@ def _as_much_again(s: Standing) -> str | None:
     shares = {name: used / cap for name, (used, cap, _) in known.items() if cap}
     flag = max(shares, key=shares.__getitem__, default="")
     _, amount, unit = known[flag]
-    return f"bestarm-agent resume --budget-{flag} {(amount or 0) / unit:.10g}" if flag else None
+    more = f"--budget-{flag} {(amount or 0) / unit:.10g}"
+    return f"bestarm-agent resume {s.run_id} {more}" if flag else None
 
 
 def _rounded(count: int) -> str:

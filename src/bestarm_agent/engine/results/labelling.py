@@ -278,6 +278,7 @@ class Labelling:
         alive = self._alive(raced)
         is_waiting = raced.n < len(answers.order) and not answers.is_collected(raced.n, alive)
         stand = ByPeople(
+            self.texts.run_id,
             self._plan.contenders,
             raced,
             raced.n - later,

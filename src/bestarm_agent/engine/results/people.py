@@ -18,6 +18,7 @@ _LIKELY = 0.5  # chance from which a candidate is said to be probably the best
 class ByPeople:
     """The statement by people's labels."""
 
+    run_id: str
     contenders: tuple[str, ...]
     raced: Raced
     n: int  # examples that people scored, those with equal answers among them
@@ -61,7 +62,7 @@ class ByPeople:
             result += f"; {safe(first)} is {points(gap)} worse"
         lines = [f"{judges}By your labels: {result}."]
         if self.is_waiting and not self.proved:
-            lines.append("All answers so far are scored; `bestarm-agent resume` collects more.")
+            lines.append(f"All answers so far are scored; `{self._command('resume')}` collects more.")
         elif not self.proved and self.raced.more is not None:
             n_left = self.of - self.raced.n
             about = "" if self.raced.more >= n_left else f"about {self.raced.more}, "
@@ -117,8 +118,11 @@ class ByPeople:
         if self.proved:
             return None
         if self.is_waiting:
-            return Next("collect more answers", "bestarm-agent resume")
-        return Next("label more answers", "bestarm-agent label")
+            return Next("collect more answers", self._command("resume"))
+        return Next("label more answers", self._command("label"))
+
+    def _command(self, verb: str) -> str:
+        return f"bestarm-agent {verb} {self.run_id}"
 
     @property
     def as_json(self) -> dict[str, Json]:
