@@ -35,6 +35,7 @@ from bestarm_agent.report.markdown import markdown
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.view.documents import standing_page
+from tests.support.commands import invoke
 from tests.support.standings import (
     changed,
     selector_with,
@@ -42,8 +43,9 @@ from tests.support.standings import (
     standing_with,
     state_of,
 )
-from tests.support.studies import run_all, write_study
+from tests.support.studies import run_all, study_file, write_study
 
+Capsys = pytest.CaptureFixture[str]
 REJECTS = ScorerFault("`exact` rejects right answers", "try `contains`", "--set", rejects=True)
 
 
@@ -324,3 +326,38 @@ def test_only_candidates_with_a_score_are_compared_with_the_winner(tmp_path: Pat
     rows = [row for row in standing.rows if row is not standing.winner]
     assert sorted(row.n for row in rows) == [0, 0, 1, 1, 1]
     assert all((row.against is None) == (row.n == 0) for row in rows)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_exactly_equal_candidates_with_all_answers_the_cheapest_is_taken(
+    tmp_path: Path, capsys: Capsys, seed: int
+) -> None:
+    """Which of them leads is drawn by the seed; what they cost decides whom to take."""
+    rights = (np.arange(40) % 2, 1 - np.arange(40) % 2, np.arange(40) % 2, np.zeros(40))
+    records = [
+        {"candidate": f"c{i}", "example": f"e{j}", "score": int(right[j]), "usd": usd}
+        for i, (right, usd) in enumerate(zip(rights, (0.003, 0.001, 0.002, 0.0001), strict=True))
+        for j in range(40)
+    ]
+    path = study_file(
+        tmp_path,
+        {
+            "scores": records,
+            "questions": [{"id": f"e{j}", "question": f"q{j}"} for j in range(40)],
+        },
+        name="equal",
+        models=[f"replay/c{i}" for i in range(4)],
+        prompts=[{"q": "{{ question }}"}],
+        dataset="questions.jsonl",
+        scorer="recorded",
+        providers={"replay": {"path": "scores.jsonl"}},
+        selector={"name": "uniform", "stop_when_separated": False, "seed": seed},
+    )
+    for command in (("select", path, "-q"), ("show",)):
+        shown = json.loads(invoke(capsys, *command, "--json", folder=tmp_path).out)
+        decision = shown["decision"]
+        assert decision["take"] == "c1"
+        assert set(decision["as_good"]) == {"c0", "c2"}
+        assert decision["worse"] == ["c3"]
+        assert decision["cheaper"] is None
+        assert shown["rows"][0]["candidate"]["label"] == "c1"

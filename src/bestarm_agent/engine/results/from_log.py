@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from itertools import repeat
+from itertools import repeat, takewhile
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,8 @@ def build_standing(
     # scores amount to, and what is proved), the objective (prices and limits). All were fed the
     # same events, so that their rows, numbered as in the log, are of the same candidates.
     estimates = pairs.estimates()
-    order = pairs.ranking() if state.candidates else []
+    numbers = _numbers(state, pairs)
+    order = _cheaper_first(state, pairs, numbers, broken) if state.candidates else []
     ruling, result = None if objective is None else objective.state(), None
     if objective is not None and ruling is not None:
         answered = ruling.answer, ruling.established, ruling.margin
@@ -107,7 +108,8 @@ def build_standing(
         on_new = _on_new(state, pairs, order, named, result, unit)
     against = {} if on_new is None else on_new[1]
     findings = ruling.findings if ruling else ()
-    rows = _rows(state, pairs, order, ruled_out, broken, objective, findings, against)
+    numbers["is_ruled_out"] = ruled_out
+    rows = _rows(state, numbers, order, broken, objective, findings, against)
     if not is_scored:
         rows, margin, separated = tuple(map(unscored, rows)), None, False
     graded = bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1)))
@@ -207,6 +209,21 @@ def _on_new(
     return new_examples(pairs, named, labels, estimate, within=within, unit=unit)
 
 
+def _cheaper_first(
+    state: RunState, pairs: Pairs, numbers: Mapping[str, NDArray[Any]], broken: Mapping[str, str]
+) -> list[int]:
+    """Return the ranking; of equals at its head that have all answers, the cheapest first."""
+    order, prices = pairs.ranking(), [numbers["usd_per_1000"], numbers["gpu_seconds_per_1000"]]
+    best, is_complete = numbers["estimate"][order[0]], numbers["n"] == pairs.table.n_examples
+    equal = list(takewhile(lambda i: is_complete[i] and numbers["estimate"][i] == best, order))
+    # Dollars and worker seconds have no rate of exchange: all have a price in one of the two, or
+    # the order stays as it is, by chance.
+    known = [price for price in prices if all(price[i] is not None for i in equal)]
+    if known:
+        equal.sort(key=lambda i: (state.candidates[i].label in broken, known[0][i]))
+    return [*equal, *order[len(equal) :]]
+
+
 def _ruled_out(
     pairs: Pairs, order: Sequence[int], named: int | None, result: ObjectiveResult | None
 ) -> BoolArray:
@@ -228,9 +245,8 @@ def _ruled_out(
 
 def _rows(
     state: RunState,
-    pairs: Pairs,
+    numbers: Mapping[str, NDArray[Any]],
     order: Sequence[int],
-    ruled_out: BoolArray,
     broken: Mapping[str, str],
     objective: ObjectiveTracker | None,
     findings: Sequence[Finding],
@@ -240,7 +256,6 @@ def _rows(
     # There may be 64,000 candidates: each column becomes Python's objects at once, and the rows are
     # made of the columns, in the order of the fields.
     places, started = np.array(order, dtype=np.int64), state.started
-    numbers = _numbers(state, pairs) | {"is_ruled_out": ruled_out}
     candidates = [state.candidates[i] for i in order]
     spends, prices = state.spends(), None if objective is None else objective.prices()
     measures = [

@@ -62,7 +62,9 @@ class ByPeople:
             result += f"; {safe(first)} is {points(gap)} worse"
         lines = [f"{judges}By your labels: {result}."]
         if self.is_waiting and not self.proved:
-            lines.append(f"All answers so far are scored; `{self._command('resume')}` collects more.")
+            lines.append(
+                f"All answers so far are scored; `{self._command('resume')}` collects more."
+            )
         elif not self.proved and self.raced.more is not None:
             n_left = self.of - self.raced.n
             about = "" if self.raced.more >= n_left else f"about {self.raced.more}, "
