@@ -16,7 +16,7 @@ from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.record import RunRecord, Size
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.racing import Uniform
-from bestarm_agent.selectors.types import Ask, IntArray, Moves, Problem
+from bestarm_agent.selectors.types import Ask, IntArray, Moves, Problem, events_of
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, grid, started, told
@@ -32,7 +32,7 @@ class Noting(Pairs):
         self.fed: list[tuple[object, ...]] = []
 
     def replay(self, moves: Moves) -> None:
-        for move in moves.each():
+        for move in events_of(moves):
             told = ("ask", move.pair.example) if isinstance(move, Ask) else ("tell", move.seq)
             self.fed.append(told)
         super().replay(moves)

@@ -15,8 +15,8 @@ from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.rules.racing import Racing, Uniform
 from bestarm_agent.selectors.rules.sysrs import SuccessiveRejects
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Ask, Moves, Pair, Problem, State, Tell
-from bestarm_agent.testing.selector_suite import World, WorldRun
+from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
+from bestarm_agent.testing.selector_suite import World, WorldRun, moves_of
 
 K, N = 6, 60
 
@@ -61,7 +61,7 @@ def test_many_at_a_time_are_as_one_by_one(
         plain, paged = one_by_one(events, Pairs(rule(problem))), Pairs(rule(problem))
         cuts = np.sort(rng.integers(0, len(events), size=int(rng.integers(0, 12)))).tolist()
         for start, stop in zip([0, *cuts], [*cuts, len(events)], strict=True):
-            paged.replay(Moves.of(events[start:stop]))
+            paged.replay(moves_of(events[start:stop]))
         for name in ("cells", "candidate", "example", "position", "state", "score", "total"):
             np.testing.assert_array_equal(getattr(paged.table, name), getattr(plain.table, name))
         for name in ("spent", "n_scored", "n_trials", "n_in_a_row", "n_scores", "n_unseen"):
@@ -84,10 +84,6 @@ def test_many_at_a_time_are_as_one_by_one(
 
 def vars_of(estimates: object) -> list[object]:
     return [getattr(estimates, name) for name in ("mean", "lower", "upper", "n", "pending", "void")]
-
-
-def moves(*events: Ask | Tell) -> Moves:
-    return Moves.of(events)
 
 
 ASKED = (Ask(0, Pair(0, 3), ""), Ask(1, Pair(1, 3), ""))
@@ -113,5 +109,5 @@ def test_what_cannot_be_is_refused_where_it_comes(
 ) -> None:
     pairs = Pairs(Uniform(Problem(2, 9)))
     with pytest.raises(ValueError, match=message):
-        pairs.replay(moves(*events))
+        pairs.replay(moves_of(events))
     assert pairs.table.n_asked == n_asked

@@ -25,7 +25,7 @@ from bestarm_agent.domain.values import Candidate, Example, Outcome, Slice
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import IntArray, Moves, Problem, State, Tell
+from bestarm_agent.selectors.types import MOVE, IntArray, Moves, Problem, State, Tell
 from bestarm_agent.store.chunks import ChunkedLog
 from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import RunState
@@ -219,10 +219,13 @@ def moves_of(state: RunState, numbers: IntArray) -> Moves:
 
     ``numbers``: of an ask its number, of an outcome ``~number`` of its ask.
     """
-    asks, told = state.asks[numbers[numbers >= 0]], state.told[~numbers[numbers < 0]]
-    cost = told["usd_nanos"] / NANOS_PER_USD
-    columns = told["state"], told["score"], cost, told["gold"]
-    return Moves(numbers, asks["candidate"], asks["example"], *columns)
+    seqs, moves = np.where(numbers < 0, ~numbers, numbers), np.empty(len(numbers), MOVE)
+    asks, told, moves["number"] = state.asks[seqs], state.told[seqs], numbers
+    for columns, names in ((asks, ("candidate", "example")), (told, ("state", "score", "gold"))):
+        for name in names:
+            moves[name] = columns[name]
+    moves["cost"] = told["usd_nanos"] / NANOS_PER_USD
+    return moves
 
 
 def tell_of(state: RunState, seq: int) -> Tell:

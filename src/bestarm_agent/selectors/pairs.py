@@ -30,6 +30,7 @@ from bestarm_agent.selectors.types import (
     Stop,
     Tell,
     Verdict,
+    events_of,
 )
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
@@ -139,11 +140,15 @@ class Pairs:
             raise ValueError(f"each ask has one outcome, got {[one.seq for one in results]}")
         for result in results:
             self.table.tell(result)
-            self.answer.forget()
-            self.rule.told(result)
-            self.answer.forget()
-            if self.rule.seeks_best:
-                self.answer.review(self.rule.top_k)
+            self._heed(result)
+
+    def _heed(self, latest: Tell) -> None:
+        """Let the rule and its answer look at the table, of which this is the latest outcome."""
+        self.answer.forget()
+        self.rule.told(latest)
+        self.answer.forget()
+        if self.rule.seeks_best:
+            self.answer.review(self.rule.top_k)
 
     def replay(self, moves: Moves) -> None:
         """Take in the next asks and outcomes of a log, as ``adopt`` and ``tell`` would each.
@@ -151,53 +156,45 @@ class Pairs:
         Raises what they raise, with what came before it taken in.
         """
         if self.rule.until_look <= 1 or not self.table.accepts(moves):
-            for move in moves.each():
-                if isinstance(move, Ask):
-                    self.adopt([move])
-                else:
-                    self.tell([move])
+            for event in events_of(moves):
+                self._take_one(event)
             return
         # Many at once, up to the next move at which somebody looks at the table: an ask that
         # commits a leader, the outcome at which the rule fits its model, or that at which the
         # answer is reviewed. What was asked and told before is the same then.
-        is_tell = moves.numbers < 0
-        commits = np.full(len(is_tell), False)
-        commits[~is_tell] = self.answer.commits(moves.candidate)
-        leading, tells = np.flatnonzero(commits).tolist(), np.flatnonzero(is_tell)
-        scored = np.cumsum(moves.state != State.VOID)
-        n_asks, n_tells = np.cumsum(~is_tell), np.cumsum(is_tell)
-        at = asked = told = 0
-        for stop in [*leading, len(is_tell)]:
-            while at < stop:
-                end = stop
-                look = told + max(1, self.rule.until_look) - 1  # the outcome that is looked at
-                if self.rule.seeks_best:
-                    n_scored = int(scored[told - 1]) if told else 0
-                    due = n_scored + self.answer.until_review
-                    look = min(look, max(told, int(np.searchsorted(scored, due))))
-                if look < len(tells):
-                    end = min(stop, int(tells[int(look)]) + 1)
-                before, (asked, told) = (asked, told), (int(n_asks[end - 1]), int(n_tells[end - 1]))
-                self._take(
-                    moves.part(slice(at, end), slice(before[0], asked), slice(before[1], told))
-                )
-                at = end
-            if at < len(is_tell):  # the ask that commits a leader
-                row, column = int(moves.candidate[asked]), int(moves.example[asked])
-                self.adopt([Ask(int(moves.numbers[at]), Pair(row, column), "")])
-                at, asked = at + 1, asked + 1
+        is_tell = moves["number"] < 0
+        n_told = np.cumsum(is_tell)
+        n_scored = np.cumsum(is_tell & (moves["state"] != State.VOID))
+        asks = np.flatnonzero(~is_tell)
+        commits = asks[self.answer.commits(moves["candidate"][asks])]
+        start, n_moves = 0, len(moves)
+        while start < n_moves:
+            told, scored = (n_told[start - 1], n_scored[start - 1]) if start else (0, 0)
+            fit = n_told.searchsorted(told + min(self.rule.until_look, n_moves))
+            review = n_scored.searchsorted(scored + min(self.answer.until_review, n_moves))
+            look = min(fit, max(review, n_told.searchsorted(told + 1)))
+            end = min(look + 1, n_moves, *commits[commits.searchsorted(start) :][:1])
+            if end > start:
+                self._take(moves[start:end])
+            else:  # the ask commits a leader
+                [event] = events_of(moves[start : (end := start + 1)])
+                self._take_one(event)
+            start = end
+
+    def _take_one(self, event: Ask | Tell) -> None:
+        if isinstance(event, Ask):
+            self.adopt([event])
+        else:
+            self.tell([event])
 
     def _take(self, moves: Moves) -> None:
         """Take in moves of which at most the last is looked at."""
         self.table.take(moves)
-        self.answer.asked_all(moves.candidate)
-        seqs = ~moves.numbers[moves.numbers < 0]
-        if len(seqs):
-            self.answer.forget()
-            self.rule.told_all(seqs)
-            self.answer.forget()
-            if self.rule.seeks_best:
-                self.answer.review(self.rule.top_k)
+        is_tell = moves["number"] < 0
+        self.answer.asked_all(moves["candidate"][~is_tell])
+        for latest in events_of(moves[is_tell][-1:]):
+            if isinstance(latest, Tell):
+                self._heed(latest)
 
     def add_candidates(
         self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None

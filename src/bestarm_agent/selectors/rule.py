@@ -93,12 +93,9 @@ class Rule(ABC):
         """Number of outcomes until it looks at the table, that one included; infinite if never.
 
         A rule without a ``told`` of its own never does. Any other does so at each outcome, unless
-        it says otherwise here and takes many at once in ``told_all``.
+        it says otherwise here: of a log it is then told the outcomes alone at which it looks.
         """
         return math.inf if type(self).told is Rule.told else 1
-
-    def told_all(self, seqs: IntArray) -> None:  # noqa: B027
-        """Take in at most ``until_look`` outcomes, by their asks, as ``told`` would each."""
 
     def belief(self) -> Belief:
         """Return the estimates of the candidates' means: here, the means of the scores seen."""

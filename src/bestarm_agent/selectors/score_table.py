@@ -17,6 +17,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 # reading an array (Python 3.11)
 _UNSEEN, _PENDING, _DONE, _FAILED, _VOID = (int(state) for state in State)
 _OUTCOMES = (_DONE, _FAILED, _VOID)
+_MOST_COST = float(np.finfo(float).max)
 
 
 def _with_room(old: NDArray[_Scalar], *shape: int) -> NDArray[_Scalar]:
@@ -52,7 +53,8 @@ class ScoreTable:
         self.n_candidates = n_candidates
         self.n_examples = n_examples
         self.n_asked = 0
-        self.n_scores = 0  # DONE or FAILED trials, of all candidates
+        self.n_told = 0  # trials with an outcome, of all candidates
+        self.n_scores = 0  # DONE or FAILED ones
         self.n_in_a_row = 0  # latest asks that went to one candidate
         # Arrays by ask number for the log, one byte for each cell for "was it asked", and a list of
         # ask numbers for each row: each answers one question without a scan of the others.
@@ -100,7 +102,7 @@ class ScoreTable:
             raise ValueError(f"score must be in [0, 1], got {tell.score} for ask {tell.seq}")
         if tell.gold is not None and not 0.0 <= tell.gold <= 1.0:
             raise ValueError(f"gold must be in [0, 1], got {tell.gold} for ask {tell.seq}")
-        if not 0.0 <= tell.cost < np.inf:
+        if not 0.0 <= tell.cost <= _MOST_COST:
             raise ValueError(f"cost must be finite and >= 0, got {tell.cost} for ask {tell.seq}")
         if self._state[tell.seq] != _PENDING:
             raise ValueError(f"ask {tell.seq} was told before: each has one outcome")
@@ -112,6 +114,7 @@ class ScoreTable:
         self._by_state[_PENDING, i] -= 1
         self._by_state[tell.state, i] += 1
         self.spent[i] += tell.cost
+        self.n_told += 1
         if tell.state != _VOID:
             self._score[tell.seq] = tell.score
             self.total[i] += tell.score
@@ -119,43 +122,41 @@ class ScoreTable:
 
     def accepts(self, moves: Moves) -> bool:
         """Return whether ``ask`` and ``check`` would pass all of these."""
-        is_tell = moves.numbers < 0
-        asks, seqs = moves.numbers[~is_tell], ~moves.numbers[is_tell]
-        rows, columns, first = moves.candidate, moves.example, self.n_asked
-        if not np.array_equal(asks, np.arange(first, first + len(asks))):
-            return False
-        inside = (rows >= 0) & (rows < self.n_candidates) & (columns >= 0)
-        if not (inside & (columns < self.n_examples)).all():
-            return False
-        cells = rows.astype(np.int64) * self.n_examples + columns
-        if len(np.unique(cells)) < len(cells) or (self._cells[rows, columns] != _UNSEEN).any():
-            return False
+        is_tell, first = moves["number"] < 0, self.n_asked
+        asks, tells = moves[~is_tell], moves[is_tell]
+        rows, columns, seqs = asks["candidate"], asks["example"], ~tells["number"]
+        inside = (rows >= 0) & (rows < self.n_candidates)
+        inside &= (columns >= 0) & (columns < self.n_examples)
         n_before = first + np.cumsum(~is_tell)[is_tell]  # asks before each outcome
-        known = seqs[seqs < first]
-        if (seqs >= n_before).any() or (self._state[known] != _PENDING).any():
-            return False
-        is_void, score = moves.state == _VOID, np.nan_to_num(moves.score)
-        gold = np.where(np.isnan(moves.gold), 0.0, moves.gold)
+
+        def within(name: str, most: float) -> bool:
+            values = tells[name]
+            return bool(((values >= 0.0) & (values <= most) | np.isnan(values)).all())
+
         return bool(
-            len(np.unique(seqs)) == len(seqs)
-            and np.isin(moves.state, _OUTCOMES).all()
-            and not (np.isnan(moves.score) & ~is_void).any()
-            and ((score >= 0.0) & (score <= 1.0) & (gold >= 0.0) & (gold <= 1.0)).all()
-            and ((moves.cost >= 0.0) & (moves.cost < np.inf)).all()
+            np.array_equal(asks["number"], np.arange(first, first + len(asks)))
+            and inside.all()
+            and (self._cells[rows, columns] == _UNSEEN).all()
+            and len(np.unique(rows.astype(np.int64) * self.n_examples + columns)) == len(asks)
+            and (seqs < n_before).all()
+            and (self._state[seqs[seqs < first]] == _PENDING).all()
+            and len(np.unique(seqs)) == len(seqs)
+            and np.isin(tells["state"], _OUTCOMES).all()
+            and not np.isnan(tells["score"][tells["state"] != _VOID]).any()
+            and within("score", 1.0)
+            and within("gold", 1.0)
+            and within("cost", _MOST_COST)
         )
 
     def take(self, moves: Moves) -> None:
         """Take in asks and outcomes that it ``accepts``, as ``ask`` and ``tell`` would each."""
-        is_tell = moves.numbers < 0
-        seqs, rows, first = ~moves.numbers[is_tell], moves.candidate, self.n_asked
+        is_tell, first = moves["number"] < 0, self.n_asked
+        asks, tells = moves[~is_tell], moves[is_tell]
         # All asks come first: whether an outcome came between two of them is nothing to the table.
-        self._reserve(first + len(rows))
-        latest, self.n_asked = self.latest, first + len(rows)
-        self._candidate[first : self.n_asked], self._example[first : self.n_asked] = (
-            rows,
-            moves.example,
-        )
-        self._state[first : self.n_asked] = self._cells[rows, moves.example] = _PENDING
+        rows, latest, self.n_asked = asks["candidate"], self.latest, first + len(asks)
+        self._reserve(self.n_asked)
+        self.candidate[first:], self.example[first:] = rows, asks["example"]
+        self.state[first:] = self._cells[rows, asks["example"]] = _PENDING
         for seq, row in enumerate(rows.tolist(), first):
             self.n_in_a_row = self.n_in_a_row + 1 if seq and row == latest else 1
             latest, mine = row, self._rows[row]
@@ -163,16 +164,18 @@ class ScoreTable:
             mine.append(seq)
         np.add.at(self.n_trials, rows, 1)
         np.add.at(self._by_state[_PENDING], rows, 1)
+        seqs, state = ~tells["number"], tells["state"]
         told = self._candidate[seqs]
-        self._state[seqs] = self._cells[told, self._example[seqs]] = moves.state
+        self._state[seqs] = self._cells[told, self._example[seqs]] = state
         np.subtract.at(self._by_state[_PENDING], told, 1)
-        np.add.at(self._by_state, (moves.state, told), 1)
+        np.add.at(self._by_state, (state, told), 1)
         # ``add.at`` adds one after the other, as ``tell`` does: the sums round alike.
-        np.add.at(self.spent, told, moves.cost)
-        is_scored = moves.state != _VOID
-        self._score[seqs[is_scored]] = moves.score[is_scored]
-        np.add.at(self.total, told[is_scored], moves.score[is_scored])
-        self.n_scores += int(is_scored.sum())
+        np.add.at(self.spent, told, tells["cost"])
+        scores = np.where(state == _VOID, 0.0, tells["score"])
+        self._score[seqs] = scores
+        np.add.at(self.total, told, scores)
+        self.n_told += len(tells)
+        self.n_scores += int((state != _VOID).sum())
 
     def add_candidates(self, count: int) -> None:
         """Add ``count`` >= 0 unseen rows."""

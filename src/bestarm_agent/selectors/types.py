@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from math import inf, isnan, nan
-from typing import NamedTuple, TypeAlias
+from math import inf, isnan
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,63 +75,26 @@ class Tell:
     gold: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Moves:
-    """Asks and outcomes in their order, as a log has them.
+# An ask or an outcome, as a log has it. ``number``: of an ask its own, of an outcome the complement
+# ``~number`` of its ask's. The pair counts for asks alone, the rest for outcomes alone and as
+# ``Tell`` has it: ``score`` is NaN where the pair is void, ``gold`` where there is none.
+MOVE: Final = np.dtype(
+    {
+        "names": ["number", "candidate", "example", "state", "score", "cost", "gold"],
+        "formats": ["i8", "i4", "i4", "i1", "f8", "f8", "f8"],
+    }
+)
+Moves: TypeAlias = NDArray[np.void]  # (moves,) of type ``MOVE``, in their order
 
-    Attributes:
-        numbers: (asks + tells,) of an ask its number, of an outcome ``~number`` of its ask.
-        candidate: (asks,) rows.
-        example: (asks,) columns.
-        state: (tells,) DONE, FAILED or VOID.
-        score: (tells,) as ``Tell`` has it; NaN if void.
-        cost: (tells,) as ``Tell`` has it.
-        gold: (tells,) trusted scores; NaN: none.
-    """
 
-    numbers: IntArray
-    candidate: IntArray
-    example: IntArray
-    state: NDArray[np.int8]
-    score: FloatArray
-    cost: FloatArray
-    gold: FloatArray
-
-    @classmethod
-    def of(cls, events: Sequence[Ask | Tell]) -> Moves:
-        """Put events into columns."""
-        asks = [event for event in events if isinstance(event, Ask)]
-        tells = [event for event in events if isinstance(event, Tell)]
-        numbers = [event.seq if isinstance(event, Ask) else ~event.seq for event in events]
-        pairs = np.array([ask.pair for ask in asks], dtype=np.int64).reshape(-1, 2)
-        scores = [nan if tell.state is State.VOID else tell.score for tell in tells]
-        return cls(
-            np.array(numbers, dtype=np.int64),
-            pairs[:, 0],
-            pairs[:, 1],
-            np.array([tell.state for tell in tells], dtype=np.int8),
-            np.array(scores, dtype=float),
-            np.array([tell.cost for tell in tells], dtype=float),
-            np.array([nan if tell.gold is None else tell.gold for tell in tells], dtype=float),
-        )
-
-    def part(self, moves: slice, asks: slice, tells: slice) -> Moves:
-        """Return some that follow one another."""
-        numbers, rows, columns = self.numbers[moves], self.candidate[asks], self.example[asks]
-        told = self.score[tells], self.cost[tells], self.gold[tells]
-        return Moves(numbers, rows, columns, self.state[tells], *told)
-
-    def each(self) -> Iterator[Ask | Tell]:
-        """Yield them one by one."""
-        asks = zip(self.candidate.tolist(), self.example.tolist(), strict=True)
-        columns = self.state, np.nan_to_num(self.score), self.cost, self.gold
-        tells = zip(*(column.tolist() for column in columns), strict=True)
-        for number in self.numbers.tolist():
-            if number >= 0:
-                yield Ask(number, Pair(*next(asks)), "")
-            else:
-                state, score, cost, gold = next(tells)
-                yield Tell(~number, State(state), score, cost, None if isnan(gold) else gold)
+def events_of(moves: Moves) -> Iterator[Ask | Tell]:
+    """Yield the asks and outcomes of a log one by one."""
+    for number, row, column, state, score, cost, gold in moves.tolist():
+        if number >= 0:
+            yield Ask(number, Pair(row, column), "")
+        else:
+            known, trusted = 0.0 if isnan(score) else score, None if isnan(gold) else gold
+            yield Tell(~number, State(state), known, cost, trusted)
 
 
 class Guarantee(StrEnum):

@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -22,12 +23,25 @@ from numpy.typing import NDArray
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import Ask, Moves, Pair, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import MOVE, Ask, Moves, Pair, Problem, State, Stop, Tell
 
 K, N = 6, 12
 TIGHT = 40  # pairs: a rule that plans for a budget must drop candidates
 
 Event: TypeAlias = Ask | Tell | int  # a number: so many candidates joined
+
+
+def moves_of(events: Sequence[Ask | Tell]) -> Moves:
+    """Put events into columns."""
+    rows: list[tuple[float, ...]] = []
+    for event in events:
+        if isinstance(event, Ask):
+            rows.append((event.seq, *event.pair, State.PENDING, nan, nan, nan))
+        else:
+            score = nan if event.state is State.VOID else event.score
+            gold = nan if event.gold is None else event.gold
+            rows.append((~event.seq, -1, -1, event.state, score, event.cost, gold))
+    return np.array(rows, dtype=MOVE)
 
 
 def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
@@ -38,13 +52,13 @@ def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
     moves: list[Ask | Tell] = []
     for event in events:
         if isinstance(event, int):
-            selector.replay(Moves.of(moves))
+            selector.replay(moves_of(moves))
             moves = []
             costs = None if selector.problem.costs is None else [0.1] * event
             selector.add_candidates(event, costs)
         else:
             moves.append(event)
-    selector.replay(Moves.of(moves))
+    selector.replay(moves_of(moves))
     return selector
 
 

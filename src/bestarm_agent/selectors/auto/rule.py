@@ -59,7 +59,6 @@ _FEWEST_NEW, _SHARE_NEW = 4, 0.02  # scores between two fits: a number, a share 
 _FIRST_FIT = 20  # scores before the first fit of a grid
 _SHARE_NEW_OF_GRID = 0.05  # scores between two fits of a grid: a share of all
 _FLOOR = 0.25  # share of the pulls that keep the candidate of rank r at 1 / r
-_FLOOR_OF_GRID = 0.1  # a grid's model knows what the floor would find out
 _LARGE_GRID = 1000  # candidates
 _POWER_OF_LARGE = 2.0  # of chances to overtake there
 _FEWEST_EXAMPLES = 20  # before history is judged by them
@@ -111,7 +110,6 @@ class Auto(Rule):
         self._duels: Duels | None  # None until the warm-up is told
         self._latest: Posterior | None  # of the scores up to the `_answered_at`-th
         self._answered_at: int
-        self._n_told = 0
         self._begin()
 
     @property
@@ -169,8 +167,7 @@ class Auto(Rule):
 
     def _draw(self, duels: Duels, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials
-        floor = _FLOOR_OF_GRID if self._has_axes else _FLOOR
-        if rng.random() < floor:  # of candidates not tried yet, the most promising is first
+        if rng.random() < _FLOOR:  # of candidates not tried yet, the most promising is first
             return duels.below_floor(allowed, n_trials + self._has_axes), "floor"
         return duels.draw(allowed, n_trials, rng), "duel"
 
@@ -181,8 +178,8 @@ class Auto(Rule):
         # The model is fitted seldom, but what is said now should rest on all scores: a
         # copy of the model is fitted, from the variances of the last fit. The model itself stays at
         # the last fit, or what is asked next would depend on how often somebody looked.
-        if self._duels is not None and self._answered_at != self._n_told:
-            self._answered_at = self._n_told
+        if self._duels is not None and self._answered_at != self.table.n_told:
+            self._answered_at = self.table.n_told
             self._latest = self._model.peek(*self._seen())
         posterior = self._latest
         if posterior is None:  # one lucky score makes no candidate the best
@@ -201,18 +198,13 @@ class Auto(Rule):
 
     def told(self, tell: Tell) -> None:
         """Fit the model if it is time to."""
-        self.told_all(np.array([tell.seq]))
+        if self.until_look <= 0:
+            self._fit()
 
     @property
-    def until_look(self) -> float:
+    def until_look(self) -> int:
         """Number of outcomes until the next fit."""
-        return self._next_fit - self._n_told
-
-    def told_all(self, seqs: IntArray) -> None:
-        """Fit the model if it is time to."""
-        self._n_told += len(seqs)
-        if self._n_told >= self._next_fit:
-            self._fit()
+        return self._next_fit - self.table.n_told
 
     def _seen(self) -> tuple[IntArray, IntArray, FloatArray]:
         """Return what the model is fitted to: rows, places and scores of all pairs asked."""
@@ -228,7 +220,7 @@ class Auto(Rule):
             self._make_model()
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
         self._latest = self._model.fit(*self._seen(), sweeps)
-        self._answered_at = self._n_told
+        self._answered_at = self.table.n_told
         void = self.table.count(State.VOID)
         is_large = self._has_axes and self.table.n_candidates >= _LARGE_GRID
         self._duels = Duels(
@@ -243,7 +235,7 @@ class Auto(Rule):
         self.answer.presumed_order = self._duels.order
         share = _SHARE_NEW_OF_GRID if self._has_axes else _SHARE_NEW
         # By the number of outcomes and not by time: a resumed run fits at the same scores.
-        self._next_fit = self._n_told + max(_FEWEST_NEW, int(share * self._n_told))
+        self._next_fit = self.table.n_told + max(_FEWEST_NEW, int(share * self.table.n_told))
 
     def _most_challengers(self) -> float | None:
         """Return K^(1 - x) after the share x of the budget; None without one."""
@@ -255,7 +247,7 @@ class Auto(Rule):
         # What was spent, where pulls differ in cost: the budget in pairs is that of a run at the
         # mean price.
         if self.problem.costs is None:
-            used = self._n_told / budget
+            used = self.table.n_told / budget
         else:  # a budget in pairs then stands for what they cost at the mean price
             used = float(table.spent.sum()) / (budget * float(np.mean(self.problem.costs)))
         return float(self.n_tried ** max(0.0, 1.0 - used))

@@ -373,7 +373,7 @@ class UcbELrf(Rule):
 
     def told(self, tell: Tell) -> None:
         """Line 8, if it is time to."""
-        n_told = self.table.n_asked - int(self.table.count(State.PENDING).sum())
+        n_told = self.table.n_told
         self._since_fit.append(tell.seq)
         if not self._is_fitted:
             wanted = self.warm_up * self.table.n_candidates * self.table.n_examples
