@@ -77,7 +77,7 @@ class Lucb(Rule):
     def _widths(self, pulls: IntArray) -> FloatArray:
         """beta(u, t) = sqrt(ln(k_1 n t^4 / delta) / (2 u)) in round t."""
         level = log(_K1 * len(pulls) * (self._n_rounds + 1) ** 4 / self.delta)
-        return np.where(self.open, np.sqrt(level / 2 / np.maximum(pulls, 1)), 0.0)
+        return np.where(self.askable, np.sqrt(level / 2 / np.maximum(pulls, 1)), 0.0)
 
     def _note(self) -> None:
         """Note the means: both of a round are chosen by those before either is told."""
@@ -93,7 +93,7 @@ class Lucb(Rule):
                 self._partner = None
             elif table.position[seq]:  # the first pull of a round
                 before = np.bincount(table.candidate[:seq], minlength=table.n_candidates)
-                weakest, challenger = self._critical(self.open, before)
+                weakest, challenger = self._critical(self.askable, before)
                 self._partner = challenger if candidate == weakest else weakest
                 self._n_rounds += 1
         self._n_followed = table.n_asked

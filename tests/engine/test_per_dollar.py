@@ -155,6 +155,9 @@ def test_costs_as_selectors_see_them(
         (Budget(usd_nanos=nanos(1)), (0.01, 0.03), 50, False),
         (Budget(usd_nanos=nanos(1), answers=20), (0.01, 0.03), 20, False),
         (Budget(answers=20), (0.01, 0.01), 20, False),
+        (Budget(calls=20), None, 20, False),  # an answer takes one call at least
+        (Budget(calls=20, answers=30, tokens=9), None, 20, False),
+        (Budget(usd_nanos=nanos(1), calls=60), (0.01, 0.03), 50, False),
         (Budget(), None, None, True),
         (Budget(tokens=9), None, None, False),
         (Budget(seconds=1.0), None, None, False),

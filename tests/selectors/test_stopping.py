@@ -15,7 +15,7 @@ from bestarm_agent.selectors.proofs import Proofs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Ask, BoolArray, Bounds, Problem, State, Tell
+from bestarm_agent.selectors.types import Ask, BoolArray, Problem, State, Tell
 from bestarm_agent.simulation.replay import SimulatedCalls
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from tests.support.rates import RateCheck
@@ -141,8 +141,8 @@ def test_racing_on_real_rows(name: str, check_rate: RateCheck) -> None:
 def test_the_check_finds_a_rule_that_decides_too_soon(check_rate: RateCheck) -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
     class HastyProofs(Proofs):
-        def rivals_of_leader(self, leader: int, bounds: Callable[[], Bounds]) -> BoolArray:
-            rivals = super().rivals_of_leader(leader, bounds)
+        def rivals_of_leader(self, leader: int) -> BoolArray:
+            rivals = super().rivals_of_leader(leader)
             rivals[:] &= self._table.n_scored.min() < 10
             return rivals
 

@@ -255,14 +255,17 @@ def known_costs(costs: Sequence[float | None], highest: float = 0.0) -> tuple[fl
 
 
 def planned_answers(budget: Budget, costs: tuple[float, ...] | None) -> int | None:
-    """Return the answers that a rule may plan for: the cap, or what the dollars pay on average."""
-    if not costs or budget.usd_nanos is None:
-        return budget.answers
-    # Asked evenly, K candidates take sum(costs) for K answers: the dollars pay K / sum(costs)
-    # answers each. A rule that prefers cheap candidates gets more, and then meets the end later
-    # than planned.
-    paid = max(1, int(usd(budget.usd_nanos) * len(costs) / sum(costs)))
-    return paid if budget.answers is None else min(paid, budget.answers)
+    """Return the answers that a rule may plan for: the caps, or what the dollars pay on average.
+
+    An answer takes one call at least.
+    """
+    caps = [budget.answers, budget.calls]
+    if costs and budget.usd_nanos is not None:
+        # Asked evenly, K candidates take sum(costs) for K answers: the dollars pay K / sum(costs)
+        # answers each. A rule that prefers cheap candidates gets more, and then meets the end later
+        # than planned.
+        caps.append(max(1, int(usd(budget.usd_nanos) * len(costs) / sum(costs))))
+    return min((cap for cap in caps if cap is not None), default=None)
 
 
 def size_of(state: RunState) -> Size:

@@ -30,7 +30,7 @@ depend on how often one looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 
 import numpy as np
@@ -41,7 +41,6 @@ from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
     Belief,
     BoolArray,
-    Bounds,
     Estimates,
     FloatArray,
     Guarantee,
@@ -191,7 +190,7 @@ class Answer:
 
     def estimates(self) -> Estimates:
         """Return point estimates and intervals of every candidate's mean over all N examples."""
-        lower, upper = self._bounds()
+        lower, upper = self._proofs.bounds()
         return Estimates(
             mean=np.clip(self._now().mean, 0.0, 1.0),
             lower=lower.copy(),
@@ -216,7 +215,7 @@ class Answer:
 
     def tied(self, best: int) -> tuple[int, ...]:
         """Return the candidates that the leading one, ``best``, is not shown to beat."""
-        rivals = self._proofs.rivals_of_leader(best, self._bounds)
+        rivals = self._proofs.rivals_of_leader(best)
         return tuple(np.flatnonzero(rivals).tolist())
 
     def ranking(self) -> list[int]:
@@ -241,19 +240,19 @@ class Answer:
         field = field[means == means.max()]
         return [int(field[self.tie_ranks[field].argmin()])]
 
-    def open(self, order: Sequence[int], top_k: int) -> BoolArray:
-        """(K,) mask of those whose scores can still show that the first ``top_k`` are the best.
+    def contenders(self, best: list[int]) -> BoolArray:
+        """(K,) mask of those whose scores can still show that these are the best.
 
-        These are the first ``top_k`` with a rival that they are not shown to beat, the rivals, and
+        They are those of the best with a rival that they are not shown to beat, the rivals, and
         the one without whose next score nothing more can be shown, if there is one.
         """
-        field = np.full(self._table.n_candidates, False)
-        for one, rivals in self._proofs.undecided(order, top_k, self._proofs.within):
-            field |= rivals
-            field[one] |= rivals.any()
-        if field.any() and self._pairs is not None and self._pairs.awaited is not None:
-            field[self._pairs.awaited] = True
-        return field
+        contenders = np.full(self._table.n_candidates, False)
+        for candidate, rivals in self._proofs.undecided(best):
+            contenders |= rivals
+            contenders[candidate] |= rivals.any()
+        if contenders.any() and self._pairs is not None and self._pairs.awaited is not None:
+            contenders[self._pairs.awaited] = True
+        return contenders
 
     def established(self, top_k: int) -> Stop | None:
         """Return SEPARATED or INDIFFERENT if no more scores are needed to name the best ``top_k``.
@@ -266,14 +265,11 @@ class Answer:
         # A cheap look first: if the order at the last fit leaves rivals open, the best is not
         # established, and the rule's belief need not be worked out for this score.
         presumed = self.presumed_order
-        first = None if presumed is None else presumed[:top_k].tolist()
-        if first is not None and self._may_change(first, top_k, self._proofs.within):
+        if presumed is not None and self._may_change(presumed[:top_k].tolist()):
             return None
-        if self._guarantee() is Guarantee.HEURISTIC:
+        if self._guarantee() is Guarantee.HEURISTIC or self._may_change(self.leading(top_k)):
             return None
-        if self._may_change(first := self.leading(top_k), top_k, self._bounds):
-            return None
-        undecided = self._proofs.undecided(first, top_k, self._bounds)
+        undecided = self._proofs.undecided(self.leading(top_k))
         return Stop.INDIFFERENT if any(rivals.any() for _, rivals in undecided) else Stop.SEPARATED
 
     def review(self, top_k: int) -> None:
@@ -297,9 +293,9 @@ class Answer:
         """
         self._check_any()
         if candidate is not None:
-            return self._proofs.gap_of_any(candidate, self._bounds, self.barred)
+            return self._proofs.gap_of_any(candidate, self.barred)
         [leader], within = self.leading(1), self._problem.within
-        gap = self._proofs.gap_of_leader(leader, self._bounds)
+        gap = self._proofs.gap_of_leader(leader)
         # The bound is rounded upwards and may lie just above what the test has proved: what ended
         # the run must not be taken back by the number that is shown for it.
         if within is not None and gap > within and self._are_within(within, [leader]):
@@ -309,8 +305,7 @@ class Answer:
     @property
     def speaks_of_new(self) -> bool:
         """Return whether anything can be said of new examples: only of a random order."""
-        is_random = self._exogenous and self._problem.track_intervals
-        return is_random and self._now().bounds is None
+        return self._exogenous and self._problem.track_intervals
 
     def _are_level(self, leader: int) -> bool:
         """Tell whether the leading one is so near to all that are open that no call is worth it.
@@ -321,7 +316,7 @@ class Answer:
         pairs, n, level = self._pairs, self.on_new.n_independent, self.on_new.level
         if pairs is None or not self.speaks_of_new:
             return False
-        is_rival = self._proofs.rivals_of_leader(leader, self._bounds)
+        is_rival = self._proofs.rivals_of_leader(leader)
         # Three grounds to end, from the cheapest to look at. First: a rival with too few examples,
         # unless the proof below holds however much the two differ. Second: no lead is large enough
         # to be proved by all examples. Third: leads of that size cannot be proved, but the leader
@@ -330,7 +325,7 @@ class Answer:
             most = nearness(1.0, n)  # however much they differ
             if self._problem.for_new or n < FEWEST_EXAMPLES:
                 return False
-            if self._proofs.gap_of_leader(leader, self._bounds, most) > most:
+            if self._proofs.gap_of_leader(leader, most) > most:
                 return False
         rivals = [other for other in reversed(self.ranking()) if is_rival[other]]
         # the worst one shows soonest that they are not: most often there is no need for the others
@@ -343,10 +338,10 @@ class Answer:
         if self._problem.for_new or n < FEWEST_EXAMPLES:
             return False
         reach = nearness(float(seen.differing.max()), n)
-        return self._proofs.gap_of_leader(leader, self._bounds, reach) <= reach
+        return self._proofs.gap_of_leader(leader, reach) <= reach
 
-    def _may_change(self, order: list[int], top_k: int, bounds: Callable[[], Bounds]) -> bool:
-        """Tell whether more scores may part one of the first ``top_k`` from a rival.
+    def _may_change(self, best: list[int]) -> bool:
+        """Tell whether more scores may part one of the best from a rival.
 
         The complete rivals of a complete candidate stay as good as it.
         """
@@ -355,8 +350,8 @@ class Answer:
         # score can part them. A rival that may still get scores can.
         growing = (table.n_unseen > 0) | (table.count(State.PENDING) > 0)  # more scores may come
         return any(
-            bool((rivals if growing[one] else rivals & growing).any())
-            for one, rivals in self._proofs.undecided(order, top_k, bounds)
+            bool((rivals if growing[candidate] else rivals & growing).any())
+            for candidate, rivals in self._proofs.undecided(best)
         )
 
     def _are_within(self, gap: float, chosen: list[int]) -> bool:
@@ -364,25 +359,21 @@ class Answer:
         if self._guarantee() is Guarantee.HEURISTIC:
             return False
         if len(chosen) == 1:
-            return self._proofs.gap_of_leader(chosen[0], self._bounds, gap) <= gap
+            return self._proofs.gap_of_leader(chosen[0], gap) <= gap
         out = self.barred.copy()
         out[chosen] = True
-        return all(self._proofs.gap_of_any(one, self._bounds, out) <= gap for one in chosen)
+        return all(self._proofs.gap_of_any(candidate, out) <= gap for candidate in chosen)
 
     def _now(self) -> Belief:
         if self._belief is None:
             self._belief = self._think()
         return self._belief
 
-    def _bounds(self) -> Bounds:
-        return self._now().bounds or self._proofs.within()
-
     def _guarantee(self) -> Guarantee:
         missing = (self._table.n_scored < self._table.n_examples) & ~self.barred
         if not (missing.any() or self.barred.all()):
             return Guarantee.EXACT
-        is_valid = self._exogenous and self._now().bounds is None
-        return Guarantee.ANYTIME_VALID if is_valid else Guarantee.HEURISTIC
+        return Guarantee.ANYTIME_VALID if self._exogenous else Guarantee.HEURISTIC
 
     def _check_any(self) -> None:
         if not self._table.n_candidates:

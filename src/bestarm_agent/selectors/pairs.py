@@ -103,7 +103,7 @@ class Pairs:
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
-        rows = self._open if allowed is None else self._open & allowed
+        rows = self._askable if allowed is None else self._askable & allowed
         if self.wanted is not None:
             if not rows.any():
                 return None
@@ -256,15 +256,15 @@ class Pairs:
     def stopped(self) -> Stop | None:
         """Return why nothing will be asked any more, or None while that may still happen."""
         if self.wanted is not None:
-            return None if self._open.any() else Stop.EXHAUSTED
-        ending, is_over = self._ending(), self.rule.seeks_best and not self.rule.open.any()
+            return None if self._askable.any() else Stop.EXHAUSTED
+        ending, is_over = self._ending(), self.rule.seeks_best and not self.rule.askable.any()
         # Nothing is left to ask. While pairs are pending, their scores may still say more than
         # that.
         if is_over and ending in (None, Stop.INDIFFERENT):
             return ending if self.table.count(State.PENDING).any() else Stop.EXHAUSTED
         if ending is not None:
             return ending
-        choice = self.rule.choose(self.rule.open, self._random.at(self.table.n_asked))
+        choice = self.rule.choose(self.rule.askable, self._random.at(self.table.n_asked))
         return choice if isinstance(choice, Stop) else None
 
     def estimates(self) -> Estimates:
@@ -288,12 +288,12 @@ class Pairs:
         return tuple(self.ranking()[: self.rule.top_k if count is None else count])
 
     @property
-    def _open(self) -> BoolArray:
+    def _askable(self) -> BoolArray:
         """(K,) rows of which something may be asked."""
         if self.wanted is None:
-            return self.rule.open
+            return self.rule.askable
         wanted = np.isin(np.arange(self.table.n_candidates), self.wanted)
-        return wanted & self.rule.open
+        return wanted & self.rule.askable
 
     def _ending(self) -> Stop | None:
         """Return why the best is known well enough to end the run; None if it is not."""
@@ -313,6 +313,6 @@ class Pairs:
         if not self.rule.seeks_best:
             return True
         order, top_k = self.answer.presumed_order, self.rule.top_k
-        presumed = self.answer.leading(top_k) if order is None else order[:top_k].tolist()
-        field = self.answer.open(presumed, top_k)
-        return bool((rows & field).any()) or not field.any()
+        best = self.answer.leading(top_k) if order is None else order[:top_k].tolist()
+        contenders = self.answer.contenders(best)
+        return bool((rows & contenders).any()) or not contenders.any()

@@ -1,7 +1,6 @@
 """Proofs about the means over all N examples.
 
-Statements (A) and (B) of ``answer``. The ``bounds`` of a method are the (K,) ends of the means'
-intervals: ``Proofs.within``, or what a rule believes instead.
+Statements (A) and (B) of ``answer``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import numpy as np
 
 from bestarm_agent.selectors.on_new import OnNewExamples, fed
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, Bounds, FloatArray, IntArray, Problem
+from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray, Problem
 from bestarm_agent.stats.betting import MeanIntervals
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
@@ -29,7 +28,7 @@ class Proofs:
         pairs: the candidates on common examples, with (A) at alpha and the fixed pairs of (B).
         on_new: what is said of new examples.
         barred: (K,) candidates that left the competition; may change.
-        alpha: of the intervals (B) of all means together; None: only what is certain.
+        alpha: of the intervals (B) of all means together; None: no intervals.
     """
 
     def __init__(
@@ -43,6 +42,8 @@ class Proofs:
     ) -> None:
         self._problem, self._table, self._pairs, self._barred = problem, table, pairs, barred
         self._on_new = on_new
+        # Of examples that were drawn by scores, only what is certain can be said.
+        self._is_biased = alpha is None and problem.track_intervals
         self._intervals = MeanIntervals(table.n_candidates, table.n_examples, alpha)
         self._rivals: tuple[int, BoolArray] | None = None  # of the leading one, by (A)
 
@@ -50,29 +51,28 @@ class Proofs:
         """Work out who may be better than the leading one again: scores came in."""
         self._rivals = None
 
-    def within(self) -> Bounds:
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
         """Return the (K,) ends of the intervals (B), brought up to date; not to be written."""
+        if self._is_biased:
+            return self._table.certain()
         told = self._table.told_since(self._intervals.length)
         self._intervals.extend_all((row, low, high) for row, _, low, high in told)
         return self._intervals.lower, self._intervals.upper
 
-    def undecided(
-        self, order: Sequence[int], top_k: int, bounds: Callable[[], Bounds]
-    ) -> Iterator[tuple[int, BoolArray]]:
-        """Yield each of the first ``top_k``, and the (K,) others that it is not shown to beat."""
-        chosen = list(order[:top_k])
-        for one in chosen:
-            if top_k == 1:
-                rivals = self.rivals_of_leader(one, bounds)
+    def undecided(self, best: Sequence[int]) -> Iterator[tuple[int, BoolArray]]:
+        """Yield each of the best, and the (K,) others that it is not shown to beat."""
+        for candidate in best:
+            if len(best) == 1:
+                rivals = self.rivals_of_leader(candidate)
             else:
-                rivals = self.rivals_of_any(one, bounds, self._barred)
-            rivals[chosen] = False
-            yield one, rivals
+                rivals = self.rivals_of_any(candidate, self._barred)
+            rivals[best] = False
+            yield candidate, rivals
 
-    def rivals_of_leader(self, leader: int, bounds: Callable[[], Bounds]) -> BoolArray:
+    def rivals_of_leader(self, leader: int) -> BoolArray:
         """Return a (K,) mask of those who may be better than the leading one, by (A)."""
         if self._pairs is None or self._barred.any():
-            return self.rivals_of_any(leader, bounds, self._barred)
+            return self.rivals_of_any(leader, self._barred)
         # Kept until a score comes in or another one leads: an ask alone changes nothing here.
         if self._rivals is None or self._rivals[0] != leader:
             pairs = fed(self._pairs, self._table)
@@ -102,42 +102,39 @@ class Proofs:
         is_near = gone & (progress < 1.0) & (_MORE * progress >= 1.0)
         return np.asarray(is_near & (_MORE * pairs.length <= self._table.n_examples))
 
-    def rivals_of_any(self, one: int, bounds: Callable[[], Bounds], out: BoolArray) -> BoolArray:
-        """Return a (K,) mask of those not ``out`` who may be better than any one, by (B).
+    def rivals_of_any(self, candidate: int, out: BoolArray) -> BoolArray:
+        """Return a (K,) mask of those not ``out`` who may be better than any candidate, by (B).
 
         Where intervals contradict a pair, they win: of two rows known in full they are exact.
         """
-        lower, upper = bounds()
-        # Pairs are looked at only where the intervals leave the question open, as each costs a
+        lower, upper = self.bounds()
+        # Pairs are looked at only where the intervals leave the question undecided, as each costs a
         # wealth.
-        reach: BoolArray = (upper >= lower[one]) & ~out
-        reach[one] = False
+        rivals: BoolArray = (upper >= lower[candidate]) & ~out
+        rivals[candidate] = False
         if self._pairs is None:
-            return reach
+            return rivals
         pairs = fed(self._pairs, self._table)
-        own_lower, own_upper = self.within()
-        return reach & ~pairs.beaten_by(one, reach & (own_lower < own_upper[one]))
+        return rivals & ~pairs.beaten_by(candidate, rivals & (lower < upper[candidate]))
 
-    def gap_of_leader(
-        self, leader: int, bounds: Callable[[], Bounds], enough: float = 0.0
-    ) -> float:
+    def gap_of_leader(self, leader: int, enough: float = 0.0) -> float:
         """Bound how far the leading one is below the best, by (A).
 
         With ``enough`` > 0 it only matters whether the bound is above that.
         """
         if self._pairs is None or self._barred.any():
-            return self.gap_of_any(leader, bounds, self._barred)
-        rivals = self.rivals_of_leader(leader, bounds)
+            return self.gap_of_any(leader, self._barred)
         least, most = self._table.certain()
-        return _largest(self._pairs.lag, leader, rivals, most - least[leader], enough)
+        rivals, gaps = self.rivals_of_leader(leader), most - least[leader]
+        return _largest(self._pairs.lag, leader, rivals, gaps, enough)
 
-    def gap_of_any(self, one: int, bounds: Callable[[], Bounds], out: BoolArray) -> float:
-        """Bound how far any one is below the best of those not ``out``, by (B)."""
-        lower, upper = bounds()
-        rivals, gaps = self.rivals_of_any(one, bounds, out), upper - lower[one]
+    def gap_of_any(self, candidate: int, out: BoolArray) -> float:
+        """Bound how far any candidate is below the best of those not ``out``, by (B)."""
+        lower, upper = self.bounds()
+        rivals, gaps = self.rivals_of_any(candidate, out), upper - lower[candidate]
         if self._pairs is None:
             return float(gaps.max(initial=0.0, where=rivals))
-        return _largest(self._pairs.shortfall, one, rivals, gaps)
+        return _largest(self._pairs.shortfall, candidate, rivals, gaps)
 
 
 def _largest(

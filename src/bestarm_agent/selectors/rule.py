@@ -116,7 +116,7 @@ class Rule(ABC):
         return self.table.n_candidates
 
     @property
-    def open(self) -> BoolArray:
+    def askable(self) -> BoolArray:
         """(K,) candidates that have unseen examples and are in the competition."""
         return (self.table.n_unseen > 0) & ~self.answer.barred
 

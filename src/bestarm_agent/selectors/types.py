@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
-Bounds: TypeAlias = tuple[FloatArray, FloatArray]  # (K,) lower and upper ends
 
 
 def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
@@ -278,13 +277,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Belief:
-    """A rule's model-based estimates of its candidates.
-
-    Attributes:
-        bounds: (K,) lower and upper ends by the rule's model, used in place of the betting
-            intervals; heuristic.
-    """
+    """A rule's estimates of its candidates."""
 
     mean: FloatArray  # (K,) point estimates; NaN where nothing is known
-    bounds: Bounds | None = None
     tier: IntArray | None = None  # (K,) numbers that rank before the estimates, lowest first

@@ -53,16 +53,19 @@ def test_it_works_with_fewer_pulls_than_candidates() -> None:
 
 
 def test_it_says_what_it_expects_of_candidates_not_tried() -> None:
-    sizes = (6, 25)
-    world, axes = additive(sizes, 3), grid(*sizes)
-    selector = opened(Auto, 150, 200, seed=3, axes=axes)
-    WorldRun(selector, world).go(120)
-    untried = selector.table.n_trials == 0
-    assert untried.sum() > 50
-    expected, true = selector.estimates().mean[untried], world.scores.mean(axis=1)[untried]
-    assert np.corrcoef(expected, true)[0, 1] > 0.5
-    tried = np.flatnonzero(~untried)
-    assert set(selector.ranking()[: len(tried)]) == set(tried.tolist())
+    # The mean correlation is .62 +- .03; of one seed it varies by .18.
+    sizes, found = (6, 25), list[float]()
+    for seed in range(40):
+        world, axes = additive(sizes, seed), grid(*sizes)
+        selector = opened(Auto, 150, 200, seed=seed, axes=axes)
+        WorldRun(selector, world).go(120)
+        untried = selector.table.n_trials == 0
+        assert untried.sum() > 50
+        expected, true = selector.estimates().mean[untried], world.scores.mean(axis=1)[untried]
+        found.append(float(np.corrcoef(expected, true)[0, 1]))
+        tried = np.flatnonzero(selector.table.n_scored)
+        assert set(selector.ranking()[: len(tried)]) == set(tried.tolist())
+    assert np.mean(found) > 0.5
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from bestarm_agent.config.study import (
 )
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.values import Candidate, Example
-from bestarm_agent.engine.record import Size, axes_of
+from bestarm_agent.engine.record import Size, axes_of, planned_answers
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.collection import Collection
 from bestarm_agent.errors import PluginError, counted, nearest
@@ -99,7 +99,7 @@ class Selection:
 def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
     n = size.n_candidates
     batch = min(rule.batch, size.n_examples) if isinstance(rule, UcbE) else 1
-    caps = [cap for cap in (size.budget.answers, size.budget.calls) if cap is not None]
+    planned = planned_answers(size.budget, None)
     if n == 1:
         yield "there is only one candidate, so there is nothing to compare; add another one"
     elif rule.n_tried < n:
@@ -107,10 +107,10 @@ def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
             f"the budget is too small for {n:,} candidates: {rule.name} tries {rule.n_tried:,} of "
             f"them, drawn at random; with {2 * n:,} answers it tries all"
         )
-    elif caps and min(caps) < n * batch:
+    elif planned is not None and planned < n * batch:
         each = f", each pulled {batch} times in a row (`params: {{batch: ...}}`)" * (batch > 1)
         yield (
-            f"the budget allows {counted(min(caps), 'pair')} for {n} candidates{each}: some will "
+            f"the budget allows {counted(planned, 'pair')} for {n} candidates{each}: some will "
             f"never be tried; allow at least {n * batch}"
         )
     if chosen.per == "dollar" and not rule.heeds_costs:

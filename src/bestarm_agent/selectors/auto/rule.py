@@ -155,7 +155,7 @@ class Auto(Rule):
             is_capped = not (problem.seeks_proof and problem.open_ended)
             if is_capped or not self._leads_blindly(drawn[0]):
                 return drawn
-        field = allowed & self.answer.open(self._duels.order[:1].tolist(), 1)
+        field = allowed & self.answer.contenders(self._duels.order[:1].tolist())
         if field.any():
             return self._duels.behind(field, n_trials), "proof"
         return drawn or self._draw(self._duels, allowed, rng)

@@ -396,7 +396,7 @@ class UcbELrf(Rule):
         means = self.table.mean()
         if self._is_fitted:
             means = np.where(self.table.n_scored > 0, self._predicted(), np.nan)
-        return Belief(means, self.table.certain())
+        return Belief(means)
 
     @property
     def left(self) -> int:
