@@ -33,9 +33,11 @@ FLOORS = tuple(
     config.files
     config.attachments config.catalog config.functions config.conversations
     config.traces config.value_types
+    config.input_specs
+    config.goal_specs
     config.study
     config.candidates config.datasets config.prompts
-    config.load config.starter
+    config.load config.starter config.labels
     config.settings config.__init__
     store simulation
     providers judges

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent import Budget, CandidateDict, CandidateError, ConfigError, find_best, select
-from bestarm_agent.config.study import CandidateSpec
+from bestarm_agent.config.input_specs import CandidateSpec
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors import Problem, State, Tell, make_selector

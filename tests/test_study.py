@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Budget, Study
-from bestarm_agent.config.study import SelectorSpec
+from bestarm_agent.config.goal_specs import SelectorSpec
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.standing import Standing

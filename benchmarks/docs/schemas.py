@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, get_args, get_type_hints
 from benchmarks.docs.commands import items
 
 from bestarm_agent.cli.result_output import DERIVED, SCHEMA_VERSION
+from bestarm_agent.config.goal_specs import Constraint
 from bestarm_agent.config.starter import study_schema
-from bestarm_agent.config.study import Constraint
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.effects import AxisEffects
 from bestarm_agent.engine.results.standing import Decision, Standing

@@ -25,7 +25,7 @@ from bestarm_agent.cli.progress import LiveTable, Progress
 from bestarm_agent.cli.run import frames, print_notices
 from bestarm_agent.config.datasets import FileRow, examples_of
 from bestarm_agent.config.functions import is_async
-from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.domain.text import safe, shortened
 from bestarm_agent.domain.values import Example, Json, Reply, Request, digest

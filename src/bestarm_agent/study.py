@@ -690,7 +690,7 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
         return GateMode.recorded(started.config)
     if started.config.get("certify"):
         from bestarm_agent.certification.mode import Certification
-        from bestarm_agent.config.study import CertifySpec
+        from bestarm_agent.config.goal_specs import CertifySpec
 
         spec = CertifySpec.model_validate(started.config["certify"])
         began = takewhile(lambda event: not isinstance(event, Asked), events)

@@ -9,7 +9,7 @@ from bestarm_agent.certification.betting import Goal
 from bestarm_agent.certification.certificate import Certificate, Screen, plan_rounds
 from bestarm_agent.certification.mode import Certification
 from bestarm_agent.certification.pairs import CertificationPairs, CertificationPlan
-from bestarm_agent.config.study import CertifySpec
+from bestarm_agent.config.goal_specs import CertifySpec
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.engine.record import Size
 from bestarm_agent.errors import ConfigError

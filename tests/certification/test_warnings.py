@@ -12,8 +12,8 @@ import pytest
 from bestarm_agent.certification.certificate import plan_rounds
 from bestarm_agent.certification.mode import Certification, trial_order, warnings
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.goal_specs import CertifySpec
 from bestarm_agent.config.load import load_study
-from bestarm_agent.config.study import CertifySpec
 from bestarm_agent.domain.values import Candidate, PromptTemplate
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError

@@ -23,7 +23,7 @@ from bestarm_agent.cli.progress import (
 )
 from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run import print_notices
-from bestarm_agent.config.study import ObjectiveSpec
+from bestarm_agent.config.goal_specs import ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.limits.waiting import Wait, WaitBoard, provider_wait

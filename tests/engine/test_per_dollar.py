@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.goal_specs import SelectorSpec
 from bestarm_agent.config.load import load_study
-from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
 from bestarm_agent.engine.record import Size, known_costs, planned_answers

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.config.datasets import answer_digest
+from bestarm_agent.config.labels import answer_digest
 from bestarm_agent.domain.values import Example, Finish, Reply, Request, Score
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel, JudgeOptions

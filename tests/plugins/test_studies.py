@@ -13,7 +13,7 @@ import pytest
 
 from bestarm_agent import Budget, Options, Study
 from bestarm_agent.config.datasets import read_examples
-from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.values import Example, Json, Reply, Request, Score
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError, PluginError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
-from bestarm_agent.config.study import ObjectiveSpec
+from bestarm_agent.config.goal_specs import ObjectiveSpec
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.standing import CostLine, ObjectiveResult, Standing
 from bestarm_agent.report.html_page import render_report

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from bestarm_agent.config.datasets import load_labels
+from bestarm_agent.config.labels import load_labels
 from bestarm_agent.view.server import serve
 from tests.support.accessibility import AXE_RUN, SCREENS, axe_script, grave
 from tests.view.conftest import ATTACK, E0, REPLIES

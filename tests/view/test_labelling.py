@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bestarm_agent.config.datasets import load_labels
+from bestarm_agent.config.labels import load_labels
 from bestarm_agent.study import Archive
 from tests.engine.results.test_people import store
 from tests.support.accessibility import AXE_RUN, axe_script, grave

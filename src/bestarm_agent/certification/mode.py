@@ -29,10 +29,13 @@ from bestarm_agent.certification.pairs import (
 )
 from bestarm_agent.certification.summary import certificate_result, e_value
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import load_labels, read_examples
+from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.file_errors import Positions, options_at
+from bestarm_agent.config.goal_specs import CertifySpec
+from bestarm_agent.config.input_specs import DatasetSpec
+from bestarm_agent.config.labels import load_labels
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.config.study import CertifySpec, DatasetSpec, StudyConfig
+from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.mode import ModeResult

@@ -28,7 +28,7 @@ from bestarm_agent.certification.certificate import (
     in_order_of_trying,
     single_goal,
 )
-from bestarm_agent.config.study import CertifySpec
+from bestarm_agent.config.goal_specs import CertifySpec
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule

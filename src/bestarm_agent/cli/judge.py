@@ -12,7 +12,7 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import print_json, print_table, stderr_console
 from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.stores import default_store
-from bestarm_agent.config.datasets import load_labels
+from bestarm_agent.config.labels import load_labels
 from bestarm_agent.domain.text import percent, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.judge_check import (

@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from bestarm_agent.config.fields import KeyPath, as_json
 from bestarm_agent.config.file_errors import Positions, parse_row
-from bestarm_agent.config.study import CandidateSpec, ModelSpec, PromptSpec, StudyConfig
+from bestarm_agent.config.input_specs import CandidateSpec, ModelSpec, PromptSpec
+from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.config.value_types import axis
 from bestarm_agent.domain.values import Candidate, Example, Json, PromptTemplate, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest

@@ -1,12 +1,8 @@
-"""Datasets: read files and hub datasets row by row, make examples of the rows, group them.
+"""Datasets: read files and hub datasets row by row, and make examples of the rows.
 
 Text formats are JSON lines, JSON, YAML, CSV and TSV; parquet and the Hugging Face hub need the
-extra ``data``. Errors name the file and the row. Slices are examples with the same value in a
-field. Of recorded traces, each call of a model is a row (``config.traces``).
-
-Gold scores, which people gave to answers, are such a file too: a row holds ``example`` (its id),
-``score`` in [0, 1], and the answer: ``candidate`` (its label), ``answer`` (the text) or
-``answer_digest``.
+extra ``data``. Errors name the file and the row. Of recorded traces, each call of a model is a row
+(``config.traces``).
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ import csv
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -23,22 +19,17 @@ from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Literal, NoReturn, Self, TypeAlias
-
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from bestarm_agent.config.attachments import url_of
-from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.config.files import check_file, check_regular, parsed_yaml, shown_path
 from bestarm_agent.config.functions import load_object
-from bestarm_agent.config.study import DatasetSpec, HuggingFaceSpec
+from bestarm_agent.config.input_specs import DatasetSpec, HuggingFaceSpec
 from bestarm_agent.config.traces import calls_in, is_trace
 from bestarm_agent.domain.redaction import without_fields
-from bestarm_agent.domain.values import Example, Json, Slice, canonical, digest
+from bestarm_agent.domain.values import Example, Json, canonical
 from bestarm_agent.errors import ConfigError, PluginError, nearest
 from bestarm_agent.plugins import Registry
-from bestarm_agent.stats.keyed_random import KeyedRandom
 
 AUTOMATIC_ID = "id"
 _ID_DIGITS = 6
@@ -580,178 +571,3 @@ def _format_of(path: Path, format: str) -> str:
 
 
 _SHEETS = (".xlsx", ".xls", ".ods", ".numbers")
-LENGTH = "length_bucket"
-_BUCKETS = ("1 shortest", "2", "3", "4 longest")
-_MISSING = "(none)"
-_MOST = 50  # values of a field
-
-
-def clusters_of(examples: Sequence[Example], field: str) -> list[str]:
-    """Return the cluster of each example: the value of a field.
-
-    Raises:
-        ConfigError: an example does not have the field, or its value is a list or a mapping.
-    """
-    key = "dataset.cluster"
-    values = list(_values(examples, field, key))
-    if _MISSING in values:
-        name = examples[values.index(_MISSING)].id
-        raise ConfigError(f"{key}: example `{name}` has no `{field}`; say of each where it belongs")
-    return values
-
-
-def united(groups_a: Sequence[Hashable], groups_b: Sequence[Hashable]) -> list[int]:
-    """Join groups that share a member; return the first member of each one's group.
-
-    Two members are in one group if a chain of equal values, in either sequence, links them.
-
-    Example:
-        >>> united(["a", "a", "b", "c"], [1, 2, 2, 3])
-        [0, 0, 0, 3]
-    """
-    # Union-find with path halving. Roots are always the smaller index, so the result is the first
-    # member.
-    first = list(range(len(groups_a)))  # of the group, or nearer to it than the member itself
-
-    def root(member: int) -> int:
-        while first[member] != member:
-            first[member] = member = first[first[member]]
-        return member
-
-    for groups in (groups_a, groups_b):
-        known = dict[Hashable, int]()
-        for member, group in enumerate(groups):
-            a, b = sorted((root(member), root(known.setdefault(group, member))))
-            first[b] = a
-    return [root(member) for member in range(len(groups_a))]
-
-
-def one_of_each(groups: Sequence[int], seed: int) -> tuple[int, ...]:
-    """Draw one example of each group, whatever their size; return them, rising.
-
-    The result is empty if no group has two examples. A random member of each keeps the order
-    uniform over groups; picking the first example met would favour large groups.
-    """
-    if len(set(groups)) == len(groups):
-        return ()
-    # The last of a group in a random order is a uniformly random member, and the dict keeps it.
-    # Picking the first example met instead would favour large groups, as one of theirs is met
-    # sooner.
-    order = KeyedRandom(seed, "one-of-each").at(0).permutation(len(groups)).tolist()
-    return tuple(sorted({groups[row]: row for row in order}.values()))
-
-
-def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ...]:
-    """Return a slice for each value of each field, in the order of fields and values.
-
-    Slices of one field share no example, and those of two fields may. A field with one value is
-    no slice of the examples and is left out.
-
-    Raises:
-        ConfigError: no example has the field, or its values are too many, or lists or mappings.
-    """
-    slices: list[Slice] = []
-    for field in dict.fromkeys(by):
-        columns: dict[str, list[int]] = {}
-        for column, value in enumerate(_values(examples, field, "slices.by")):
-            columns.setdefault(value, []).append(column)
-        if len(columns) > _MOST:
-            raise ConfigError(
-                f"slices.by: `{field}` has {len(columns):,} different values, at most {_MOST} make "
-                f"slices; name a field that groups the examples"
-            )
-        if len(columns) > 1:
-            slices += [Slice(f"{field}={name}", tuple(columns[name])) for name in sorted(columns)]
-    return tuple(slices)
-
-
-def _values(examples: Sequence[Example], field: str, key: str) -> Iterator[str]:
-    known = {name: None for example in examples for name in example.inputs}
-    if field not in known and field == LENGTH:
-        return _length_buckets(examples)
-    if field not in known:
-        raise ConfigError(
-            f"{key}: no example has the field `{field}`; {nearest(field, [*known, LENGTH])}"
-        )
-    return (_text(example.inputs.get(field), field, key) for example in examples)
-
-
-def _text(value: Json, field: str, key: str) -> str:
-    if value is None or value == "":
-        return _MISSING
-    if isinstance(value, list | tuple | dict):
-        raise ConfigError(f"{key}: `{field}` holds lists or mappings; name a field of values")
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # 1.0 in one row and 1 in another are the same
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _length_buckets(examples: Sequence[Example]) -> Iterator[str]:
-    """Yield the quarter to which each example belongs by the length of its inputs as text."""
-    lengths = np.array([sum(len(str(value)) for value in one.inputs.values()) for one in examples])
-    # Quartiles of the dataset itself, since no fixed length is long for every task.
-    edges = np.quantile(lengths, (0.25, 0.5, 0.75))
-    return (_BUCKETS[k] for k in np.searchsorted(edges, lengths).tolist())
-
-
-class Label(BaseModel):
-    """A gold score in [0, 1] of the answer of a candidate, or of an answer with this digest."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
-
-    example: str = Field(min_length=1)
-    score: float = Field(ge=0, le=1)
-    candidate: str | None = None
-    answer: str | None = None
-    answer_digest: str | None = None
-    rater: str | None = None  # who gave it
-    place: int | None = None  # in the order of labelling; None: of an answer chosen by hand
-    tie: bool = False  # "no difference" among the answers shown: no score of this one by itself
-
-    @model_validator(mode="after")
-    def _check_whose(self) -> Self:
-        if not (self.candidate or self.answer or self.answer_digest):
-            raise ValueError("a label needs `candidate`, `answer` or `answer_digest`")
-        return self
-
-
-def answer_digest(text: str) -> str:
-    """Return the digest by which labels may name an answer: 16 hexadecimal digits.
-
-    Example:
-        >>> answer_digest("46")
-        'd509ce63dfefa7da'
-    """
-    return digest(text)
-
-
-def load_labels(path: Path) -> tuple[Label, ...]:
-    """Read gold scores; raise ConfigError with file and row if one breaks a rule."""
-    labels: dict[tuple[str | None, ...], Label] = {}
-    for row in load_rows(path, "labels file"):
-        where = f"{shown_path(path)}, {row.position}"
-        values: Any = {key: value for key, value in row.values.items() if value not in (None, "")}
-        label = parse_row(Label, values, where)
-        if label.answer is not None:
-            label = label.model_copy(update={"answer_digest": answer_digest(label.answer)})
-        # Several people may label one answer; one person's two scores for it contradict each other.
-        key = (label.example, label.candidate, label.answer_digest, label.rater)
-        if labels.setdefault(key, label).score != label.score:
-            raise ConfigError(f"{where}: this answer has another score already; keep one of them")
-    return tuple(labels.values())
-
-
-def by_answer(labels: Sequence[Label]) -> dict[tuple[str, str], Label]:
-    """Return the labels by (example, candidate) and by (example, answer digest).
-
-    Several people's of one answer become one of their mean; ties are no scores.
-    """
-    given: dict[tuple[str, str], list[Label]] = {}
-    for label in labels:
-        for whose in (label.candidate, label.answer_digest):
-            if whose is not None and not label.tie:
-                given.setdefault((label.example, whose), []).append(label)
-    return {
-        key: some[0].model_copy(update={"score": sum(label.score for label in some) / len(some)})
-        for key, some in given.items()
-    }

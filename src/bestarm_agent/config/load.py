@@ -18,8 +18,9 @@ from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.fields import KeyPath, as_json, dotted, replaced
 from bestarm_agent.config.file_errors import Positions, config_error, model_at, options_at
 from bestarm_agent.config.files import plain_copy, read_source, read_text
+from bestarm_agent.config.input_specs import PromptSpec
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
-from bestarm_agent.config.study import DatasetSpec, PromptSpec, StudyConfig
+from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.config.value_types import Expandable, Name
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.domain.values import Example, Json, PromptTemplate
@@ -57,39 +58,6 @@ def _templates(spec: PromptSpec, base_dir: Path, catalog: Catalog) -> Iterator[P
         yield replace(template, name=spec.name or template.name)
     else:
         yield spec.template(spec.name or "")
-
-
-def check_fields(
-    prompts: Mapping[str, PromptTemplate], spec: DatasetSpec, examples: Sequence[Example]
-) -> list[str]:
-    """Return the names of prompts that use no field.
-
-    Raises:
-        ConfigError: a prompt uses the target, or a field's name stands in single braces.
-    """
-    compiled = {name: CompiledPrompt(template) for name, template in prompts.items()}
-    known = {field for example in examples for field in example.inputs}
-    for name, prompt in compiled.items():
-        if spec.target in prompt.fields - known:
-            raise ConfigError(
-                f"prompt `{name}` uses the field `{spec.target}`, which is the dataset's target: "
-                "the expected answer is not shown to candidates; use another field, or list it in "
-                "`dataset.fields` if it may be shown"
-            )
-    for name, template in prompts.items():
-        texts = (template.text, *(message.text for message in template.messages))
-        for word in _SINGLE_BRACES.findall("\n".join(text for text in texts if text)):
-            if word in known:
-                raise ConfigError(
-                    f"prompt `{name}` holds `{{{word}}}`, which is sent as it stands; a field has "
-                    f"double braces: `{{{{ {word} }}}}` (if the braces are meant: "
-                    f"`{{{{ '{{' }}}}{word}}}`)"
-                )
-    return [name for name, prompt in compiled.items() if not prompt.uses(known)]
-
-
-# "{question}", but not "{{ question }}", whose inner brace has a brace beside it.
-_SINGLE_BRACES = re.compile(r"(?<!\{)\{\s*([A-Za-z_]\w*)\s*\}(?!\})")
 
 
 def read_shots(

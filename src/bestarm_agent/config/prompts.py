@@ -27,7 +27,7 @@ from bestarm_agent.config.attachments import Attachment
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
 from bestarm_agent.config.conversations import TOOL_CHOICES, field_of, read_conversation, read_tools
 from bestarm_agent.config.files import shown_path
-from bestarm_agent.config.study import CONVERSATION, PromptBody
+from bestarm_agent.config.input_specs import CONVERSATION, PromptBody
 from bestarm_agent.domain.values import (
     Example,
     Json,

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
-from bestarm_agent.config.datasets import Label
+from bestarm_agent.config.labels import Label
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Candidate, Example, Reply, Request, Score

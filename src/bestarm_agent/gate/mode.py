@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.goal_specs import GateSpec, SelectorSpec, StopSpec
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.config.study import GateSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import Size

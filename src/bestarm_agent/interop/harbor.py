@@ -23,7 +23,7 @@ from warnings import warn
 
 from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.files import shown_path
-from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.redaction import masked, redacted
 from bestarm_agent.domain.spend import Budget, Spend, Usage, nanos, usd
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest

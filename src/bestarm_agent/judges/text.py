@@ -14,14 +14,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from bestarm_agent.domain.values import Example, Json, Reply, Score
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.judges.base import (
-    Calls,
-    Judge,
-    excerpt,
-    judge_failed,
-    references,
-    unparsable,
-)
+from bestarm_agent.judges.base import Calls, Judge, excerpt, judge_failed, references, unparsable
 from bestarm_agent.judges.metrics import extra
 from bestarm_agent.judges.rule import (
     STANDARD,

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from bestarm_agent.config.conversations import FunctionCall, numbered
 from bestarm_agent.config.file_errors import parse_row
-from bestarm_agent.config.study import ScorerSpec
+from bestarm_agent.config.input_specs import ScorerSpec
 from bestarm_agent.config.value_types import tidy
 from bestarm_agent.domain.values import (
     Example,

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias, cast
 
 from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.config.functions import Program, load_program
-from bestarm_agent.config.study import GEPA, PromptSpec
+from bestarm_agent.config.goal_specs import GEPA
+from bestarm_agent.config.input_specs import PromptSpec
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Json, PromptTemplate
 from bestarm_agent.engine.call import BudgetEndedError

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.config.study import SelectorSpec
+from bestarm_agent.config.goal_specs import SelectorSpec
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray

@@ -13,7 +13,7 @@ from math import inf, isfinite, isnan
 from typing import Any
 
 from bestarm_agent.config.fields import StudyModel
-from bestarm_agent.config.study import LENGTH, PRICE, SECONDS, Constraint
+from bestarm_agent.config.goal_specs import LENGTH, PRICE, SECONDS, Constraint
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.domain.text import about, cost_text, duration, money, percent, points, safe
 from bestarm_agent.domain.values import Candidate

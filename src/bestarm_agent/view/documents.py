@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TypeAlias
 
-from bestarm_agent.config.datasets import Label, answer_digest
+from bestarm_agent.config.labels import Label, answer_digest
 from bestarm_agent.domain.text import cost_text, duration, percent, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.mode import ModeResult

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from bestarm_agent.config.datasets import by_answer
+from bestarm_agent.config.labels import by_answer
 from bestarm_agent.engine.results.compare import compare_candidates
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
 from bestarm_agent.engine.results.labelling import Labelling, LabelQuestion, read_plan

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.config.datasets import read_examples
-from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.values import Example
 from bestarm_agent.errors import ConfigError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent.config.datasets import MAX_LINE_BYTES, read_examples
-from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.values import Example
 from bestarm_agent.errors import ConfigError
 

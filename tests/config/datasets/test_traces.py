@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bestarm_agent.config.datasets import load_rows, read_examples
-from bestarm_agent.config.study import DatasetSpec
+from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import read_recording
 from tests.support.commands import invoke

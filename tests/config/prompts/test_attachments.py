@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from bestarm_agent.config import attachments
 from bestarm_agent.config.attachments import Attachment, brief, url_of
 from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.input_specs import DatasetSpec, PromptBody
 from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
-from bestarm_agent.config.study import DatasetSpec, PromptBody
 from bestarm_agent.domain.values import (
     DataUrl,
     Example,

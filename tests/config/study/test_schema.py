@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bestarm_agent.config.candidates import Combination, label_all
+from bestarm_agent.config.input_specs import ModelSpec, PromptSpec, model_labels
 from bestarm_agent.config.load import study_from
-from bestarm_agent.config.study import BudgetSpec, ModelSpec, PromptSpec, model_labels
+from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.errors import ConfigError
 

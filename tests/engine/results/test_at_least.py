@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.config.study import SCORE, Constraint, Objective, ObjectiveSpec
+from bestarm_agent.config.goal_specs import SCORE, Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Started, Told
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import Candidate, Outcome, Score
@@ -59,7 +59,7 @@ def test_the_bar_is_one_more_limit_and_has_all_of_the_confidence() -> None:
     spec = ObjectiveSpec.model_validate({"at_least": 0.9})
     assert (spec.name, spec.by_price, spec.is_plain) == (Objective.AT_LEAST, True, False)
     assert spec.constraints == (Constraint(SCORE, at_most=False, limit=0.9),)
-    assert spec.level(0.95) == pytest.approx(0.95)
+    assert spec.confidence_of_each(0.95) == pytest.approx(0.95)
     assert ObjectiveSpec.model_validate(spec.model_dump()) == spec, "as a log has it"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.cli.result_output import measures_line
-from bestarm_agent.config.study import LENGTH, SECONDS, ObjectiveSpec, constraint_of
+from bestarm_agent.config.goal_specs import LENGTH, SECONDS, ObjectiveSpec, constraint_of
 from bestarm_agent.domain.events import (
     Asked,
     CandidatesAdded,
@@ -21,7 +21,11 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import Candidate, Failure, Json, Outcome, Score
-from bestarm_agent.engine.results.objectives import Finding, MeanTracker, ObjectiveTracker
+from bestarm_agent.engine.results.objectives import (
+    Finding,
+    MeanTracker,
+    ObjectiveTracker,
+)
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.html_page import chart_axes, values_of
@@ -156,7 +160,9 @@ def test_a_limit_that_cannot_be_meant_is_refused(name: str, text: str, message: 
 
 def test_limits_share_the_error_with_the_scores() -> None:
     spec = ObjectiveSpec(subject_to={"toxicity": "<= .1", "seconds_mean": "<= 2"})
-    assert spec.level(0.92) == pytest.approx(0.98)  # two statements about scores, one per limit
+    assert spec.confidence_of_each(0.92) == pytest.approx(
+        0.98
+    )  # two statements about scores, one per limit
     under = ObjectiveSpec(name="best-under-usd", usd_per_1k_calls=2.0)
     same = ObjectiveSpec(subject_to={"usd_per_1k_calls": "<= 2"})
     assert under.constraints == same.constraints

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from bestarm_agent.cli.progress import CandidateTable
 from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run import exit_code
-from bestarm_agent.config.study import ObjectiveSpec
+from bestarm_agent.config.goal_specs import ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.from_log import build_standing

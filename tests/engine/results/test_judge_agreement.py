@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from bestarm_agent import Study
 from bestarm_agent.cli.main import app
-from bestarm_agent.config.datasets import Label, answer_digest, load_labels
+from bestarm_agent.config.labels import Label, answer_digest, load_labels
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.results.judge_check import (
     JudgedAnswer,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from benchmarks.baselines.filled_subset import FilledSubset
 
-from bestarm_agent.config.study import ObjectiveSpec
+from bestarm_agent.config.goal_specs import ObjectiveSpec
 from bestarm_agent.domain.events import Asked, CandidatesBarred
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.objectives import Finding, Means, ObjectiveState, rule

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.config.datasets import load_labels
+from bestarm_agent.config.labels import load_labels
 from bestarm_agent.engine.results.labelling import Labelling, read_plan
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import Archive

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bestarm_agent.config.study import PRICE, Objective, ObjectiveSpec
+from bestarm_agent.config.goal_specs import PRICE, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.domain.text import duration, money, percent, points, safe
 from bestarm_agent.engine.results.new_examples import SURE

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.config.study import Objective
+from bestarm_agent.config.goal_specs import Objective
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend, sum_of
 from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.limits.waiting import Wait

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_labels
+from bestarm_agent.config.labels import Label, answer_digest, by_answer, load_labels
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.errors import Blame, ConfigError
 from bestarm_agent.stats.agreement import Measure, agreement, difference

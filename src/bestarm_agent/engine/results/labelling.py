@@ -23,8 +23,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from bestarm_agent.config.datasets import Label, answer_digest
-from bestarm_agent.config.study import SelectorSpec
+from bestarm_agent.config.goal_specs import SelectorSpec
+from bestarm_agent.config.labels import Label, answer_digest
 from bestarm_agent.domain.text import safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_labels

@@ -23,17 +23,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.config.study import (
+from bestarm_agent.config.goal_specs import (
     LENGTH,
     PRICE,
     SCORE,
     SECONDS,
     Constraint,
-    LimitsSpec,
     Objective,
     ObjectiveSpec,
     SelectorSpec,
 )
+from bestarm_agent.config.study import LimitsSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.new_examples import SURE
@@ -353,11 +353,11 @@ class ObjectiveTracker:
     ) -> None:
         self.spec = spec
         self.confidence = confidence
-        joint_confidence = spec.level(confidence) if pairs.rule.exogenous else None
+        of_each = spec.confidence_of_each(confidence) if pairs.rule.exogenous else None
         # Intervals of prices and lengths hold where examples are chosen without regard to scores.
         # For any other rule none are stated, which also saves working them out.
         names = {limit.name for limit in spec.constraints} | ({PRICE} if spec.by_price else set())
-        self._means = {name: MeanTracker(state, name, joint_confidence) for name in names}
+        self._means = {name: MeanTracker(state, name, of_each) for name in names}
         self._run, self._pairs = state, pairs
         self._stops = stops
         self._state = ObjectiveState(None)

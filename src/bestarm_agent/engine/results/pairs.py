@@ -13,9 +13,9 @@ import numpy as np
 
 from bestarm_agent.config.attachments import MOST_BYTES, brief
 from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.config.load import environment
 from bestarm_agent.config.prompts import CompiledPrompt
-from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import usd

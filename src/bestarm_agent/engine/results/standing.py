@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from operator import attrgetter
 from typing import Any
 
-from bestarm_agent.config.study import Constraint, ObjectiveSpec
+from bestarm_agent.config.goal_specs import Constraint, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend
 from bestarm_agent.domain.text import duration, money, percent, safe
 from bestarm_agent.domain.values import Candidate

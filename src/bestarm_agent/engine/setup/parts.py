@@ -8,21 +8,15 @@ from pathlib import Path
 
 from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import (
-    Label,
-    clusters_of,
-    load_labels,
-    one_of_each,
-    read_examples,
-    slices_of,
-    united,
-)
+from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.labels import Label, load_labels
 from bestarm_agent.config.load import LoadedStudy, read_prompts, read_shots
 from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Slice, each_drawn
+from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, Slice
 from bestarm_agent.engine.judging import left_out
 from bestarm_agent.engine.mode import Mode, OpenMode
+from bestarm_agent.engine.setup.examples import draw_examples, slices_of
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.engine.setup.requests import check_prompts, request_notices, rows_asked_alike
 from bestarm_agent.engine.setup.selection import open_selection
@@ -88,25 +82,20 @@ def assemble(
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
     prompts = read_prompts(config.prompts, base_dir, catalog, positions)
     providers = ProviderSet(study, catalog)
-    groups = copies = rows_asked_alike(study, rows, prompts, providers)
+    copies = rows_asked_alike(study, rows, prompts, providers)
     with positions.at("dataset"):
-        if config.dataset.cluster is not None:
-            groups = united(copies, clusters_of(rows, config.dataset.cluster))
-        held, seed = _kept_back(config, groups), config.selector.seed
-        kept = sorted(set(range(len(rows))).difference(held))
-        drawn = each_drawn([rows[number] for number in kept], config.repeats)
-        independent = one_of_each([groups[number] for number in kept], seed)
+        drawn = draw_examples(config, rows, copies)
     with positions.at("slices"):
-        slices = slices_of(drawn, config.slices.by)
-    mode, judge = open_mode(study, drawn, catalog, independent)
+        slices = slices_of(drawn.examples, config.slices.by)
+    mode, judge = open_mode(study, drawn.examples, catalog, drawn.independent)
     with positions.at("shots"):
-        shots = read_shots(config, base_dir, prompts, rows, held)
+        shots = read_shots(config, base_dir, prompts, rows, drawn.kept_rows)
     with positions.at("dataset"):
         unrecognised = check_targets(judge, rows)
-    dropped = left_out(judge, drawn, providers.able) if judge.models else []
+    dropped = left_out(judge, drawn.examples, providers.able) if judge.models else []
     candidates, merged = expand(config, prompts, providers.params, positions, shots)
     with positions.at("prompts"):
-        sent = check_prompts(prompts, candidates, providers, config.dataset, drawn)
+        sent = check_prompts(prompts, candidates, providers, config.dataset, drawn.examples)
     with positions.at("labels"):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
@@ -114,15 +103,15 @@ def assemble(
         candidates=candidates,
         prompts=prompts,
         shots=shots,
-        examples=drawn,
-        kept_back=tuple(rows[number] for number in held),
-        kept_independent=one_of_each([groups[number] for number in held], seed),
+        examples=drawn.examples,
+        kept_back=drawn.kept_back,
+        kept_independent=drawn.kept_independent,
         slices=slices,
-        independent=independent,
+        independent=drawn.independent,
         providers=providers,
         judge=judge,
         labels=labels,
-        budget=config.budget.caps(len(candidates) * len(drawn)),
+        budget=config.budget.caps(len(candidates) * len(drawn.examples)),
         notices=(
             *merged,
             *request_notices(prompts, rows, copies, sent, config.repeats, providers),
@@ -132,14 +121,6 @@ def assemble(
         ),
         mode=mode,
     )
-
-
-def _kept_back(config: StudyConfig, groups: Sequence[int]) -> Sequence[int]:
-    """Return the numbers of the rows that only the winner answers, no group of them in part."""
-    # Gate and certify have verdicts of their own and look for no winner, so nothing is kept back.
-    if config.confirm is None or config.gate is not None or config.certify is not None:
-        return ()
-    return config.confirm.drawn(groups, config.selector.seed)
 
 
 def _partial_judges(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[str]:

@@ -12,8 +12,10 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.fields import KeyPath
 from bestarm_agent.config.file_errors import options_at, parse_options
 from bestarm_agent.config.files import shown_path
+from bestarm_agent.config.input_specs import CandidateSpec, ModelSpec
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.config.study import CandidateSpec, ModelSpec, ProviderLimits
+from bestarm_agent.config.study import ProviderLimits, RateSpec
+from bestarm_agent.domain.spend import Resource
 from bestarm_agent.domain.values import Json, canonical
 from bestarm_agent.engine.limits.model_limits import RateLimits
 from bestarm_agent.errors import ConfigError
@@ -121,10 +123,10 @@ class ProviderSet:
         """Return the limits on calls to a model."""
         limits, name = self._config.limits, provider.name
         own = limits.providers.get(name), limits.models.get(f"{name}/{model}")  # which comes first
-        given = {k: v for spec in own if spec is not None for k, v in spec.per_minute().items()}
+        given = {k: v for spec in own if spec is not None for k, v in _per_minute(spec).items()}
         is_stated = bool(given) or self._given_in_flight(name) is not None
         searches = provider.capabilities(model).rate_limited and not is_stated
-        return RateLimits(given, self._entry(name).limits.per_minute(), searches)
+        return RateLimits(given, _per_minute(self._entry(name).limits), searches)
 
     def shared(self, provider: Provider) -> bool:
         """Return whether all models of an account share its rate limits."""
@@ -182,3 +184,17 @@ class ProviderSet:
             self._by_options[key] = made
             made.set_providers(self.of)
         return self._by_options[key]
+
+
+_RATES = {
+    Resource.REQUESTS: "rpm",
+    Resource.TOKENS: "tpm",
+    Resource.INPUT_TOKENS: "itpm",
+    Resource.OUTPUT_TOKENS: "otpm",
+}
+
+
+def _per_minute(spec: RateSpec) -> dict[Resource, float]:
+    """Return the limits that are given."""
+    values = {resource: getattr(spec, field) for resource, field in _RATES.items()}
+    return {resource: float(limit) for resource, limit in values.items() if limit is not None}

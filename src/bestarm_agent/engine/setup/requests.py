@@ -5,13 +5,14 @@ Which rows are asked alike, which prompts are sent, and what users should know a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from bestarm_agent.config.datasets import AUTOMATIC_ID
-from bestarm_agent.config.load import LoadedStudy, check_fields
+from bestarm_agent.config.input_specs import DatasetSpec
+from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.prompts import ROW, CompiledPrompt, equal_requests, named
-from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, digest
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.errors import ConfigError, counted
@@ -106,7 +107,7 @@ def check_prompts(
     Raises:
         ConfigError: a prompt uses the target or a field in single braces, or is sent and uses none.
     """
-    fixed = check_fields(prompts, dataset, examples)
+    fixed = _check_fields(prompts, dataset, examples)
     facts = (providers.of(one.provider, one.model).capabilities(one.model) for one in candidates)
     known = zip(candidates, facts, strict=True)
     sent = [one for one, model in known if not (model.by_example or model.by_inputs)]
@@ -119,6 +120,39 @@ def check_prompts(
                 f"{', '.join(f'`{{{{ {named(field)} }}}}`' for field in fields[:5])}"
             )
     return sent
+
+
+def _check_fields(
+    prompts: Mapping[str, PromptTemplate], spec: DatasetSpec, examples: Sequence[Example]
+) -> list[str]:
+    """Return the names of prompts that use no field.
+
+    Raises:
+        ConfigError: a prompt uses the target, or a field's name stands in single braces.
+    """
+    compiled = {name: CompiledPrompt(template) for name, template in prompts.items()}
+    known = {field for example in examples for field in example.inputs}
+    for name, prompt in compiled.items():
+        if spec.target in prompt.fields - known:
+            raise ConfigError(
+                f"prompt `{name}` uses the field `{spec.target}`, which is the dataset's target: "
+                "the expected answer is not shown to candidates; use another field, or list it in "
+                "`dataset.fields` if it may be shown"
+            )
+    for name, template in prompts.items():
+        texts = (template.text, *(message.text for message in template.messages))
+        for word in _SINGLE_BRACES.findall("\n".join(text for text in texts if text)):
+            if word in known:
+                raise ConfigError(
+                    f"prompt `{name}` holds `{{{word}}}`, which is sent as it stands; a field has "
+                    f"double braces: `{{{{ {word} }}}}` (if the braces are meant: "
+                    f"`{{{{ '{{' }}}}{word}}}`)"
+                )
+    return [name for name, prompt in compiled.items() if not prompt.uses(known)]
+
+
+# "{question}", but not "{{ question }}", whose inner brace has a brace beside it.
+_SINGLE_BRACES = re.compile(r"(?<!\{)\{\s*([A-Za-z_]\w*)\s*\}(?!\})")
 
 
 def _alike_draws(sent: Sequence[Candidate], repeats: int) -> Iterator[str]:

@@ -11,15 +11,9 @@ from typing import cast
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.file_errors import Positions, options_at
 from bestarm_agent.config.functions import load_object
+from bestarm_agent.config.goal_specs import QUANTITIES, SCORE, ObjectiveSpec, SelectorSpec, StopSpec
+from bestarm_agent.config.input_specs import ScorerSpec
 from bestarm_agent.config.load import LoadedStudy
-from bestarm_agent.config.study import (
-    QUANTITIES,
-    SCORE,
-    ObjectiveSpec,
-    ScorerSpec,
-    SelectorSpec,
-    StopSpec,
-)
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.record import Size, axes_of, planned_answers
@@ -66,7 +60,7 @@ class Selection:
             size.problem(per_dollar=chosen.per == "dollar"),
             axes=axes_of(candidates) if candidates else None,
             seed=chosen.seed,
-            confidence=self.objective.level(chosen.level),
+            confidence=self.objective.confidence_of_each(chosen.level),
             stop_when_separated=chosen.stop_when_separated and self.objective.is_plain,
             within=self.stop.within,
             draws=self.repeats,

@@ -15,10 +15,7 @@ from bestarm_agent.domain.redaction import is_secret_name, without_traces
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Json, Request, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.providers.api.endpoints import (
-    Vendor,
-    find_endpoints,
-)
+from bestarm_agent.providers.api.endpoints import Vendor, find_endpoints
 from bestarm_agent.providers.api.headers import header_cost
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (

@@ -16,12 +16,7 @@ from bestarm_agent.domain.values import Json, Message, Reply, Request, digest
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.folder import (
-    BYTES_PER_NUMBER,
-    ModelFolder,
-    content_digests,
-    locate,
-)
+from bestarm_agent.providers.hf.folder import BYTES_PER_NUMBER, ModelFolder, content_digests, locate
 from bestarm_agent.providers.hf.generate import HfCall, Sampling, load_engine, read_sampling
 from bestarm_agent.providers.hf.tokenizer import import_transformers
 from bestarm_agent.providers.hf.worker import HfOptions, Worker

@@ -12,11 +12,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api.provider import ApiProvider
-from bestarm_agent.providers.child_process import (
-    ChildProcess,
-    find_program,
-    hidden_from,
-)
+from bestarm_agent.providers.child_process import ChildProcess, find_program, hidden_from
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.local import LocalModel, SharedTime, averaged
 from bestarm_agent.providers.vllm.devices import Devices

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from bestarm_agent.config.datasets import slices_of
 from bestarm_agent.domain.values import Example, Json, Slice
+from bestarm_agent.engine.setup.examples import slices_of
 from bestarm_agent.errors import ConfigError
 
 
