@@ -50,6 +50,8 @@ from bestarm_agent.selectors.types import (
     Stop,
     Verdict,
 )
+from bestarm_agent.stats.control import Controls
+from bestarm_agent.stats.history import Factors, HistoryModel
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.new_examples import (
     FEWEST_EXAMPLES,
@@ -97,6 +99,7 @@ class Answer:
     ) -> None:
         self._problem, self._table = problem, table
         self._think, self._exogenous, self._paired = belief, exogenous, paired
+        self._factors: Factors | None = None  # of what past candidates scored
         self._ties = KeyedRandom(problem.seed, "ties")
         self.barred: BoolArray = np.empty(0, dtype=np.bool_)
         self.tie_ranks: FloatArray = np.empty(0)
@@ -140,10 +143,22 @@ class Answer:
                     self._pairs.ask(row)
         given = problem, table, self._pairs
         self.on_new = OnNewExamples(*given, self.barred)
-        self._proofs = Proofs(*given, self.on_new, self.barred, of_means)
+        controls = None if self._factors is None else Controls(self._factors)
+        self._proofs = Proofs(*given, self.on_new, self.barred, of_means, controls)
         self.is_within = self.is_level = False
         self._next_review = 0  # number of scores
         self.forget()
+
+    def learn(self, history: HistoryModel | None) -> None:
+        """Let past candidates' scores on the same examples help, before anything is asked.
+
+        If they predict held-out candidates, they sharpen the intervals (B) of means
+        (``stats.control``), which asks for an order of the examples that does not depend on them.
+        What is said of pairs and of new examples never looks at them.
+        """
+        if history is not None and history.validation.is_useful:
+            self._factors = history.factors.of(self._table.n_examples)
+            self.restart()
 
     def forget(self) -> None:
         """Work the rule's belief and what follows from scores out again when it is looked at."""
@@ -191,8 +206,10 @@ class Answer:
     def estimates(self) -> Estimates:
         """Return point estimates and intervals of every candidate's mean over all N examples."""
         lower, upper = self._proofs.bounds()
+        # An interval that history narrows may leave out a mean of few scores on easy examples.
+        ends = (0.0, 1.0) if self._factors is None else (lower, upper)
         return Estimates(
-            mean=np.clip(self._now().mean, 0.0, 1.0),
+            mean=np.clip(self._now().mean, *ends),
             lower=lower.copy(),
             upper=upper.copy(),
             n=self._table.n_scored,

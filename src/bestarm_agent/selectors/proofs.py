@@ -13,6 +13,7 @@ from bestarm_agent.selectors.on_new import OnNewExamples, fed
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray, Problem
 from bestarm_agent.stats.betting import MeanIntervals
+from bestarm_agent.stats.control import Controls
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 _SLACK = 1e-9  # of means that are equal but for rounding
@@ -29,6 +30,7 @@ class Proofs:
         on_new: what is said of new examples.
         barred: (K,) candidates that left the competition; may change.
         alpha: of the intervals (B) of all means together; None: no intervals.
+        controls: of what past candidates scored, where that helps the intervals.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class Proofs:
         on_new: OnNewExamples,
         barred: BoolArray,
         alpha: float | None,
+        controls: Controls | None = None,
     ) -> None:
         self._problem, self._table, self._pairs, self._barred = problem, table, pairs, barred
         self._on_new = on_new
         # Of examples that were drawn by scores, only what is certain can be said.
         self._is_biased = alpha is None and problem.track_intervals
         self._intervals = MeanIntervals(table.n_candidates, table.n_examples, alpha)
+        self._controls = None if alpha is None else controls
         self._rivals: tuple[int, BoolArray] | None = None  # of the leading one, by (A)
 
     def forget(self) -> None:
@@ -56,7 +60,12 @@ class Proofs:
         if self._is_biased:
             return self._table.certain()
         told = self._table.told_since(self._intervals.length)
-        self._intervals.extend_all((row, low, high) for row, _, low, high in told)
+        if self._controls is None:
+            self._intervals.extend_all((row, low, high) for row, _, low, high in told)
+        else:
+            for row, examples, low, high in told:
+                control = self._controls.next(row, examples, low, high)
+                self._intervals.extend(row, low, high, control)
         return self._intervals.lower, self._intervals.upper
 
     def undecided(self, best: Sequence[int]) -> Iterator[tuple[int, BoolArray]]:

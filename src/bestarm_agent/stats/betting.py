@@ -252,6 +252,7 @@ class Wealth:
         rows: IntArray | slice = slice(None),
         drawn: FloatArray | None = None,
         idle: BoolArray | None = None,
+        control: FloatArray | None = None,
     ) -> FloatArray:
         """Count in (rows, draws) values in [0, 1]; return the wealth after each of them.
 
@@ -263,6 +264,8 @@ class Wealth:
             drawn: sums of what was drawn before each, if they are others than those of ``values``
                 so far (a row may meet several opponents).
             idle: (rows, draws) mask of the draws on which nothing is bet.
+            control: (2, rows, draws) what is taken from each value, of mean 0 whatever came before,
+                and the most that it could have been (``control``).
         """
         if not values.size:
             return np.zeros(values.shape)
@@ -275,7 +278,10 @@ class Wealth:
         # all that came before its draw, and on nothing that came later.
         if self._odds:
             stake = self._stake(values, rows, idle)
-        each = growth_factors(values, drawn, mean, self._sizes, self._size, start, stake=stake)
+        taken, most = (0.0, 0.0) if control is None else control
+        each = growth_factors(
+            values - taken, drawn, mean, self._sizes, self._size, start, -most, stake
+        )
         if idle is not None:
             np.copyto(each, 1.0, where=idle)
         # The wealth before the block goes into its first factor, and the products run on from
@@ -330,6 +336,7 @@ class LowerBound:
     __slots__ = (
         "_alpha",
         "_bets",
+        "_controls",
         "_draws",
         "_n",
         "_size",
@@ -347,6 +354,7 @@ class LowerBound:
         self._size = size
         self._n = 0
         self._draws: FloatArray = np.empty(16)
+        self._controls: FloatArray | None = None  # (2, draws), once there are any
         self._watched: tuple[float, Wealth] | None = None  # the next multiple, and the bets on it
 
     @property
@@ -354,11 +362,16 @@ class LowerBound:
         """Return the (n,) values so far, in order; not to be written."""
         return self._draws[: self._n]
 
-    def extend(self, values: FloatArray) -> None:
-        """Take the next values, in [0, 1]."""
+    def extend(self, values: FloatArray, control: FloatArray | None = None) -> None:
+        """Take the next values, in [0, 1]; ``control`` (2, n) as in ``Wealth``, always or never."""
         if not len(values):
             return
         self.append(values)
+        if control is not None:
+            before = control[:, :0] if self._controls is None else self._controls
+            self._controls = np.append(before, control, axis=1)
+        every = None if self._controls is None else self._controls[:, None]
+        news = None if control is None else control[:, None]
         step = _step(self._n, self._alpha, self._size)
         if len(values) == self._n:
             self._advance(step, 0, math.inf)
@@ -369,10 +382,10 @@ class LowerBound:
         number = math.floor(self.lower / step) + 1
         if self._watched is None or self._watched[0] != number * step:
             wealth = Wealth(1, number * step, self._bets, self._size)
-            wealth.extend(self.draws[None])
+            wealth.extend(self.draws[None], control=every)
             self._watched = number * step, wealth
         else:
-            self._watched[1].extend(values[None])
+            self._watched[1].extend(values[None], control=news)
         highest = float(self._watched[1].highest[0])
         if highest * self._alpha >= 1.0:
             self._advance(step, number, math.sqrt(math.log(highest)))
@@ -385,7 +398,7 @@ class LowerBound:
             np.array([step]),
         )
         [found], wealth = _largest_multiple(
-            self.draws[None], n, steps, test, np.array([low]), np.array([above])
+            self.draws[None], n, steps, test, np.array([low]), np.array([above]), self._controls
         )
         self.lower = float(found) * step
         self._watched = None if wealth is None else ((found + 1) * step, wealth)
@@ -416,6 +429,7 @@ def _largest_multiple(
     test: tuple[float, Bets, int | None],
     low: IntArray,
     above: FloatArray,
+    control: FloatArray | None = None,
 ) -> tuple[IntArray, Wealth | None]:
     """Return (k,) the largest multiples of ``step`` (k,) whose means are rejected.
 
@@ -431,6 +445,7 @@ def _largest_multiple(
         test: the level, the bets, and the size of the population.
         low: (k,) multiples that are rejected, as 0 is.
         above: (k,) the roots there; infinite where unknown.
+        control: (2, most) of a single row.
     """
     alpha, bets, size = test
     enough, low, above = math.sqrt(-math.log(alpha)), low.copy(), above.copy()
@@ -461,7 +476,11 @@ def _largest_multiple(
         at = at if n_tries < _GUESSES or n_tries % 3 else middle
         tried = np.minimum(np.maximum(np.floor(at), least + 1), most - 1).astype(np.int64)
         wealth = Wealth(len(rows), tried * step[rows], bets, size)
-        wealth.extend(values[rows], idle=None if idle is None else idle[rows])
+        wealth.extend(
+            values[rows],
+            idle=None if idle is None else idle[rows],
+            control=None if control is None else control[:, None],
+        )
         root, rejected = np.sqrt(np.log(wealth.highest)), wealth.highest * alpha >= 1.0
         low[rows[rejected]], above[rows[rejected]] = tried[rejected], root[rejected]
         watched = watched if rejected.any() else wealth
@@ -565,12 +584,14 @@ class MeanInterval:
         """Return the number of values seen."""
         return len(self._below.draws)
 
-    def extend(self, low: FloatArray, high: FloatArray) -> None:
+    def extend(self, low: FloatArray, high: FloatArray, control: FloatArray | None = None) -> None:
         """Take the next values, known to lie in [low, high].
 
         Args:
             low: (n,) lower ends.
             high: (n,) upper ends; larger than ``low`` where a value could not be measured.
+            control: (3, n) what is taken from each value, of mean 0 whatever came before, and the
+                least and the most that it could have been (``control``); always or never.
 
         Raises:
             ValueError: a range is not within [0, 1], or there are more values than N.
@@ -579,8 +600,15 @@ class MeanInterval:
         if self.n + len(low) > self._size:
             raise ValueError(f"there are {self._size} values in all, got {self.n + len(low)}")
         is_last = self.n + len(low) == self._size  # then the mean is known, and no bet is needed
-        for bound, values in ((self._below, low), (self._above, 1.0 - high)):
-            (bound.append if is_last else bound.extend)(values)
+        # What is taken from a value is added to 1 less the value: the other side sees it mirrored.
+        of_below = None if control is None else control[[0, 2]]
+        of_above = None if control is None else -control[[0, 1]]
+        sides = (self._below, low, of_below), (self._above, 1.0 - high, of_above)
+        for bound, values, of_values in sides:
+            if is_last:
+                bound.append(values)
+            else:
+                bound.extend(values, of_values)
         self._is_known = self._is_known and bool((low == high).all())
         # What is certain needs no alpha: unseen values are at least 0, and at most 1.
         least, most = self._below.total / self._size, 1.0 - self._above.total / self._size
@@ -622,7 +650,9 @@ class MeanIntervals:
         self.lower, self.upper = np.zeros(n_rows), np.ones(n_rows)
         self.length: IntArray = np.zeros(n_rows, dtype=np.int64)
 
-    def extend(self, row: int, low: FloatArray, high: FloatArray) -> None:
+    def extend(
+        self, row: int, low: FloatArray, high: FloatArray, control: FloatArray | None = None
+    ) -> None:
         """Take a row's next values, known to lie in [low, high]; see ``MeanInterval``."""
         self.length[row] += len(low)
         if self._alpha is None or not len(low):
@@ -631,7 +661,7 @@ class MeanIntervals:
             self._rows[row] = MeanInterval(self._size, self._alpha)
             before = self._once.pop(row, (low[:0], high[:0]))
             low, high = np.append(before[0], low), np.append(before[1], high)
-        self._rows[row].extend(low, high)
+        self._rows[row].extend(low, high, control)
         self.lower[row], self.upper[row] = self._rows[row].lower, self._rows[row].upper
 
     def extend_all(self, news: Iterable[tuple[int, FloatArray, FloatArray]]) -> None:

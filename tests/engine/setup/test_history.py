@@ -110,7 +110,10 @@ def test_history_that_predicts_nothing_says_so(tmp_path: Path) -> None:
     ("gain", "words"),
     [
         (0.4, "predictions remove 40% of a new candidate's variance over examples"),
-        (0.1, "over examples: enough for pulse, not for auto (surely above 15%)"),
+        (
+            0.1,
+            "for pulse and for the intervals of means, not for what auto asks (surely above 15%)",
+        ),
         (0.0, "so it is not used"),
     ],
 )

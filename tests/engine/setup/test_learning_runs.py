@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.setup.options import Options
+from bestarm_agent.selectors import Problem
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.study import Archive, Study
 from tests.support.studies import ANSWERED, study_file
@@ -64,6 +66,8 @@ async def test_a_run_learns_from_an_earlier_one_also_after_a_resumption(tmp_path
         standing = await study.run()
         selector, run = auto_of(study), study.run_id
         assert selector.uses_history
+        # the first run took the order of the seed: its history would tell what comes next in it
+        assert not np.array_equal(selector.order.examples, Auto(Problem(1, N)).order.examples)
         wanted = study._run.record.pairs.next_choice()
         options = Options(store=study.store)
     async with Study.resume(run, options=options) as again:

@@ -38,6 +38,25 @@ def test_a_history_that_predicts_too_little_is_left_aside() -> None:
     assert asked[0] == asked[1]
 
 
+def test_a_history_that_predicts_narrows_the_intervals_of_means_and_nothing_else() -> None:
+    """Told to predict nothing it changes nothing, and a little is enough for intervals."""
+    factors = Factors(np.random.default_rng(7).normal(0, 3, 400), np.ones((400, 1)))
+    world = next(worlds(factors, np.array([1.0, 0.5, 0.0])))
+    runs = []
+    for told in (None, lesson(factors, gain=-0.1), lesson(factors, gain=0.1)):
+        run = WorldRun(opened("auto", 3, 400, seed=1, budget=450, history=told), world).go(450)
+        runs.append((run.pairs, run.selector.best().tied, run.selector.estimates()))
+    asked, tied, plain = runs[0]
+    assert all(run[:2] == (asked, tied) for run in runs)
+    useless, useful = runs[1][2], runs[2][2]
+    assert np.array_equal((useless.lower, useless.upper), (plain.lower, plain.upper))
+    for many in np.flatnonzero(plain.n >= 100):
+        assert useful.upper[many] - useful.lower[many] < 0.9 * (plain.upper - plain.lower)[many]
+    assert (plain.n >= 100).any()
+    mean = world.scores.mean(axis=1)
+    assert ((useful.lower <= mean) & (mean <= useful.upper)).all()
+
+
 @pytest.mark.parametrize("kind", ["right", "inverted", "shuffled"])
 def test_history_is_judged_by_the_scores_of_the_run(kind: str) -> None:
     """All three predict past candidates alike; of 6 worlds each, at most one is judged wrongly."""

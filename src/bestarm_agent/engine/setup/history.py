@@ -117,7 +117,10 @@ def described(found: Validation, scores: Scores, n_dropped: int) -> str:
     if found.is_useful:
         verdict = f"predictions remove {found.gain:.0%} of a new candidate's variance over examples"
         if not found.is_strong:
-            verdict += f": enough for pulse, not for auto (surely above {STRONG:.0%})"
+            verdict += (
+                ": enough for pulse and for the intervals of means, not for what auto asks "
+                f"(surely above {STRONG:.0%})"
+            )
     return (
         f"history: {len(scores)} candidates{dropped} on {len(_known(scores))} of the"
         f" {scores.shape[1]} examples; {verdict}"

@@ -55,11 +55,15 @@ class Selection:
         Raises:
             ConfigError: there is no such rule or parameter, or the rule needs a budget in answers.
         """
-        chosen = self.chosen
+        chosen, seed = self.chosen, self.chosen.seed
+        # An earlier run of the same seed took the examples in the same order, so which of them its
+        # history knows would tell what comes next. An order of its own knows nothing of history.
+        if history is not None:
+            seed = (seed + int(history.factors.digest, 16)) % 2**63
         problem = replace(
             size.problem(per_dollar=chosen.per == "dollar"),
             axes=axes_of(candidates) if candidates else None,
-            seed=chosen.seed,
+            seed=seed,
             confidence=self.objective.confidence_of_each(chosen.level),
             stop_when_separated=chosen.stop_when_separated and self.objective.is_plain,
             within=self.stop.within,

@@ -106,6 +106,7 @@ class Auto(Rule):
         self.anytime = problem.budget is None
         self.uses_history = history is not None and history.validation.is_strong
         self._history = history
+        self.answer.learn(history)
         self._model: CrossedEffects
         self._duels: Duels | None  # None until the warm-up is told
         self._latest: Posterior | None  # of the scores up to the `_answered_at`-th

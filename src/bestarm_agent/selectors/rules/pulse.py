@@ -51,8 +51,8 @@ _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 class Pulse(UcbE):
     """UCB-E whose means are averages of doubly robust one-step estimates: lines 5, 6, 13 and 18.
 
-    Each candidate's first batch is its warm-up, and counts. The intervals are those of the raw
-    scores: they hold at every time, and are blind to predictions.
+    Each candidate's first batch is its warm-up, and counts. The intervals hold at every time,
+    whatever the predictions are (``stats.control``).
 
     Args:
         history: what was learned from past candidates on the same examples, in the same order.
@@ -88,6 +88,7 @@ class Pulse(UcbE):
         if tau < 1:
             raise ValueError(f"tau must be at least 1 step, got {tau}")
         super().__init__(problem, eta=a, batch=batch)
+        self.answer.learn(history)
         self.tau = tau
         self.uses_history = history is not None and history.validation.is_useful
         self._factors: Factors | None = None  # None: plain means
