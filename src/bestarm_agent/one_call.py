@@ -113,21 +113,9 @@ def find_best(
     by_id = dict(zip((one.id for one in given), rows, strict=True))
     values = [one for _, one in named]
     provider = _Function(evaluate, values, by_id, in_flight, usd_per_call, with_text=with_text)
-    study: dict[str, Json] = {
-        "name": "find-best",
-        "candidates": [
-            {"model": f"{_NAME}/{i}", "prompt": "as-given", "label": label}
-            for i, (label, _) in enumerate(named)
-        ],
-        "prompts": [{"as-given": "as given"}],
-        # A study needs both keys; the examples are handed over, and the prompt is never rendered.
-        "dataset": "as-given",  # is not read
-        "scorer": scorer or "recorded",
-        "selector": {"name": selector, "confidence": confidence, "seed": seed},
-        "limits": {"in_flight": in_flight},
-    }
+    rule: dict[str, Json] = {"name": selector, "confidence": confidence, "seed": seed}
     opening = Study.open(
-        study,
+        _study([label for label, _ in named], scorer, rule, in_flight),
         overrides=overrides,
         examples=given,
         # Nothing is written: the candidates are objects of this process, which no later one could
@@ -138,6 +126,25 @@ def find_best(
     standing = _run(opening, budget, show=show, keeps_answers=True)
     _report_failures(provider, standing)
     return decided(replace(standing, objects=tuple(values)))
+
+
+def _study(
+    labels: Sequence[str], scorer: str | Mapping[str, Json] | None, rule: Json, in_flight: int
+) -> dict[str, Json]:
+    """Return the study that compares what the caller gave, a candidate for each label."""
+    return {
+        "name": "find-best",
+        "candidates": [
+            {"model": f"{_NAME}/{i}", "prompt": "as-given", "label": label}
+            for i, label in enumerate(labels)
+        ],
+        "prompts": [{"as-given": "as given"}],
+        # A study needs both keys; the examples are handed over, and the prompt is never rendered.
+        "dataset": "as-given",  # is not read
+        "scorer": scorer or "recorded",
+        "selector": rule,
+        "limits": {"in_flight": in_flight},
+    }
 
 
 def select(

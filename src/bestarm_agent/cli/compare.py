@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 from rich.text import Text
 
-from bestarm_agent.cli.answers import SHOWN, answer_text
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import (
     fitted,
@@ -24,6 +23,7 @@ from bestarm_agent.cli.output import (
 )
 from bestarm_agent.cli.result_output import print_mode_result
 from bestarm_agent.cli.run import check_targets, verdict_code, write_file
+from bestarm_agent.cli.stored import SHOWN, answer_text
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.domain.text import percent, safe, signed, signed_range
 from bestarm_agent.engine.mode import ModeResult, ModeRow

@@ -135,7 +135,7 @@ app = _group(
             proved who is best. Or, with --next 20 --out todo.csv and --in todo.csv, by a table.""",
         ),
         _command(
-            "answers:answers",
+            "stored:answers",
             "run candidate example wrong failed everything store as_json",
             """Show questions, answers and how they were scored.
 

@@ -156,13 +156,7 @@ class HarborRace:
         study: dict[str, Json] = {
             "name": "harbor",
             "candidates": [
-                {
-                    "model": f"{_NAME}/{model}",
-                    "prompt": "task",
-                    "params": {"agent": agent},
-                    "label": entry.label,
-                }
-                for (model, agent), entry in candidates.items()
+                _in_study(model, agent, entry.label) for (model, agent), entry in candidates.items()
             ],
             "prompts": [{"task": "{{ instruction }}"}],
             "scorer": "recorded",
@@ -440,6 +434,12 @@ def _named(agent: AgentConfig, label: str | None) -> tuple[str, str]:
     short = label or " ".join([who.rpartition(":")[2], *settings])
     full = short if who == short and not rest else f"{short}+{digest([who, rest], length=6)}"
     return full, " ".join([short, *(agent.model_name or "").split("/")[-1:]]).strip()
+
+
+def _in_study(model: str, agent: str, label: str) -> Json:
+    """Return an agent with its model as the candidate of a study."""
+    model = f"{_NAME}/{model}"
+    return {"model": model, "prompt": "task", "params": {"agent": agent}, "label": label}
 
 
 def _settings(environment: EnvironmentLike, trial: Mapping[str, Any]) -> TrialConfig:

@@ -97,9 +97,7 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
         StoreError: the store could not be written.
         ValueError: ``rounds`` is below 1.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {rounds}")
-    _check(study)
+    _check(study, rounds)
     program = proposer if isinstance(proposer, Program) else _program(proposer)
     refused: tuple[tuple[Proposal, str], ...] = ()
     joined = study.proposer.rounds > 0  # or is to be counted as such, in a run that goes on
@@ -113,9 +111,7 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
         is_spent = standing.end == End.BUDGET and standing.asked == asked
         if is_spent or standing.best is None:
             break
-        wrong = await _wrong_answers(study, standing.best)
-        ask = partial(study.proposer.ask, _model(study, standing.best), attempt=number)
-        feedback = Feedback(number, standing.best, wrong, standing, refused, ask)
+        feedback = await _feedback(study, standing, standing.best, number, refused)
         try:
             proposals = await _proposals(program, feedback)
         except BudgetEndedError:
@@ -167,8 +163,13 @@ def _model(study: Study, leader: Row) -> str:
     return f"{leader.candidate.provider}/{leader.candidate.model}"
 
 
-def _check(study: Study) -> None:
-    """Check that rounds of a study show what its candidates get wrong; raise ConfigError."""
+def _check(study: Study, rounds: int) -> None:
+    """Check that rounds of a study show what its candidates get wrong; raise ConfigError.
+
+    Raises ValueError if ``rounds`` is below 1.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
     config = study.parts.config
     if config.certify is not None or config.gate is not None:
         raise ConfigError(
@@ -207,9 +208,18 @@ def _part(study: Study, parts: int) -> Budget:
     return Budget(**caps)
 
 
-async def _wrong_answers(study: Study, leader: Row) -> tuple[PairOutcome, ...]:
+async def _feedback(
+    study: Study,
+    standing: Standing,
+    leader: Row,
+    number: int,
+    refused: tuple[tuple[Proposal, str], ...],
+) -> Feedback:
+    """Return what the proposer sees after round ``number``, with the leader's wrong answers."""
     only = PairFilter(candidate=leader.candidate.id, wrong=True)
-    return tuple([pair async for pair in study.outcomes(only=only)][-_WRONG:])
+    wrong = tuple([pair async for pair in study.outcomes(only=only)][-_WRONG:])
+    ask = partial(study.proposer.ask, _model(study, leader), attempt=number)
+    return Feedback(number, leader, wrong, standing, refused, ask)
 
 
 def _program(function: Proposer) -> Program:
