@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from bestarm_agent.cli import progress
-from bestarm_agent.cli.output import print_line
+from bestarm_agent.cli.output import Column, numbers, print_line, table_lines
 from bestarm_agent.cli.progress import (
     CandidateTable,
     LiveTable,
@@ -368,3 +368,12 @@ def test_what_takes_long_is_said_where_there_is_no_terminal(
     with busy(Console(file=file), "reading the study"):
         assert file.said.wait(30.0)
     assert "reading the study" in file.getvalue()
+
+
+def test_a_table_leaves_out_columns_before_it_is_wider_than_the_terminal() -> None:
+    columns = [Column("candidate", "middle"), Column("state"), *numbers("n", "cost", leaves=True)]
+    rows = [["vendor/model-with-a-long-name", "undecided", "1,234", "$0.0123"]]
+    for width, titles in ((80, "state n cost"), (50, "state n"), (40, "state"), (30, "state")):
+        head, lines = table_lines(columns, rows, width)
+        assert head.split()[1:] == titles.split()
+        assert max(map(len, lines)) <= width

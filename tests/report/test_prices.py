@@ -57,8 +57,9 @@ def test_the_report_shows_where_the_money_went() -> None:
     )
     page = page_of(replace(priced(), costs=lines))
     text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
-    assert "openai: answered calls of candidates 5 0 0.0 $3.00" in text
-    assert "judging 2 0 0.0 $1.00" in text
+    assert "openai: answered calls of candidates 5 0 $3.00" in text
+    assert "judging 2 0 $1.00" in text
+    assert "orker seconds" not in text, "an API has no workers"
 
 
 def test_the_full_grid_is_priced_with_judging_and_the_answer_is_marked() -> None:
@@ -69,3 +70,10 @@ def test_the_full_grid_is_priced_with_judging_and_the_answer_is_marked() -> None
     assert f"all answers: about ${n_pairs * 0.1:.2f}" in page
     [taken] = re.findall(r'<tr class="take">.*?</tr>', page, re.DOTALL)
     assert ">b<" in taken
+
+
+def test_replies_from_the_cache_count_in_the_price_of_all_answers() -> None:
+    standing = priced()
+    rows = [replace(row, spend=Spend(answers=10), usd_per_1000=100.0) for row in standing.rows]
+    page = page_of(replace(standing, rows=tuple(rows)))
+    assert f"all answers: about ${len(rows) * standing.n_examples * 0.1:.2f}" in page

@@ -33,11 +33,12 @@ class Column:
     title: str
     keep: Keep = "all"
     right: bool = False  # aligned to the right, as numbers are
+    leaves: bool = False  # may be left out where space ends, the last first
 
 
-def numbers(*titles: str) -> list[Column]:
+def numbers(*titles: str, leaves: bool = False) -> list[Column]:
     """Return columns of numbers."""
-    return [Column(title, right=True) for title in titles]
+    return [Column(title, right=True, leaves=leaves) for title in titles]
 
 
 def table_lines(
@@ -61,6 +62,12 @@ def table_lines(
         max([cell_len(column.title), *(cell_len(row[i]) for row in cells)])
         for i, column in enumerate(columns)
     ]
+    # What may leave goes before anything is cut: half a name says less than a column less.
+    leaving = [i for i, column in enumerate(columns) if column.leaves]
+    while leaving and sum(widths) + GAP * (len(widths) - 1) > width:
+        gone = leaving.pop()
+        del columns[gone], widths[gone]
+        cells = [row[:gone] + row[gone + 1 :] for row in cells]
     # Columns that may be cut share the room that the others leave. The narrowest comes first and
     # takes its share or less; what it leaves over is shared by the wider ones, so that no column is
     # cut while another has blanks.

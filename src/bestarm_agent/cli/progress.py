@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
-from bestarm_agent.domain.text import LEAST_LABEL, duration, percent, safe
+from bestarm_agent.domain.text import duration, percent, safe
 from bestarm_agent.engine.limits.waiting import Wait
 from bestarm_agent.engine.results.decision import price_of_use
 from bestarm_agent.engine.results.standing import LimitState, Row, Standing, Status
@@ -164,7 +164,7 @@ class CandidateTable:
             self._rows = (*self._rows[:-1], self._chosen)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns, cells = self._columns(options.max_width)
+        columns, cells = self._columns()
         head, lines = table_lines(columns, zip(*cells, strict=True), options.max_width)
         yield Text(head, "bold", no_wrap=True)
         for row, line in zip(self._rows, lines, strict=True):
@@ -173,36 +173,21 @@ class CandidateTable:
         if note := estimates_line(self._rows):
             yield Text(note, _STYLES[Status.WORSE])
 
-    def _columns(self, width: int) -> tuple[list[Column], list[list[str]]]:
-        """Return the columns for which there is room, and the cells of each."""
+    def _columns(self) -> tuple[list[Column], list[list[str]]]:
+        """Return the columns and the cells of each; further ones leave where there is no room."""
         rows, graded = self._rows, self._standing.graded
         sure = percent(self._standing.confidence)
         columns = [
             (Column("candidate", "middle"), [row.candidate.label for row in rows]),
-            *(
-                (Column(title, right=True), cells)
-                for title, cells in (
-                    (seen_title(graded=graded), [seen(row, graded=graded) for row in rows]),
-                    ("estimate", [estimate(row) for row in rows]),
-                    (
-                        f"{sure} interval",
-                        [interval(row) for row in rows],
-                    ),
-                )
+            (
+                Column(seen_title(graded=graded), right=True),
+                [seen(row, graded=graded) for row in rows],
             ),
+            (Column("estimate", right=True), [estimate(row) for row in rows]),
+            (Column(f"{sure} interval", right=True), [interval(row) for row in rows]),
             (Column("state"), [state(row) for row in rows]),
         ]
-        # Widths are those of the longest cells; only the label may be cut, to ``LEAST_LABEL``. The
-        # columns above are always shown, further ones from the left as long as they fit.
-        used = sum(
-            max(len(text) for text in [column.title, *cells]) + GAP for column, cells in columns
-        )
-        used += max(0, LEAST_LABEL - max([0, *(len(row.candidate.label) for row in rows)]))
-        for title, cells in self._optional():
-            used += max(len(text) for text in [title, *cells]) + GAP
-            if used > width + GAP:
-                break
-            columns.append((Column(title, right=True), cells))
+        columns += ((Column(name, right=True, leaves=True), c) for name, c in self._optional())
         return [column for column, _ in columns], [cells for _, cells in columns]
 
     def _optional(self) -> Iterator[tuple[str, list[str]]]:

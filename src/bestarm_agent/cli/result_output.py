@@ -126,7 +126,7 @@ def print_mode_result(result: ModeResult, *, as_json: bool, report: Path | None 
     if len(result.rows) > 1 or not all(row.said for row in result.rows):
         name, verdict, *others = (head.lower() for head in result.columns)
         print_table(
-            [Column(name, "middle"), Column(verdict), *numbers(*others)],
+            [Column(name, "middle"), Column(verdict), *numbers(*others, leaves=True)],
             [
                 [row.cells[0], result.marks.get(row.verdict, row.cells[1]), *row.cells[2:]]
                 for row in result.rows

@@ -36,11 +36,19 @@ def list_(given: Given) -> None:
         print_json(plain(runs))
         return
     rows = [
-        (i.id, i.name, i.at, f"{i.n_asked:,}", f"{i.n_told:,}", ending(i.stopped)) for i in runs
+        (i.id, i.name, i.at[:16], f"{i.n_asked:,}", f"{i.n_told:,}", ending(i.stopped))
+        for i in runs
     ]
     counts = numbers("asked", "done")
     print_table(
-        ["run", Column("study", "middle"), "began", *counts, Column("state", "start")], rows
+        [
+            "run",
+            Column("study", "middle"),
+            Column("began", leaves=True),
+            *counts,
+            Column("state", "start"),
+        ],
+        rows,
     )
 
 

@@ -21,11 +21,12 @@ from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
 
 from bestarm_agent.domain.events import Told
+from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.domain.text import cost_text, duration, money, percent, points, safe
 from bestarm_agent.domain.values import Json, PromptTemplate, Vote
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
-from bestarm_agent.engine.results.from_log import FailureLine, failures_of
+from bestarm_agent.engine.results.from_log import CALLS, FailureLine, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck
 from bestarm_agent.engine.results.pairs import RunTexts, scores_of
 from bestarm_agent.engine.results.standing import Row, Standing, Status
@@ -651,7 +652,8 @@ def _points(value: float, width: float = 1.0) -> str:
     """Write a difference of shares in points with its sign."""
     # intervals narrower than two points need a decimal, or both ends may look the same
     digits = 0 if width >= 0.02 else 1
-    return f"{'+' if value >= 0 else '−'}{100 * abs(value):.{digits}f}"
+    text = f"{100 * abs(value):.{digits}f}"
+    return f"{'+' if value >= 0 else '−'}{text}" if float(text) else text
 
 
 def _bar(row: Row) -> dict[str, str]:
@@ -681,13 +683,19 @@ def _effect_title(axis: AxisEffects) -> str:
 
 
 def _full_grid(standing: Standing) -> str:
-    """Say what all pairs would have cost, judging included, by what pairs have cost so far."""
-    called = [row.spend for row in standing.rows if row.spend.answers]
-    if not called or not standing.priced:
-        return "unknown"
+    """Say what all answers would cost; "" where nothing is known, or all is free.
+
+    An answer costs what those of its candidate cost so far, judging included, and at least the
+    candidate's price of use, since replies from the cache cost the run nothing.
+    """
+    used, scale = NANOS_PER_USD / CALLS, len(standing.rows) * standing.n_examples
+    known = [
+        max(row.spend.usd_nanos / row.spend.answers, used * (row.usd_per_1000 or 0.0))
+        for row in standing.rows
+        if row.spend.answers
+    ]
     # candidates that were never called count with the mean of the others
-    mean = sum(spend.usd_nanos / spend.answers for spend in called) / len(called)
-    return money(round(mean * len(standing.rows) * standing.n_examples))
+    return money(round(scale * sum(known) / len(known))) if standing.priced and any(known) else ""
 
 
 async def report_of(

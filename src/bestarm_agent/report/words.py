@@ -381,10 +381,11 @@ def comparison_line(c: PairedComparison, a: str = "A", b: str = "B") -> str:
     text += f"; {counted(c.n_units, c.unit)} can reveal a difference of about "
     text += points(c.resolution)
     # Of a difference below a quarter of what these examples can reveal nothing is known: how many
-    # would show it is a number of many digits that nobody should act on.
+    # would prove it is a number of many digits that nobody should act on. More are named than the
+    # difference that was seen would take, since what was seen may be luck.
     if c.examples_needed is None or abs(gap.value) * 4 < c.resolution:
         return text
-    return f"{text}, and one of {points(abs(gap.value))} takes about {about(c.examples_needed)}"
+    return f"{text}; about {about(c.examples_needed)} should prove who is ahead"
 
 
 def effects_line(standing: Standing) -> str:

@@ -59,7 +59,9 @@ def standing_page(
         most_rows: candidates shown at most, the best.
     """
     shown, winner = standing.rows[:most_rows], standing.winner
-    verdict, *sentences = standing.decision.said or ("",)
+    # a mode with an answer of its own gives verdicts, and the states of candidates are not shown
+    said = [*(() if result is None else result.lines), *standing.decision.said]
+    verdict, *sentences = said or ("",)
     return {
         "winner": None if winner is None else names[winner.index],
         "score": "" if winner is None else f"{estimate(winner)}, {interval(winner)}",
@@ -68,8 +70,8 @@ def standing_page(
         "running": standing.end is None,
         "ending": ending(standing.end),
         "verdict": verdict,
+        "judged_by_mode": result is not None,
         "lines": [
-            *(() if result is None else result.lines),
             *sentences,
             *(f"{title}: {text}." for title, text in number_lines(standing)),
             *(f"Missing: {text}." for text in [missing_line(standing)] if text),

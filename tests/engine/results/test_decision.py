@@ -361,3 +361,11 @@ def test_of_exactly_equal_candidates_with_all_answers_the_cheapest_is_taken(
         assert decision["worse"] == ["c3"]
         assert decision["cheaper"] is None
         assert shown["rows"][0]["candidate"]["label"] == "c1"
+
+
+def test_candidates_of_which_all_is_seen_are_not_undecided_when_the_budget_ends() -> None:
+    scores = [halves(9, 10), halves(9, 10), halves(4, 5)]
+    standing = standing_with(["a", "b", "c"], scores, n_examples=10)
+    decision = changed(standing, end="budget", in_flight=0).decision
+    assert (decision.take, decision.as_good) == ("a", ("b",)), "no call can part a and b"
+    assert decision.undecided == ("c",)

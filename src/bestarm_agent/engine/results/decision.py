@@ -12,7 +12,8 @@ codes and Python show this value and work nothing out again.
     nothing more is asked of it, and all examples
       together cannot tell it from the one to take        EQUAL
     shown not to be the best, for what was asked for      WORSE
-    the run ended of itself, and no example is left       EQUAL
+    no example is left for it, and the run ended of
+      itself or none is left for the one to take          EQUAL
     else                                                  UNDECIDED
 
     Where the cheapest of all that are good enough is looked for, GOOD takes the place of EQUAL.
@@ -173,8 +174,9 @@ def _group(s: Standing, row: Row, named: int | None) -> Status:
     if row.is_ruled_out:
         return Status.WORSE
     # nothing is left to ask of it; or it is good enough, and dearer than the one to take
-    is_complete = row.n + row.void >= s.n_examples
-    is_over = s.is_settled and (is_complete or near is Status.GOOD)
+    complete = {one.index for one in s.rows if one.n + one.void >= s.n_examples}
+    is_over = row.index in complete and (s.is_settled or named in complete)
+    is_over = is_over or (s.is_settled and near is Status.GOOD)
     return near if is_over and named is not None else Status.UNDECIDED
 
 

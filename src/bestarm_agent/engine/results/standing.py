@@ -330,6 +330,7 @@ class Standing:
             seen = f"{percent(row.total / row.n)} of {row.n:,}"
         mean = "-" if row.estimate is None else percent(row.estimate)
         ends = f"{100 * row.lower:.0f} to {100 * row.upper:.0f} %"
+        ends = "all seen" if row.lower == row.upper else ends
         price = row.usd_per_1000 and f"{money(round(row.usd_per_1000 * NANOS_PER_USD))} per 1,000"
         return safe(row.candidate.label), seen, mean, ends, price or "", row.status.value
 

@@ -196,6 +196,7 @@ function drawPareto(place, data) {
     }
     ctx.fillStyle = colour("ink");
     ctx.font = `${12 * ratio}px system-ui`;
+    [ctx.textAlign, ctx.textBaseline] = ["left", "alphabetic"];  // those of the axes are others
     const right = u.bbox.left + u.bbox.width;
     const taken = [];
     for (const one of front.slice(-NAMED).reverse()) {

@@ -205,12 +205,12 @@ function runParts(at, page, more) {
   parts.more = h("button", { type: "button", onclick: more }, "Show all candidates");
   parts.compare = h("a", {}, "Compare the first two");
   parts.bar = h("progress", { max: 1, "aria-label": "budget used" });
-  parts.lines = h("div", { class: "dim" });
+  parts.lines = h("div");
   parts.seenTitle = h("th", { scope: "col", class: "n" });
   const head = h("tr", {}, h("th", { scope: "col" }, "candidate"), parts.seenTitle,
     h("th", { scope: "col", class: "n" }, "estimate"), h("th", { scope: "col", class: "n" }, "interval"),
-    h("th", { scope: "col", class: "extra" }, "0 to 1"), h("th", { scope: "col", class: "extra" }, "state"),
-    h("th", { scope: "col", class: "n extra" }, "cost"));
+    h("th", { scope: "col", class: "extra" }, "0 to 100 %"), h("th", { scope: "col", class: "extra" }, "state"),
+    h("th", { scope: "col", class: "n extra" }, "per 1,000"));
   parts.body = h("tbody");
   show(
     text("verdict", "h1", "verdict"), parts.lines,
@@ -221,8 +221,8 @@ function runParts(at, page, more) {
       h("a", { href: pairsHash(at, { failed: "" }) }, "the failures"), ". ", parts.compare, " · ",
       h("a", { href: runApi(at, "report") }, "The report as of now"), ", with its charts"),
     h("h2", {}, "Candidates"),
-    h("p", { class: "dim" }, "The bar is the interval in which the mean over all examples lies, the tick its estimate. A name leads to its answers."),
-    h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "ranking" }, h("thead", {}, head), parts.body)),
+    h("p", { class: "dim" }, page.judged_by_mode ? "" : "The bar is the interval in which the mean over all examples lies, the tick its estimate. ", "A name leads to its answers."),
+    h("div", { class: "scroll", tabindex: "0" }, h("table", { class: page.judged_by_mode ? "ranking plain" : "ranking" }, h("thead", {}, head), parts.body)),
     text("hidden", "p", "dim"), parts.more);
   return parts;
 }
@@ -555,7 +555,7 @@ async function comparePage(at, query) {
     h("p", {}, `A = ${found.a}, B = ${found.b}. ${count(found.n)} of ${count(found.n_examples)} examples were scored for both; only they count here `
       + `(${count(found.scored_a - found.n)} more of A and ${count(found.scored_b - found.n)} more of B are left out).`),
     h("div", { class: "square" }, square),
-    h("p", {}, `Mean of A ${found.mean_a.toFixed(3)}, of B ${found.mean_b.toFixed(3)}. `, h("strong", {}, capital(found.said) + ".")),
+    h("p", {}, `Mean of A ${Math.round(100 * found.mean_a)} %, of B ${Math.round(100 * found.mean_b)} %. `, h("strong", {}, capital(found.said) + ".")),
     h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
     ...found.flips.map((pair) => flip(at, other ? { store: at.store, run: other } : at, pair)));
   if (found.n_flips > found.flips.length) main.append(h("p", { class: "dim" }, `The first ${found.flips.length} are shown; bestarm-agent compare --all prints all.`));
