@@ -77,6 +77,7 @@ class Answer:
             pairs.
 
     Attributes:
+        factors: of what past candidates scored, where it sharpens the intervals of means.
         on_new: what is said of new examples.
         barred: (K,) candidates that left the competition for a reason that is not their scores.
         tie_ranks: (K,) random numbers in [0, 1) that put equals in order.
@@ -99,7 +100,7 @@ class Answer:
     ) -> None:
         self._problem, self._table = problem, table
         self._think, self._exogenous, self._paired = belief, exogenous, paired
-        self._factors: Factors | None = None  # of what past candidates scored
+        self.factors: Factors | None = None
         self._ties = KeyedRandom(problem.seed, "ties")
         self.barred: BoolArray = np.empty(0, dtype=np.bool_)
         self.tie_ranks: FloatArray = np.empty(0)
@@ -143,7 +144,7 @@ class Answer:
                     self._pairs.ask(row)
         given = problem, table, self._pairs
         self.on_new = OnNewExamples(*given, self.barred)
-        controls = None if self._factors is None else Controls(self._factors)
+        controls = None if self.factors is None else Controls(self.factors)
         self._proofs = Proofs(*given, self.on_new, self.barred, of_means, controls)
         self.is_within = self.is_level = False
         self._next_review = 0  # number of scores
@@ -157,7 +158,7 @@ class Answer:
         What is said of pairs and of new examples never looks at them.
         """
         if history is not None and history.validation.is_useful:
-            self._factors = history.factors.of(self._table.n_examples)
+            self.factors = history.factors.of(self._table.n_examples)
             self.restart()
 
     def forget(self) -> None:
@@ -207,7 +208,7 @@ class Answer:
         """Return point estimates and intervals of every candidate's mean over all N examples."""
         lower, upper = self._proofs.bounds()
         # An interval that history narrows may leave out a mean of few scores on easy examples.
-        ends = (0.0, 1.0) if self._factors is None else (lower, upper)
+        ends = (0.0, 1.0) if self.factors is None else (lower, upper)
         return Estimates(
             mean=np.clip(self._now().mean, *ends),
             lower=lower.copy(),

@@ -63,9 +63,7 @@ class Proofs:
         if self._controls is None:
             self._intervals.extend_all((row, low, high) for row, _, low, high in told)
         else:
-            for row, examples, low, high in told:
-                control = self._controls.next(row, examples, low, high)
-                self._intervals.extend(row, low, high, control)
+            self._controls.extend(self._intervals, told)
         return self._intervals.lower, self._intervals.upper
 
     def undecided(self, best: Sequence[int]) -> Iterator[tuple[int, BoolArray]]:

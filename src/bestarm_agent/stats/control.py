@@ -32,9 +32,12 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray
+from bestarm_agent.stats.betting import MeanIntervals
 from bestarm_agent.stats.history import Factors
 
 # Any numbers that are fixed beforehand keep the statements true; these decide how sharp they are.
@@ -65,6 +68,15 @@ class Controls:
         scores = zip(examples.tolist(), low.tolist(), high.tolist(), strict=True)
         found = [self._rows[row].next(*score) for score in scores]
         return np.array(found).reshape(-1, 3).T
+
+    def extend(
+        self,
+        intervals: MeanIntervals,
+        news: Iterable[tuple[int, IntArray, FloatArray, FloatArray]],
+    ) -> None:
+        """Let intervals take the next examples and scores of some rows, with what is taken."""
+        for row, examples, low, high in news:
+            intervals.extend(row, low, high, self.next(row, examples, low, high))
 
 
 class _Row:

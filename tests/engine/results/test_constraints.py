@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.cli.result_output import measures_line
-from bestarm_agent.config.goal_specs import LENGTH, SECONDS, ObjectiveSpec, constraint_of
+from bestarm_agent.config.goal_specs import LENGTH, SCORE, SECONDS, ObjectiveSpec, constraint_of
 from bestarm_agent.domain.events import (
     Asked,
     CandidatesAdded,
@@ -31,6 +31,7 @@ from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.html_page import chart_axes, values_of
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.history import Factors
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState
 from tests.support.confirm_worlds import missed
@@ -89,6 +90,27 @@ def test_an_objective_is_behind_once_an_outcome_came_whatever_is_pending() -> No
 def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0) -> Told:
     score = Score(1.0, measures=(1.0, toxicity))
     return Told(seq, Outcome(score, usage=Usage(output=tokens), seconds=seconds), 1.0)
+
+
+def test_history_narrows_the_means_that_have_to_clear_a_bar() -> None:
+    rng = np.random.default_rng(3)
+    factors = Factors(rng.normal(0.0, 3.0, N), np.zeros((N, 0)))
+    right = (rng.random(N) < 1.0 / (1.0 + np.exp(-factors.offset))).astype(float)
+    seen = rng.permutation(N)[:100].tolist()
+    widths = {}
+    for name in (SCORE, "polite"):
+        run = Tracked(name)
+        run.take(*(Asked(seq, 0, example, "rule") for seq, example in enumerate(seen)))
+        for seq, example in enumerate(seen):
+            of_example = float(right[example])
+            score = Score(of_example, measures=(of_example, 0.0))
+            run.take(Told(seq, Outcome(score, usage=Usage(output=5), seconds=1.0), of_example))
+        for of_past in (None, factors):
+            means = MeanTracker(run.state, name, 0.9, of_past).means().of(0)
+            assert means.lower <= right.mean() <= means.upper
+            widths[name, of_past is factors] = means.upper - means.lower
+    assert widths[SCORE, True] < 0.85 * widths[SCORE, False]
+    assert widths["polite", True] == widths["polite", False] == widths[SCORE, False]
 
 
 LOST = Outcome(failure=Failure(FailureKind.REFUSED, Blame.CANDIDATE, "no"), seconds=1.0)

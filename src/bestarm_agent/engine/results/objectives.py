@@ -41,6 +41,8 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import MeanIntervals
+from bestarm_agent.stats.control import Controls
+from bestarm_agent.stats.history import Factors
 from bestarm_agent.stats.new_examples import chance_of_at_least
 from bestarm_agent.store.run_state import RunState
 
@@ -80,10 +82,18 @@ class MeanTracker:
         name: the quantity, as limits name it: ``PRICE`` (dollars of 1,000 calls), ``SECONDS``,
             ``LENGTH``, ``SCORE``, or one of the study's further scorers.
         confidence: joint level of the intervals, in (0, 1); None states nothing, at no cost.
+        factors: of what past candidates scored; heeded for ``SCORE``.
     """
 
-    def __init__(self, state: RunState, name: str, confidence: float | None) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        name: str,
+        confidence: float | None,
+        factors: Factors | None = None,
+    ) -> None:
         self._state = state
+        self._factors = factors if name == SCORE else None
         self._name = name
         limits = LimitsSpec.model_validate(state.started.config.get("limits", {}))
         self._timeout = limits.timeout_seconds
@@ -96,6 +106,9 @@ class MeanTracker:
         self._bounds = np.array(bounds, dtype=np.float64)  # infinite where nothing is
         self._until = np.zeros(len(bounds), dtype=np.int64)  # asks before these are in
         self._intervals = MeanIntervals(len(bounds), len(self._state.example_ids), self._alpha)
+        self._controls = None
+        if self._factors is not None and self._alpha is not None:
+            self._controls = Controls(self._factors)
 
     def means(self) -> Means:
         """Estimate the means from what was told so far."""
@@ -122,7 +135,11 @@ class MeanTracker:
         # an unknown value may be any: the interval takes in both ends
         known = np.minimum(shares[fresh], 1.0)
         ends = (np.split(np.nan_to_num(known, nan=end), first[1:]) for end in (0.0, 1.0))
-        self._intervals.extend_all(zip(own.tolist(), *ends, strict=False))
+        if self._controls is None:
+            self._intervals.extend_all(zip(own.tolist(), *ends, strict=False))
+        else:
+            examples = np.split(state.asks["example"][fresh], first[1:])
+            self._controls.extend(self._intervals, zip(own.tolist(), examples, *ends, strict=False))
         _, mean = state.means(values)
         # a value above its bound, by more than rounding, shows that the bound is none
         loose[rows[values > units[rows] * (1 + 1e-9)]] = True
@@ -357,7 +374,8 @@ class ObjectiveTracker:
         # Intervals of prices and lengths hold where examples are chosen without regard to scores.
         # For any other rule none are stated, which also saves working them out.
         names = {limit.name for limit in spec.constraints} | ({PRICE} if spec.by_price else set())
-        self._means = {name: MeanTracker(state, name, of_each) for name in names}
+        factors = pairs.answer.factors
+        self._means = {name: MeanTracker(state, name, of_each, factors) for name in names}
         self._run, self._pairs = state, pairs
         self._stops = stops
         self._state = ObjectiveState(None)
