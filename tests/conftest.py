@@ -44,10 +44,15 @@ SLOW = {
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep what is loaded before the first test out of the search for garbage, for good."""
+    """Keep what is loaded before the first test out of the search for garbage, for good.
+
+    The search is as seldom as in a run, which therefore need not count the million objects that are
+    frozen here: that would take longer than most tests.
+    """
     gc.disable()
     yield
     gc.freeze()
+    gc.set_threshold(10_000)
     gc.enable()
 
 

@@ -83,11 +83,11 @@ def _seldom_collected() -> Iterator[None]:
     # new ones, and now and then at all. Calls in flight live for seconds, so it would look at them,
     # and at all imported modules, again and again and free next to nothing. Freezing moves what is
     # loaded out of its sight. A run inside another finds the threshold raised and changes nothing.
-    usual, is_ours = gc.get_threshold(), not gc.get_freeze_count()
+    usual = gc.get_threshold()
     if not 0 < usual[0] < _COLLECTED_AFTER:  # the caller wants it off, or seldom
         yield
         return
-    if is_ours:
+    if is_ours := not gc.get_freeze_count():  # counts them one by one, in milliseconds
         gc.freeze()
     gc.set_threshold(_COLLECTED_AFTER)
     try:

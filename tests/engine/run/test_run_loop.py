@@ -512,15 +512,28 @@ def test_a_limit_that_opens_while_the_loop_looks_around_does_not_stop_the_run(
     assert scene.run() is End.EXHAUSTED
 
 
-def test_the_collector_is_as_it_was_after_a_run_and_seldom_works_during_it() -> None:
-    usual, seen = (gc.get_threshold(), gc.get_freeze_count()), list[tuple[int, int]]()
+@pytest.mark.parametrize("threshold", [700, 10_001, 0])
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_the_collector_is_as_it_was_after_a_run_and_seldom_works_during_it(
+    threshold: int, is_frozen: bool
+) -> None:
+    before, seen = gc.get_threshold(), list[tuple[int, bool]]()
 
     def answer(_request: Request, _before: int) -> Reply:
-        seen.append((gc.get_threshold()[0], gc.get_freeze_count()))
+        seen.append((gc.get_threshold()[0], gc.get_freeze_count() > 0))
         return scored(0.5)
 
     scene = Scene({"a": Actor("p", answer)}, n_examples=2)
-    scene.run()
-    assert seen
-    assert all(threshold == 10_000 and n_frozen for threshold, n_frozen in seen)
-    assert (gc.get_threshold(), gc.get_freeze_count()) == usual
+    if not is_frozen:
+        gc.unfreeze()
+    gc.set_threshold(threshold)
+    usual = gc.get_threshold(), gc.get_freeze_count()
+    try:
+        scene.run()
+        after = gc.get_threshold(), gc.get_freeze_count()
+    finally:
+        gc.freeze()
+        gc.set_threshold(*before)
+    during = (10_000, True) if threshold == 700 else (threshold, is_frozen)
+    assert set(seen) == {during}, "who wants it off, or more seldom, gets it so"
+    assert after == usual
