@@ -110,8 +110,8 @@ def find_best(
     given = _examples(rows, with_text=with_text)
     # The function gets what the caller gave, not what the study made of it: ids lead back to the
     # rows.
-    by_id = dict(zip((one.id for one in given), rows, strict=True))
-    values = [one for _, one in named]
+    by_id = dict(zip((row.id for row in given), rows, strict=True))
+    values = [item for _, item in named]
     provider = _Function(evaluate, values, by_id, in_flight, usd_per_call, with_text=with_text)
     rule: dict[str, Json] = {"name": selector, "confidence": confidence, "seed": seed}
     opening = Study.open(
@@ -227,12 +227,12 @@ class _Function(Provider[ProviderOptions]):
             # A plain function may block, so it runs in a thread; daemon threads, since one that
             # hangs cannot be ended and must not keep the interpreter alive. It may return a
             # coroutine all the same (a partial, a callable object).
-            found = await (call() if is_async(self._evaluate) else self._threads.run(call, _NAME))
-            if inspect.isawaitable(found):
-                found = await found
-            text, score = (found, None) if self._with_text else ("", _score(found))
+            result = await (call() if is_async(self._evaluate) else self._threads.run(call, _NAME))
+            if inspect.isawaitable(result):
+                result = await result
+            text, score = (result, None) if self._with_text else ("", _score(result))
             if self._with_text and not isinstance(text, str | None):
-                raise ConfigError(f"with a scorer it must return a text, got {found!r:.60}")
+                raise ConfigError(f"with a scorer it must return a text, got {result!r:.60}")
             if len(text or "") > MOST_CHARS:
                 raise ConfigError(f"it returned {len(text):,} characters; return {MOST_CHARS:,}")
         # The time-out of a call, or the end of the run: the thread goes on by itself, its result is
@@ -246,7 +246,7 @@ class _Function(Provider[ProviderOptions]):
             self.failed += 1
             self.first_error = self.first_error or error
             raise failure(FailureKind.INTERNAL, _message(error)) from error
-        if text is None or found is None:
+        if text is None or result is None:
             self.empty += 1
             raise failure(FailureKind.INTERNAL, "the function returned None: there is no score")
         usd = None if self._usd is None else nanos(self._usd)
@@ -273,7 +273,7 @@ def _run(
                 standing = await study.run(budget)
         if keeps_answers:
             # The store in memory is gone once the study closes.
-            answers = [one async for one in study.outcomes() if one.score is not None]
+            answers = [pair async for pair in study.outcomes() if pair.score is not None]
             standing = replace(standing, answers=tuple(answers))
         return standing
 
@@ -299,13 +299,13 @@ def _report_failures(provider: _Function, standing: Standing) -> None:
             warnings.warn(f"{calls} {what}", RuntimeWarning, stacklevel=3)
 
 
-def _score(found: object) -> float | None:
+def _score(result: object) -> float | None:
     """Return a score, None where there is none; raise ConfigError for anything else."""
-    if found is None:
+    if result is None:
         return None
-    if isinstance(found, str):
-        raise ConfigError(f"it returned the text {found!r:.60}; name a scorer: scorer='exact'")
-    score = float(found)  # type: ignore[arg-type] # its TypeError says what it is
+    if isinstance(result, str):
+        raise ConfigError(f"it returned the text {result!r:.60}; name a scorer: scorer='exact'")
+    score = float(result)  # type: ignore[arg-type] # its TypeError says what it is
     if not 0.0 <= score <= 1.0:  # NaN is none either
         raise ConfigError(f"a score must be in [0, 1], or None where there is none, got {score}")
     return score
@@ -322,9 +322,9 @@ def _message(error: Exception) -> str:
 def _named(candidates: Iterable[Any]) -> list[tuple[str, Any]]:
     """Name candidates, each in a line: those of different names by different labels."""
     if isinstance(candidates, Mapping):
-        given = [(str(name), one) for name, one in candidates.items()]
+        given = [(str(name), item) for name, item in candidates.items()]
     else:
-        given = [(_name(one), one) for one in _rows(candidates, "candidates")]
+        given = [(_name(item), item) for item in _rows(candidates, "candidates")]
     found, taken = [], dict[str, str]()  # names by label
     for name, one in given:
         # An address (0x7f...) in a repr differs from run to run, and says nothing.
@@ -338,14 +338,14 @@ def _named(candidates: Iterable[Any]) -> list[tuple[str, Any]]:
     return found
 
 
-def _name(one: Any) -> str:  # noqa: ANN401
+def _name(item: Any) -> str:  # noqa: ANN401
     """Return what a candidate is called, or all that it is."""
-    if isinstance(one, Mapping):
-        return str(one.get("label") or " ".join(f"{key}={value}" for key, value in one.items()))
-    if isinstance(one, list | tuple):
-        return " ".join(map(str, one))
-    names = (getattr(one, attribute, None) for attribute in ("label", "__name__"))
-    return next((name for name in names if isinstance(name, str) and name), str(one))
+    if isinstance(item, Mapping):
+        return str(item.get("label") or " ".join(f"{key}={value}" for key, value in item.items()))
+    if isinstance(item, list | tuple):
+        return " ".join(map(str, item))
+    names = (getattr(item, attribute, None) for attribute in ("label", "__name__"))
+    return next((name for name in names if isinstance(name, str) and name), str(item))
 
 
 def _rows(given: Any, what: str) -> list[Any]:  # noqa: ANN401
@@ -380,7 +380,7 @@ def _content(row: object) -> dict[str, Json]:
 
 
 def _examples(rows: Sequence[Any], *, with_text: bool) -> tuple[Example, ...]:
-    """Return the examples as scorers see them: they see them where the function returns texts."""
+    """Turn rows into examples; where the function returns texts, they carry the target."""
     if not rows:
         raise ConfigError("there are no examples; give at least one")
     if not with_text:

@@ -191,7 +191,7 @@ class RiskTest:
         ValueError. Return the (n,) ``log_wealth`` after each.
         """
         given = {"losses": losses, "guesses": guesses, "others": others}
-        values = {name: np.asarray(one, dtype=np.float64) for name, one in given.items()}
+        values = {name: np.asarray(array, dtype=np.float64) for name, array in given.items()}
         for name, array in values.items():
             if not ((array >= 0) & (array <= 1)).all():  # NaN fails this too
                 raise ValueError(f"{name} must be in [0, 1]")
@@ -440,7 +440,7 @@ def risk_interval(
     """
     name, n_factors = (method.name, method.n_factors) if method else (METHODS[-1], 10)
     portfolio = Method(name, n_factors=n_factors)
-    rounds = [np.asarray(one, dtype=np.float64) for one in (losses, guesses, others)]
+    rounds = [np.asarray(part, dtype=np.float64) for part in (losses, guesses, others)]
 
     def upper_bound(rounds: list[FloatArray]) -> float:
         def certifies(risk: float) -> bool:
@@ -451,7 +451,7 @@ def risk_interval(
         return _least(certifies, tolerance)
 
     upper = upper_bound(rounds)
-    lower = 1.0 - upper_bound([1.0 - one for one in rounds])
+    lower = 1.0 - upper_bound([1.0 - part for part in rounds])
     return min(lower, upper), max(lower, upper)
 
 

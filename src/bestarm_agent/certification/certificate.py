@@ -122,14 +122,14 @@ class Certificate:
     @property
     def n_labels(self) -> int:
         """Return the number of labelled examples; one label serves all candidates."""
-        return len({example for one in self.screened for example in one.examples})
+        return len({example for screened in self.screened for example in screened.examples})
 
     def labels_to_certify(self, candidate: int) -> int | None:
         """Return the number of labelled examples when a candidate was certified, or None."""
         labelled: set[int] = set()
-        for one in self.screened:
-            labelled.update(one.examples)
-            if one.candidate == candidate and candidate in self.certified:
+        for screened in self.screened:
+            labelled.update(screened.examples)
+            if screened.candidate == candidate and candidate in self.certified:
                 return len(labelled)
         return None
 
@@ -323,8 +323,8 @@ def _checked(name: str, values: ArrayLike, *, known: bool) -> FloatArray:
         raise ValueError(f"{name} must be (candidates, examples), both >= 1, got {table.shape}")
     wrong = (table < 0) | (table > 1) | (np.isnan(table) & known)
     if wrong.any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise ValueError(f"{name} must be in [0, 1], got {table[at]:g} at {at}")
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(f"{name} must be in [0, 1], got {table[where]:g} at {where}")
     return table
 
 

@@ -100,12 +100,12 @@ class Trial:
         """Return whether no further label can change the verdict."""
         return self.verdict is not Conclusion.UNDECIDED or self._rounds == len(self._plan.labelled)
 
-    def tell(self, place: int, told: PairLosses) -> None:
+    def tell(self, place: int, losses: PairLosses) -> None:
         """Take what is known of the pair at a place of the plan."""
         # Calls end in any order, but the bets of a round may use only earlier rounds. So what comes
         # early waits here, and rounds enter the test in the order of the plan, each once it is
         # whole. Fast (often short, often right) answers therefore never enter before slow ones.
-        self._told[place] = told
+        self._told[place] = losses
         while self._rounds < len(self._plan.labelled) and self._is_told(self._rounds):
             self._push(self._screen, self._rounds)
             self._rounds += 1
@@ -131,7 +131,7 @@ class Trial:
         # flight when it fell cannot take it back.
         if screen.verdict is Conclusion.UNDECIDED:
             labelled, *others = (self._told[place] for place in self._places(number))
-            means = fmean(one.lowest for one in others), fmean(one.highest for one in others)
+            means = fmean(pair.lowest for pair in others), fmean(pair.highest for pair in others)
             screen.push_ranges(labelled.loss, (labelled.lowest, labelled.highest), means)
 
 
@@ -165,7 +165,7 @@ class CertificationPlan(Rule):
         # The order is fixed before any label is seen, so the first bad candidate has a fixed place
         # in it: one test at the full level each, no union (see ``certify``).
         goal = single_goal(goal_of(spec), len(order), spec.correction)
-        self._trials = {one: Trial(plan, goal, method_of(spec)) for one in order}
+        self._trials = {row: Trial(plan, goal, method_of(spec)) for row in order}
         self._at = 0
 
     def certificate(self, method: Method | None = None) -> Certificate:
@@ -175,7 +175,7 @@ class CertificationPlan(Rule):
             return self._trials[candidate].screened(candidate, method)
 
         found = certify(self._order, screening, self.spec.correction)
-        return replace(found, screened=tuple(one for one in found.screened if one.examples))
+        return replace(found, screened=tuple(trial for trial in found.screened if trial.examples))
 
     def alternatives(self) -> dict[str, Certificate]:
         """Return what each method would have found on the same labels, by its name."""

@@ -63,7 +63,7 @@ def _lines(
     if standing.end not in (End.VERDICT, None):
         lines.append("The run ended before the last verdict was in.")
     lines.append("What each method would have needed:")
-    lines += [f"  {name + ':':<13}{_needed(found, one, names)}" for name, one in others.items()]
+    lines += [f"  {name + ':':<13}{_needed(found, other, names)}" for name, other in others.items()]
     return lines
 
 
@@ -71,16 +71,16 @@ def _rows(plan: CertificationPlan, found: Certificate, names: Sequence[str]) -> 
     goal = single_goal(goal_of(plan.spec), len(names), plan.spec.correction)
     needed = f"{1 / goal.delta:.3g}"
     rows = []
-    for one in found.screened:
+    for trial in found.screened:
         cells = (
-            safe(names[one.candidate]),
-            _MARKS[one.verdict],
-            f"{len(one.examples):,}",
-            e_value(one.log_e_value),
+            safe(names[trial.candidate]),
+            _MARKS[trial.verdict],
+            f"{len(trial.examples):,}",
+            e_value(trial.log_e_value),
             needed,
-            f"{one.mean_loss:.4f}",
+            f"{trial.mean_loss:.4f}",
         )
-        rows.append(ModeRow(cells, one.verdict))
+        rows.append(ModeRow(cells, trial.verdict))
     return tuple(rows)
 
 
@@ -100,7 +100,7 @@ def _json(
         "correction": spec.correction,
         "labels": found.n_labels,
         "reliance": method_of(spec).reliance().tolist(),
-        "candidates": [_screened_json(one, names) for one in found.screened],
+        "candidates": [_screened_json(trial, names) for trial in found.screened],
         "alternatives": {
             name: {
                 "chosen": _name(other, names),
@@ -148,16 +148,16 @@ def e_value(log_e: float) -> str:
     return f"{math.exp(log_e):.2g}" if log_e < 500 else f"1e{log_e / math.log(10):.0f}"
 
 
-def _screened_json(one: Screened, names: Sequence[str]) -> dict[str, object]:
+def _screened_json(trial: Screened, names: Sequence[str]) -> dict[str, object]:
     """Return a test as JSON; logarithms are null where they are infinite."""
     return {
-        "name": names[one.candidate],
-        "verdict": _WORDS[one.verdict],
-        "labels": len(one.examples),
-        "mean_loss": _finite(one.mean_loss),
-        "log_e_value": _finite(one.log_e_value),
-        "log_wealths": [_finite(log) for log in one.log_wealths],
-        "weights": [[round(float(w), 6) for w in row] for row in one.weights],
+        "name": names[trial.candidate],
+        "verdict": _WORDS[trial.verdict],
+        "labels": len(trial.examples),
+        "mean_loss": _finite(trial.mean_loss),
+        "log_e_value": _finite(trial.log_e_value),
+        "log_wealths": [_finite(log) for log in trial.log_wealths],
+        "weights": [[round(float(w), 6) for w in row] for row in trial.weights],
     }
 
 

@@ -257,21 +257,23 @@ class OptionsError(ConfigError):
     def __init__(self, subject: str, problems: Sequence[BrokenRule]) -> None:
         self.subject = subject  # the owner, such as a judge; "" if the problems name it
         self.problems = tuple(problems)  # at least one
-        sentences = [f"line {one.line}: {one.text}" if one.line else one.text for one in problems]
+        texts = [f"line {rule.line}: {rule.text}" if rule.line else rule.text for rule in problems]
         separator = ", " if problems[0].line else ": "
         whole = f"{subject}{separator}" if subject else ""
-        super().__init__(f"{whole}{'; '.join(_first(sentences, _MOST_ERRORS))}")
+        super().__init__(f"{whole}{'; '.join(_first(texts, _MOST_ERRORS))}")
 
     def at(self, describe: Callable[..., str]) -> ConfigError:
         """Return the error with the position that ``describe`` gives to each key path.
 
         An error that has positions already is returned as it is.
         """
-        if any(one.line for one in self.problems):
+        if any(rule.line for rule in self.problems):
             return self
         by_position: dict[tuple[str, KeyPath], str] = {}
-        for one in self.problems:  # once per position, also if the option counts for several models
-            by_position.setdefault((describe(*one.path), one.path[-1:]), one.text)
+        for (
+            problem
+        ) in self.problems:  # once per position, also if the option counts for several models
+            by_position.setdefault((describe(*problem.path), problem.path[-1:]), problem.text)
         texts = [f"{position}: {text}" for (position, _), text in by_position.items()]
         if len(texts) > 1:
             return _listed(texts, f"{len(texts)} errors in {self.subject}:", _MOST_ERRORS)

@@ -283,11 +283,11 @@ class OptimizeSpec(StudyModel):
     proposer: Text = Field(
         description="Function that proposes prompts, as `module:function`, or `gepa`."
     )
-    rounds: Annotated[int, Field(ge=1)] = Field(4, description="Times that it is asked at most.")
+    rounds: Annotated[int, Field(ge=1)] = Field(4, description="Most rounds of proposals.")
     model: Annotated[str, Strict(), Field(pattern="^[^/]+/.+$")] | None = Field(
         None,
-        description="Model that it asks, as `provider/model`; left out: that of the leading "
-        "candidate.",
+        description="Model that the proposer asks, as `provider/model`; left out: that of the "
+        "leading candidate.",
     )
 
 

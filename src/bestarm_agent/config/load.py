@@ -86,10 +86,10 @@ def read_shots(
         rows = tuple(rows[row] for row in order.tolist())
     # Whether two rows look alike depends on the fields that a prompt shows; prompts with the same
     # fields need one look.
-    of_fields = {one.fields: one for one in map(CompiledPrompt, prompts.values())}
+    of_fields = {prompt.fields: prompt for prompt in map(CompiledPrompt, prompts.values())}
     hidden = [examples[number] for number in kept_back] if shots.own else examples
     for prompt in of_fields.values():
-        taken = {prompt.asked(one.inputs): one.id for one in hidden}
+        taken = {prompt.asked(example.inputs): example.id for example in hidden}
         first_of: dict[str, Example] = {}
         for row in rows:
             asked = prompt.asked(row.inputs)
@@ -258,7 +258,7 @@ def _override(data: dict[str, JsonValue], key: str, value: Json) -> None:
     here = data
     for depth in range(len(parents)):
         here = _mapping_in(here, parents[: depth + 1], key)
-    here[last] = replaced(value, lambda one, _: one)
+    here[last] = replaced(value, lambda scalar, _: scalar)
 
 
 def _mapping_in(

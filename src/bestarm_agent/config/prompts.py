@@ -99,7 +99,7 @@ class CompiledPrompt:
         self.attaches = any(part["type"] != "text" for part in parts)
         self._folder, self._links = folder, links
         self._template = template
-        tools = [self._compiled(one, fields) for one in template.tools if isinstance(one, str)]
+        tools = [self._compiled(tool, fields) for tool in template.tools if isinstance(tool, str)]
         self.reads_tools = bool(tools)
         # whether fields hold messages or tools: those of every example have to be looked at
         self.reads_lists = self.reads_tools or CONVERSATION in dict(self._messages)
@@ -131,9 +131,7 @@ class CompiledPrompt:
                 return part  # type: ignore[no-any-return]
             return part_of(part.type, content(part))
 
-        return tuple(
-            replace(one, content=tuple(map(sent, one.parts))) if one.parts else one for one in draft
-        )
+        return tuple(replace(m, content=tuple(map(sent, m.parts))) if m.parts else m for m in draft)
 
     def request(self, example: Example, *, read: bool) -> str:
         """Return a digest of what is sent for an example, or its id if nothing can be sent.
@@ -145,13 +143,13 @@ class CompiledPrompt:
             tools = list(self.tools(example.inputs)[0]) if self.reads_tools else []
         except ConfigError:
             return f"example {example.id}"
-        sent: Json = rendered if isinstance(rendered, str) else [one.as_json() for one in rendered]
+        sent: Json = rendered if isinstance(rendered, str) else [m.as_json() for m in rendered]
         return digest([sent, tools])
 
     def attachments(self, inputs: Mapping[str, Json]) -> list[Attachment]:
         """Return the images and files for one example; raises ConfigError as ``render``."""
         draft = self._staged(inputs) if self.attaches else ()
-        parts: list[object] = [p for one in draft if isinstance(one, Message) for p in one.parts]
+        parts: list[object] = [p for m in draft if isinstance(m, Message) for p in m.parts]
         return [part for part in parts if isinstance(part, Attachment)]
 
     @property
@@ -162,10 +160,10 @@ class CompiledPrompt:
     @property
     def constant_text_after_first_field(self) -> tuple[str, int]:
         """The first field that is printed, and about how many tokens of constant text follow it."""
-        text = self._template.text or "\n".join(one.text for one in self._template.messages)
-        for found in _PRINTED.finditer(text):
-            if found[1] in self.fields - {_SHOTS}:
-                return found[1], about_tokens(_CODE.sub("", text[found.start() :]))
+        text = self._template.text or "\n".join(m.text for m in self._template.messages)
+        for match in _PRINTED.finditer(text):
+            if match[1] in self.fields - {_SHOTS}:
+                return match[1], about_tokens(_CODE.sub("", text[match.start() :]))
         return "", 0
 
     def _staged(self, inputs: Mapping[str, Json]) -> Rendered:
@@ -260,7 +258,7 @@ class CompiledPrompt:
                 return partial(self._read_list, read_conversation, message.content)
             return partial(self._rendered, template)
         sources = [(str(part["type"]), content_of(part)) for part in message.parts]
-        parts = [partial(self._part, *one, self._compiled(one[1], fields)) for one in sources]
+        parts = [partial(self._part, *part, self._compiled(part[1], fields)) for part in sources]
         return lambda inputs: tuple(part(inputs) for part in parts)
 
     def _part(self, type: str, source: str, template: Template, inputs: Mapping[str, Json]) -> Part:
@@ -379,9 +377,9 @@ def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> Example
         try:
             prompt.render(example.inputs, read=False)
             prompt.tools(example.inputs)
-            pages = sum(one.check() for one in prompt.attachments(example.inputs))
+            pages = sum(file.check() for file in prompt.attachments(example.inputs))
         except ConfigError as error:
-            known = {field for one in examples for field in one.inputs}
+            known = {field for row in examples for field in row.inputs}
             absent = sorted(prompt.fields - known - {ROW})
             if not absent:
                 raise ConfigError(f"{error} (example `{example.id}`)") from None
@@ -486,7 +484,7 @@ def _data_first(tree: nodes.Template) -> nodes.Template:
 
         def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
             self.generic_visit(node)
-            node.nodes = [as_text(one) for one in node.nodes]
+            node.nodes = [as_text(part) for part in node.nodes]
             return node
 
         def visit_Filter(self, node: nodes.Filter) -> nodes.Node:

@@ -135,9 +135,9 @@ def _any_value(value: Any) -> Any:  # noqa: ANN401 - any JSON
             case "intvalue":
                 return int(held)
             case "arrayvalue":
-                return [_any_value(one) for one in held.get("values", ())]
+                return [_any_value(item) for item in held.get("values", ())]
             case "kvlistvalue":
-                return {one["key"]: _any_value(one.get("value")) for one in held.get("values", ())}
+                return {kv["key"]: _any_value(kv.get("value")) for kv in held.get("values", ())}
         return held
     return None
 

@@ -81,7 +81,7 @@ def part_of(type: str, content: str) -> Part:
     match type:
         case "image_url":
             return {"type": type, "image_url": {"url": content}}
-        case "file":  # its name is none of what replies depend on
+        case "file":  # the file's name does not matter to the reply
             return {"type": type, "file": {"filename": "file.pdf", "file_data": content}}
     return {"type": type, "text": content}
 

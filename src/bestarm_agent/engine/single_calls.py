@@ -163,7 +163,7 @@ async def _opened(
     candidates: ReadyCandidates,
     providers: Iterable[Provider],
 ) -> AsyncIterator[tuple[Store, ReplyCache]]:
-    """Open a study's store and providers for calls on the account of ``candidates``."""
+    """Open a study's store and providers for calls that ``candidates`` make."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(options.store_of(parts.study)))
         for provider in providers:

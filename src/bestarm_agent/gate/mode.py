@@ -68,9 +68,9 @@ class GateMode:
         # evidence: one of each enters. A slice that is left without any has no verdict of its own.
         if self.on_new:  # of draws of one example, and examples of one cluster, one
             own = size.independent or own[: len(own) // self.repeats]
-            kept = [tuple(sorted({*own}.intersection(one.examples))) for one in slices]
+            kept = [tuple(sorted({*own}.intersection(group.examples))) for group in slices]
             parts = zip(slices, kept, strict=True)
-            slices = [replace(one, examples=left) for one, left in parts if left]
+            slices = [replace(group, examples=members) for group, members in parts if members]
         # The error probability is shared among challengers and parts by the question itself, so all
         # verdicts hold together at the confidence.
         question = Question(
@@ -83,7 +83,7 @@ class GateMode:
             on_new=self.on_new,
         )
         in_slice = replace(question, margin=spec.slice_margin_used, improve=False)
-        asked = [(one, replace(in_slice, n_examples=len(one.examples))) for one in slices]
+        asked = [(group, replace(in_slice, n_examples=len(group.examples))) for group in slices]
         problem, baseline = size.problem(per_dollar=False), labels.index(spec.baseline)
         return Pairs(GatePlan(problem, baseline, question, self.seed, asked, own))
 
@@ -110,7 +110,7 @@ class GateMode:
         problems = {row.problem for row in standing.rows if row.problem is not None}
         return gate_result(
             labels[plan.baseline],
-            {labels[row]: one for row, one in plan.challengers.items()},
+            {labels[row]: found for row, found in plan.challengers.items()},
             remarks=[
                 *run_lines(standing, TITLE_WIDTH),
                 *(f"{'Problem:':<{TITLE_WIDTH}}{problem}" for problem in sorted(problems)),
@@ -132,8 +132,8 @@ def examples_needed(parts: Sequence[Part]) -> int:
     needed = set[int]()
     for part in parts:
         nothing = np.zeros(len(part.examples))
-        found = shown(nothing, nothing, part.question)
-        least = min(float(found.passed), float(found.failed), len(part.examples))
+        result = shown(nothing, nothing, part.question)
+        least = min(float(result.passed), float(result.failed), len(part.examples))
         needed.update(part.examples[: int(least)])
     return len(needed)
 
@@ -208,12 +208,12 @@ def _chosen(
     candidates: Sequence[Candidate], spec: GateSpec, baseline: Candidate
 ) -> tuple[Candidate, ...]:
     """Return the baseline, then the challengers."""
-    others = [one for one in candidates if one.id != baseline.id]
-    labels = [one.label for one in others]
+    others = [rival for rival in candidates if rival.id != baseline.id]
+    labels = [rival.label for rival in others]
     for label in spec.challengers:
         if label not in labels:
             raise ConfigError(f"gate: there is no challenger {label!r}; {nearest(label, labels)}")
-    chosen = [one for one in others if not spec.challengers or one.label in spec.challengers]
+    chosen = [rival for rival in others if not spec.challengers or rival.label in spec.challengers]
     if not chosen:
         raise ConfigError(
             f"gate: no candidate differs from the baseline {baseline.label!r}; add a model, a "

@@ -82,7 +82,7 @@ class Challenger:
                 break
         if len(self.open_parts) == before:
             return False
-        self.verdict = worst(one.verdict for one in self.comparisons)
+        self.verdict = worst(test.verdict for test in self.comparisons)
         return True
 
 
@@ -125,10 +125,10 @@ class GatePlan(Rule):
         # cache.
         own = np.arange(problem.n_examples) if examples is None else np.array(examples)
         order = KeyedRandom(seed, "gate-order").at(0).permutation(own)
-        place_of = {example: place for place, example in enumerate(order.tolist())}
+        place = {example: i for i, example in enumerate(order.tolist())}  # in the order of asking
         self.parts = [Part("", order.tolist(), question)]
-        for one, asked in slices:
-            self.parts.append(Part(one.name, sorted(one.examples, key=place_of.__getitem__), asked))
+        for sub, asked in slices:
+            self.parts.append(Part(sub.name, sorted(sub.examples, key=place.__getitem__), asked))
         rows = [row for row in range(n_rows) if row != baseline]
         self.challengers = {row: Challenger(self.parts) for row in rows}
         self.undecided = rows
@@ -178,7 +178,7 @@ class GatePlan(Rule):
         # ``before`` marks what is still unasked before the place: an answer far ahead of the other
         # side's may never be compared, so a blocked side stops the other one after ``_LEAD``
         # examples.
-        missing = [int(np.count_nonzero(before[one])) for one in others]
+        missing = [int(np.count_nonzero(before[other])) for other in others]
         return min(missing, default=0) >= _LEAD
 
     def told(self, tell: Tell) -> None:
@@ -222,13 +222,13 @@ def agenda(parts: Sequence[Sequence[int]], asked: Iterable[int] = ()) -> list[in
     waiting = [(0, number) for number in range(len(parts))]  # how far each had come, when last seen
     while waiting:
         reach, number = heapq.heappop(waiting)
-        examples, at = parts[number], reach
-        while at < len(examples) and examples[at] in listed:
-            at += 1
-        if at < len(examples):
-            if at == reach:  # no part has come less far
-                listed[examples[at]] = None
-            heapq.heappush(waiting, (at, number))
+        examples, place = parts[number], reach
+        while place < len(examples) and examples[place] in listed:
+            place += 1
+        if place < len(examples):
+            if place == reach:  # no part has come less far
+                listed[examples[place]] = None
+            heapq.heappush(waiting, (place, number))
     return list(listed)
 
 

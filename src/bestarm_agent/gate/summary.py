@@ -50,17 +50,17 @@ def gate_result(
         facts: entries to add to the JSON object.
     """
     question = next(iter(challengers.values())).parts[0].question
-    verdict = worst(one.verdict for one in challengers.values())
+    verdict = worst(test.verdict for test in challengers.values())
     return ModeResult(
         title="Gate",
         note=_NOTE,
         ranking="The ranking shows the mean scores.",
         columns=_COLUMNS,
-        rows=tuple(row for label, one in challengers.items() for row in _rows(safe(label), one)),
+        rows=tuple(row for label, test in challengers.items() for row in _rows(safe(label), test)),
         lines=(
             *(
-                f"{_MARKS[one.verdict] + ':':<{TITLE_WIDTH}}{statement(label, one)}"
-                for label, one in challengers.items()
+                f"{_MARKS[test.verdict] + ':':<{TITLE_WIDTH}}{statement(label, test)}"
+                for label, test in challengers.items()
             ),
             f"Baseline:  {safe(baseline)}",
             f"How sure:  {_sure(question, len(challengers))}",
@@ -76,7 +76,7 @@ def gate_result(
             "for": "new" if question.on_new else "seen",
             "confidence": 1.0 - question.alpha,
             "examples": question.n_examples,
-            "challengers": [_challenger_json(label, one) for label, one in challengers.items()],
+            "challengers": [_challenger_json(label, test) for label, test in challengers.items()],
             **(facts or {}),
         },
     )
@@ -89,13 +89,13 @@ def statement(label: str, challenger: Challenger) -> str:
     by_name = list(zip(names, slices, strict=True))
     text = _found(over_all, " over all examples" if slices else "")
     failed = [
-        _found(one, f" on {name}") for name, one in by_name if one.verdict is Conclusion.FAILED
+        _found(test, f" on {name}") for name, test in by_name if test.verdict is Conclusion.FAILED
     ]
-    open_ = [name for name, one in by_name if not one.is_decided]
+    open_ = [name for name, test in by_name if not test.is_decided]
     texts = [text, *failed] if over_all.verdict is Conclusion.FAILED else [*failed, text]
     if open_:
-        more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
-        texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
+        rest = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
+        texts.append(f"undecided on {', '.join(open_[:_NAMED])}{rest}")
     elif slices and not failed:
         texts.append(
             f"{word(slices[0].question, slices[0].verdict)} on each of {len(slices)} slices"
@@ -108,12 +108,12 @@ def statement(label: str, challenger: Challenger) -> str:
     return f"{safe(label)} is {'; '.join(texts)}"
 
 
-def _needed(one: Comparison) -> int | None:
+def _needed(test: Comparison) -> int | None:
     """Return how many examples would decide, where all are used up and more of them may."""
-    question, differing = one.question, float(np.square(one.gains).mean()) if one.n else 0.0
-    if one.is_decided or not question.on_new or one.n < question.n_examples or not differing:
+    question, differing = test.question, float(np.square(test.gains).mean()) if test.n else 0.0
+    if test.is_decided or not question.on_new or test.n < question.n_examples or not differing:
         return None
-    lead = Lead(abs(_difference(one) - question.bar), one.n, differing)
+    lead = Lead(abs(_difference(test) - question.bar), test.n, differing)
     return examples_to_prove([lead], 1.0 / max(question.enough_to_pass, question.enough_to_fail))
 
 
@@ -144,25 +144,25 @@ def _rows(label: str, challenger: Challenger) -> list[ModeRow]:
     """Return a table row for a challenger, and after it one for each slice."""
     over_all, *slices = challenger.comparisons
     rows = [ModeRow(_cells(label, over_all), over_all.verdict, statement(label, challenger))]
-    for part, one in zip(challenger.parts[1:], slices, strict=True):
+    for part, group in zip(challenger.parts[1:], slices, strict=True):
         name = safe(part.name)
-        sentence = f"{label} is {_found(one, f' on {name}')}"
-        rows.append(ModeRow(_cells(f"{label} · {name}", one), one.verdict, sentence))
+        sentence = f"{label} is {_found(group, f' on {name}')}"
+        rows.append(ModeRow(_cells(f"{label} · {name}", group), group.verdict, sentence))
     return rows
 
 
-def _cells(name: str, one: Comparison) -> tuple[str, ...]:
-    numbers = _numbers(one)
-    difference = signed(_difference(one)) if one.n else "-"
+def _cells(name: str, test: Comparison) -> tuple[str, ...]:
+    numbers = _numbers(test)
+    difference = signed(_difference(test)) if test.n else "-"
     counts = f"{numbers['better_on']:,}", f"{numbers['worse_on']:,}"
-    return name, word(one.question, one.verdict), f"{one.n:,}", difference, _interval(one), *counts
+    return name, word(test.question, test.verdict), f"{test.n:,}", difference, _range(test), *counts
 
 
-def _found(one: Comparison, where: str) -> str:
+def _found(test: Comparison, where: str) -> str:
     """Say what was found on the examples of a part."""
-    numbers = f": {signed(_difference(one))} points ({_interval(one)})" if one.n else ""
-    seen = f"after {one.n:,} of {one.question.n_examples:,} examples"
-    return f"{word(one.question, one.verdict)}{where}{numbers}, {seen}"
+    numbers = f": {signed(_difference(test))} points ({_range(test)})" if test.n else ""
+    seen = f"after {test.n:,} of {test.question.n_examples:,} examples"
+    return f"{word(test.question, test.verdict)}{where}{numbers}, {seen}"
 
 
 def _challenger_json(label: str, challenger: Challenger) -> dict[str, object]:
@@ -175,63 +175,63 @@ def _challenger_json(label: str, challenger: Challenger) -> dict[str, object]:
         "slices": [
             {
                 "slice": part.name,
-                "verdict": one.verdict.value,
-                "margin": one.question.margin,
-                "of_examples": one.question.n_examples,
-                **_numbers(one),
+                "verdict": group.verdict.value,
+                "margin": group.question.margin,
+                "of_examples": group.question.n_examples,
+                **_numbers(group),
             }
-            for part, one in zip(challenger.parts[1:], slices, strict=True)
+            for part, group in zip(challenger.parts[1:], slices, strict=True)
         ],
     }
 
 
-def _numbers(one: Comparison) -> dict[str, object]:
-    gains, losses = np.array(one.gains), np.array(one.losses)
+def _numbers(test: Comparison) -> dict[str, object]:
+    gains, losses = np.array(test.gains), np.array(test.losses)
     return {
-        "examples": one.n,
+        "examples": test.n,
         "void": int((gains != -losses).sum()),  # pairs of which one side could not be measured
-        "difference": _difference(one) if one.n else None,
-        "interval": list(one.interval()),
+        "difference": _difference(test) if test.n else None,
+        "interval": list(test.interval()),
         "better_on": int((gains > 0).sum()),
         "worse_on": int((losses > 0).sum()),
-        "worse_after": int(one.worse_after) if one.worse_after < math.inf else None,
+        "worse_after": int(test.worse_after) if test.worse_after < math.inf else None,
     }
 
 
-def _difference(one: Comparison) -> float:
+def _difference(test: Comparison) -> float:
     """Return the mean score of the challenger minus the baseline's, on the examples taken."""
-    return float((np.array(one.gains) - np.array(one.losses)).mean() / 2)
+    return float((np.array(test.gains) - np.array(test.losses)).mean() / 2)
 
 
-def _interval(one: Comparison) -> str:
-    return signed_range(*one.interval())
+def _range(test: Comparison) -> str:
+    return signed_range(*test.interval())
 
 
-def markdown(found: ModeResult, name: str) -> str:
+def markdown(result: ModeResult, name: str) -> str:
     """Return the answer as Markdown; names of candidates are shown as they are, and do nothing.
 
     ``name`` is that of the study.
     """
-    verdict = next(row.cells[1] for row in found.rows if row.verdict is found.verdict)
+    verdict = next(row.cells[1] for row in result.rows if row.verdict is result.verdict)
     head = [
-        f"### {_SIGNS[found.verdict]} {found.title} {escaped(name)}: {verdict}",
+        f"### {_SIGNS[result.verdict]} {result.title} {escaped(name)}: {verdict}",
         "",
-        f"| {' | '.join(found.columns)} |",
-        f"| --- | --- |{' ---: |' * (len(found.columns) - 2)}",
+        f"| {' | '.join(result.columns)} |",
+        f"| --- | --- |{' ---: |' * (len(result.columns) - 2)}",
     ]
     rows = [
         f"| {escaped(row.cells[0])} | {_SIGNS[row.verdict]} {' | '.join(row.cells[1:])} |"
-        for row in found.rows
+        for row in result.rows
     ]
-    lines = [f"- {escaped(' '.join(line.split()))}" for line in found.lines]
+    lines = [f"- {escaped(' '.join(line.split()))}" for line in result.lines]
     return "\n".join([*head, *rows, "", *lines]) + "\n"
 
 
-def junit(found: ModeResult, name: str) -> str:
+def junit(result: ModeResult, name: str) -> str:
     """Return the answer as JUnit XML: a test per challenger and slice, in error if undecided."""
     from xml.etree import ElementTree  # for those who ask for it
 
-    verdicts = [row.verdict for row in found.rows]
+    verdicts = [row.verdict for row in result.rows]
     suite = ElementTree.Element(
         "testsuite",
         name=_xml(f"gate {name}"),
@@ -239,7 +239,7 @@ def junit(found: ModeResult, name: str) -> str:
         failures=str(verdicts.count(Conclusion.FAILED)),
         errors=str(verdicts.count(Conclusion.UNDECIDED)),
     )
-    for row in found.rows:
+    for row in result.rows:
         label, verdict, *_ = row.cells
         case = ElementTree.SubElement(
             suite, "testcase", classname=_xml(f"gate.{name}"), name=_xml(label)

@@ -482,7 +482,7 @@ async def _tasks_and_rows(
     by_id: dict[str, TaskConfig] = {}
     rows: list[dict[str, str]] = []
     with _refusing("the tasks"):
-        got = await TaskClient().download_tasks([one.get_task_id() for one in listed])
+        got = await TaskClient().download_tasks([task.get_task_id() for task in listed])
     for one, path in zip(listed, got.paths, strict=True):
         name = one.get_task_id().get_name()
         if name in by_id:

@@ -293,9 +293,9 @@ class _Translation:
         # An assertion that shows no variable is the same check for every test, and stands once in
         # the study. One that does has another text in each, so it goes into the rows.
         shared: list[Found] = []
-        for one in self.checks.assertions(default):
-            shared += [] if "{{" in str(one) else self.checks.check(one, {}, None)
-        own = [one for one in self.checks.assertions(default) if "{{" in str(one)]
+        for assertion in self.checks.assertions(default):
+            shared += [] if "{{" in str(assertion) else self.checks.check(assertion, {}, None)
+        own = [assertion for assertion in self.checks.assertions(default) if "{{" in str(assertion)]
         tests = [
             row for test in self._tests({**default, "assert": own}) for row in self._rows(test)
         ]
@@ -329,8 +329,8 @@ class _Translation:
         summary = [f"{counted(len(tests), 'test')} written"]
         if self.checks.left_out:
             few = [
-                f"{counted(n, one)} {kind}".strip()
-                for (one, kind), n in self.checks.left_out.items()
+                f"{counted(n, name)} {kind}".strip()
+                for (name, kind), n in self.checks.left_out.items()
             ]
             summary.append(f"{', '.join(few)} left out, as comments say at the tests")
         if unchecked:
@@ -501,7 +501,7 @@ def _yaml(content: Found) -> str:
 
 
 def _template(prompt: Mapping[str, Any]) -> PromptTemplate:
-    messages = tuple(Message(**one) for one in prompt.get("messages", ()))
+    messages = tuple(Message(**message) for message in prompt.get("messages", ()))
     return PromptTemplate("prompt", text=prompt.get("text"), messages=messages)
 
 

@@ -124,7 +124,7 @@ class Judge(ABC, Generic[OptionsT]):
         # A subclass may be anybody's plug-in. Its methods are wrapped, so that whatever they raise
         # or return becomes an error that names the judge, and not a traceback from the middle of a
         # run.
-        nothing, calls = (lambda found: found is None), partial(holds, kind=JudgeCall)
+        nothing, calls = (lambda result: result is None), partial(holds, kind=JudgeCall)
         guard(cls, {"check": nothing, "longest_calls": calls})
 
     def __init__(self, name: str, options: OptionsT) -> None:

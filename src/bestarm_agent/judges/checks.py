@@ -171,11 +171,11 @@ class ChecksJudge(Group[ChecksOptions]):
                 weights.append(weight)
         # Rounding may put a weighted mean just above 1, and a score is at most 1.
         value = min(counted) if self.options.all else min(1.0, fmean(counted, weights))
-        measures = [fmean(by_name[one]) if one in by_name else None for one in self._names]
+        measures = [fmean(by_name[key]) if key in by_name else None for key in self._names]
         return Score(value, votes=tuple(votes), measures=tuple(measures))
 
     def _asked(self, example: Example) -> list[tuple[Judge, Example]]:
-        inputs = {name: one for name, one in example.inputs.items() if name != self.options.field}
+        inputs = {k: v for k, v in example.inputs.items() if k != self.options.field}
         return [
             (
                 check.judge,
@@ -225,9 +225,9 @@ class ChecksJudge(Group[ChecksOptions]):
         # has no lines of the study, so its error names no subject and the caller puts the example
         # before it.
         checks = []
-        for i, one in enumerate(written):
+        for i, entry in enumerate(written):
             try:
-                checks.append(self._one(one))
+                checks.append(self._one(entry))
             except ConfigError as error:
                 message = f"check {i + 1}: {error}"
                 subject = "" if is_own else self._setup.subject
@@ -290,13 +290,13 @@ class ChecksJudge(Group[ChecksOptions]):
 _KEYS = frozenset(keys_of(CheckOptions))
 
 
-def _listed(found: Json) -> list[Json]:
+def _listed(value: Json) -> list[Json]:
     """Return the checks in a field of a row; a table's cell holds them as YAML or JSON."""
-    if isinstance(found, str):
+    if isinstance(value, str):
         try:
-            found = parse_yaml(found)[0]
+            value = parse_yaml(value)[0]
         except YamlProblem as problem:
             raise ConfigError(f"malformed YAML: {problem}") from None
-    if found is None:
+    if value is None:
         return []
-    return list(found) if isinstance(found, list | tuple) else [found]
+    return list(value) if isinstance(value, list | tuple) else [value]

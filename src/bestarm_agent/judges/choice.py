@@ -328,7 +328,7 @@ def _without_lists(plain: str) -> str:
         if follows and last is not None:
             dropped |= {last.start(1), line.start(1)}
         last = line
-    return "".join(c for at, c in enumerate(plain) if at not in dropped) if dropped else plain
+    return "".join(c for place, c in enumerate(plain) if place not in dropped) if dropped else plain
 
 
 def _mark(letter: str) -> str:

@@ -137,7 +137,7 @@ def visible(text: str) -> str:
     text = clean_text(text.replace("\r\n", "\n").replace("\r", "\n"))
     if text.isascii() and text.isprintable():
         return text
-    return str(_INVISIBLE.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text))
+    return str(_INVISIBLE.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text))
 
 
 def shortened(text: str, limit: int) -> str:

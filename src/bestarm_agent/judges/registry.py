@@ -49,7 +49,7 @@ JUDGES: Final = Registry[type[Judge[Any]]](
         "token-f1": f"{_HERE}.metrics:TokenF1Judge",
         "tool-call": f"{_HERE}.tools:ToolCallJudge",
     },
-    lambda found: isinstance(found, type) and issubclass(found, Judge),
+    lambda adapter: isinstance(adapter, type) and issubclass(adapter, Judge),
     "a subclass of bestarm_agent.judges.Judge",
 )
 
@@ -117,14 +117,14 @@ def check_targets(judge: Judge, examples: Sequence[Example]) -> list[str]:
     # A few odd targets are told and tolerated, since datasets have them. More than a share of 5 %
     # says that the scorer does not fit the dataset, and every answer would be scored wrong for
     # that.
-    rejected = [(one.id, why) for one in examples if (why := judge.unrecognised(one))]
+    rejected = [(example.id, why) for example in examples if (why := judge.unrecognised(example))]
     if not rejected:
         return []
     named = "; ".join(f"example `{name}`: {why}" for name, why in rejected[:_NAMED])
-    more = f"; and {len(rejected) - _NAMED:,} more" if len(rejected) > _NAMED else ""
+    others = f"; and {len(rejected) - _NAMED:,} more" if len(rejected) > _NAMED else ""
     text = (
         f"the right answer itself would not score 1 for {len(rejected):,} of "
-        f"{counted(len(examples), 'example')} ({named}{more}); "
+        f"{counted(len(examples), 'example')} ({named}{others}); "
     )
     if len(rejected) > _MOST_UNRECOGNISED * len(examples):
         raise ConfigError(

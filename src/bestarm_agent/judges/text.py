@@ -192,9 +192,9 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
             # from the first fence to the last, since a string may hold fences; else the last block
             whole = _FENCE_OF_ALL.search(text)
             written += [*([whole[1]] if whole else []), *_FENCE.findall(text)[-1:]]
-        for one in written:
+        for entry in written:
             with suppress(ValueError, RecursionError):
-                return json.loads(one)
+                return json.loads(entry)
         raise unparsable("no JSON", text)
 
     def _agrees(self, answer: object, example: Example) -> bool:

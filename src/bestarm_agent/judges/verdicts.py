@@ -254,10 +254,10 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _DECODER = JSONDecoder(strict=False, object_pairs_hook=_object)
 
 
-def _decoded(text: str, at: int) -> tuple[Any, int]:
+def _decoded(text: str, start: int) -> tuple[Any, int]:
     """Return the JSON object that begins at a brace, and its end; (None, 0) if there is none."""
     try:
-        return _DECODER.raw_decode(text, at)
+        return _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
         return None, 0
 

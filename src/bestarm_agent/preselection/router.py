@@ -255,9 +255,9 @@ class Router:
                 f"new router another name"
             )
         _check_apart(candidates)
-        self._rows(one.name for one in candidates)  # refuses unknown ones
-        priced = {one.name: one for one in candidates if one.usd is not None}
-        now = tuple(priced.get(one.name, one) for one in self.candidates)
+        self._rows(model.name for model in candidates)  # refuses unknown ones
+        priced = {model.name: model for model in candidates if model.usd is not None}
+        now = tuple(priced.get(model.name, model) for model in self.candidates)
         self._changed |= now != self.candidates
         self.candidates = now
 
@@ -265,8 +265,8 @@ class Router:
         """Return the router as arrays without pickle, so that reading them runs no code."""
         facts = {
             "settings": self.settings.model_dump(),
-            "candidates": [one.model_dump() for one in self.candidates],
-            "waiting": [one.model_dump(exclude_defaults=True) for one in self._waiting],
+            "candidates": [model.model_dump() for model in self.candidates],
+            "waiting": [record.model_dump(exclude_defaults=True) for record in self._waiting],
         }
         arrays: dict[str, Any] = {"facts": np.array(json.dumps(facts))}
         if self._rule is not None:

@@ -59,7 +59,7 @@ class RankedArms:
 
 
 def score_feedback(
-    contexts: FloatArray, shown: Sequence[int], scores: FloatArray, rng: np.random.Generator
+    contexts: FloatArray, rows: Sequence[int], scores: FloatArray, rng: np.random.Generator
 ) -> RankedArms:
     """Turn the scores of the s arms that were run into a ranking; higher is better.
 
@@ -72,13 +72,13 @@ def score_feedback(
         >>> int(feedback.order[0]), feedback.n_ranked
         (1, 1)
     """
-    if scores.shape != (len(shown),) or not np.isfinite(scores).all():
-        raise ValueError(f"{len(shown)} arms need as many finite scores, got {scores.tolist()}")
+    if scores.shape != (len(rows),) or not np.isfinite(scores).all():
+        raise ValueError(f"{len(rows)} arms need as many finite scores, got {scores.tolist()}")
     # Arms that share the lowest score lost to all others, and nothing is known among them: they
     # stay unranked, so that a coin does not teach the model an order.
     above = int((scores > scores.min()).sum())
     by_score = np.lexsort((rng.random(len(scores)), -scores))
-    order = np.asarray(shown, dtype=np.intp)[by_score]
+    order = np.asarray(rows, dtype=np.intp)[by_score]
     # the last arm is known to be last, so ranking it too adds nothing to the likelihood
     return RankedArms(contexts, order, above, np.asarray(scores, dtype=np.float64)[by_score])
 

@@ -85,7 +85,7 @@ class Service:
         self._evaluator = Evaluator(run.replies, run.candidates.judge_client)
         self._began = self._clock.now()
         # columns of the dataset's examples that were not served yet
-        self._columns = {(one.id, one.digest): j for j, one in enumerate(run.parts.examples)}
+        self._columns = {(row.id, row.digest): j for j, row in enumerate(run.parts.examples)}
         self._end = End.SERVED
 
     @classmethod
@@ -137,8 +137,8 @@ class Service:
                 service._end = End.ERROR if isinstance(error, Exception) else End.INTERRUPTED
                 raise
             finally:
-                told = (service._seconds(), run.replies.remarks())
-                run.record.record(Stopped(options.clock.utc(), service._end.value, *told))
+                before = (service._seconds(), run.replies.remarks())
+                run.record.record(Stopped(options.clock.utc(), service._end.value, *before))
 
     @property
     def spent(self) -> Spend:

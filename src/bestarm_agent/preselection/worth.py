@@ -89,14 +89,14 @@ def would_pay(records: Sequence[Record], settings: RouterSettings, k: int) -> Wo
     # Only a full table lets another choice be replayed: of a partial one, the scores of what was
     # not run are unknown, and guesses would flatter the router.
     names = list(records[0].scores) if records else []
-    if len(records) < 4 or any(set(one.scores) != set(names) for one in records) or len(names) < 2:
+    if len(records) < 4 or any(set(row.scores) != set(names) for row in records) or len(names) < 2:
         return None
     if not 1 <= k <= len(names):
         raise ConfigError(f"k must be in 1..{len(names)}, got {k}")
-    scores = np.array([[one.scores[name] for one in records] for name in names])
-    usd = np.array([[one.usd.get(name, 0.0) for one in records] for name in names]).mean(axis=1)
+    scores = np.array([[row.scores[name] for row in records] for name in names])
+    usd = np.array([[row.usd.get(name, 0.0) for row in records] for name in names]).mean(axis=1)
     features = PromptFeatures(settings.n_components, seed=settings.seed)
-    prompts = [one.prompt for one in records]
+    prompts = [row.prompt for row in records]
     features.fit(prompts)
     weighed = settings.cost_weight * usd
     table = Table(scores - weighed[:, None], features.vectors(prompts), weighed)

@@ -95,13 +95,13 @@ Send: TypeAlias = "Callable[[Provider, Request], Awaitable[Reply]]"
 
 
 _RETURNS: Mapping[str, Callable[[Any], bool]] = {  # what the methods of a plug-in may return
-    "check": lambda found: found is None,
-    "check_machine": lambda found: found is None,
-    "capabilities": lambda found: isinstance(found, Capabilities),
-    "fingerprint": lambda found: isinstance(found, str),
-    "bound": lambda found: isinstance(found, Spend) and found.is_possible,
-    "allowances": lambda found: holds(found, Allowance),
-    "asks_per_load": lambda found: found is None or found > 0,
+    "check": lambda result: result is None,
+    "check_machine": lambda result: result is None,
+    "capabilities": lambda result: isinstance(result, Capabilities),
+    "fingerprint": lambda result: isinstance(result, str),
+    "bound": lambda result: isinstance(result, Spend) and result.is_possible,
+    "allowances": lambda result: holds(result, Allowance),
+    "asks_per_load": lambda result: result is None or result > 0,
 }
 
 

@@ -26,7 +26,7 @@ ADAPTERS: Final = Registry[type[Provider]](
         "replay": "bestarm_agent.providers.replay:ReplayProvider",
         "vllm": "bestarm_agent.providers.vllm.provider:VllmProvider",
     },
-    lambda found: isinstance(found, type) and issubclass(found, Provider),
+    lambda adapter: isinstance(adapter, type) and issubclass(adapter, Provider),
     "a subclass of bestarm_agent.providers.Provider",
 )
 

@@ -130,8 +130,8 @@ def parse_recording(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Recording:
     return recording
 
 
-def read_recording(path: Path, shown: str, drop: Sequence[str] = ()) -> Recording:
-    """Read a file in the format of its suffix; raises ConfigError, which calls it ``shown``."""
+def read_recording(path: Path, source: str, drop: Sequence[str] = ()) -> Recording:
+    """Read a file in the format of its suffix; raises ConfigError, which calls it ``source``."""
     name = path.name.lower()
     if name.endswith((".jsonl", ".jsonl.gz")):
         rows = map(_recorded, traced(read_jsonl(path), path, drop=drop))
@@ -139,15 +139,15 @@ def read_recording(path: Path, shown: str, drop: Sequence[str] = ()) -> Recordin
         rows = map(filled, read_separated(path, ","))
     else:
         raise ConfigError(
-            f"{shown}: recordings are .jsonl, .jsonl.gz or .csv files, not {path.suffix!r}"
+            f"{source}: recordings are .jsonl, .jsonl.gz or .csv files, not {path.suffix!r}"
         )
     try:
-        return parse_recording((f"{shown}, {row.position}", row.values) for row in rows)
+        return parse_recording((f"{source}, {row.position}", row.values) for row in rows)
     except FileNotFoundError as error:
-        missing = BrokenRule(("path",), f"there is no file {shown}; correct the option `path`")
+        missing = BrokenRule(("path",), f"there is no file {source}; correct the option `path`")
         raise OptionsError("", [missing]) from error
     except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{shown}: cannot be read: {error}") from error
+        raise ConfigError(f"{source}: cannot be read: {error}") from error
 
 
 def _recorded(row: FileRow) -> FileRow:

@@ -113,8 +113,8 @@ def _sampled(columns: list[int]) -> list[int]:
 
 
 def _code(state: RunState, seq: int) -> str:
-    told = state.told[seq]
-    code, score = _CODES.get(State(told["state"])), float(told["score"])
+    outcome = state.told[seq]
+    code, score = _CODES.get(State(outcome["state"])), float(outcome["score"])
     if code is None and isnan(score):
         code = PENDING  # it was answered, and people have yet to score it
     return str(round(9 * score)) if code is None else code
@@ -708,8 +708,8 @@ async def report_of(
     state = texts.state
     matrix = matrix_of(state, [row.index for row in standing.rows])
     sample = await sample_pairs(texts, standing, matrix)
-    told = await texts.told(state.order[: -LOOKED_AT - 1 : -1].tolist())
-    verdicts = latest_verdicts(state, told.values())
+    outcomes = await texts.told(state.order[: -LOOKED_AT - 1 : -1].tolist())
+    verdicts = latest_verdicts(state, outcomes.values())
     return render_report(
         standing,
         config=state.started.config,
@@ -748,11 +748,11 @@ class VerdictLine:
 def latest_verdicts(state: RunState, latest: Iterable[Told]) -> list[VerdictLine]:
     """Return the judgements of outcomes, the newest of which is first; none where a rule scores."""
     lines: list[VerdictLine] = []
-    for told in latest:
-        if (score := told.outcome.score) is not None:
-            row, column, *_ = state.asks[told.seq].tolist()
+    for outcome in latest:
+        if (score := outcome.outcome.score) is not None:
+            row, column, *_ = state.asks[outcome.seq].tolist()
             label, example = state.candidates[row].label, state.example_ids[column]
-            lines += [VerdictLine(label, example, vote, told.seq) for vote in score.votes]
+            lines += [VerdictLine(label, example, vote, outcome.seq) for vote in score.votes]
         if len(lines) >= _SHOWN_VERDICTS:
             break
     return lines[:_SHOWN_VERDICTS]

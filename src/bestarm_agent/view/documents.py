@@ -58,7 +58,7 @@ def standing_page(
         names: (K,) labels of the candidates, made unique.
         most_rows: candidates shown at most, the best.
     """
-    shown, winner = standing.rows[:most_rows], standing.winner
+    rows, winner = standing.rows[:most_rows], standing.winner
     # a mode with an answer of its own gives verdicts, and the states of candidates are not shown
     said = [*(() if result is None else result.lines), *standing.decision.said]
     verdict, *sentences = said or ("",)
@@ -88,7 +88,7 @@ def standing_page(
         "problems": problem_lines(standing),
         "latest_failure": safe(standing.latest_failure),
         "seen_title": seen_title(graded=standing.graded),
-        "rows": [_row(row, names[row.index], graded=standing.graded) for row in shown],
+        "rows": [_row(row, names[row.index], graded=standing.graded) for row in rows],
         "hidden": hidden_line(standing.rows[most_rows:]),
     }
 
@@ -112,8 +112,8 @@ def _row(row: Row, name: str, *, graded: bool) -> Object:
 def pair_document(outcome: PairOutcome, labels: Labels) -> Object:
     """Describe a pair with all its texts and the score that a person gave to it, or None."""
     reply = outcome.reply
-    found = None if reply is None else labels.get((outcome.example, answer_digest(reply)))
-    return {**asdict(outcome), "label": None if found is None else found.score}
+    label = None if reply is None else labels.get((outcome.example, answer_digest(reply)))
+    return {**asdict(outcome), "label": None if label is None else label.score}
 
 
 def question_document(
@@ -132,12 +132,12 @@ def question_document(
 
 def labelling_page(stand: ByPeople, question: Object | None) -> Object:
     """Describe how far labelling has come; who is ahead is said at its end alone."""
-    raced, left = stand.raced, stand.of - stand.raced.n
-    more = f"about {raced.more} more" if raced.more and raced.more < left else ""
+    raced, rest = stand.raced, stand.of - stand.raced.n
+    more = f"about {raced.more} more" if raced.more and raced.more < rest else ""
     parts = [
         counted(stand.n, "example"),
         f"{len(raced.alive)} contenders left",
-        more or f"at most {left} more",
+        more or f"at most {rest} more",
         f"{stand.later} left for later" if stand.later else "",
     ]
     return {

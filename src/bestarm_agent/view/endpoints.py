@@ -84,7 +84,7 @@ class Endpoints:
         """List the labels of a run's candidates, and the names of its slices."""
         run = await self._run(request)
         async with run.refreshed() as state:
-            slices = [one.name for one in state.slices]
+            slices = [part.name for part in state.slices]
             return web.json_response({"candidates": names(state), "slices": slices})
 
     async def pairs(self, request: web.Request) -> web.StreamResponse:
@@ -131,7 +131,7 @@ class Endpoints:
         async with run.refreshed():
             labelling = await self._labelling(run)
             stand = await labelling.stand()
-            later = [int(one) for one in query.get("later", "").split(",") if one.isdecimal()]
+            later = [int(text) for text in query.get("later", "").split(",") if text.isdecimal()]
             asked: LabelQuestion | None
             if "place" in query:
                 asked = await labelling.question(_number(request, "place", 0), stand)
@@ -268,7 +268,7 @@ def _scores(text: str) -> tuple[dict[str, float | None], str, bool]:
     """Read what the page sends of an example: scores by answer, whose they are, if it is a tie."""
     try:
         given = json.loads(text)
-        scores = {str(one): _score(json.dumps(score)) for one, score in given["scores"].items()}
+        scores = {str(key): _score(json.dumps(score)) for key, score in given["scores"].items()}
         return scores, str(given.get("rater") or ""), given.get("tie") is True
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ConfigError(f"these are no scores of answers: {error!r}") from error

@@ -34,7 +34,7 @@ class FollowedRun:
         self._replay: tuple[Mode, RunRecord] | None = None
         self._shown: tuple[Standing, ModeResult | None] | None = None
         self._texts: RunTexts | None = None
-        self._texts_of = (0, 0)  # the size of the grid that they were opened for
+        self._texts_size = (0, 0)  # the size of the grid that they were opened for
 
     @property
     def state(self) -> RunState:
@@ -69,9 +69,9 @@ class FollowedRun:
         state = self.state
         size = len(state.candidates), len(state.example_ids)
         # Candidates and examples can join a run, and the replay has a state of its own.
-        if self._texts is None or self._texts_of != size or self._texts.state is not state:
+        if self._texts is None or self._texts_size != size or self._texts.state is not state:
             self._texts = await texts_of(self._store, self.run_id, state, folder_of(self.place))
-            self._texts_of = size
+            self._texts_size = size
         return self._texts
 
     async def _rebuilt(self) -> tuple[Mode, RunRecord]:

@@ -114,12 +114,12 @@ def _app(token: str, endpoints: Endpoints) -> web.Application:
     app = web.Application(middlewares=[guard(token), _explain])
     app.on_response_prepare.append(add_headers)
     app.on_shutdown.append(endpoints.close)
-    at = f"/{token}"
-    app.router.add_get(at, _go_to(f"{at}/"))
+    path = f"/{token}"
+    app.router.add_get(path, _go_to(f"{path}/"))
     for name, file in _FILES.items():
-        app.router.add_get(f"{at}/{name}", _file_sender(_PACKAGE / file))
-    run = f"{at}/runs/{{store:[0-9]+}}/{{run}}"
-    app.router.add_get(f"{at}/runs", endpoints.runs)
+        app.router.add_get(f"{path}/{name}", _file_sender(_PACKAGE / file))
+    run = f"{path}/runs/{{store:[0-9]+}}/{{run}}"
+    app.router.add_get(f"{path}/runs", endpoints.runs)
     app.router.add_get(f"{run}/live", endpoints.live)
     app.router.add_get(f"{run}/candidates", endpoints.candidates)
     app.router.add_get(f"{run}/pairs", endpoints.pairs)

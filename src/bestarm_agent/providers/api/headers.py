@@ -132,9 +132,9 @@ def wait_in(body: object, depth: int = 8) -> float | None:
     """
     waits: list[float | None] = []
     if isinstance(body, str):
-        waits = [_spoken_wait(one["steps"]) for one in _SPOKEN.finditer(body)]
+        waits = [_spoken_wait(match["steps"]) for match in _SPOKEN.finditer(body)]
     elif depth and isinstance(body, list):
-        waits = [wait_in(one, depth - 1) for one in body]
+        waits = [wait_in(item, depth - 1) for item in body]
     elif depth and isinstance(body, dict):
         for name, value in body.items():
             field = _WAITS.fullmatch(str(name))
@@ -145,7 +145,7 @@ def wait_in(body: object, depth: int = 8) -> float | None:
                 waits.append(wait_in(value, depth - 1))
     # The longest, since a body may name the waits of several limits, and all of them must have
     # passed.
-    return max((one for one in waits if one is not None), default=None)
+    return max((wait for wait in waits if wait is not None), default=None)
 
 
 def _spoken_wait(steps: str) -> float | None:

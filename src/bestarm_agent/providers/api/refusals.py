@@ -97,18 +97,18 @@ def _among(patterns: Mapping[str, str], sentence: str) -> set[str]:
     }
 
 
-def _sentences(said: object) -> Iterator[str]:
+def _sentences(body: object) -> Iterator[str]:
     """Yield the sentences of a body; where an error names a parameter beside its words, as one."""
-    match said:
+    match body:
         case str():
-            yield from _SENTENCES.split(said)
+            yield from _SENTENCES.split(body)
         case list():
-            for value in said:
+            for value in body:
                 yield from _sentences(value)
         case dict():
             # the parameter named beside the words is meant, whether or not these name it
-            place = " ".join(map(_flat, filter(None, map(said.get, _PLACES))))
-            for key, value in said.items():
+            place = " ".join(map(_flat, filter(None, map(body.get, _PLACES))))
+            for key, value in body.items():
                 if key not in _PLACES:
                     yield from (f"{place} {sentence}" for sentence in _sentences(value))
 
