@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Self
 
@@ -36,10 +37,16 @@ FEWEST_EXAMPLES = 30  # to choose by
 _PRIOR_WEIGHT = 10  # of that share, in examples
 _MANY = 10**9  # examples of a mean that is known
 _POWER = 0.8416  # normal quantile of the probability .8
-_SPREAD = 0.1  # standard deviation of differences between good candidates, for shrinkage
+# Standard deviation of differences between good candidates, for shrinkage: the usual one, and the
+# most. In 192 studies drawn from shared matrices, "probably at most so much worse" (9 in 10) held
+# in 93 % by this one alone, and by the candidates' own in 89 % with bounds .72 as wide.
+_SPREAD = 0.1
+_LEAST_SPREAD = 0.05  # counts as what one more candidate would show
+_ENOUGH, _FEWEST_RIVALS = 10, 3  # scores of a candidate, and such candidates, that show a spread
 _WIDE = 0.3  # of those between a good candidate and any other
 _LIKELY_ENOUGH = 0.8  # probability of what is forecast
 _MOST_TIMES = 20  # so many times the examples seen are forecast at most
+_LUCKS = 64  # equally likely ones that stand for all
 _SURE = 1.96  # standard errors that a lead may be wrong by
 
 
@@ -76,6 +83,7 @@ class Leads:
     mean: FloatArray  # (k,)
     n: IntArray  # (k,)
     differing: FloatArray  # (k,)
+    spread: float = _SPREAD  # standard deviation of differences between the candidates
 
     @classmethod
     def of(cls, leads: Sequence[Lead]) -> Self:
@@ -91,7 +99,26 @@ class Leads:
     def by_sums(cls, total: FloatArray, squares: FloatArray, n: IntArray) -> Self:
         """Return the leads by (k,) sums, and sums of squares, of ``n`` (k,) differences."""
         differing = (squares + _PRIOR_WEIGHT * USUAL_DIFFERING) / (n + _PRIOR_WEIGHT)
-        return cls(total / np.maximum(n, 1), n, np.minimum(1.0, differing))
+        found = cls(total / np.maximum(n, 1), n, np.minimum(1.0, differing))
+        return replace(found, spread=found._own_spread())
+
+    def _own_spread(self) -> float:
+        """Return the spread of differences that sampling does not explain, in (0, ``_SPREAD``].
+
+        The usual one where fewer than three have scores enough.
+        """
+        seen = self.n >= _ENOUGH
+        if (k := int(seen.sum())) < _FEWEST_RIVALS:
+            return _SPREAD
+        # Of the k + 1 means, that of the one among them: its lead over itself is 0. The noise of a
+        # lead is that of two means, half each, and so is the spread of differences. What is left
+        # counts as k candidates, and ``_LEAST_SPREAD`` as one, so that it is never 0.
+        means, noise = (
+            np.append(self.mean[seen], 0.0),
+            (self.differing[seen] / self.n[seen]).mean() / 2,
+        )
+        variance = 2.0 * max(0.0, float(means.var(ddof=1) - noise))
+        return min(_SPREAD, math.sqrt((k * variance + _LEAST_SPREAD**2) / (k + 1)))
 
     @classmethod
     def by_means(cls, one: tuple[float, int], mean: FloatArray, n: IntArray) -> Self:
@@ -113,7 +140,7 @@ class Leads:
 
     def __getitem__(self, places: BoolArray | IntArray) -> Leads:
         """Return some of them."""
-        return Leads(self.mean[places], self.n[places], self.differing[places])
+        return Leads(self.mean[places], self.n[places], self.differing[places], self.spread)
 
     def each(self) -> list[Lead]:
         """Return them one by one."""
@@ -124,11 +151,11 @@ class Leads:
     def believed(self) -> tuple[FloatArray, FloatArray]:
         """Return (k,) means and (k,) standard deviations on new examples, as believed now.
 
-        Normal, with differences spread about 0 by ``_SPREAD`` before any example is seen. So a
-        lead that was seen shrinks, the more so the fewer examples it rests on: it belongs to a
-        candidate that was chosen for it.
+        Normal, with differences spread about 0 by ``spread`` before any example is seen. So a
+        lead that was seen shrinks, the more so the fewer examples it rests on and the nearer the
+        candidates are to each other: it belongs to a candidate that was chosen for it.
         """
-        return self._believed(_SPREAD)
+        return self._believed(self.spread)
 
     def _believed(self, prior: float) -> tuple[FloatArray, FloatArray]:
         variance = np.where(self.n > 0, self.differing / np.maximum(self.n, 1), np.inf)
@@ -146,19 +173,16 @@ class Leads:
         to 0 is shrunk as one over a rival; one that a rival could hardly have left is not, or many
         hopeless candidates together would look like a chance.
         """
-        near, far = self._believed(_SPREAD), self._believed(_WIDE)
+        near, far = self.believed, self._believed(_WIDE)
         variance = np.where(self.n > 0, self.differing / np.maximum(self.n, 1), 0.0)
         # the likelihoods of the lead that was seen: normal, its variance that of both together
         log_odds = np.zeros(len(self))
-        for sign, spread in ((1.0, _WIDE), (-1.0, _SPREAD)):
+        for sign, spread in ((1.0, _WIDE), (-1.0, self.spread)):
             total = spread**2 + variance
             log_odds += sign * -0.5 * (np.log(total) + self.mean**2 / total)
         odds = np.where(self.n > 0, log_odds, 0.0)
         share = np.exp(-np.logaddexp(0.0, -odds))
-        below = [
-            np.array([_below(z) for z in ((mean + gap) / deviation).tolist()])
-            for mean, deviation in (near, far)
-        ]
+        below = [_below((mean + gap) / deviation) for mean, deviation in (near, far)]
         return np.asarray((1.0 - share) * below[0] + share * below[1], dtype=float)
 
     def most(self, probability: float) -> FloatArray:
@@ -181,9 +205,41 @@ class Leads:
         return np.minimum(1.0, _constant(level) * np.sqrt(self.differing / n_examples))
 
 
-def _below(z: float) -> float:
-    """Return the probability that a standard normal number is below ``z``."""
-    return 0.5 * math.erfc(-z / math.sqrt(2.0))
+@lru_cache(maxsize=1)
+def _normal() -> tuple[FloatArray, FloatArray]:
+    """Return points of the standard normal distribution: numbers, and the probabilities below."""
+    at = np.linspace(-9.0, 9.0, 9001)
+    return at, np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) for z in at.tolist()])
+
+
+def _below(z: FloatArray) -> FloatArray:
+    """Return the probabilities that a standard normal number is below each of ``z``.
+
+    Between points 1/500 apart, which leaves an error of at most 2e-7: there may be 64,000 leads,
+    and scipy takes half a second to import.
+    """
+    return np.interp(z, *_normal())
+
+
+def chance_of_all(chances: Sequence[float] | FloatArray) -> float:
+    """Return the probability that one candidate is better than all others, by that of each.
+
+    These leads share the luck of the one: with means of as many scores, half of the variance of
+    each difference is its own, so that two of them have a correlation of 1/2. With u ~ N(0, 1)
+
+        P = E[prod_j Phi(sqrt(2) Phi^-1(chance_j) + u)]
+
+    As if they were independent, P would be too small: .38 where .52 were the best, in 192 studies
+    drawn from shared matrices; this said .49.
+
+    Example:
+        >>> round(chance_of_all([0.9] * 4), 2), round(0.9**4, 2)
+        (0.74, 0.66)
+    """
+    at, below = _normal()
+    luck = np.interp((np.arange(_LUCKS) + 0.5) / _LUCKS, below, at)
+    own = math.sqrt(2.0) * np.interp(np.asarray(chances, dtype=float), below, at)
+    return float(_below(own[:, None] + luck).prod(axis=0).mean())
 
 
 def lead_of(low: FloatArray, high: FloatArray) -> Lead:
@@ -252,8 +308,9 @@ def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None
 
         mean of n = (k x + (n - k) d + noise) / n,   d ~ believed,   noise ~ N(0, (n - k) q)  (2)
 
-    and it is shown from c sqrt(q / n) on, with c as in (1) without the power. Leads share the luck
-    of the winner, so the least probable one counts, not their product.
+    and it is shown from c sqrt(q / n) on, with c as in (1) without the power. Of chosen winners of
+    460 studies drawn from shared matrices and of 900 worlds, 134 had a forecast, and 78 % of these
+    came true; 71 % of 173 by a fixed spread and the least probable lead alone.
     """
     if not isinstance(leads, Leads):
         leads = Leads.of(leads)
@@ -263,7 +320,9 @@ def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None
     high = _MOST_TIMES * low
 
     def enough(n: int) -> bool:
-        return _all_shown_by(leads, n, level) >= _LIKELY_ENOUGH
+        each = _shown_by(leads, n, level)
+        # all are at most as probable as the least probable one, which is known sooner
+        return bool(each.min() >= _LIKELY_ENOUGH) and chance_of_all(each) >= _LIKELY_ENOUGH
 
     # With more and more examples the probability tends to that of d > 0. Where that is too low, or
     # reached too late, no number is named.
@@ -275,8 +334,8 @@ def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None
     return high
 
 
-def _all_shown_by(leads: Leads, n: int, level: float) -> float:
-    """Return the least probability that ``n`` examples show one of the leads, as (2)."""
+def _shown_by(leads: Leads, n: int, level: float) -> FloatArray:
+    """Return the (k,) probabilities that ``n`` examples show each of the leads, as (2)."""
     (mean, deviation), more = leads.believed, n - leads.n
     # Two parts: the examples seen keep their mean x, and those to come have the mean d, of which
     # only the posterior is known, besides the noise of single examples. Treating all n as new would
@@ -286,7 +345,7 @@ def _all_shown_by(leads: Leads, n: int, level: float) -> float:
     least = np.sqrt(2.0 * math.log(1.0 / level) * leads.differing / n)
     # Where nothing is uncertain (no example more), the lead is shown or it is not.
     certain = np.where(expected > least, np.inf, -np.inf)
-    return _below(float(np.divide(expected - least, error, out=certain, where=error > 0).min()))
+    return _below(np.divide(expected - least, error, out=certain, where=error > 0))
 
 
 def _constant(level: float) -> float:

@@ -44,7 +44,7 @@ from bestarm_agent.engine.results.standing import (
 )
 from bestarm_agent.errors import counted
 from bestarm_agent.selectors.types import Guarantee
-from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, chance_of_at_least
+from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, chance_of_all, chance_of_at_least
 
 _DEARER = 0.95  # of the price of the one to take, from which another is no cheaper
 _NAMED = 3  # candidates by name in a sentence
@@ -192,8 +192,7 @@ def _chance(s: Standing, groups: Mapping[int, Status]) -> float | None:
     None where missing scores could change who leads, where something else than the best is
     looked for, and where examples are chosen by their scores.
     """
-    # The chances of the pairwise comparisons are multiplied as if these were independent. One that
-    # was beaten for good counts as 1: that was proved whatever its chance by itself says.
+    # One that was beaten for good is not asked about: that was proved, whatever its chance says.
     others = [row for row in s.rows if groups[row.index] not in (Status.TAKE, Status.LEADING)]
     is_missing = any(not row.n and not row.is_broken for row in others) or s.rivals_by_voids
     if not others or s.objective is not None or is_missing or s.new_examples is None:
@@ -205,7 +204,7 @@ def _chance(s: Standing, groups: Mapping[int, Status]) -> float | None:
     ]
     if not known:
         return None
-    return math.prod(other.chance for other in known if not other.is_beaten)
+    return chance_of_all([other.chance for other in known if not other.is_beaten])
 
 
 def _is_proved(s: Standing, named: Row | None) -> bool:

@@ -341,9 +341,12 @@ def _probably_within(epsilon: float, selector: Pairs, prices: FloatArray) -> Boo
     """
     seen, leader = selector.table.n_scored > 0, selector.ranking()[0]
     is_within: BoolArray = np.arange(len(seen)) == leader
-    cheaper = np.flatnonzero(seen & (prices < prices[leader]))
-    leads = selector.answer.on_new.leads_over(leader, cheaper.tolist())
-    is_within[cheaper] = leads.most(SURE) <= epsilon
+    others = np.flatnonzero(seen & ~is_within)
+    leads, cheaper = (
+        selector.answer.on_new.leads_over(leader, others.tolist()),
+        prices < prices[leader],
+    )
+    is_within[others] = (leads.most(SURE) <= epsilon) & cheaper[others]
     return is_within
 
 
