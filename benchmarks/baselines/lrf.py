@@ -40,6 +40,6 @@ class Lrf(UcbELrf):
         """Fit the model if there are new scores."""
         if not self._is_fitted and self.table.n_scored.any():
             self._ensemble = self._new_ensemble()
-            self._ensemble.fit(self._cells(self._scored()), SWEEPS, self._random.at(1))
+            self._ensemble.fit(self._seen(), SWEEPS, self._random.at(1))
             self._is_fitted = True
         return Belief(super().belief().mean)

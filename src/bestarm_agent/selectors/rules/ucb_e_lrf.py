@@ -18,9 +18,9 @@ examples with much in common. The model decides which example is seen, so its me
 towards examples on which models disagree, and nothing is guaranteed. Line 2 looks at every cell, so
 a batch may cost O(n m K_ens); most rows cannot have the highest B by a bound of their R, so that
 their cells are not looked at. What remains are the fits: 3 rounds over all seen cells and members.
-Of more than 16,000 cells a batch is less than 1 part in 500: then only the rows and columns of the
-new cells are solved again, until as many are new (``LowRankEnsemble.take_in``). So a pull costs at
-most what 500 cells cost in a fit, whatever the size.
+Of more than 16,000 cells a batch is less than 1 part in 500: then a fit waits until as many are
+new; until then they count with their scores, and without R. So a pull costs at most what 500 cells
+cost in a fit, whatever the size.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNSEEN, _PENDING = int(State.UNSEEN), int(State.PENDING)
 _DONE, _FAILED = int(State.DONE), int(State.FAILED)
 SWEEPS = 10  # of least squares; from an even start three to five already agree to .001
 SWEEPS_AGAIN = 3  # from the last fit
-_SHARE_NEW = 0.002  # of the seen cells: with fewer new ones, only their rows and columns are solved
+_SHARE_NEW = 0.002  # of the seen cells: with fewer new ones, a fit waits
 _SMALL = 0.1  # of first factors beyond the first rank
 _CHUNK = 16  # rows whose spreads are summed at a time
 _NEGLIGIBLE = 1e-12
@@ -80,12 +80,6 @@ class Cells:
     def turned(self) -> Cells:
         """Return the same cells, columns by rows."""
         return Cells(self.scores.T.tocsr(), self.dropped.T.tocsr())
-
-    def of(self, rows: IndexArray) -> Cells:
-        """Return the cells of some rows alone."""
-        n_members = self.dropped.shape[0] // self.scores.shape[0]
-        members = rows[:, None] * n_members + np.arange(n_members)
-        return Cells(self.scores[rows], self.dropped[members.ravel()])
 
 
 class LowRankEnsemble:
@@ -132,33 +126,12 @@ class LowRankEnsemble:
         Starts from the factors at hand: columns first, then rows. ``rng`` draws which cells each
         member leaves out. ``scores`` are those seen, of (K, N); a 0 is stored, too.
         """
-        self._cells = Cells.drawn(scores, self.n_members, self.drop, rng)
-        self._turned = self._cells.turned()
+        cells = Cells.drawn(scores, self.n_members, self.drop, rng)
+        turned = cells.turned()
         for _ in range(n_sweeps):
-            self.columns = self._solve([self._turned], self.rows)
-            self.rows = self._solve([self._cells], self.columns)
+            self.columns = self._solve(turned, self.rows)
+            self.rows = self._solve(cells, self.columns)
         self._seen = _sums(_ones(scores), self.columns)
-
-    def take_in(
-        self, recent: csr_array, rows: IndexArray, columns: IndexArray, rng: np.random.Generator
-    ) -> None:
-        """Fit to (n,) more cells: ``SWEEPS_AGAIN`` rounds over their rows and columns alone.
-
-        ``recent`` are all scores since the last ``fit``, these among them: which members leave them
-        out is drawn anew. This is least squares in blocks, as ``fit`` is, but few of them: what the
-        others would change by is of second order.
-        """
-        cells = Cells.drawn(recent, self.n_members, self.drop, rng)
-        at_rows, at_columns = np.unique(rows), np.unique(columns)
-        by_row = [part.of(at_rows) for part in (self._cells, cells)]
-        by_column = [part.of(at_columns) for part in (self._turned, cells.turned())]
-        before = self.columns[at_columns]
-        np.add.at(self._seen, rows, self.columns[columns])
-        for _ in range(SWEEPS_AGAIN):
-            self.columns[at_columns] = self._solve(by_column, self.rows, self.columns[at_columns])
-            self.rows[at_rows] = self._solve(by_row, self.columns, self.rows[at_rows])
-        for part in by_column:
-            self._seen += _sums(_ones(part.scores).T.tocsr(), self.columns[at_columns] - before)
 
     def means(
         self, totals: FloatArray, rows: IndexArray = _NONE, columns: IndexArray = _NONE
@@ -217,23 +190,16 @@ class LowRankEnsemble:
         most: FloatArray = np.sqrt(n_columns * (np.maximum(variances, 0.0) + _NEGLIGIBLE * squares))
         return most
 
-    def _solve(
-        self, parts: list[Cells], fixed: FloatArray, before: FloatArray | None = None
-    ) -> FloatArray:
-        """Solve the normal equations of the rows of some cells, given the factors of the columns.
+    def _solve(self, cells: Cells, fixed: FloatArray) -> FloatArray:
+        """Solve the normal equations of all rows of the cells, given the factors of the columns.
 
-        A row of which a member sees nothing is as ``before``, by default the mean of the others.
+        A row of which a member sees nothing is the mean of the others.
         """
-        n, rank = parts[0].scores.shape[0], fixed.shape[2]
-        left_out = fixed.reshape(-1, rank)
-        squares = _outer(fixed)
-        left_out_squares = squares.reshape(-1, rank**2)
-        right, gram = np.zeros((n, *fixed.shape[1:])), np.zeros((n, *squares.shape[1:]))
-        for cells in parts:
-            right += _sums(cells.scores, fixed)
-            right -= _sums(cells.dropped, left_out).reshape(right.shape)
-            gram += _sums(_ones(cells.scores), squares)
-            gram -= _sums(_ones(cells.dropped), left_out_squares).reshape(gram.shape)
+        n, rank, squares = cells.scores.shape[0], fixed.shape[2], _outer(fixed)
+        right, gram = _sums(cells.scores, fixed), _sums(_ones(cells.scores), squares)
+        left_out = fixed.reshape(-1, rank), squares.reshape(-1, rank**2)
+        right -= _sums(cells.dropped, left_out[0]).reshape(right.shape)
+        gram -= _sums(_ones(cells.dropped), left_out[1]).reshape(gram.shape)
         gram = gram.reshape(n, self.n_members, rank, rank)
         # A row of which a member sees no cell has a Gram matrix of 0, up to rounding.
         size = np.trace(gram, axis1=2, axis2=3)
@@ -246,10 +212,9 @@ class LowRankEnsemble:
             solved = np.asarray(np.linalg.solve(gram, right[..., None])[..., 0], dtype=np.float64)
         if known.all():
             return solved
-        if before is None:
-            masked = np.where(known[:, :, None], solved, 0.0)
-            before = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
-        return np.where(known[:, :, None], solved, before)
+        masked = np.where(known[:, :, None], solved, 0.0)
+        mean = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
+        return np.where(known[:, :, None], solved, mean)
 
 
 def _ones(cells: csr_array) -> csr_array:
@@ -293,13 +258,14 @@ class UcbELrf(Rule):
     """UCB-E on the mean and the uncertainty of the low-rank ensemble.
 
     In flight: the model is fitted whenever ``batch`` more outcomes are told, or the batch is asked
-    and nothing is pending; a fit ends the batch under way. Until a fit has seen the score of a pair
-    that was asked, its R counts as 0; a candidate with void pulls only is taken to score 0. Random
-    pairs are asked until as many are told as the warm-up wants. With one call in flight pairs are
-    asked in the order of Algorithm 2. Where the paper fits the oracle anew in line 8, here every
-    fit after the first goes on from the last factors for ``SWEEPS_AGAIN`` rounds, with cells that
-    are left out drawn anew: members agree less exactly with what a fit from the start finds. Of
-    more than 16,000 scores most fits are to the rows and columns of the last batch alone.
+    and nothing is pending, if these are 1 in 500 of the scores; a fit ends the batch under way.
+    Until a fit has seen the score of a pair that was asked, its R counts as 0; a candidate with
+    void pulls only is taken to score 0. Random pairs are asked until as many are told as the
+    warm-up wants. With one call in flight pairs are asked in the order of Algorithm 2. Where the
+    paper fits the oracle anew in line 8, here every fit after the first goes on from the last
+    factors for ``SWEEPS_AGAIN`` rounds, with cells that are left out drawn anew: members agree less
+    exactly with what a fit from the start finds. Of more than 16,000 scores a fit comes after
+    several batches.
 
     The paper's gain over UCB-E is not reproduced (``docs/reproduction``): where scores are not of
     rank 1, fits to the few cells of a row predict far outside [0, 1], and its row means are worse
@@ -355,7 +321,6 @@ class UcbELrf(Rule):
         self._n_fits = 0
         self._is_fitted = False
         self._ensemble = self._new_ensemble()
-        self._recent: list[int] = []  # asks whose scores came after the last fit to all
         self._fitted_at = 0  # asks before the last fit
         self._since_fit: list[int] = []  # asks told since
         self._totals: FloatArray = np.empty(0)  # (K,) sums of R_ij over all j, or bounds of them
@@ -373,14 +338,15 @@ class UcbELrf(Rule):
 
     def told(self, tell: Tell) -> None:
         """Line 8, if it is time to."""
-        n_told = self.table.n_told
+        table = self.table
         self._since_fit.append(tell.seq)
         if not self._is_fitted:
-            wanted = self.warm_up * self.table.n_candidates * self.table.n_examples
-            is_time = n_told >= wanted - 1e-9
+            wanted = self.warm_up * table.n_candidates * table.n_examples
+            is_time = table.n_told >= wanted - 1e-9
         else:
-            is_told = self.left == 0 and n_told == self.table.n_asked
+            is_told = self.left == 0 and table.n_told == table.n_asked
             is_time = is_told or len(self._since_fit) >= self.batch
+            is_time &= len(self._since_fit) >= _SHARE_NEW * table.n_scores
         if is_time:
             self._refit()
 
@@ -448,15 +414,11 @@ class UcbELrf(Rule):
 
     @one_thread
     def _refit(self) -> None:
-        table, told = self.table, self._scored(self._since_fit)
-        self._recent += told.tolist()
-        rng = self._random.at(2 * self._n_fits + 1)
-        if not self._is_fitted or len(self._recent) >= _SHARE_NEW * table.n_scores:
-            sweeps = SWEEPS_AGAIN if self._is_fitted else SWEEPS
-            self._ensemble.fit(self._cells(self._scored()), sweeps, rng)
-            self._recent.clear()
-        elif len(told):
-            self._ensemble.take_in(self._cells(self._recent), *self._places(told), rng)
+        sweeps, rng = (
+            SWEEPS_AGAIN if self._is_fitted else SWEEPS,
+            self._random.at(2 * self._n_fits + 1),
+        )
+        self._ensemble.fit(self._seen(), sweeps, rng)
         self._is_fitted = True
         self._n_fits += 1
         self._since_fit.clear()
@@ -486,8 +448,9 @@ class UcbELrf(Rule):
         rows, columns = self.table.candidate[asks], self.table.example[asks]
         return rows.astype(np.intp), columns.astype(np.intp)
 
-    def _cells(self, asks: IndexArray | list[int]) -> csr_array:
-        shape = (self.table.n_candidates, self.table.n_examples)
+    def _seen(self) -> csr_array:
+        """Return the (K, N) scores of the cells that have one."""
+        asks, shape = self._scored(), (self.table.n_candidates, self.table.n_examples)
         return csr_array((self.table.score[asks], self._places(asks)), shape=shape)
 
     def _new_ensemble(self) -> LowRankEnsemble:
