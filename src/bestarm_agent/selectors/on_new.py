@@ -11,7 +11,7 @@ from math import comb
 import numpy as np
 
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray, Problem, State
+from bestarm_agent.selectors.types import BoolArray, IntArray, Problem, State
 from bestarm_agent.stats.betting import early_bets, lower_bounds
 from bestarm_agent.stats.new_examples import SHARE_OF_TEST, Leads
 from bestarm_agent.stats.paired_sequences import PairedSequences
@@ -35,7 +35,6 @@ class OnNewExamples:
         barred: BoolArray,
     ) -> None:
         self._problem, self._table, self._pairs, self._barred = problem, table, pairs, barred
-        self._tops: tuple[IntArray, FloatArray] | None = None  # upper ends, for so many outcomes
         self._means: dict[int, tuple[int, tuple[float, float]]] = {}  # by the number of outcomes
 
     @property
@@ -53,14 +52,14 @@ class OnNewExamples:
 
         Those that left the competition are not among them.
         """
-        rivals: list[int] = np.flatnonzero(~self._barred).tolist()
-        rivals.remove(one)
+        is_rival = ~self._barred
+        is_rival[one] = False
+        rivals: list[int] = np.flatnonzero(is_rival).tolist()
         if self._pairs is None or self._barred.any():
             leads = self._least_leads(one, rivals)
             return [other for other, least in zip(rivals, leads, strict=True) if least <= 0.0]
-        gone = self.shown_behind(self._pairs, one)
-        found: list[int] = np.array(rivals, dtype=np.int64)[~gone[rivals]].tolist()
-        return found
+        behind = self.shown_behind(self._pairs, one)
+        return [other for other in rivals if not behind[other]]
 
     def shown_behind(self, pairs: PairedSequences, one: int) -> BoolArray:
         """Return a (K,) mask of those shown to be behind ``one``, or not the best, on new ones.
@@ -99,14 +98,8 @@ class OnNewExamples:
         """Return the lower bound that ``lead`` has for each of the others."""
         if self._pairs is not None:
             return [self.lead(one, other)[0] for other in others]
-        n_told = self._table.n_trials - self._table.count(State.PENDING)
-        # The upper ends of all are looked up for every candidate: worked out once for so many
-        # outcomes.
-        if self._tops is None or not np.array_equal(self._tops[0], n_told):
-            ends = self.means(np.arange(len(n_told)))
-            self._tops = n_told, np.array([end for _, end in ends])
-        found: list[float] = (self.mean(one)[0] - self._tops[1][others]).tolist()
-        return found
+        least, _ = self.mean(one)
+        return [least - most for _, most in self.means(np.array(others, dtype=np.int64))]
 
     def lead(self, one: int, other: int) -> tuple[float, float]:
         """Bound the lead of one candidate over another on new examples, in [-1, 1].

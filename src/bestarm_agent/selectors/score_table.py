@@ -25,15 +25,12 @@ def _with_room(old: NDArray[_Scalar], *shape: int) -> NDArray[_Scalar]:
 
     Every axis that must grow doubles at least, so growing one by one costs amortised constant time.
     """
-    sizes = tuple(
-        max(need, 2 * have) if need > have else have
-        for have, need in zip(old.shape, shape, strict=True)
-    )
-    if sizes == old.shape:
+    sizes = list(zip(old.shape, shape, strict=True))
+    if all(need <= have for have, need in sizes):
         return old
-    new = np.zeros(sizes, dtype=old.dtype)
-    new[tuple(slice(have) for have in old.shape)] = old
-    return new
+    return np.pad(
+        old, [(0, max(need, 2 * have) - have if need > have else 0) for have, need in sizes]
+    )
 
 
 class ScoreTable:
@@ -295,10 +292,6 @@ class ScoreTable:
         return example
 
     def _reserve(self, n_trials: int) -> None:
-        if n_trials <= len(self._candidate):
-            return
-        self._candidate = _with_room(self._candidate, n_trials)
-        self._example = _with_room(self._example, n_trials)
-        self._position = _with_room(self._position, n_trials)
-        self._state = _with_room(self._state, n_trials)
-        self._score = _with_room(self._score, n_trials)
+        if n_trials > len(self._candidate):
+            for name in ("_candidate", "_example", "_position", "_state", "_score"):
+                setattr(self, name, _with_room(getattr(self, name), n_trials))

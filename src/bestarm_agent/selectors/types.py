@@ -220,40 +220,37 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Check the ranges given above; raises ValueError."""
-        if self.n_candidates < 0:
-            raise ValueError(f"n_candidates must be >= 0, got {self.n_candidates}")
-        if self.draws < 1 or self.n_examples % self.draws:
-            raise ValueError(f"draws must divide n_examples, got {self.draws}")
-        if self.n_examples < 1:
-            raise ValueError(f"n_examples must be >= 1, got {self.n_examples}")
-        columns = self.independent or (0,)
-        if not 0 <= min(columns) <= max(columns) < self.n_examples or self.seed < 0:
-            raise ValueError(
-                f"independent examples are in 0..{self.n_examples - 1} and the seed is >= 0, "
-                f"got {self.independent} and {self.seed}"
-            )
-        if not 0 < self.confidence < 1:
-            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
-        if self.budget is not None and self.budget < 1:
-            raise ValueError(f"budget must be at least 1 pull, got {self.budget}")
-        if self.within is not None and not 0 < self.within < 1:
-            raise ValueError(f"within must be in (0, 1), got {self.within}")
+        k, n, columns = self.n_candidates, self.n_examples, self.independent
+        draws, budget, within, costs = self.draws, self.budget, self.within, self.costs
+        axes = np.zeros((max(0, k), 1), int) if self.axes is None else np.asarray(self.axes)
+        is_grid = axes.ndim == 2 and len(axes) == k and axes.shape[1] > 0
+        are_inside = 0 <= min(columns, default=0) <= max(columns, default=0) < n
+        rules = {
+            f"n_candidates must be >= 0, got {k}": k >= 0,
+            f"n_examples must be >= 1, got {n}": n >= 1,
+            f"draws must divide n_examples, got {draws}": draws > 0 and not n % draws,
+            f"independent examples are in 0..{n - 1}, got {columns}": are_inside,
+            f"seed must be >= 0, got {self.seed}": self.seed >= 0,
+            f"confidence must be in (0, 1), got {self.confidence}": 0 < self.confidence < 1,
+            f"budget must be at least 1 pull, got {budget}": budget is None or budget >= 1,
+            f"within must be in (0, 1), got {within}": within is None or 0 < within < 1,
+            "within needs intervals; set track_intervals=True": within is None
+            or self.track_intervals,
+            f"{k} candidates need as many costs, got {len(costs or ())}": costs is None
+            or len(costs) == k,
+            f"costs must be finite and > 0, got {costs}": all(0 < c < inf for c in costs or ()),
+            f"axes must be {k} candidates x at least 1 axis, got {axes.shape}": is_grid,
+            "axes must be integers >= 0, or -1 for a level of its own": axes.dtype.kind in "iu"
+            and axes.min(initial=0) >= -1,
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise ValueError(rule)
         # Stopping at a proof takes intervals. Without them it is switched off here, once, so that
         # no rule needs to ask for both.
         if not self.track_intervals:
-            if self.within is not None:
-                raise ValueError("within needs intervals; set track_intervals=True")
-            object.__setattr__(self, "stop_when_separated", False)  # nothing can be shown
-        if self.costs is not None:
-            if len(self.costs) != self.n_candidates:
-                raise ValueError(
-                    f"{self.n_candidates} candidates need as many costs, got {len(self.costs)}"
-                )
-            if not all(0 < cost < inf for cost in self.costs):
-                raise ValueError(f"costs must be finite and > 0, got {self.costs}")
+            object.__setattr__(self, "stop_when_separated", False)  # nothing can be proved
         if self.axes is not None:
-            axes = np.asarray(self.axes)
-            self._check_axes(axes)
             object.__setattr__(self, "axes", axes.astype(np.int64))
 
     @property
@@ -265,14 +262,6 @@ class Problem:
     def ends_level(self) -> bool:
         """Return whether it is enough that the N examples cannot tell those that are open apart."""
         return self.stop_when_separated and self.within is None
-
-    def _check_axes(self, axes: NDArray[np.generic]) -> None:
-        if axes.ndim != 2 or len(axes) != self.n_candidates or not axes.shape[1]:
-            raise ValueError(
-                f"axes must be {self.n_candidates} candidates x at least 1 axis, got {axes.shape}"
-            )
-        if axes.dtype.kind not in "iu" or axes.min(initial=0) < -1:
-            raise ValueError("axes must be integers >= 0, or -1 for a level of its own")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -125,7 +125,7 @@ def test_cells_that_are_in_no_fit_yet_count_with_their_scores() -> None:
     filled = predictions(model)
     known = cells.tocoo()
     filled[known.row, known.col] = known.data
-    totals = np.bincount(known.row, known.data, 12)
+    totals = np.bincount(known.row, known.data, 12).astype(np.float64)
     np.testing.assert_allclose(model.means(totals), filled.mean(axis=1), atol=1e-9)
     seen = np.full(full.shape, False)
     seen[known.row, known.col] = True

@@ -28,7 +28,6 @@ from bestarm_agent.selectors.auto.axes_model import Posterior
 from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
 
 _NARROWING, _NARROWINGS = 1.5, 12
-_OPTIMISM = 2.0  # standard deviations
 _VOID_SD = 12**-0.5  # of a mean drawn uniformly from [0, 1]
 
 
@@ -81,7 +80,6 @@ class Duels:
         if most_challengers is not None:
             weight = narrowed(weight, most_challengers)
         self.weight = weight
-        self._optimistic = posterior.mean + _OPTIMISM * posterior.sd
 
     def below_floor(self, allowed: BoolArray, n_seen: IntArray) -> int:
         """Return the ``allowed`` (K,) candidate that is furthest behind its share of the floor."""
@@ -97,7 +95,7 @@ class Duels:
         """Draw a pair of which at least one is ``allowed`` (K,); return the one of it to pull.
 
         That is the one with fewer of the ``n_seen`` (K,) examples, the leader if equal. If no pair
-        has any weight, return the most promising candidate.
+        has any weight, return the one of all with the fewest.
         """
         leader, challengers = int(self.order[0]), self.order[1:]
         # One of the two is enough: the leader may be waiting while its challenger can be called.
@@ -105,7 +103,7 @@ class Duels:
         possible = allowed[leader] | allowed[challengers]
         cumulative = np.cumsum(np.where(possible, self.weight, 0.0))
         if not (len(cumulative) and cumulative[-1] > 0.0):
-            return int(np.where(allowed, self._optimistic, -np.inf).argmax())
+            return self.behind(allowed, n_seen)
         at = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
         challenger = int(challengers[min(at, len(cumulative) - 1)])
         if allowed[leader] and allowed[challenger]:
