@@ -79,6 +79,7 @@ class Answer:
     Attributes:
         factors: of what past candidates scored, where it sharpens the intervals of means.
         on_new: what is said of new examples.
+        speaks_of_new: whether anything can be said of them: only of a random order.
         barred: (K,) candidates that left the competition for a reason that is not their scores.
         tie_ranks: (K,) random numbers in [0, 1) that put equals in order.
         presumed_order: the candidates by a recent ranking, best first, or None. A rule whose belief
@@ -101,6 +102,7 @@ class Answer:
         self._problem, self._table = problem, table
         self._think, self._exogenous, self._paired = belief, exogenous, paired
         self.factors: Factors | None = None
+        self.speaks_of_new = exogenous and problem.track_intervals
         self._ties = KeyedRandom(problem.seed, "ties")
         self.barred: BoolArray = np.empty(0, dtype=np.bool_)
         self.tie_ranks: FloatArray = np.empty(0)
@@ -124,7 +126,7 @@ class Answer:
         # Choosing again, now that the scores are there, would break the guarantee, so leaders
         # outlive the restart.
         leaders = () if self._pairs is None else self._pairs.leaders
-        alpha = 1.0 - problem.confidence if problem.track_intervals and self._exogenous else None
+        alpha = 1.0 - problem.confidence if self.speaks_of_new else None
         of_means, self._pairs = alpha, None
         if alpha is not None and self._paired:
             of_means = alpha / 2
@@ -283,24 +285,24 @@ class Answer:
         # A cheap look first: if the order at the last fit leaves rivals open, the best is not
         # established, and the rule's belief need not be worked out for this score.
         presumed = self.presumed_order
-        if presumed is not None and self._may_change(presumed[:top_k].tolist()):
+        if presumed is not None and self._proofs.may_change(presumed[:top_k].tolist()):
             return None
-        if self._guarantee() is Guarantee.HEURISTIC or self._may_change(self.leading(top_k)):
+        if self._guarantee() is Guarantee.HEURISTIC:
+            return None
+        if self._proofs.may_change(self.leading(top_k)):
             return None
         undecided = self._proofs.undecided(self.leading(top_k))
         return Stop.INDIFFERENT if any(rivals.any() for _, rivals in undecided) else Stop.SEPARATED
 
     def review(self, top_k: int) -> None:
         """See whether the best are near enough to stop, whenever 2 % more scores are in."""
-        gap, ends_level = self._problem.within, self._problem.ends_level and top_k == 1
-        if gap is None and not ends_level:
+        if self.until_review > 0 or self.barred.all():
             return
-        if (n := self._table.n_scores) < self._next_review or self.barred.all():
-            return
+        n, gap, leading = self._table.n_scores, self._problem.within, self.leading(top_k)
         self._next_review = n + max(1, int(_SHARE_NEW * n))
-        leading = self.leading(top_k)
-        self.is_within = gap is not None and self._are_within(gap, leading)
-        self.is_level = ends_level and self._are_level(leading[0])
+        is_valid = self._guarantee() is not Guarantee.HEURISTIC
+        self.is_within = gap is not None and is_valid and self._proofs.are_within(gap, leading)
+        self.is_level = self._problem.ends_level and top_k == 1 and self._are_level(leading[0])
 
     def margin(self, candidate: int | None = None) -> float:
         """Bound how far a candidate, by default the leading one, is from the best, in [0, 1].
@@ -316,14 +318,9 @@ class Answer:
         gap = self._proofs.gap_of_leader(leader)
         # The bound is rounded upwards and may lie just above what the test has proved: what ended
         # the run must not be taken back by the number that is shown for it.
-        if within is not None and gap > within and self._are_within(within, [leader]):
+        if within is not None and gap > within and self._proofs.are_within(within, [leader]):
             return within  # bounds are rounded upwards
         return gap
-
-    @property
-    def speaks_of_new(self) -> bool:
-        """Return whether anything can be said of new examples: only of a random order."""
-        return self._exogenous and self._problem.track_intervals
 
     def _are_level(self, leader: int) -> bool:
         """Tell whether the leading one is so near to all that are open that no call is worth it.
@@ -357,30 +354,6 @@ class Answer:
             return False
         reach = nearness(float(seen.differing.max()), n)
         return self._proofs.gap_of_leader(leader, reach) <= reach
-
-    def _may_change(self, best: list[int]) -> bool:
-        """Tell whether more scores may part one of the best from a rival.
-
-        The complete rivals of a complete candidate stay as good as it.
-        """
-        table = self._table
-        # Two rows that are complete have exact means: if they are equal they stay equal, and no
-        # score can part them. A rival that may still get scores can.
-        growing = (table.n_unseen > 0) | (table.count(State.PENDING) > 0)  # more scores may come
-        return any(
-            bool((rivals if growing[candidate] else rivals & growing).any())
-            for candidate, rivals in self._proofs.undecided(best)
-        )
-
-    def _are_within(self, gap: float, chosen: list[int]) -> bool:
-        """Tell whether each of the ``chosen`` is shown to be at most ``gap`` below all others."""
-        if self._guarantee() is Guarantee.HEURISTIC:
-            return False
-        if len(chosen) == 1:
-            return self._proofs.gap_of_leader(chosen[0], gap) <= gap
-        out = self.barred.copy()
-        out[chosen] = True
-        return all(self._proofs.gap_of_any(candidate, out) <= gap for candidate in chosen)
 
     def _now(self) -> Belief:
         if self._belief is None:

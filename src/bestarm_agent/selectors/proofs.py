@@ -11,7 +11,7 @@ import numpy as np
 
 from bestarm_agent.selectors.on_new import OnNewExamples, fed
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray, Problem
+from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray, Problem, State
 from bestarm_agent.stats.betting import MeanIntervals
 from bestarm_agent.stats.control import Controls
 from bestarm_agent.stats.paired_sequences import PairedSequences
@@ -75,6 +75,20 @@ class Proofs:
                 rivals = self.rivals_of_any(candidate, self._barred)
             rivals[best] = False
             yield candidate, rivals
+
+    def may_change(self, best: list[int]) -> bool:
+        """Tell whether more scores may part one of the best from a rival.
+
+        The complete rivals of a complete candidate stay as good as it.
+        """
+        table = self._table
+        # Two rows that are complete have exact means: if they are equal they stay equal, and no
+        # score can part them. A rival that may still get scores can.
+        growing = (table.n_unseen > 0) | (table.count(State.PENDING) > 0)  # more scores may come
+        return any(
+            bool((rivals if growing[candidate] else rivals & growing).any())
+            for candidate, rivals in self.undecided(best)
+        )
 
     def rivals_of_leader(self, leader: int) -> BoolArray:
         """Return a (K,) mask of those who may be better than the leading one, by (A)."""
@@ -142,6 +156,14 @@ class Proofs:
         if self._pairs is None:
             return float(gaps.max(initial=0.0, where=rivals))
         return _largest(self._pairs.shortfall, candidate, rivals, gaps)
+
+    def are_within(self, gap: float, best: list[int]) -> bool:
+        """Tell whether each of the best is proved to be at most ``gap`` below all others."""
+        if len(best) == 1:
+            return self.gap_of_leader(best[0], gap) <= gap
+        out = self._barred.copy()
+        out[best] = True
+        return all(self.gap_of_any(candidate, out) <= gap for candidate in best)
 
 
 def _largest(
