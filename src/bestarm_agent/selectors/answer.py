@@ -141,9 +141,8 @@ class Answer:
             )
             # All that was asked counts as asked from the start: the leaders of these places are
             # there already.
-            for row in range(n_rows):
-                for _ in table.row(row):
-                    self._pairs.ask(row)
+            for row in np.repeat(np.arange(n_rows), table.n_trials).tolist():
+                self._pairs.ask(row)
         given = problem, table, self._pairs
         self.on_new = OnNewExamples(*given, self.barred)
         controls = None if self.factors is None else Controls(self.factors)
@@ -176,7 +175,6 @@ class Answer:
             # have all scores that are known by now, and no later ask of the same place changes the
             # choice.
             if self._pairs.asked[candidate] == len(self._pairs.leaders):
-                # one of them leads, by what is known now
                 fed(self._pairs, self._table, self._pairs.front)
             self._pairs.ask(candidate)
 
@@ -235,8 +233,7 @@ class Answer:
 
     def tied(self, best: int) -> tuple[int, ...]:
         """Return the candidates that the leading one, ``best``, is not shown to beat."""
-        rivals = self._proofs.rivals_of_leader(best)
-        return tuple(np.flatnonzero(rivals).tolist())
+        return tuple(np.flatnonzero(self._proofs.rivals_of_leader(best)).tolist())
 
     def ranking(self) -> list[int]:
         """Return the candidates by falling estimate, ties in random order.
@@ -287,11 +284,10 @@ class Answer:
         presumed = self.presumed_order
         if presumed is not None and self._proofs.may_change(presumed[:top_k].tolist()):
             return None
-        if self._guarantee() is Guarantee.HEURISTIC:
+        best = self.leading(top_k)
+        if self._guarantee() is Guarantee.HEURISTIC or self._proofs.may_change(best):
             return None
-        if self._proofs.may_change(self.leading(top_k)):
-            return None
-        undecided = self._proofs.undecided(self.leading(top_k))
+        undecided = self._proofs.undecided(best)
         return Stop.INDIFFERENT if any(rivals.any() for _, rivals in undecided) else Stop.SEPARATED
 
     def review(self, top_k: int) -> None:
