@@ -35,13 +35,14 @@ IMAGES = README.parent / "docs" / "images"
 
 # The report's own colours, light and dark (base.css).
 STYLE = """
-.ink { fill: #1b1f24; } .dim { fill: #57606a; } .cells { fill: #eceff3; }
+.paper { fill: #fff; } .ink { fill: #1b1f24; } .dim { fill: #57606a; } .cells { fill: #eceff3; }
 .right { stroke: #0072b2; } .wrong { stroke: #e69f00; }
 .lead { fill: none; stroke: #57606a; stroke-opacity: .5; }
 .range { fill: #57606a; opacity: .45; } .mean { fill: #57606a; }
 .take .range, .take .mean { fill: #00694a; }
 @media (prefers-color-scheme: dark) {
-  .ink { fill: #e7ebf0; } .dim { fill: #a4aebb; } .cells { fill: #1f262e; }
+  .paper { fill: #14181d; } .ink { fill: #e7ebf0; } .dim { fill: #a4aebb; }
+  .cells { fill: #1f262e; }
   .right { stroke: #2f8fd0; } .range, .mean { fill: #a4aebb; }
   .take .range, .take .mean { fill: #35c793; }
 }
@@ -82,6 +83,8 @@ def draw_idea(standing: Standing, state: RunState) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {bars + BARS + 250:.0f} '
         f'{TOP + high + 30}" role="img" aria-label="{asked} were asked">',
         f"<style>{STYLE}</style>",
+        # of its own: a page may be light (PyPI's always is) where the reader's system is dark
+        '<rect class="paper" width="100%" height="100%" rx="6"/>',
         f'<text class="ink" x="{LEFT}" y="18">{n_rows} candidates x {n_columns} examples: '
         f"asked {asked} ({percent(standing.share)})</text>",
         f'<text class="dim small" x="{LEFT}" y="36">a row is a candidate, the best at the top; a '
