@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question, shown
+from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question, when_proved
 from tests.support.gate_worlds import World, question_of, simulate, wrong
 from tests.support.rates import RateCheck
 
@@ -69,7 +69,7 @@ def test_of_new_examples_any_statement_is_ever_wrong_at_most_as_often_as_allowed
     hidden = rng.random(shape) < void * (1.0 - drawn)  # losses run into the time-out
     gains, losses = np.where(hidden, -1.0, drawn), np.where(hidden, -1.0, -drawn)
     question = Question(MARGIN, improve, 0.05, 3, 150, on_new=True)
-    found, bar = shown(gains, losses, question), question.bar
+    found, bar = when_proved(gains, losses, question), question.bar
     for after, is_wrong in (
         (found.passed, true <= bar),
         (found.failed, true >= bar),
@@ -78,7 +78,8 @@ def test_of_new_examples_any_statement_is_ever_wrong_at_most_as_often_as_allowed
         assert np.isfinite(found.passed if true > bar else found.failed).any() or true == bar
         if is_wrong:
             check_rate(int(np.isfinite(after).any(axis=-1).sum()), WORLDS, 0.05)
-    of_seen = shown(gains, losses, replace(question, on_new=False))  # what the draws happen to show
+    # what the draws happen to show
+    of_seen = when_proved(gains, losses, replace(question, on_new=False))
     if not void and true == bar:
         assert np.isfinite(of_seen.passed).mean() > 0.3
 
@@ -119,7 +120,7 @@ def test_one_example_at_a_time_and_many_worlds_at_once_agree(
     world = World(120, -0.05, 0.2, void=void)
     question = replace(question_of(world, margin, improve=improve), on_new=on_new)
     gains, losses = world.differences(30, np.random.default_rng(15))
-    found = shown(gains, losses, question)
+    found = when_proved(gains, losses, question)
     for run in range(30):
         comparison = Comparison(question)
         for gain, loss in zip(gains[run, 0], losses[run, 0], strict=True):

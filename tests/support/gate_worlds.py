@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.non_inferiority import Question, Shown, shown
+from bestarm_agent.stats.non_inferiority import ProvedAfter, Question, when_proved
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 250  # worlds in memory at once
@@ -68,13 +68,13 @@ class World:
         return np.where(hidden, 0.0, scores), np.where(hidden, 1.0, scores)
 
 
-def simulate(world: World, question: Question, runs: int, rng: np.random.Generator) -> Shown:
-    """Return (runs, challengers) when each statement is shown, looking after every example."""
+def simulate(world: World, question: Question, runs: int, rng: np.random.Generator) -> ProvedAfter:
+    """Return (runs, challengers) when each statement is proved, looking after every example."""
     parts = []
     for start in range(0, runs, _CHUNK):
         gains, losses = world.differences(min(_CHUNK, runs - start), rng)
-        parts.append(shown(gains, losses, question))
-    return Shown(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        parts.append(when_proved(gains, losses, question))
+    return ProvedAfter(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def question_of(
@@ -84,7 +84,7 @@ def question_of(
     return Question(margin, improve, alpha, world.n_challengers, world.n_examples)
 
 
-def wrong(found: Shown, world: World, question: Question) -> NDArray[np.bool_]:
+def wrong(found: ProvedAfter, world: World, question: Question) -> NDArray[np.bool_]:
     """Return (runs,) whether any statement about any challenger was ever wrong.
 
     A difference that equals the bar is a tie: passing is then right where no improvement is asked
@@ -102,7 +102,7 @@ def wrong(found: Shown, world: World, question: Question) -> NDArray[np.bool_]:
 class SlicedRuns:
     """Simulated gates with slices: all examples, then each slice."""
 
-    found: tuple[Shown, ...]  # of (runs, challengers) each
+    found: tuple[ProvedAfter, ...]  # of (runs, challengers) each
     differences: tuple[float, ...]  # the true ones
     question: Question
 
@@ -110,7 +110,7 @@ class SlicedRuns:
 def simulate_sliced(
     slices: Sequence[World], margin: float, alpha: float, runs: int, rng: np.random.Generator
 ) -> SlicedRuns:
-    """Return when each statement is shown, over all examples and in each slice of them.
+    """Return when each statement is proved, over all examples and in each slice of them.
 
     The worlds of the slices have as many challengers each.
     """
@@ -118,7 +118,7 @@ def simulate_sliced(
     count = slices[0].n_challengers
     question = Question(margin, False, alpha, count, sum(sizes), 1 + len(slices))
     mean = float(np.average([one.difference for one in slices], weights=sizes))
-    parts: list[list[Shown]] = [[] for _ in range(1 + len(slices))]
+    parts: list[list[ProvedAfter]] = [[] for _ in range(1 + len(slices))]
     for start in range(0, runs, _CHUNK):
         n_runs = min(_CHUNK, runs - start)
         drawn = [one.differences(n_runs, rng) for one in slices]
@@ -131,11 +131,11 @@ def simulate_sliced(
             np.take_along_axis(np.concatenate(side, axis=-1), back, axis=-1)
             for side in zip(*drawn, strict=True)
         )
-        parts[0].append(shown(gains, losses, question))
+        parts[0].append(when_proved(gains, losses, question))
         for k, one in enumerate(drawn, 1):
-            parts[k].append(shown(*one, replace(question, n_examples=sizes[k - 1])))
+            parts[k].append(when_proved(*one, replace(question, n_examples=sizes[k - 1])))
     found = tuple(
-        Shown(*(np.concatenate(part) for part in zip(*one, strict=True))) for one in parts
+        ProvedAfter(*(np.concatenate(part) for part in zip(*one, strict=True))) for one in parts
     )
     differences = (mean, *(one.difference for one in slices))
     return SlicedRuns(found, differences, question)

@@ -25,7 +25,7 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.words import run_json, run_lines
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.history import HistoryModel
-from bestarm_agent.stats.non_inferiority import Question, shown
+from bestarm_agent.stats.non_inferiority import Question, when_proved
 
 # reads a stored run: where it stands, and its result where it does not look for the best
 ReadRun: TypeAlias = Callable[[str], Awaitable[tuple[Standing, ModeResult | None]]]
@@ -132,7 +132,7 @@ def examples_needed(parts: Sequence[Part]) -> int:
     needed = set[int]()
     for part in parts:
         nothing = np.zeros(len(part.examples))
-        result = shown(nothing, nothing, part.question)
+        result = when_proved(nothing, nothing, part.question)
         least = min(float(result.passed), float(result.failed), len(part.examples))
         needed.update(part.examples[: int(least)])
     return len(needed)

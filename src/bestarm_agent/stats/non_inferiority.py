@@ -234,16 +234,16 @@ def kelly_bet(
     return np.asarray(2.0 * ahead / np.maximum(slope, _TINY))
 
 
-class Shown(NamedTuple):
-    """Number of examples after which each statement was shown; infinite while it is not."""
+class ProvedAfter(NamedTuple):
+    """Number of examples after which each statement was proved; infinite while it is not."""
 
     passed: FloatArray  # (1)
     failed: FloatArray  # (2)
     worse: FloatArray  # (3)
 
 
-def shown(gains: FloatArray, losses: FloatArray, question: Question) -> Shown:
-    """Return when each statement is shown, for many challengers or worlds at once.
+def when_proved(gains: FloatArray, losses: FloatArray, question: Question) -> ProvedAfter:
+    """Return when each statement is proved, for many challengers or worlds at once.
 
     Args:
         gains: (..., T) least possible differences challenger minus baseline, in the common order.
@@ -262,7 +262,7 @@ def shown(gains: FloatArray, losses: FloatArray, question: Question) -> Shown:
         passes, fails = _passes_at_end(gains, question), _fails_at_end(losses, question)
         passed = np.where(passes, np.minimum(passed, question.n_examples), passed)
         failed = np.where(fails, np.minimum(failed, question.n_examples), failed)
-    return Shown(passed, failed, worse)
+    return ProvedAfter(passed, failed, worse)
 
 
 def _first(

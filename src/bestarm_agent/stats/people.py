@@ -224,9 +224,9 @@ class LabelledRows:
 
         # An example that was passed over says nothing of how far the judge is wrong. The bias
         # common to all rows is taken off before squaring, as it does not change their order.
-        known, found = (low == high) & self.alive, low - judged
-        self._bias += np.where(known, found, 0.0)
-        self._squares += np.where(known, (found - middle(found, known)) ** 2, 0.0)
+        known, error = (low == high) & self.alive, low - judged
+        self._bias += np.where(known, error, 0.0)
+        self._squares += np.where(known, (error - middle(error, known)) ** 2, 0.0)
         self._n_known += known
         n, rows = np.maximum(self._n_known, 1.0), max(2, self.alive.shape[1])
         square = self._squares + _PRIOR_WEIGHT * _PRIOR_SQUARE
@@ -297,23 +297,23 @@ def race(
     out: list[int | None] = [None] * len(judged)
     lows, highs = list[FloatArray](), list[FloatArray]()
     for place, example in enumerate(order):
-        found = scores(place, rows.alive[0])
-        if found is None:
+        scored = scores(place, rows.alive[0])
+        if scored is None:
             break
         leader = [leaders[place]] if place < len(leaders) else rows.leader.tolist()
         committed += leader
-        low, high = (np.nan_to_num(one, nan=0.5)[None] for one in found)
+        low, high = (np.nan_to_num(end, nan=0.5)[None] for end in scored)
         rows.add([example], low, high, leader)
-        lows.append(np.nan_to_num(found[0], nan=0.0))
-        highs.append(np.nan_to_num(found[1], nan=1.0))
+        lows.append(np.nan_to_num(scored[0], nan=0.0))
+        highs.append(np.nan_to_num(scored[1], nan=1.0))
         for row in np.flatnonzero(~rows.alive[0]).tolist():
             out[row] = out[row] or place + 1
     committed += rows.leader.tolist()
     n, means = len(lows), []
-    low, high = (np.array(one).reshape(n, len(judged)).T for one in (lows, highs))
-    at = judged[:, list(order[:n])]
+    low, high = (np.array(ends).reshape(n, len(judged)).T for ends in (lows, highs))
+    guessed = judged[:, list(order[:n])]
     for row, last in enumerate([place or n for place in out]):
-        of_row = low[row, :last], high[row, :last], at[row, :last]
+        of_row = low[row, :last], high[row, :last], guessed[row, :last]
         least, most = _mean(*of_row, judged[row], alpha / len(judged))
         # M of a row that left would be drawn to those that are better
         mean = (rows.means if rows.alive[0, row] else rows.own_means)[0, row]
@@ -338,8 +338,8 @@ def labels_needed(n_rows: int, n_examples: int, alpha: float) -> int:
     scores = (np.where(is_own, own, hard) < means).astype(np.float64)
     rows = LabelledRows(np.full(scores.shape, np.nan), alpha)
     while rows.n < n_examples and (rows.alive.sum(axis=1) == 1).sum() < _WORLDS / 2:
-        at = scores[:, :, rows.n]
-        rows.add([rows.n] * _WORLDS, at, at)
+        labelled = scores[:, :, rows.n]
+        rows.add([rows.n] * _WORLDS, labelled, labelled)
     return rows.n
 
 
@@ -351,7 +351,7 @@ def _chance(rows: LabelledRows, leader: int) -> float:
 
 
 def _mean(
-    low: FloatArray, high: FloatArray, at: FloatArray, judged: FloatArray, alpha: float
+    low: FloatArray, high: FloatArray, guessed: FloatArray, judged: FloatArray, alpha: float
 ) -> tuple[float, float]:
     """Bound a row's mean by people's scores, by itself and as the judge's mean corrected."""
     size = len(judged)
@@ -359,7 +359,7 @@ def _mean(
     if np.isnan(judged).any():
         return mean_interval(low, high, alpha, size)
     least, most = mean_interval(low, high, alpha / 2, size)
-    below, above = mean_interval((1 + low - at) / 2, (1 + high - at) / 2, alpha / 2, size)
+    below, above = mean_interval((1 + low - guessed) / 2, (1 + high - guessed) / 2, alpha / 2, size)
     shift = float(judged.mean()) - 1.0
     both = max(least, 2 * below + shift), min(most, 2 * above + shift)
     return both if both[0] <= both[1] else (least, most)

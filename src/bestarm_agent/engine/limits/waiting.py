@@ -258,7 +258,7 @@ class WaitBoard:
 def provider_wait(provider: Provider) -> Wait | None:
     """Return a wait that names models being loaded or failing servers; None if there is none."""
     servers = provider.endpoints
-    failing = [f"{one.address} fails ({one.failure})" for one in servers if one.failure is not None]
+    failing = [f"{s.address} fails ({s.failure})" for s in servers if s.failure is not None]
     # A model being loaded explains the silence of its provider; servers that fail, why it is slow.
     if provider.loading:
         reason = f"is loading {_first_of(provider.loading)}"
