@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -131,32 +132,6 @@ def test_a_rate_that_is_raised_is_found_again() -> None:
     assert provider.between(180.0, 240.0) > 0.9 * 4 * HIDDEN_RPM
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [1.0, 4.0])
-@pytest.mark.parametrize("retry_after", [True, False])
-def test_a_hidden_capacity_is_found(seconds: float, retry_after: bool) -> None:
-    """However long an answer takes, three quarters of the places are used, and few are refused."""
-    inside: list[int] = []
-
-    async def watch(_: ProviderClient) -> None:
-        await asyncio.sleep(60.0)
-        while now() < 180.0:
-            inside.append(provider.inside)
-            await asyncio.sleep(1.0)
-
-    provider = Counted(
-        lambda: Limiter(Rates(capacity=40), now),
-        seconds=seconds,
-        delay=0.05,
-        retry_after=retry_after,
-    )
-    rules = RateLimits(searches=True)
-    run_virtual(load(provider, rules, seconds=180.0, workers=200, watch=watch))
-    refused = len(provider.refused)
-    assert 0.75 * 40 < np.mean(inside) <= 40
-    assert refused < 0.013 * (len(provider.admitted) + refused)
-
-
 class _Even:
     """Draws as another does, but that all answers take the same time."""
 
@@ -167,22 +142,56 @@ class _Even:
         return 1.0
 
 
+async def look(provider: Counted, begin: float, end: float, inside: list[int]) -> None:
+    """Note how many calls are being answered, twice a second."""
+    await asyncio.sleep(begin - now())
+    while now() < end:
+        inside.append(provider.inside)
+        await asyncio.sleep(0.5)
+
+
 @pytest.mark.slow
-def test_nine_tenths_of_a_hidden_capacity_are_used_where_answers_take_equally_long() -> None:
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("is_even", [False, True])
+@pytest.mark.parametrize("retry_after", [True, False])
+def test_a_hidden_capacity_is_found(seconds: float, is_even: bool, retry_after: bool) -> None:
+    """Nine tenths of the places are used, however long answers take, and however they differ."""
+    provider = Counted(
+        lambda: Limiter(Rates(capacity=60), now),
+        seconds=seconds,
+        delay=0.05,
+        retry_after=retry_after,
+    )
+    if is_even:
+        provider._rng = cast("np.random.Generator", _Even(provider._rng))
     inside: list[int] = []
 
     async def watch(_: ProviderClient) -> None:
-        await asyncio.sleep(60.0)
-        while now() < 180.0:
-            inside.append(provider.inside)
-            await asyncio.sleep(0.5)
+        await look(provider, 100.0, 200.0, inside)
 
-    provider = Counted(lambda: Limiter(Rates(capacity=60), now), delay=0.05)
-    provider._rng = cast("np.random.Generator", _Even(provider._rng))
-    run_virtual(load(provider, RateLimits(searches=True), seconds=180.0, watch=watch))
+    run_virtual(load(provider, RateLimits(searches=True), seconds=200.0, watch=watch))
     refused = len(provider.refused)
     assert 54 <= np.mean(inside) <= 60
     assert refused < 0.01 * (len(provider.admitted) + refused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("places", [20, 180])
+def test_a_capacity_that_changes_is_found_again(places: int) -> None:
+    """A server of 60 places has more, or fewer, after two minutes."""
+    provider = Counted(lambda: Limiter(Rates(capacity=60), now), delay=0.05)
+    inside: list[int] = []
+
+    async def watch(_: ProviderClient) -> None:
+        await asyncio.sleep(120.0)
+        assert isinstance(provider.counter, Limiter)
+        provider.counter.rates = replace(provider.counter.rates, capacity=places)
+        await look(provider, 240.0, 300.0, inside)
+
+    run_virtual(load(provider, RateLimits(searches=True), seconds=300.0, watch=watch))
+    assert 0.9 * places < np.mean(inside) <= places
+    refused = sum(at > 120.0 for at in provider.refused)
+    assert refused < 0.03 * (provider.between(120.0, 300.0) + refused)
 
 
 def answered(share: float, seed: int, *, rules: RateLimits, retry_after: bool) -> int:

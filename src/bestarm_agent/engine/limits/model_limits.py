@@ -5,7 +5,7 @@ reserved in each token bucket, and replaced by its real use when it ends.
 
 A refused call (429) waits alone and is repeated. What it means for the others:
 
-                 refusals that come at any rate
+                 refusals that come at any rate, or of places that are taken (``places.py``)
                     +------+
                     |      v      a refusal that says so of the account, or more in
       +----------> OPEN <--+      a row than chance explains          +------------+
@@ -192,6 +192,8 @@ class ModelLimits:
         """Record what an attempt came to; None: it was cut off, and may have been answered."""
         self._silent_since = math.inf
         now = self._close(permit)
+        if self._search is not None:
+            self._search.places.ended()
         self._settle(permit, result, now)
         if isinstance(result, Reply):
             self._estimate.observe(permit.request, result.usage)
@@ -296,6 +298,9 @@ class ModelLimits:
     def _limit(self, name: str) -> str:
         """Say which limit a call waits for."""
         bucket = self.buckets[name]
+        if name == SEARCHED and self._search is not None and self._search.places.most < math.inf:
+            most = counted(round(self._search.places.most), "call")
+            return f"with {most} under way, as many as it was found to take"
         if name == SEARCHED:
             rate = counted(round(60 * bucket.rate(self._clock.now())), "request")
             return f"at {rate} a minute, the rate found so far"

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
+from bestarm_agent.engine.limits.places import SearchedPlaces
 from bestarm_agent.engine.limits.refusals import Hold, Meaning, Refusals
 
 MINUTE = 60.0
@@ -192,8 +193,13 @@ class SearchedRate(TokenBucket):
     let in, over the last minute (what a server that counts minutes accepts again). After the first
     eight cuts the plateau falls by 10 % at most.
 
-    ``Refusals`` decides what a refusal means. After a cut the share refused is compared with the
-    share before it: where it is the same, the search goes back to where it was.
+    ``SearchedPlaces`` finds out where refusals come of the number of calls under way: then that is
+    limited in place of the rate. ``Refusals`` decides what any other refusal means. After a cut the
+    share refused is compared with the share before it: where it is the same, the search goes back
+    to where it was.
+
+    Attributes:
+        places: how many calls may be under way, and are.
 
     Example:
         >>> search = SearchedRate(0.0)
@@ -213,17 +219,23 @@ class SearchedRate(TokenBucket):
         self._n_cuts = 0
         self._answer_seconds, self._empty_at = 0.0, -math.inf
         self._refusals = Refusals()
+        self.places = SearchedPlaces()
         self._before_cuts = self._plateau, self._since  # which may yet be taken back
         self._before_first = self._before_cuts  # before the first of cuts in a row
         super().__init__(math.inf, now)
 
     def rate(self, now: float) -> float:
         """Return the calls per second, > 0."""
-        if self._plateau == math.inf:
+        if self._is_free:
             return self._ceiling
         t = max(0.0, now - self._since)
         returned = self._plateau * (1 + _CUT * (t / self._seconds_to_return() - 1) ** 3)  # eq. (1)
         return min(self._ceiling, returned)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether the rate limits nothing: in slow start, and while places are kept instead."""
+        return self._plateau == math.inf or self.places.most < math.inf
 
     def burst(self, now: float) -> float:
         """Return how many calls may leave at once, at least one."""
@@ -233,10 +245,23 @@ class SearchedRate(TokenBucket):
         """Count a call that is sent now, and number it."""
         super().send(hold, now)
         hold.number = self._refusals.sent(is_lowered=self._is_lowered(now))
+        self.places.sent(hold)
+
+    def wait(self, need: float, now: float) -> float:
+        """Return the seconds until ``need`` may be reserved; infinite while places are taken."""
+        if self.places.under_way + self._unsent >= self.places.most:
+            return math.inf
+        return super().wait(need, now)
+
+    def room(self, need: float, now: float) -> float:
+        """Return how many times ``need`` > 0 can be reserved now, >= 0."""
+        free = self.places.most - self.places.under_way - self._unsent
+        return max(0.0, min(free, super().room(need, now)))
 
     def accepted(self, hold: Hold, now: float) -> None:
         """Record that a call ended without a refusal."""
         hold.has_ended = True
+        self.places.accepted(hold)
         self._tally += 1
         self._answer_seconds += _NEW * (now - hold.sent_at - self._answer_seconds)
         seconds = now - self._tally_since
@@ -251,11 +276,18 @@ class SearchedRate(TokenBucket):
         """
         self.settle(hold, 0.0, now)
         verdict = self._refusals.refused(hold, reversed(self._window), now, sure=sure)
+        is_limit, was_free = verdict in (Meaning.MORE, Meaning.SHUT), self._is_free
+        if not sure and self.places.explain(hold, reversed(self._window), is_limit=is_limit):
+            self._refusals.begin()
+            return False
+        if was_free:
+            self._since = now  # the rate that suited it before the places were found
         if verdict is Meaning.AS_BEFORE:
             self._plateau, self._since = self._before_cuts
         elif verdict is Meaning.NEVER_SHUT:
             self._plateau, self._since = self._before_first
-        elif verdict in (Meaning.MORE, Meaning.SHUT):
+        elif is_limit:
+            self.places.slow_start_over()
             # What is gone back to is the rate before the first of several cuts in a row: only then
             # is the share of refusals known at that rate.
             if not self._refusals.is_compared:

@@ -45,6 +45,7 @@ class Hold:
     sent_at: float = math.inf  # seconds; infinite before it is sent
     in_window: bool = False  # sent within the last minute
     number: int = 0  # of the call among those of a search, in the order of sending
+    beside: int = 0  # calls under way when it was sent
     has_ended: bool = False
     is_refused: bool = False
 
@@ -102,7 +103,7 @@ class Refusals:
             if self._n_refused <= n * self.chance:
                 self._learn(n)
             else:  # at a higher rate more may be refused: this is not learned
-                self._begin()
+                self.begin()
         self._n_sent += 1
         return self._n_sent
 
@@ -149,7 +150,7 @@ class Refusals:
             n, refused = max(0, n - self._in_row), max(0, refused - self._in_row)
             self._shut_before = self._n_sent
             self._low_sent, self._low_refused = self._low_sent + n, self._low_refused + refused
-        self._begin()
+        self.begin()
         self.is_compared = True
         self.share_before = self._least_before = 1.0
         if refused > 0 and n > 0:
@@ -189,16 +190,17 @@ class Refusals:
         """
         self._low_sent, self._low_refused = float(n), refused + math.sqrt(refused)
         self._was_as_before = True
-        self._begin()
+        self.begin()
 
     def _learn(self, n: int) -> None:
         """Add a stretch of ``n`` calls to what is known of lower rates; begin another one."""
         kept = min(1.0, _MEMORY / self._low_sent)
         self._low_sent = kept * self._low_sent + n
         self._low_refused = kept * self._low_refused + self._n_refused
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Begin a stretch: what limits the calls has changed."""
         self._before, self._n_refused, self.is_compared = self._n_sent, 0, False
 
     def _is_shut(self, calls: Iterable[Hold], now: float) -> bool:
