@@ -234,7 +234,7 @@ class SearchedRate(TokenBucket):
 
     @property
     def _is_free(self) -> bool:
-        """Whether the rate limits nothing: in slow start, and while places are kept instead."""
+        """True where the rate limits nothing: in slow start, and while places are kept instead."""
         return self._plateau == math.inf or self.places.most < math.inf
 
     def burst(self, now: float) -> float:
