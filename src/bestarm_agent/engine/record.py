@@ -26,7 +26,7 @@ from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_obje
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import MOVE, IntArray, Moves, Problem, State, Tell
-from bestarm_agent.store.chunks import ChunkedLog
+from bestarm_agent.store.chunks import LogColumns
 from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import RunLog, Store
@@ -77,6 +77,7 @@ class RunRecord:
     ) -> None:
         self.state = RunState()
         self.log = log
+        self._columns = LogColumns(self.state)
         self._open_pairs = open_pairs
         # The rule and the objective belong to the size of the problem at the first ask. Before that
         # they are made when somebody looks (for notices, say), and thrown away when the problem
@@ -111,7 +112,7 @@ class RunRecord:
         # first, since it refuses an event that cannot come here, and such an event must not get
         # into the log.
         line = line_of(event)
-        self._feed(self.state.take([line]), is_known=is_known)
+        self._feed(self._columns.take([line]), is_known=is_known)
         if self.log is not None:
             self.log.append(event, line)
 
@@ -119,6 +120,7 @@ class RunRecord:
         """Wait until everything recorded is durable; raise StoreError if it cannot be written."""
         if self.log is not None:
             await self.log.flush()
+            await self._columns.write(self.log.store, self.log.run_id)
 
     def take(self, page: Sequence[Line]) -> None:
         """Take in the next events of a log; raise StoreError if one cannot come there."""
@@ -129,15 +131,15 @@ class RunRecord:
         if not self.state.n_asked:
             asked = (place for place, (tag, _) in enumerate(page) if tag == "asked")
             first = next(asked, len(page))
-            self._feed(self.state.take(page[:first]))
+            self._feed(self._columns.take(page[:first]))
             page = page[first:]
             if page:
                 self._open()
-        self._feed(self.state.take(page))
+        self._feed(self._columns.take(page))
 
     async def take_all(self, store: Store, run_id: str) -> None:
         """Take in the log of a run, in a thread; raises StoreError as ``take``."""
-        await ChunkedLog(store, run_id, self.state).read(self.take, self._feed)
+        await self._columns.read(store, run_id, self.take, self._feed)
 
     def _feed(self, moves: Sequence[IntArray | Event], *, is_known: bool = False) -> None:
         """Feed the source of pairs what the state has taken in, and made ``moves`` of."""

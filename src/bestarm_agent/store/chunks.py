@@ -21,7 +21,8 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from hashlib import blake2b
@@ -40,12 +41,12 @@ from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store
 
 CHUNK = 32_000  # events
-_PAGE = 2_000  # that are parsed at once
 _FORMAT = b"1"  # another one: what was stored is made anew
 _RARE = int(np.iinfo(np.int64).max)  # in ``numbers``: neither an ask nor an outcome
 # what numpy raises on bytes that are no archive of arrays, or of others
 _DAMAGE = (IndexError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
-_Moves: TypeAlias = list[IntArray | Event]
+_OF_PAIRS = ("asked", "told")
+Moves: TypeAlias = list[IntArray | Event]
 
 
 class _Size(NamedTuple):
@@ -65,89 +66,121 @@ class _Size(NamedTuple):
         return cls(state.n_events, state.n_asked, state.n_told, *texts, len(state.candidates))
 
 
-class ChunkedLog:
-    """The log of a run, read into a state once.
+class LogColumns:
+    """The columns of a log, written as it grows, and read in place of its lines.
 
     Args:
-        store: holds the log.
-        run_id: of the run.
-        state: that it is read into; it holds none of it yet.
+        state: that the log is taken into; it holds none of it yet.
     """
 
-    def __init__(self, store: Store, run_id: str, state: RunState) -> None:
-        self._store, self._run_id, self._state = store, run_id, state
-        self._digest = blake2b(_FORMAT, digest_size=16)
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._digest = blake2b(_FORMAT, digest_size=16)  # of all events taken
+        self._due: list[tuple[int, dict[str, NDArray[Any]]]] = []  # chunks that are not stored yet
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a chunk."""
+        self._before = _Size.of(self._state)
+        self._numbers = array("q")  # of its asks and outcomes, as ``RunState.take`` has them
+        self._is_of_pairs = self._before.n_asked > 0
+
+    def take(self, lines: Sequence[Line]) -> Moves:
+        """Take the next events into the state; return and raise as ``RunState.take``."""
+        moves: Moves = []
+        while lines:
+            room = CHUNK - self._state.n_events % CHUNK
+            part, lines = lines[:room], lines[room:]
+            new = self._state.take(part)
+            _add(self._digest, part)
+            for move in new:
+                if isinstance(move, np.ndarray):
+                    self._numbers.extend(move.tolist())
+                else:
+                    self._numbers.append(_RARE)
+                    self._is_of_pairs &= isinstance(move, Attempted | Settled)
+            if len(part) == room:
+                if self._is_of_pairs:
+                    self._due.append((self._state.n_events // CHUNK, self._arrays()))
+                self._begin()
+            moves += new
+        return moves
+
+    async def write(self, store: Store, run_id: str) -> None:
+        """Store the columns of the chunks that are full, if the store can be written."""
+        while self._due:
+            number, arrays = self._due.pop(0)
+            name, data = _name(run_id, number), await asyncio.to_thread(_packed, arrays)
+            with suppress(StoreError):  # whoever reads the run next makes them again
+                known = await store.get_state(name)
+                await store.put_state(name, data, after=0 if known is None else known[0])
 
     async def read(
-        self, take: Callable[[Sequence[Line]], object], feed: Callable[[_Moves], object]
+        self,
+        store: Store,
+        run_id: str,
+        take: Callable[[Sequence[Line]], object],
+        feed: Callable[[Moves], object],
     ) -> None:
-        """Read the whole log, in a thread.
+        """Read a whole log, in a thread.
 
         Args:
-            take: takes some lines into the state.
-            feed: gets what ``RunState.take`` made of others, which the state has taken in.
+            store: holds it.
+            run_id: of the run.
+            take: gets some lines, and has this object take them.
+            feed: gets what ``take`` would have returned for others, which the state has taken in.
 
         Raises:
             StoreError: the log is damaged.
         """
-        number = 0
-        async for lines in self._chunks():
-            if not self._state.n_asked or len(lines) < CHUNK:
-                for start in range(0, len(lines), _PAGE):
-                    await asyncio.to_thread(take, lines[start : start + _PAGE])
-            else:
-                moves = await self._moves(lines, f"columns {self._run_id} {number}")
-                await asyncio.to_thread(feed, moves)
-            number += 1
+        n_events = (await store.find(run_id)).n_events
+        while True:
+            first = self._state.n_events
+            if self._state.n_asked and first + CHUNK <= n_events:
+                moves = await self._stored(store, run_id, first)
+                if moves is not None:
+                    await asyncio.to_thread(feed, moves)
+                    continue
+            async for page in store.lines_of(run_id, since=first, until=first + CHUNK):
+                await asyncio.to_thread(take, page)
+            if self._state.n_events < first + CHUNK:
+                return
+            await self.write(store, run_id)
 
-    async def _chunks(self) -> AsyncIterator[list[Line]]:
-        chunk: list[Line] = []
-        async for page in self._store.lines_of(self._run_id):
-            chunk += page
-            while len(chunk) >= CHUNK:
-                lines, chunk = chunk[:CHUNK], chunk[CHUNK:]
-                await asyncio.to_thread(self._hash, lines)
-                yield lines
-        if chunk:
-            yield chunk
-
-    def _hash(self, lines: Sequence[Line]) -> None:
-        # The texts are JSON without line breaks, so that other lines make another text.
-        for start in range(0, len(lines), _PAGE):
-            text = "".join([f"{tag} {text}\n" for tag, text in lines[start : start + _PAGE]])
-            self._digest.update(text.encode(errors="surrogatepass"))
-
-    async def _moves(self, lines: Sequence[Line], name: str) -> _Moves:
-        known = await self._store.get_state(name)
-        if known is not None:
-            moves = await asyncio.to_thread(self._unpack, lines, known[1])
-            if moves is not None:
-                return moves
-        before, moves = _Size.of(self._state), []
-        for start in range(0, CHUNK, _PAGE):
-            moves += await asyncio.to_thread(self._state.take, lines[start : start + _PAGE])
-        if all(isinstance(move, (np.ndarray, Attempted, Settled)) for move in moves):
-            data = await asyncio.to_thread(self._packed, before, moves)
-            with suppress(StoreError):  # may be read and not written: it is parsed again next time
-                await self._store.put_state(name, data, after=0 if known is None else known[0])
+    async def _stored(self, store: Store, run_id: str, first: int) -> Moves | None:
+        """Take a chunk in from its columns; None, and no change, if there are none that fit."""
+        known = await store.get_state(_name(run_id, first // CHUNK + 1))
+        if known is None:
+            return None
+        # Page by page, of which only the lines of attempts are kept: a chunk of lines takes ten
+        # times the memory of its columns.
+        digest, rare = self._digest.copy(), dict[int, Line]()
+        at = first
+        async for page in store.lines_of(run_id, since=first, until=first + CHUNK):
+            await asyncio.to_thread(_add, digest, page)
+            rare |= {n - first: line for n, line in enumerate(page, at) if line[0] not in _OF_PAIRS}
+            at += len(page)
+        moves = await asyncio.to_thread(self._unpack, known[1], digest.digest(), rare)
+        if moves is not None:
+            self._digest = digest
+            self._begin()
         return moves
 
-    def _packed(self, before: _Size, moves: _Moves) -> bytes:
-        """Return the columns of what was taken in since then."""
-        state = self._state
-        numbers = [move if isinstance(move, np.ndarray) else [_RARE] for move in moves]
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what was taken in since the chunk began, none of it as a view."""
+        state, before = self._state, self._before
         texts = [
             state.reasons[before.n_reasons :],
             [astuple(failure) for failure in state.failures[before.n_failures :]],
             state.signs[before.n_signs :],
         ]
-        order = state.order[before.n_told :]
+        order = state.order[before.n_told :].copy()
         spends = [spend.amounts for spend in (*state.judging, *state.lost)]
-        arrays: dict[str, NDArray[Any]] = {
+        return {
             "digest": np.frombuffer(self._digest.digest(), np.uint8),
             "before": np.array(before),
-            "numbers": np.concatenate(numbers).astype(np.int64),
-            "asked": state.asks[before.n_asked :],
+            "numbers": np.array(self._numbers),
+            "asked": state.asks[before.n_asked :].copy(),
             "order": order,
             "told": state.told[order],
             "texts": np.frombuffer(json.dumps(texts).encode(), np.uint8),
@@ -156,17 +189,20 @@ class ChunkedLog:
             "cached_tokens": np.array(state.cached_tokens),
             "elapsed": np.array(state.elapsed),
         }
-        packed = io.BytesIO()
-        np.savez_compressed(packed, allow_pickle=False, **arrays)
-        return packed.getvalue()
 
-    def _unpack(self, lines: Sequence[Line], data: bytes) -> _Moves | None:
-        """Put stored columns behind those of the state; None, and no change, if they do not fit."""
-        state, before = self._state, _Size.of(self._state)
+    def _unpack(self, data: bytes, digest: bytes, lines: dict[int, Line]) -> Moves | None:
+        """Put stored columns behind those of the state; None, and no change, if they do not fit.
+
+        Args:
+            data: the columns.
+            digest: of all events up to the end of the chunk.
+            lines: those of the chunk that are not of an ask or an outcome, by their place in it.
+        """
+        state, before = self._state, self._before
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 # before all else, so that what stands for other events is not even unpacked
-                if archive["digest"].tobytes() != self._digest.digest():
+                if archive["digest"].tobytes() != digest:
                     return None
                 arrays = {name: archive[name] for name in archive.files}
             reasons, failures, signs = json.loads(arrays["texts"].tobytes())
@@ -174,9 +210,9 @@ class ChunkedLog:
             columns = [*arrays["spends"].T.tolist(), arrays["seconds"].tolist()]
             each = list(map(Spend, *columns))
             numbers = arrays["numbers"]
-            places = np.flatnonzero(numbers == _RARE).tolist()
-            rare = {place: event_of(lines[place]) for place in places}
-            fits = arrays["before"].tolist() == list(before) and len(numbers) == len(lines)
+            rare = {place: event_of(line) for place, line in lines.items()}
+            fits = arrays["before"].tolist() == list(before) and len(numbers) == CHUNK
+            fits = fits and np.flatnonzero(numbers == _RARE).tolist() == list(rare)
             if not (fits and len(each) == 2 * before.n_candidates):
                 return None
             state.put_columns(arrays["asked"], arrays["order"], arrays["told"])
@@ -189,22 +225,37 @@ class ChunkedLog:
             state.signs.number_of(sign)
         state.judging, state.lost = each[: before.n_candidates], each[before.n_candidates :]
         state.cached_tokens, state.elapsed = int(arrays["cached_tokens"]), float(arrays["elapsed"])
-        state.n_events += len(lines)
+        state.n_events += CHUNK
         state.put_attempts([*rare.values()])
         return _cut(numbers, rare)
 
 
 async def folded(store: Store, run: str) -> RunState:
     """Fold a run's log; raise RunNotFoundError if there is no such run."""
-    state = RunState()
-    log = ChunkedLog(store, (await store.find(run)).id, state)
-    await log.read(state.take, lambda moves: None)
+    columns = LogColumns(state := RunState())
+    await columns.read(store, (await store.find(run)).id, columns.take, lambda moves: None)
     return state
 
 
-def _cut(numbers: IntArray, rare: dict[int, Event]) -> _Moves:
+def _name(run_id: str, number: int) -> str:
+    return f"columns {run_id} {number - 1}"
+
+
+def _add(digest: blake2b, lines: Sequence[Line]) -> None:
+    # The texts are JSON without line breaks, so that other lines make another text.
+    text = "".join([f"{tag} {text}\n" for tag, text in lines])
+    digest.update(text.encode(errors="surrogatepass"))
+
+
+def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    return packed.getvalue()
+
+
+def _cut(numbers: IntArray, rare: dict[int, Event]) -> Moves:
     """Return the moves as ``RunState.take`` does."""
-    moves: _Moves = []
+    moves: Moves = []
     start = 0
     for place, event in [*rare.items(), (len(numbers), None)]:
         if place > start:

@@ -21,6 +21,7 @@ from bestarm_agent.selectors.types import IntArray, State
 
 Record: TypeAlias = dict[str, Any]  # an event as JSON has it
 _T = TypeVar("_T")
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 FIRST = 64  # pairs that there is room for at first
 ASKED = np.dtype(
     [
@@ -89,8 +90,13 @@ class PairColumns:
         self.signs.number_of("")
         self.n_asked = self.n_told = 0
         self._asked = np.empty(FIRST, ASKED)
-        self._told = pending_outcomes(FIRST, told_type())
+        self._begin_outcomes()
         self._order = np.empty(FIRST, np.int64)  # ask numbers in the order of telling
+
+    def _begin_outcomes(self, n_measures: int = 0) -> None:
+        """Make room for the outcomes of a study with so many further scorers."""
+        self._pending = pending_outcome(n_measures)
+        self._told = np.empty(FIRST, self._pending.dtype)
 
     @property
     def asks(self) -> NDArray[np.void]:
@@ -180,6 +186,7 @@ class PairColumns:
             raise ValueError(f"columns of {told.dtype}, where {self._told.dtype} are due")
         self._reserve(n)
         self._asked[self.n_asked : n] = asked
+        self._told[self.n_asked : n] = self._pending
         self._told[order] = told
         self._order[self.n_told : n_told] = order
         self.n_asked, self.n_told = n, n_told
@@ -192,23 +199,28 @@ class PairColumns:
             (record["candidate"], record["example"], number_of(record["reason"]))
             for record in records
         ]
+        self._told[self.n_asked : n] = self._pending
         self.n_asked = n
 
     def _reserve(self, n: int) -> None:
         if n > len(self._asked):
-            # Room is doubled, so that copying takes a constant time for each pair. The outcomes are
-            # by far the largest: they are copied into the new room, and no third copy is made.
+            # Room is doubled, so that copying takes a constant time for each pair. What is not
+            # written yet takes no memory.
             room = max(n, 2 * len(self._asked))
-            self._asked = np.append(self._asked, np.empty(room - len(self._asked), ASKED))
-            self._order = np.append(self._order, np.empty(room - len(self._order), np.int64))
-            told = pending_outcomes(room, self._told.dtype)
-            told[: len(self._told)] = self._told
-            self._told = told
+            self._asked = _with_room(self.asks, room)
+            self._order = _with_room(self.order, room)
+            self._told = _with_room(self.told, room)
 
 
-def pending_outcomes(n: int, columns: np.dtype[np.void]) -> NDArray[np.void]:
-    """Return columns of outcomes that are not there yet."""
-    told = np.zeros(n, columns)
+def _with_room(values: NDArray[_Scalar], n: int) -> NDArray[_Scalar]:
+    larger = np.empty(n, values.dtype)
+    larger[: len(values)] = values
+    return larger
+
+
+def pending_outcome(n_measures: int) -> NDArray[np.void]:
+    """Return a row of columns, of an outcome that is not there yet."""
+    told = np.zeros(1, told_type(n_measures))
     told["state"] = int(State.PENDING)
     for name in ("failure", "output", "event"):
         told[name] = -1

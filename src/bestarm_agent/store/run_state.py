@@ -19,13 +19,7 @@ from bestarm_agent.domain.values import Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.store.codec import Line, events_in, line_of
-from bestarm_agent.store.pair_columns import (
-    FIRST,
-    PairColumns,
-    Record,
-    pending_outcomes,
-    told_type,
-)
+from bestarm_agent.store.pair_columns import PairColumns, Record
 
 _DONE, _FAILED, _VOID = map(int, (State.DONE, State.FAILED, State.VOID))
 _FAILURE = ("kind", "blame", "message")
@@ -283,7 +277,7 @@ class RunState(PairColumns):
             case events.Started():
                 self.started = event
                 self._n_measures = len(event.measures)
-                self._told = pending_outcomes(FIRST, told_type(self._n_measures))
+                self._begin_outcomes(self._n_measures)
                 self.sessions.append(Session(event.at, event.version))
             case events.CandidatesAdded():
                 nothing = (None,) * len(event.candidates)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 import secrets
+import sys
 from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -222,18 +223,21 @@ class Store(_Closing):
             events += await self._database.in_thread(partial(codec.events_in, page, len(events)))
         return events
 
-    async def lines_of(self, run: str, *, since: int = 0) -> AsyncIterator[list[codec.Line]]:
-        """Iterate over its events from a number on as they are stored, some at a time."""
+    async def lines_of(
+        self, run: str, *, since: int = 0, until: int = sys.maxsize
+    ) -> AsyncIterator[list[codec.Line]]:
+        """Iterate over its events from a number on, before another, some at a time, as stored."""
         run_id = (await self.find(run)).id
         query = (
             "SELECT n, kind, payload FROM events WHERE run_id = :run AND n >= :since "
-            f"ORDER BY n LIMIT {_EVENTS_PAGE}"
+            f"AND n < :until ORDER BY n LIMIT {_EVENTS_PAGE}"
         )
         # Pages are transactions of their own: a snapshot that stays open while a long log is read
         # would keep SQLite from writing its own log from the beginning again. Events are only ever
         # added at the end, so that pages read one after the other are one log. Numbers begin at 0
         # and leave none out: the last number of a page tells whether one is missing.
-        while rows := await self._database.rows(query, {"run": run_id, "since": since}):
+        values = {"run": run_id, "until": until}
+        while rows := await self._database.rows(query, {**values, "since": since}):
             if rows[-1][0] != since + len(rows) - 1:
                 raise StoreError(
                     f"the log of run {run_id} in {self._database.where} has a gap after event "
@@ -430,7 +434,7 @@ class RunLog(_Closing):
     def __init__(self, info: RunInfo, store: Store) -> None:
         self.run_id = info.id
         self._row = asdict(info)  # of the list of runs
-        self._store = store
+        self.store = store
         self._writer = store._writer
         self._closed = False
 
@@ -478,7 +482,7 @@ class RunLog(_Closing):
         if self._closed:
             return
         self._closed = True
-        self._store._unlock(f"{_RUN}{self.run_id}")
+        self.store._unlock(f"{_RUN}{self.run_id}")
         await self._writer.wait()
 
 
