@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -234,3 +236,71 @@ def test_a_store_that_cannot_be_written_is_read(
 
     monkeypatch.setattr(Store, "put_state", refused)
     assert_alike(asyncio.run(read(path, run_id)), by_lines(events))
+
+
+async def recorded(path: Path, parts: list[list[Event]]) -> str:
+    """Record a run in as many sessions, each of which but the last is killed."""
+    run_id = ""
+    for events in parts:
+        async with await Store.connect(path) as store:
+            record = RunRecord(open_pairs)
+            if run_id:
+                await record.take_all(store, run_id)
+            log = record.log = await (store.open(run_id) if run_id else store.create("study"))
+            run_id = log.run_id
+            for place, event in enumerate(events):
+                record.record(event, is_known=False)
+                if place % 7 == 0:
+                    await record.flush()
+            await record.flush()
+    return run_id
+
+
+@pytest.mark.parametrize("cuts", [(), (101,), (120, 200, 203)])
+def test_a_run_writes_its_columns_itself_also_after_it_was_killed(
+    tmp_path: Path, cuts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, path = list(log(2)), tmp_path / "runs.sqlite"
+    ends = [0, *cuts, len(events)]
+    parts = [events[start:end] for start, end in pairwise(ends)]
+    run_id = asyncio.run(recorded(path, parts))
+    expected, n_parsed = by_lines(events), parsed(monkeypatch)
+    assert_alike(asyncio.run(read(path, run_id)), expected)
+    assert sum(n_parsed) < 0.6 * len(events)
+
+    # the same bytes as those that the first reader of the lines writes
+    with sqlite3.connect(path) as connection:
+        query = "SELECT name, payload FROM states WHERE name LIKE 'columns %' ORDER BY name"
+        by_run = connection.execute(query).fetchall()
+        connection.execute("DELETE FROM states")
+    asyncio.run(read(path, run_id))
+    with sqlite3.connect(path) as connection:
+        by_reader = connection.execute(query).fetchall()
+    assert len(by_run) > 3
+    for (name, one), (other_name, other) in zip(by_run, by_reader, strict=True):
+        assert name == other_name
+        with np.load(io.BytesIO(one)) as a, np.load(io.BytesIO(other)) as b:
+            assert a.files == b.files
+            for key in a.files:
+                assert a[key].tobytes() == b[key].tobytes(), key  # NaN equals NaN
+
+
+def test_columns_of_events_that_a_crash_took_are_not_used(tmp_path: Path) -> None:
+    events, path = list(log(2)), tmp_path / "runs.sqlite"
+    run_id = asyncio.run(recorded(path, [events]))
+    kept = 150  # of the log; its columns are all there
+    changed(path, "DELETE FROM events WHERE n >= ?", kept)
+    changed(path, "UPDATE runs SET n_events = ?", kept)
+    seqs = by_lines(events[:kept]).state.pending
+    others = [told(seq, 0.5) for seq in seqs]
+
+    async def going_on() -> None:
+        async with await Store.connect(path) as store, await store.open(run_id) as run:
+            record = RunRecord(open_pairs, run)
+            await record.take_all(store, run_id)
+            for event in others:
+                record.record(event, is_known=False)
+            await record.flush()
+
+    asyncio.run(going_on())
+    assert_alike(asyncio.run(read(path, run_id)), by_lines([*events[:kept], *others]))

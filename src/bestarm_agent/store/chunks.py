@@ -22,9 +22,11 @@ import json
 import zipfile
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import astuple
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
@@ -41,7 +43,7 @@ from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store
 
 CHUNK = 32_000  # events
-_FORMAT = b"1"  # another one: what was stored is made anew
+_FORMAT = b"2"  # another one: what was stored is made anew
 _RARE = int(np.iinfo(np.int64).max)  # in ``numbers``: neither an ask nor an outcome
 # what numpy raises on bytes that are no archive of arrays, or of others
 _DAMAGE = (IndexError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
@@ -134,21 +136,27 @@ class LogColumns:
             StoreError: the log is damaged.
         """
         n_events = (await store.find(run_id)).n_events
-        while True:
-            first = self._state.n_events
-            if self._state.n_asked and first + CHUNK <= n_events:
-                moves = await self._stored(store, run_id, first)
-                if moves is not None:
-                    await asyncio.to_thread(feed, moves)
-                    continue
-            async for page in store.lines_of(run_id, since=first, until=first + CHUNK):
-                await asyncio.to_thread(take, page)
-            if self._state.n_events < first + CHUNK:
-                return
-            await self.write(store, run_id)
+        # One thread, since the C library keeps for each what was freed in it: for five, 25 MB.
+        with ThreadPoolExecutor(1) as thread:
+            in_thread = partial(asyncio.get_running_loop().run_in_executor, thread)
+            while True:
+                first = self._state.n_events
+                if self._state.n_asked and first + CHUNK <= n_events:
+                    moves = await self._stored(store, run_id, in_thread)
+                    if moves is not None:
+                        await in_thread(feed, moves)
+                        continue
+                async for page in store.lines_of(run_id, since=first, until=first + CHUNK):
+                    await in_thread(take, page)
+                if self._state.n_events < first + CHUNK:
+                    return
+                await self.write(store, run_id)
 
-    async def _stored(self, store: Store, run_id: str, first: int) -> Moves | None:
+    async def _stored(
+        self, store: Store, run_id: str, in_thread: Callable[..., Awaitable[Any]]
+    ) -> Moves | None:
         """Take a chunk in from its columns; None, and no change, if there are none that fit."""
+        first = self._state.n_events
         known = await store.get_state(_name(run_id, first // CHUNK + 1))
         if known is None:
             return None
@@ -157,10 +165,10 @@ class LogColumns:
         digest, rare = self._digest.copy(), dict[int, Line]()
         at = first
         async for page in store.lines_of(run_id, since=first, until=first + CHUNK):
-            await asyncio.to_thread(_add, digest, page)
+            await in_thread(_add, digest, page)
             rare |= {n - first: line for n, line in enumerate(page, at) if line[0] not in _OF_PAIRS}
             at += len(page)
-        moves = await asyncio.to_thread(self._unpack, known[1], digest.digest(), rare)
+        moves: Moves | None = await in_thread(self._unpack, known[1], digest.digest(), rare)
         if moves is not None:
             self._digest = digest
             self._begin()

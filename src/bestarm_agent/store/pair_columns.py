@@ -22,7 +22,7 @@ from bestarm_agent.selectors.types import IntArray, State
 Record: TypeAlias = dict[str, Any]  # an event as JSON has it
 _T = TypeVar("_T")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-FIRST = 64  # pairs that there is room for at first
+_FIRST = 64  # pairs that there is room for at first
 ASKED = np.dtype(
     [
         ("candidate", np.int32),  # row
@@ -33,7 +33,7 @@ ASKED = np.dtype(
 AMOUNTS = {  # what a pair has cost, as ``Spend`` has it
     "answers": np.int32,
     "calls": np.int32,
-    "tokens": np.int64,
+    "tokens": np.int32,
     "usd_nanos": np.int64,
     "gpu_seconds": np.float64,
 }
@@ -48,13 +48,13 @@ def told_type(n_measures: int = 0) -> np.dtype[np.void]:
             ("gold", np.float64),  # the trusted score; NaN: none
             *AMOUNTS.items(),
             ("seconds", np.float64),  # of the answered call; 0 where there was none
-            ("output", np.int64),  # tokens of the reply; -1 unless it was scored
+            ("output", np.int32),  # tokens of the reply; -1 unless it was scored
             ("price", np.float64),  # nano-dollars of the answered call; NaN: unknown
             ("cached", np.bool_),  # the reply came from the cache
             ("failure", np.int32),  # number in ``failures``; -1: it was scored
             ("sign", np.int32),  # number in ``signs``; 0: none
             ("at", np.float64),  # seconds of work on the run when the outcome came
-            ("event", np.int64),  # number of the event; -1 while pending
+            ("event", np.int32),  # number of the event; -1 while pending
             ("measures", np.float64, (n_measures,)),  # by the further scorers; NaN: none
         ]
     )
@@ -89,14 +89,14 @@ class PairColumns:
         self.signs = _Numbered[str]()  # that replies may have been scored wrongly
         self.signs.number_of("")
         self.n_asked = self.n_told = 0
-        self._asked = np.empty(FIRST, ASKED)
+        self._asked = np.empty(_FIRST, ASKED)
         self._begin_outcomes()
-        self._order = np.empty(FIRST, np.int64)  # ask numbers in the order of telling
+        self._order = np.empty(_FIRST, np.int32)  # ask numbers in the order of telling
 
     def _begin_outcomes(self, n_measures: int = 0) -> None:
         """Make room for the outcomes of a study with so many further scorers."""
         self._pending = pending_outcome(n_measures)
-        self._told = np.empty(FIRST, self._pending.dtype)
+        self._told = np.empty(_FIRST, self._pending.dtype)
 
     @property
     def asks(self) -> NDArray[np.void]:
@@ -109,13 +109,13 @@ class PairColumns:
         return self._told[: self.n_asked]
 
     @property
-    def order(self) -> IntArray:
+    def order(self) -> NDArray[np.int32]:
         """(told,) ask numbers, in the order of telling; not to be written."""
         return self._order[: self.n_told]
 
     def failed(self) -> IntArray:
         """Return the asks whose pair failed or is void, in the order of telling."""
-        return self.order[self.told["failure"][self.order] >= 0]
+        return self.order[self.told["failure"][self.order] >= 0].astype(np.int64)
 
     def failure(self, seq: int) -> Failure | None:
         """Return why a pair failed or is void; None if it did not."""
@@ -163,17 +163,19 @@ class PairColumns:
         By nearest rank: so many percent of its calls took at most this. NaN where there is none.
         """
         rows, seconds = self.asks["candidate"], self.told["seconds"]
-        order = np.lexsort((seconds, rows))
-        order = order[seconds[order] > 0]
-        n = np.bincount(rows[order], minlength=len(self.candidates))
-        rising, first, has_any = seconds[order], np.cumsum(n) - n, n > 0
+        # those that took 0 s, which are not answered calls, come first of each candidate's
+        rising = seconds[np.lexsort((seconds, rows))]
+        ends = np.cumsum(np.bincount(rows, minlength=len(self.candidates)))
+        n = np.bincount(rows[seconds > 0], minlength=len(self.candidates))
         for percent in percents:
             found = np.full(len(n), np.nan)
             rank = -(-percent * n // 100)  # the ceiling, from 1
-            found[has_any] = rising[(first + rank - 1)[has_any]]
+            found[n > 0] = rising[(ends - n + rank - 1)[n > 0]]
             yield found
 
-    def put_columns(self, asked: NDArray[np.void], order: IntArray, told: NDArray[np.void]) -> None:
+    def put_columns(
+        self, asked: NDArray[np.void], order: NDArray[np.int32], told: NDArray[np.void]
+    ) -> None:
         """Add asks and outcomes as another state has them; raise ValueError if they do not fit.
 
         Args:

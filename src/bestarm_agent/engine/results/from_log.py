@@ -160,32 +160,30 @@ def _scorer_name(scorer: object) -> str:
 
 def sign_counts(state: RunState, leader: Row | None) -> list[SignCount]:
     """Count what is odd about the replies to each prompt, and about those of the leader."""
-    outcomes = state.told
-    is_scored = ~np.isnan(outcomes["score"]) & (outcomes["state"] != State.VOID)
     names = [candidate.prompt.name for candidate in state.candidates]
     prompts = {name: k for k, name in enumerate(dict.fromkeys(names))}
     of_row = np.array([prompts[name] for name in names], dtype=np.int64)
-    rows = state.asks["candidate"]
-    of_ask = of_row[rows]
-    # Each prompt's own asks, in the order of asking: one stable sort by prompt, cut where the
-    # prompt changes, in place of a mask over all asks for each of perhaps hundreds of prompts.
-    seqs = np.flatnonzero(is_scored)
-    seqs = seqs[np.argsort(of_ask[seqs], kind="stable")]
-    ends = np.searchsorted(of_ask[seqs], np.arange(1, len(prompts)))
-    parts = zip(prompts, np.split(seqs, ends), strict=True) if prompts else ()
-    counts = [_sign_count(state, f"prompt `{name}`", part) for name, part in parts]
+    counts = _signs_by(state, of_row, [f"prompt `{name}`" for name in prompts])
     if leader is not None and len(names) > len(prompts):
-        seqs = np.flatnonzero(is_scored & (rows == leader.index))
-        of_leader = _sign_count(state, f"candidate `{leader.candidate.label}`", seqs)
-        counts.append(replace(of_leader, is_part=True))
+        others = (np.arange(len(names)) != leader.index).astype(np.int64)
+        [own, *_] = _signs_by(state, others, [f"candidate `{leader.candidate.label}`", ""])
+        counts.append(replace(own, is_part=True))
     return counts
 
 
-def _sign_count(state: RunState, whose: str, seqs: IntArray) -> SignCount:
-    wrong = state.told["score"][seqs] <= 0.0
-    numbers = np.bincount(state.told["sign"][seqs], minlength=len(state.signs)).tolist()
-    signs = Counter({name: numbers[k] for k, name in enumerate(state.signs) if name and numbers[k]})
-    return SignCount(whose, len(seqs), int(wrong.sum()), signs)
+def _signs_by(state: RunState, groups: IntArray, names: Sequence[str]) -> list[SignCount]:
+    """Count by groups of candidates with these names; ``groups`` (K,) is the number of each's."""
+    outcomes, of_ask = state.told, groups[state.asks["candidate"]]
+    is_scored = ~np.isnan(outcomes["score"]) & (outcomes["state"] != State.VOID)
+    n = np.bincount(of_ask[is_scored], minlength=len(names)).tolist()
+    is_wrong = is_scored & (outcomes["score"] <= 0.0)
+    wrong = np.bincount(of_ask[is_wrong], minlength=len(names)).tolist()
+    has_sign = is_scored & (outcomes["sign"] > 0)
+    of_sign = zip(of_ask[has_sign].tolist(), outcomes["sign"][has_sign].tolist(), strict=True)
+    signs = defaultdict[int, Counter[str]](Counter)
+    for (group, sign), count in sorted(Counter(of_sign).items()):
+        signs[group][state.signs[sign]] = count
+    return [SignCount(name, n[k], wrong[k], signs[k]) for k, name in enumerate(names)]
 
 
 def _on_new(
