@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from bestarm_agent.certification.mode import Certification
 from bestarm_agent.engine.mode import Mode, ModeResult
@@ -13,6 +13,7 @@ from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.results.labelling import with_labels
 from bestarm_agent.engine.results.pairs import RunTexts, texts_of
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.errors import BestarmError
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, StorePlace, folder_of
 from bestarm_agent.study import recorded_replay
@@ -50,6 +51,12 @@ class FollowedRun:
             StoreError: the log is damaged.
         """
         async with self._reading:
+            if not self.state.n_events:
+                # The rule is fed while the log is read for the first time, since whoever opens a
+                # run looks at its standing. Where that fails, ``standing`` says why, and the pairs
+                # can be looked at.
+                with suppress(BestarmError):
+                    await self._rebuilt()
             async for page in self._store.lines_of(self.run_id, since=self.state.n_events):
                 self._shown = None
                 await asyncio.to_thread(self._take, page)
@@ -82,11 +89,12 @@ class FollowedRun:
         if replay.state.n_asked and not isinstance(mode, Certification):
             self._replay = mode, replay
             self._folded = RunState()
+        elif not self._folded.n_events:
+            self._folded = replay.state
         return mode, replay
 
     def _take(self, page: Sequence[tuple[str, str]]) -> None:
-        # Before somebody asks for the standing, folding is enough; a replay feeds a rule too, and
-        # takes longer. From then on what is new goes to the replay alone.
+        # Folding is enough where nothing was asked, or a mode reads the whole log each time.
         if self._replay is not None:
             self._replay[1].take(page)
         else:
