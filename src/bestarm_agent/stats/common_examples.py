@@ -229,7 +229,10 @@ class CommonExamples:
 
 def _block(sums: Sequence[array[float]], rows: IntArray, start: int, stop: int) -> FloatArray:
     """(rows, places + 1) sums before each place from ``start`` to ``stop``, and at the end."""
-    parts = [memoryview(sums[row])[start : stop + 1] for row in rows.tolist()]
+    parts: list[array[float] | memoryview] = [sums[row] for row in rows.tolist()]
+    # most rows are looked at as far as they have come: a view of each would take longest here
+    if start or sum(map(len, parts)) != len(parts) * (stop + 1):
+        parts = [memoryview(part)[start : stop + 1] for part in parts]
     return np.frombuffer(b"".join(parts)).reshape(len(parts), -1)
 
 

@@ -329,16 +329,21 @@ class PairedSequences(CommonExamples):
         caps = np.broadcast_to(np.asarray(most, dtype=float), left.shape)
         # The wealth against a gap rises with the gap. A row for which the gap ``least`` is excluded
         # has a smaller one and leaves. Of those that stay, the least excluded is searched first: it
-        # is likely to have the largest gap, which then excludes most of the others at once.
-        while len(left):
-            wealth = np.where(caps > least, self._wealth_at(test, left, shifted, least), np.inf)
-            at, stays = int(wealth.argmin()), wealth < test.enough
+        # is likely to have the largest gap, which then excludes most of the others at once. Before
+        # any wealth is known that is the row of the fewest values; looking at all takes longest.
+        if len(left) > 1:
+            at = int(self.length[left].argmin())
+            least = self._largest_gap(test, int(left[at]), shifted, least, caps[at : at + 1])
+        while True:
+            left, caps = left[caps > least], caps[caps > least]
+            wealth = self._wealth_at(test, left, shifted, least)
+            stays = wealth < test.enough
             if not stays.any():
-                break
+                return least
+            at = int(wealth.argmin())
             gap = self._gap(test, int(left[at]), shifted, least)
             least, stays[at] = max(least, min(float(caps[at]), gap)), False
             left, caps = left[stays], caps[stays]
-        return least
 
     def _gap(self, test: _Against, row: int, shifted: BoolArray, low: float) -> float:
         """Find the least gap of a row that is excluded, above ``low``, which is not."""

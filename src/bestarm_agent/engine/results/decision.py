@@ -60,13 +60,13 @@ def decided(standing: Standing) -> Standing:
     problems = _problems(s)
     blocking = next((problem for problem in problems if problem.kind in NO_WINNER), None)
     named = None if blocking else _named(s)
-    groups = {row.index: _group(s, row, named) for row in s.rows}
+    named_row = next((row for row in s.rows if row.index == named), None)
+    groups = {row.index: _group(s, row, named_row) for row in s.rows}
     if blocking is not None and blocking.kind is not ProblemKind.NO_SCORES:
         # what a scorer at fault has ruled out may be the best
         groups = {
             i: Status.UNDECIDED if group in _COMPARED else group for i, group in groups.items()
         }
-    named_row = next((row for row in s.rows if row.index == named), None)
     labels: dict[Status, list[str]] = {group: [] for group in Status}
     for row in s.rows:
         labels[groups[row.index]].append(row.candidate.label)
@@ -154,9 +154,9 @@ def _named(s: Standing) -> int | None:
     return None if first is None else first.index
 
 
-def _group(s: Standing, row: Row, named: int | None) -> Status:
+def _group(s: Standing, row: Row, named: Row | None) -> Status:
     """Return the group of one candidate, as the table at the top of this module says."""
-    if row.index == named:
+    if row is named:
         return Status.LEADING if s.end is None else Status.TAKE
     if row.is_barred:
         return Status.BARRED
@@ -174,10 +174,12 @@ def _group(s: Standing, row: Row, named: int | None) -> Status:
     if row.is_ruled_out:
         return Status.WORSE
     # nothing is left to ask of it; or it is good enough, and dearer than the one to take
-    complete = {one.index for one in s.rows if one.n + one.void >= s.n_examples}
-    is_over = row.index in complete and (s.is_settled or named in complete)
+    if named is None:
+        return Status.UNDECIDED
+    is_complete, named_is = (one.n + one.void >= s.n_examples for one in (row, named))
+    is_over = is_complete and (s.is_settled or named_is)
     is_over = is_over or (s.is_settled and near is Status.GOOD)
-    return near if is_over and named is not None else Status.UNDECIDED
+    return near if is_over else Status.UNDECIDED
 
 
 def _seeks_cheapest(s: Standing) -> bool:
@@ -395,7 +397,8 @@ def price_text(row: Row) -> str | None:
 
 def _others(s: Standing, draft: Decision) -> list[str]:
     """Say which candidates are about as good, cheaper, undecided and not measured."""
-    lines, row_of = [], {row.candidate.label: row for row in s.rows}
+    lines, equal = [], set(draft.as_good)
+    row_of = {row.candidate.label: row for row in s.rows if row.candidate.label in equal}
     if draft.as_good:
         those = (
             f"{safe(label)} ({score_text(row_of[label], graded=s.graded)})"
