@@ -325,17 +325,17 @@ def _named(candidates: Iterable[Any]) -> list[tuple[str, Any]]:
         given = [(str(name), item) for name, item in candidates.items()]
     else:
         given = [(_name(item), item) for item in _rows(candidates, "candidates")]
-    found, taken = [], dict[str, str]()  # names by label
-    for name, one in given:
+    labelled, taken = [], dict[str, str]()  # names by label
+    for name, candidate in given:
         # An address (0x7f...) in a repr differs from run to run, and says nothing.
         line = " ".join(safe(_ADDRESS.sub("", name)).split()) or "(empty)"
         line = shortened(line, _MOST_LABEL)
         # Two texts can share their beginning, which is all that a label shows of them.
         labels = (line if n == 1 else f"{line} #{n}" for n in count(1))
-        label = next(one for one in labels if taken.get(one, name) == name)
+        label = next(text for text in labels if taken.get(text, name) == name)
         taken[label] = name
-        found.append((label, one))
-    return found
+        labelled.append((label, candidate))
+    return labelled
 
 
 def _name(item: Any) -> str:  # noqa: ANN401

@@ -162,7 +162,7 @@ def _own_study(
     path: Path,
     data: Path,
     models: str,
-    said: str | None,
+    wanted: str | None,
     base_url: str | None,
     price: str | None,
 ) -> str:
@@ -171,8 +171,8 @@ def _own_study(
     names = [name.strip() for name in models.split(",") if name.strip()]
     if "baseline_output" in fields and "messages" in fields:
         return _of_traces(path, data, names, rows)
-    target = said or _target_among(fields)
-    if said is None:
+    target = wanted or _target_among(fields)
+    if wanted is None:
         click.echo(f"target: {target} (a guess among {', '.join(fields)}; correct it in {path})")
     asked = [f for f in fields if f.lower() in _QUESTIONS] or [f for f in fields if f != target]
     question = "\n".join(f"{{{{ {named(field)} }}}}" for field in asked)

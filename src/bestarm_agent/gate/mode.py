@@ -110,7 +110,7 @@ class GateMode:
         problems = {row.problem for row in standing.rows if row.problem is not None}
         return gate_result(
             labels[plan.baseline],
-            {labels[row]: found for row, found in plan.challengers.items()},
+            {labels[row]: rival for row, rival in plan.challengers.items()},
             remarks=[
                 *run_lines(standing, TITLE_WIDTH),
                 *(f"{'Problem:':<{TITLE_WIDTH}}{problem}" for problem in sorted(problems)),

@@ -186,8 +186,8 @@ class GatePlan(Rule):
         row, example = int(self.table.candidate[tell.seq]), int(self.table.example[tell.seq])
         void = tell.state is State.VOID
         self._scores[row][example] = (0.0, 1.0) if void else (tell.score, tell.score)
-        for one in self.undecided if row == self.baseline else {row}.intersection(self.undecided):
-            if self.challengers[one].take(self._scores[one], self._scores[self.baseline]):
+        for other in self.undecided if row == self.baseline else {row}.intersection(self.undecided):
+            if self.challengers[other].take(self._scores[other], self._scores[self.baseline]):
                 self.undecided = [k for k in self.undecided if self.challengers[k].open_parts]
                 self._plan()
 

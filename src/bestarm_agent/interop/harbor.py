@@ -156,7 +156,8 @@ class HarborRace:
         study: dict[str, Json] = {
             "name": "harbor",
             "candidates": [
-                _in_study(model, agent, entry.label) for (model, agent), entry in candidates.items()
+                _in_study(f"{_NAME}/{model}", agent, entry.label)
+                for (model, agent), entry in candidates.items()
             ],
             "prompts": [{"task": "{{ instruction }}"}],
             "scorer": "recorded",
@@ -438,7 +439,6 @@ def _named(agent: AgentConfig, label: str | None) -> tuple[str, str]:
 
 def _in_study(model: str, agent: str, label: str) -> Json:
     """Return an agent with its model as the candidate of a study."""
-    model = f"{_NAME}/{model}"
     return {"model": model, "prompt": "task", "params": {"agent": agent}, "label": label}
 
 
@@ -483,15 +483,15 @@ async def _tasks_and_rows(
     rows: list[dict[str, str]] = []
     with _refusing("the tasks"):
         got = await TaskClient().download_tasks([task.get_task_id() for task in listed])
-    for one, path in zip(listed, got.paths, strict=True):
-        name = one.get_task_id().get_name()
+    for member, path in zip(listed, got.paths, strict=True):
+        name = member.get_task_id().get_name()
         if name in by_id:
             raise ConfigError(f"there are two tasks {name!r}; leave one out")
         with _refusing(f"task {name!r}"):
             task = Task(path)  # says what is missing
             steps = [task.step_instruction(step.name) for step in task.config.steps or ()]
             files = Packager.compute_content_hash(path)[0]
-        by_id[name] = one
+        by_id[name] = member
         text = "\n\n".join(steps) or task.instruction
         rows.append({"id": name, "instruction": text, "files": files})
     if not rows:

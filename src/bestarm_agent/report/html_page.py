@@ -328,9 +328,9 @@ def course(state: RunState, row: int, alpha: float) -> tuple[list[int], list[Mea
     n_told = state.n_told
     moments = np.linspace(0, n_told, min(_MOMENTS, n_told) + 1).astype(int)[1:].tolist()
     seqs, means = np.flatnonzero(state.asks["candidate"] == row), []
-    place, told = _places(state)[seqs], state.told["score"][seqs]
+    place, seen_scores = _places(state)[seqs], state.told["score"][seqs]
     for moment in moments:
-        scores: FloatArray = np.where(place < moment, told, np.nan)
+        scores: FloatArray = np.where(place < moment, seen_scores, np.nan)
         seen, ends = scores[~np.isnan(scores)], (0.0, 1.0)
         if alpha:
             # Only scores before the first that was still pending then: outcomes come in an order

@@ -99,10 +99,10 @@ class LiveRun:
                 standing = await self._run.standing()
                 pages = {most: standing_page(*standing, names(state), most) for most in open_pages}
                 known = state.n_events
-            found = {most: json.dumps(page) for most, page in pages.items()}
+            jsons = {most: json.dumps(page) for most, page in pages.items()}
         except BestarmError as error:  # such as a damaged log: told once, and looked at again
-            found, known = dict.fromkeys(open_pages, json.dumps({"error": str(error)})), -1
-        texts = {most: f"data: {text}\n\n" for most, text in found.items()}
+            jsons, known = dict.fromkeys(open_pages, json.dumps({"error": str(error)})), -1
+        texts = {most: f"data: {text}\n\n" for most, text in jsons.items()}
         # ``_look_now`` may have been set while this look was under way, for widths that it did not
         # know.
         if not self._look_now.is_set():  # else another page came meanwhile, and needs a look too

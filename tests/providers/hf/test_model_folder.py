@@ -35,7 +35,7 @@ def folder(models: Path, tmp_path: Path) -> ModelFolder:
 def set_config(folder: ModelFolder, **changes: Json) -> ModelFolder:
     path = folder.path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    return ModelFolder(folder.path, folder.shown)
+    return ModelFolder(folder.path, folder.subject)
 
 
 def problem(folder: ModelFolder) -> str:
@@ -101,15 +101,15 @@ def test_shards_must_all_be_there(folder: ModelFolder) -> None:
     (folder.path / "model.safetensors").rename(folder.path / "a.safetensors")
     index = folder.path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "a.safetensors"}}))
-    sharded = ModelFolder(folder.path, folder.shown)
+    sharded = ModelFolder(folder.path, folder.subject)
     sharded.check()
     assert sharded.n_parameters == whole
     index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}))
     assert "models/llama/b.safetensors is missing" in problem(
-        ModelFolder(folder.path, folder.shown)
+        ModelFolder(folder.path, folder.subject)
     )
     index.write_text("{}")
-    assert "no `weight_map`" in problem(ModelFolder(folder.path, folder.shown))
+    assert "no `weight_map`" in problem(ModelFolder(folder.path, folder.subject))
 
 
 def test_pickles_are_refused(folder: ModelFolder) -> None:

@@ -32,18 +32,18 @@ _AGAIN = "copy or download the model again, or correct its name"
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder as ``save_pretrained`` writes it; messages call it ``shown``."""
+    """A folder as ``save_pretrained`` writes it; messages call it ``subject``."""
 
     path: Path
-    shown: str
+    subject: str
 
     def check(self) -> None:
         """Check that no file is missing, malformed or truncated; raises ConfigError."""
         if "model_type" not in self.config:
-            raise ConfigError(f"{self.shown}/config.json names no `model_type`; {_AGAIN}")
+            raise ConfigError(f"{self.subject}/config.json names no `model_type`; {_AGAIN}")
         self._check_tokenizer()
         if self.n_parameters == 0:
-            raise ConfigError(f"{self.shown}: its weights hold no tensor; {_AGAIN}")
+            raise ConfigError(f"{self.subject}: its weights hold no tensor; {_AGAIN}")
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
@@ -132,15 +132,16 @@ class ModelFolder:
             shards = self._json(index).get("weight_map")
             if isinstance(shards, dict) and shards:
                 return sorted(set(shards.values()))
-            raise ConfigError(f"{self.shown}/{index} has no `weight_map`; {_AGAIN}")
+            raise ConfigError(f"{self.subject}/{index} has no `weight_map`; {_AGAIN}")
         # Named apart from "no weights", since the way out is another one.
         other = next((path.name for path in self.path.glob("*.bin")), None)
         if other is not None:
             raise ConfigError(
-                f"{self.shown} holds {other}, a pickle, which can run code when it is loaded; load "
-                "it where you trust it, and write safetensors with `model.save_pretrained(folder)`"
+                f"{self.subject} holds {other}, a pickle, which can run code when it is "
+                "loaded; load it where you trust it, and write safetensors with "
+                "`model.save_pretrained(folder)`"
             )
-        raise ConfigError(f"{self.shown} holds no model.safetensors; {_AGAIN}")
+        raise ConfigError(f"{self.subject} holds no model.safetensors; {_AGAIN}")
 
     def _count_parameters(self, name: str) -> int:
         return sum(n for _, n in self._tensors(name))
@@ -153,7 +154,7 @@ class ModelFolder:
         """Return type and size of each tensor of a file; raises ConfigError."""
         from safetensors import SafetensorError, safe_open
 
-        file = f"{self.shown}/{name}"
+        file = f"{self.subject}/{name}"
         try:
             with safe_open(self.path / name, framework="np") as weights:
                 slices = [weights.get_slice(key) for key in weights.keys()]  # noqa: SIM118
@@ -165,7 +166,7 @@ class ModelFolder:
 
     def _check_tokenizer(self) -> None:
         if not any((self.path / name).exists() for name in _TOKENIZERS):
-            raise ConfigError(f"{self.shown} holds no tokenizer.json; {_AGAIN}")
+            raise ConfigError(f"{self.subject} holds no tokenizer.json; {_AGAIN}")
         path = self.path / "tokenizer.json"
         if not path.exists():
             return
@@ -175,20 +176,20 @@ class ModelFolder:
             Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing narrower
             raise ConfigError(
-                f"{self.shown}/tokenizer.json cannot be read ({error}); {_AGAIN}"
+                f"{self.subject}/tokenizer.json cannot be read ({error}); {_AGAIN}"
             ) from None
 
     def _json(self, name: str) -> Mapping[str, Any]:
         try:
             value = json.loads((self.path / name).read_bytes())
         except FileNotFoundError:
-            raise ConfigError(f"{self.shown} holds no {name}; {_AGAIN}") from None
+            raise ConfigError(f"{self.subject} holds no {name}; {_AGAIN}") from None
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{self.shown}/{name} cannot be read as JSON ({error}); {_AGAIN}"
+                f"{self.subject}/{name} cannot be read as JSON ({error}); {_AGAIN}"
             ) from None
         if not isinstance(value, dict):
-            raise ConfigError(f"{self.shown}/{name} holds no JSON object; {_AGAIN}")
+            raise ConfigError(f"{self.subject}/{name} holds no JSON object; {_AGAIN}")
         return value
 
 

@@ -238,7 +238,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         if needed > self._memory_cap:
             way_out = ", or set `dtype: bfloat16`" if BYTES_PER_NUMBER[dtype] > 2 else ""
             raise ConfigError(
-                f"model {folder.shown} takes {needed / 1e9:.3g} GB as {dtype}, more than the "
+                f"model {folder.subject} takes {needed / 1e9:.3g} GB as {dtype}, more than the "
                 f"{self._memory_cap / 1e9:.3g} GB that models may take; raise the provider's "
                 f"option `memory_gb`{way_out}"
             )
