@@ -138,7 +138,7 @@ def test_proved_and_all_leads_on_new_examples_share_it(levels: Levels, in_cluste
     own = tuple(range(0, N, 2)) if in_clusters else ()
     answer = answered(FilledSubset, levels, independent=own)
     proved = levels.of_tests(lambda: of_new(answer), fixed=in_clusters)
-    assert proved == pytest.approx(answer.on_new.level)
+    assert proved == pytest.approx(answer.on_new.alpha)
     assert proved + levels.of_bounds(lambda: of_all_pairs(answer)) == pytest.approx(ALPHA)
 
 

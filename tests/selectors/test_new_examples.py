@@ -82,7 +82,7 @@ def test_a_leader_that_is_shown_to_be_near_enough_ends_a_run() -> None:
         near = finished(world, "racing")
         answer, leader = near.selector.answer, near.selector.best().best
         lead = seen_lead(answer, leader, 1 - leader)
-        if near.selector.stopped() is Stop.LEVEL and not lead.is_level(N, answer.on_new.level):
+        if near.selector.stopped() is Stop.LEVEL and not lead.is_level(N, answer.on_new.alpha):
             ended += 1
             assert near.selector.margin() <= nearness(0.4, N)
             assert len(near.pairs) < len(whole.pairs)

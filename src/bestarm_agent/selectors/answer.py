@@ -78,8 +78,7 @@ class Answer:
 
     Attributes:
         factors: of what past candidates scored, where it sharpens the intervals of means.
-        on_new: what is said of new examples.
-        speaks_of_new: whether anything can be said of them: only of a random order.
+        on_new: what is said of new examples; only if ``speaks_of_new``, of a random order.
         barred: (K,) candidates that left the competition for a reason that is not their scores.
         tie_ranks: (K,) random numbers in [0, 1) that put equals in order.
         presumed_order: the candidates by a recent ranking, best first, or None. A rule whose belief
@@ -118,10 +117,9 @@ class Answer:
         """
         table, problem = self._table, self._problem
         n_old, n_rows = len(self.barred), table.n_candidates
-        self.barred = np.concatenate([self.barred, np.full(n_rows - n_old, False)])
-        self.tie_ranks = np.concatenate(
-            [self.tie_ranks, self._ties.at(n_old).random(n_rows - n_old)]
-        )
+        self.barred = np.pad(self.barred, (0, n_rows - n_old))
+        ties = self._ties.at(n_old).random(n_rows - n_old)
+        self.tie_ranks = np.concatenate([self.tie_ranks, ties])
         # Whoever led at a place was chosen before its scores were known, by what was known then.
         # Choosing again, now that the scores are there, would break the guarantee, so leaders
         # outlive the restart.
@@ -324,7 +322,7 @@ class Answer:
         They are level; or their leads are too small to be shown for new examples, and the leading
         one is shown to be nearer to the best than the examples can tell apart.
         """
-        pairs, n, level = self._pairs, self.on_new.n_independent, self.on_new.level
+        pairs, n, alpha = self._pairs, self.on_new.n_independent, self.on_new.alpha
         if pairs is None or not self.speaks_of_new:
             return False
         is_rival = self._proofs.rivals_of_leader(leader)
@@ -342,9 +340,9 @@ class Answer:
         # the worst one shows soonest that they are not: most often there is no need for the others
         for some in (rivals[:_WORST], rivals):
             seen = self.on_new.leads_over(leader, some)
-            if (seen.mean > seen.resolution(n, level)).any():
+            if (seen.mean > seen.resolution(n, alpha)).any():
                 return False
-        if seen.are_level(n, level).all():
+        if seen.are_level(n, alpha).all():
             return bool(rivals)
         if self._problem.for_new or n < FEWEST_EXAMPLES:
             return False

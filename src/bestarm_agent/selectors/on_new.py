@@ -43,77 +43,79 @@ class OnNewExamples:
         return len(self._problem.independent) or self._table.n_examples // self._problem.draws
 
     @property
-    def level(self) -> float:
+    def alpha(self) -> float:
         """Return the error probability of "ahead of all others on new examples", in (0, 1)."""
         return SHARE_OF_TEST * (1.0 - self._problem.confidence)
 
-    def rivals(self, one: int) -> list[int]:
+    def rivals(self, candidate: int) -> list[int]:
         """Return the others that may be better than a candidate on new examples.
 
         Those that left the competition are not among them.
         """
         is_rival = ~self._barred
-        is_rival[one] = False
+        is_rival[candidate] = False
         rivals: list[int] = np.flatnonzero(is_rival).tolist()
         if self._pairs is None or self._barred.any():
-            leads = self._least_leads(one, rivals)
+            leads = self._least_leads(candidate, rivals)
             return [other for other, least in zip(rivals, leads, strict=True) if least <= 0.0]
-        behind = self.shown_behind(self._pairs, one)
+        behind = self.proved_behind(self._pairs, candidate)
         return [other for other in rivals if not behind[other]]
 
-    def shown_behind(self, pairs: PairedSequences, one: int) -> BoolArray:
-        """Return a (K,) mask of those shown to be behind ``one``, or not the best, on new ones.
+    def proved_behind(self, pairs: PairedSequences, candidate: int) -> BoolArray:
+        """Return a (K,) mask of those proved to be behind it, or not the best, on new ones.
 
         Whoever leads may be known by examples of the cluster whose turn it is: with clusters,
         candidates meet in fixed pairs.
         """
         fed(pairs, self._table)
         if self._problem.independent:
-            return pairs.beaten_on_new(one, self.level)
-        return pairs.rejected_on_new(self.level)
+            return pairs.beaten_on_new(candidate, self.alpha)
+        return pairs.rejected_on_new(self.alpha)
 
-    def behind(self, one: int) -> float:
+    def behind(self, candidate: int) -> float:
         """Bound how far a candidate is behind the best of the others on new examples, in [0, 1].
 
-        0 if it is shown to be ahead of them all.
+        0 if it is proved to be ahead of them all.
         """
-        rivals = np.array(self.rivals(one), dtype=np.int64)
+        rivals = np.array(self.rivals(candidate), dtype=np.int64)
         if self._pairs is None or self._barred.any():
-            return max([0.0, *(-least for least in self._least_leads(one, rivals.tolist()))])
+            return max([0.0, *(-least for least in self._least_leads(candidate, rivals.tolist()))])
         bound = self._pairs.lag_on_new
         if self._problem.independent:
             bound = self._pairs.shortfall_on_new
-        return bound(one, rivals, self.level)
+        return bound(candidate, rivals, self.alpha)
 
-    def leads_over(self, one: int, others: Sequence[int]) -> Leads:
+    def leads_over(self, candidate: int, others: Sequence[int]) -> Leads:
         """Return what is seen of one candidate's leads over others, in their order."""
         rows = np.array(others, dtype=np.int64)
         if self._pairs is None:
             means = np.nan_to_num(self._table.mean())
             n = np.minimum(self._table.n_scored, self.n_independent)
-            return Leads.by_means((float(means[one]), int(n[one])), means[rows], n[rows])
-        return Leads.by_sums(*fed(self._pairs, self._table).common_sums(one, rows))
+            return Leads.by_means(
+                (float(means[candidate]), int(n[candidate])), means[rows], n[rows]
+            )
+        return Leads.by_sums(*fed(self._pairs, self._table).common_sums(candidate, rows))
 
-    def _least_leads(self, one: int, others: Sequence[int]) -> list[float]:
+    def _least_leads(self, candidate: int, others: Sequence[int]) -> list[float]:
         """Return the lower bound that ``lead`` has for each of the others."""
         if self._pairs is not None:
-            return [self.lead(one, other)[0] for other in others]
-        least, _ = self.mean(one)
+            return [self.lead(candidate, other)[0] for other in others]
+        least, _ = self.mean(candidate)
         return [least - most for _, most in self.means(np.array(others, dtype=np.int64))]
 
-    def lead(self, one: int, other: int) -> tuple[float, float]:
+    def lead(self, candidate: int, other: int) -> tuple[float, float]:
         """Bound the lead of one candidate over another on new examples, in [-1, 1].
 
         The bounds of all pairs hold together, at all times.
         """
         if self._pairs is None:
-            (lower, upper), (least, most) = self.mean(one), self.mean(other)
+            (lower, upper), (least, most) = self.mean(candidate), self.mean(other)
             return lower - most, upper - least
         # All pairs together, as which one is asked about is not known beforehand; the other part of
         # the error probability belongs to the proof that one is ahead of all.
         n_pairs = max(1, comb(self._table.n_candidates, 2))
         alpha = (1.0 - SHARE_OF_TEST) * (1.0 - self._problem.confidence) / n_pairs
-        return fed(self._pairs, self._table).difference(one, other, alpha, on_new=True)
+        return fed(self._pairs, self._table).difference(candidate, other, alpha, on_new=True)
 
     def mean(self, candidate: int) -> tuple[float, float]:
         """Bound a candidate's mean on new examples; the bounds of all hold together."""

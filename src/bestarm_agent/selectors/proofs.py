@@ -99,16 +99,16 @@ class Proofs:
             pairs = fed(self._pairs, self._table)
             least, most = self._table.certain()
             if self._problem.for_new:
-                rivals = ~self._on_new.shown_behind(pairs, leader)
+                rivals = ~self._on_new.proved_behind(pairs, leader)
             else:
                 gone = pairs.rejected()
-                rivals = ~gone | self._nearly_shown(pairs, gone)
+                rivals = ~gone | self._nearly_proved(pairs, gone)
                 rivals &= most >= least[leader] - _SLACK
             rivals[leader] = False
             self._rivals = leader, rivals
         return self._rivals[1]
 
-    def _nearly_shown(self, pairs: PairedSequences, gone: BoolArray) -> BoolArray:
+    def _nearly_proved(self, pairs: PairedSequences, gone: BoolArray) -> BoolArray:
         """(K,) mask of those ``gone`` whom a few more examples show to be behind on new ones, too.
 
         Where few more examples may do, these are asked: users ask about new ones.
@@ -119,7 +119,7 @@ class Proofs:
         # a row at the share p of what is enough takes about 1 / p times the examples. Where 1.6
         # times do, and there are as many, the run goes on a little and can speak of new examples,
         # too.
-        progress = pairs.progress_on_new(self._on_new.level, gone)
+        progress = pairs.progress_on_new(self._on_new.alpha, gone)
         is_near = gone & (progress < 1.0) & (_MORE * progress >= 1.0)
         return np.asarray(is_near & (_MORE * pairs.length <= self._table.n_examples))
 

@@ -127,7 +127,7 @@ def test_a_fit_ends_the_batch_under_way() -> None:
         run.tell()
     assert rule._n_fits == n_fits
     run.tell()
-    assert (rule._n_fits, rule.left) == (n_fits + 1, 0)
+    assert (rule._n_fits, rule.n_due) == (n_fits + 1, 0)
 
 
 def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> None:

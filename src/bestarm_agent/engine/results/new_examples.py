@@ -78,7 +78,7 @@ def new_examples(
         within: how far below the best it may be.
         unit: what the study counts, "example" or "cluster".
     """
-    answer, n, alpha = pairs.answer, pairs.answer.on_new.n_independent, pairs.answer.on_new.level
+    answer, n, alpha = pairs.answer, pairs.answer.on_new.n_independent, pairs.answer.on_new.alpha
     if not (pairs.rule.seeks_best and answer.speaks_of_new) or answer.barred[winner]:
         return None
     others = [row for row in labels if row != winner and not answer.barred[row]]

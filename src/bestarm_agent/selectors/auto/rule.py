@@ -75,7 +75,7 @@ class Auto(Rule):
 
     In flight: a pending or void pull counts as seen, at the score that the model expects, when
     choosing what to ask; so concurrent asks spread out. A candidate that may not be asked leaves
-    its turn to its opponent, then to the most promising one.
+    its turn to its opponent, then to the one with the fewest examples.
 
     Costs: duels count for the price of the pair, and the floor counts the square root of the price
     as rank (``duels``). A budget goes by the money spent. Equal costs change nothing.
@@ -265,9 +265,7 @@ class Auto(Rule):
         self._make_model()
         self.answer.presumed_order = self._duels = self._latest = None
         self._answered_at = -1
-        self._next_fit = self.n_tried
-        if self._has_axes:
-            self._next_fit = min(self._next_fit, _FIRST_FIT)
+        self._next_fit = min(self.n_tried, _FIRST_FIT) if self._has_axes else self.n_tried
 
     def _make_model(self) -> None:
         """Make the model, with nothing learned yet."""

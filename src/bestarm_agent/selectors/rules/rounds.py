@@ -171,10 +171,10 @@ class RoundRule(Rule):
         # Free slots look ahead: if this round ended on what is told, who would be in the next one?
         # Each round ahead is worked out once and kept until the next outcome (``told``), as it
         # depends on outcomes only.
-        for level, stage in enumerate(range(self._stage + 1, len(self._plan))):
-            if level == len(self._ahead):
-                self._ahead.append(self._closed(field, stage - 1, self._means_so_far(), level))
-            field = self._ahead[level]
+        for ahead, stage in enumerate(range(self._stage + 1, len(self._plan))):
+            if ahead == len(self._ahead):
+                self._ahead.append(self._closed(field, stage - 1, self._means_so_far(), ahead))
+            field = self._ahead[ahead]
             if len(field.active) < 2:
                 return
             yield field, self._targets(stage)

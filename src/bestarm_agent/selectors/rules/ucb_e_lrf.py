@@ -332,7 +332,7 @@ class UcbELrf(Rule):
         if not self._is_fitted:
             return random_pair(self, allowed, rng)
         candidate = self.table.latest
-        if not (self.left and allowed[candidate]):
+        if not (self.n_due and allowed[candidate]):
             candidate = highest(self._highest_exact(allowed), rng)
         return self._pull(candidate, rng)
 
@@ -344,7 +344,7 @@ class UcbELrf(Rule):
             wanted = self.warm_up * table.n_candidates * table.n_examples
             is_time = table.n_told >= wanted - 1e-9
         else:
-            is_told = self.left == 0 and table.n_told == table.n_asked
+            is_told = self.n_due == 0 and table.n_told == table.n_asked
             is_time = is_told or len(self._since_fit) >= self.batch
             is_time &= len(self._since_fit) >= _SHARE_NEW * table.n_scores
         if is_time:
@@ -365,7 +365,7 @@ class UcbELrf(Rule):
         return Belief(means)
 
     @property
-    def left(self) -> int:
+    def n_due(self) -> int:
         """Pulls of the batch under way that are still to be asked."""
         if not self._is_fitted or not self.table.n_unseen[self.table.latest]:
             return 0
