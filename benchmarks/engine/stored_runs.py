@@ -6,6 +6,10 @@ A run of 400 candidates is written by the store itself, a log as a study writes 
 then reads it in a process of its own: `show` twice, as the first reading stores columns beside the
 log, and the second one uses them. What the same command takes for a run of 400 answers is
 subtracted: imports, and the opening of the store.
+
+    python -m benchmarks.engine.stored_runs --standings
+
+prints what a standing of 4,000 and of 64,000 candidates takes, in a run of `auto` that goes on.
 """
 
 from __future__ import annotations
@@ -17,11 +21,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
 from benchmarks.report import markdown, say
 
+from bestarm_agent.config.goal_specs import SelectorSpec
 from bestarm_agent.domain.events import (
     Asked,
     CandidatesAdded,
@@ -32,12 +38,18 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Candidate, Outcome, PromptTemplate, Score
+from bestarm_agent.engine.record import RunRecord
+from bestarm_agent.engine.results.from_log import build_standing
+from bestarm_agent.engine.setup.selection import Selection
+from bestarm_agent.selectors.types import Ask
+from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.store import Store
 
 K = 400
 AT = "2026-11-28T09:30:15.250000Z"
 MOST_MB = 300
 MOST_SECONDS = {100_000: 2.0, 1_000_000: 10.0}  # by the number of answers
+STANDINGS = {4000: (20_000, 50), 64_000: (4000, 1000)}  # by candidates: answers, most ms of CPU
 COMMANDS = (
     ["show"],
     ["show"],
@@ -111,12 +123,49 @@ def measured(rule: str, n_answers: int) -> list[list[str]]:
     return rows
 
 
+def standings(k: int, n_answers: int, most_ms: float) -> list[str]:
+    """Return the row of a run with k candidates and 200 examples, after so many answers."""
+    record = RunRecord(Selection(SelectorSpec(name="auto")).pairs)
+    prompt, ids = PromptTemplate("plain", text="{{ question }}="), tuple(map(str, range(200)))
+    candidates = tuple(
+        Candidate("hf", f"model-{i // 64}", prompt, {"temperature": i % 64 / 64}, f"candidate {i}")
+        for i in range(k)
+    )
+    joined = CandidatesAdded(candidates, (0.25,) * k, ("study",) * k)
+    begun = Started("stored", AT, "0.1.0", {}, ".."), joined, ExamplesAdded(ids, ids)
+    record.take([line_of(event) for event in begun])
+    rng = np.random.default_rng(1)
+    chances, pending = 0.2 + 0.6 * rng.random(k), list[Ask]()
+    for _ in range(n_answers):
+        for ask in record.pairs.ask(16 - len(pending)):
+            record.record(Asked(ask.seq, *ask.pair, ask.reason))
+            pending.append(ask)
+        ask = pending.pop(int(rng.integers(len(pending))))
+        score = float(rng.random() < chances[ask.pair.candidate])
+        outcome = Outcome(Score(score), spend=Spend(1, 1, 12, 1500), usd_nanos=1500)
+        record.record(Told(ask.seq, outcome, score))
+
+    def milliseconds(*, of_new: bool) -> float:
+        began = time.process_time()
+        build_standing(record.state, record.pairs, "run", of_new=of_new)
+        return 1000 * (time.process_time() - began)
+
+    frame, whole = (min(milliseconds(of_new=new) for _ in range(7)) for new in (False, True))
+    within = "yes" if whole <= most_ms else "no"
+    return [f"{k:,}", f"{n_answers:,}", f"{frame:.0f} ms", f"{whole:.0f} ms", within]
+
+
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--answers", type=int, action="append")
     parser.add_argument("--rule", default="uniform")
+    parser.add_argument("--standings", action="store_true", help="measure standings, in memory")
     given = parser.parse_args()
+    if given.standings:
+        headers = ["candidates", "answers", "a frame", "a standing", "within its bar"]
+        print(markdown(headers, [standings(k, *size) for k, size in STANDINGS.items()]))
+        return
     rows = [row for n in given.answers or [100_000] for row in measured(given.rule, n)]
     headers = ["command", "rule", "answers", "CPU beyond imports", "peak memory", "within its bar"]
     print(markdown(headers, rows))
