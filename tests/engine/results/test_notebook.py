@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,3 +128,11 @@ def test_without_a_library_a_frame_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr("bestarm_agent.engine.results.standing.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="pip install pandas"):
         standing_with(["good"], [[1.0]]).to_frame()
+
+
+def test_a_column_in_which_nothing_stands_is_left_out() -> None:
+    standing = standing_with(["a", "b"], [[1.0] * 6, [0.0] * 6])
+    assert "<th>price</th>" not in standing._repr_html_()
+    priced = replace(standing, rows=tuple(replace(r, usd_per_1000=2.0) for r in standing.rows))
+    assert "<th>price</th>" in priced._repr_html_()
+    assert "$2.00 per 1,000" in str(priced)

@@ -300,7 +300,7 @@ class Standing:
 
     def __str__(self) -> str:
         """Write the decision, the first candidates and the accounts, as a terminal shows them."""
-        cells = [self._cells(row) for row in self.rows[:_FIRST_ROWS]]
+        cells = self._table(_FIRST_ROWS)[1:]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()
@@ -315,13 +315,18 @@ class Standing:
         first, *others = self.decision.said or ("",)
         paragraphs = f"<p><b>{escape(first)}</b></p>"
         paragraphs += "".join(f"<p>{escape(sentence)}</p>" for sentence in others)
-        lines = ["".join(f"<th>{head}</th>" for head in _HEADS)]
-        rows = map(self._cells, self.rows[:_SHOWN_ROWS])
+        heads, *rows = self._table(_SHOWN_ROWS)
+        lines = ["".join(f"<th>{head}</th>" for head in heads)]
         lines += ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in rows]
         table = "".join(f"<tr>{line}</tr>" for line in lines)
         n_more = len(self.rows) - _SHOWN_ROWS
         note = f"<p>... and {n_more:,} more</p>" if n_more > 0 else ""
         return f"{paragraphs}<table>{table}</table>{note}<p>{escape(self._spent)}</p>"
+
+    def _table(self, most_rows: int) -> list[tuple[str, ...]]:
+        """Write the heads and the first candidates, without a column that is empty."""
+        columns = zip(_HEADS, *map(self._cells, self.rows[:most_rows]), strict=True)
+        return [*zip(*(column for column in columns if any(column[1:])), strict=True)] or [()]
 
     def _cells(self, row: Row) -> tuple[str, ...]:
         """Write a candidate as the columns of ``_HEADS``."""
