@@ -22,6 +22,7 @@ from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.new_examples import (
     FEWEST_EXAMPLES,
+    Lead,
     examples_to_prove,
     lead_of,
     nearness,
@@ -129,12 +130,8 @@ def compare_scores(
     on_new = _bounded(
         value if on.unit == "example" else lead.mean, drawn, on.n_units, alpha, on_new=True
     )
-    verdict: Verdict = "a" if on_new.lower > 0.0 else "b" if on_new.upper < 0.0 else "undecided"
-    unclear = verdict == "undecided" and value != 0.0
-    is_near = abs(lead.mean) <= nearness(lead.differing, on.n_units)
-    is_equal = lead.n >= FEWEST_EXAMPLES and lead.is_level(on.n_units, alpha / 2) and is_near
-    if verdict == "undecided" and is_equal and 1.0 - SURE < lead.chance < SURE:
-        verdict = "about equal"
+    verdict = _verdict(lead, on_new, on.n_units, alpha)
+    unclear = verdict in ("undecided", "about equal") and value != 0.0
     needed = examples_to_prove([replace(lead, mean=abs(lead.mean))], alpha / 2) if unclear else None
     differ = known & (scores[:, 0] != scores[:, 1])
     return PairedComparison(
@@ -156,6 +153,15 @@ def compare_scores(
             sorted(compress(examples, differ), key=lambda flip: flip.seq_a)  # as a was asked
         ),
     )
+
+
+def _verdict(lead: Lead, on_new: Measure, n_units: int, alpha: float) -> Verdict:
+    """Say who is shown to be better on new examples, or whether these can tell the two apart."""
+    if on_new.lower > 0.0 or on_new.upper < 0.0:
+        return "a" if on_new.lower > 0.0 else "b"
+    is_near = abs(lead.mean) <= nearness(lead.differing, n_units)
+    is_equal = lead.n >= FEWEST_EXAMPLES and lead.is_level(n_units, alpha / 2) and is_near
+    return "about equal" if is_equal and 1.0 - SURE < lead.chance < SURE else "undecided"
 
 
 def _bounded(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.stats.new_examples import USUAL_DIFFERING, examples_to_prove, resolution
+from bestarm_agent.selectors.types import BoolArray
+from bestarm_agent.stats.new_examples import USUAL_DIFFERING, Leads, examples_to_prove, resolution
 
 SURE = 0.9  # probability of what is said to be probable: of a bound, or of being near enough
 _SHOWN_LEADS = 10  # of open candidates, those of the highest estimates
@@ -98,15 +99,9 @@ def new_examples(
         leads.append(LeadOnNew(labels[row], mean, min(mean, max(least, -behind)), most))
     # Of very many candidates most have no score: nothing is compared there.
     scored = pairs.table.n_scored[others] > 0
-    seen, is_open = evidence[scored], open_mask[scored]
-    chances = seen.chances()
-    # Too near to be told apart is said only of candidates that are not ruled out, and not of one
-    # that the winner probably beats, however small the difference may be.
-    is_level = is_open & seen.are_level(n, alpha) & (chances < _LIKELY)
-    columns = (seen.mean, seen.n, chances, seen.most(SURE), is_level, ~is_open)
-    lines = zip(*(column.tolist() for column in columns), strict=True)
     compared = np.array(others, dtype=np.int64)[scored].tolist()
-    against = {row: Against(*line) for row, line in zip(compared, lines, strict=True)}
+    lines = _beside(evidence[scored], open_mask[scored], n, alpha)
+    against = dict(zip(compared, lines, strict=True))
     # how often two answers differ is taken from the nearest rival: that is whom the resolution is
     # about; a candidate far behind differs on many more examples
     nearest = evidence.differing[open_mask if open_rows else slice(None)][:1].tolist()
@@ -124,3 +119,13 @@ def new_examples(
         unit=unit,
     )
     return statements, against
+
+
+def _beside(seen: Leads, is_open: BoolArray, n: int, alpha: float) -> Iterator[Against]:
+    """Yield each candidate beside the winner, by its leads and by who may still be better."""
+    chances = seen.chances()
+    # Too near to be told apart is said only of candidates that are not ruled out, and not of one
+    # that the winner probably beats, however small the difference may be.
+    is_level = is_open & seen.are_level(n, alpha) & (chances < _LIKELY)
+    columns = (seen.mean, seen.n, chances, seen.most(SURE), is_level, ~is_open)
+    yield from map(Against, *(column.tolist() for column in columns))
