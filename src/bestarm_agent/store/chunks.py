@@ -2,12 +2,12 @@
 
 A log is cut into chunks of as many events. What a chunk makes of the state (its asks and outcomes
 as rows of columns, and what they add to texts and sums) is stored beside the log, compressed, with
-a digest of all events up to its end. The log stays the truth: whoever reads it computes the digest
-again, and where columns are missing, damaged, of other events or of another version of the package,
-the chunk is made anew from its lines.
+a digest of all events up to its end, by the process that writes the log. The log stays the truth:
+whoever reads it computes the digest again, and where columns are missing, damaged, of other events
+or of another version of the package, takes the lines, and stores the columns as the writer does.
 
-    lines --> digest --> columns of that digest?  yes: put them behind those of the state
-                                                  no:  take the lines, and store the columns
+    a chunk, its digest --> columns of that digest?  yes: put them behind those of the state
+                                                     no:  take the lines, and store the columns
 
 A chunk that holds more than pairs and their attempts is always taken from its lines, as are the
 first one with asks (a rule is made at the first ask, for the problem as it is then) and the last,
