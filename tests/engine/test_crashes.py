@@ -118,9 +118,9 @@ class SlowStore(Store):
     async def open(self, run: str) -> RunLog:
         return SlowLog(await super().open(run))
 
-    async def put_reply(self, key: str, reply: Reply) -> None:
+    async def put_reply(self, key: str, reply: Reply, payload: str | None = None) -> None:
         await asyncio.sleep(0.2)
-        await super().put_reply(key, reply)
+        await super().put_reply(key, reply, payload)
 
     def survived(self) -> SlowStore:
         """Copy what is committed."""

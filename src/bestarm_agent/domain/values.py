@@ -114,6 +114,8 @@ class Message:
         """All of it as a text, with the name of each image or file in brackets."""
         content = self.content
         text = content if isinstance(content, str) else "\n".join(map(_text_of, content))
+        if not self.tool_calls:
+            return text
         return "\n".join(filter(None, (text, calls_text(self.tool_calls))))
 
     def as_json(self) -> Json:

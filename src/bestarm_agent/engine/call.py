@@ -42,7 +42,7 @@ from tenacity.wait import wait_exponential_jitter
 
 from bestarm_agent.domain.events import Attempted, Event, Settled
 from bestarm_agent.domain.redaction import masked, raised
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import NOTHING, Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.engine.ledger import Ledger, Reservation
 from bestarm_agent.engine.limits.model_limits import ModelLimits, RateLimits
@@ -243,6 +243,7 @@ class Call:
         found: whether the reply was in the cache.
         has_waited: whether it waited for another to fill the provider's cache; it does so once.
         n_refitted: how often it was sent again without something that its model does not take.
+        stored: its reply as the store will hold it, once it was answered.
     """
 
     model: Model
@@ -256,10 +257,11 @@ class Call:
     permit: Permit | None = None
     claim: Claim | None = None
     tries: Tries = field(default_factory=Tries)
-    spend: Spend = field(default_factory=Spend)
+    spend: Spend = NOTHING
     found: bool = False
     has_waited: bool = False
     n_refitted: int = 0
+    stored: str | None = None
     _keyed: tuple[Request, str] | None = None  # what was asked last for its key
 
     def __post_init__(self) -> None:
@@ -447,7 +449,7 @@ class ProviderClient:
         cost = reservation.amount
         try:
             with self._caches.sent(call.prefix) if call.prefix else nullcontext():
-                result = await generate(self.provider, sent, self._policy)
+                result, call.stored = await generate(self.provider, sent, self._policy)
             cost = replied_spend(result, answers=cost.answers)
         except ProviderError as error:
             result, cost = error, failed_spend(error, cost)
@@ -581,10 +583,11 @@ class ProviderClient:
             await call.slot.reenter()
 
 
-async def generate(provider: Provider, request: Request, policy: RetryPolicy) -> Reply:
-    """Make one attempt within the time-out; raise ProviderError for everything that goes wrong.
+async def generate(provider: Provider, request: Request, policy: RetryPolicy) -> tuple[Reply, str]:
+    """Make one attempt within the time-out; return its reply, and that as the store will hold it.
 
-    Whatever a provider hands in is checked here, and nowhere after.
+    Raise ProviderError for everything that goes wrong. Whatever a provider hands in is checked
+    here, and nowhere after.
     """
     seconds = policy.timeout_seconds
     queued = provider.capabilities(request.model).queued  # waits for its turn without time-out
@@ -619,14 +622,14 @@ async def generate(provider: Provider, request: Request, policy: RetryPolicy) ->
         # SystemExit, too: a user's function that calls sys.exit fails its call, not the run
         raise failure(FailureKind.INTERNAL, raised(f"provider {provider.name}", error)) from error
     try:
-        reply = as_stored(given, Reply)
+        reply, text = as_stored(given, Reply)
         if (length := len(reply.text) + len(reply.reasoning)) > MOST_CHARS:
             raise ValueError(f"it has {length:,} characters, and {MOST_CHARS:,} are the most")
     except ValueError as error:
         message = f"provider {provider.name} gave what is no reply: {masked(str(error))}"
         odd = failure(FailureKind.INTERNAL, message)
         raise BilledError(odd, provider.bound(request)) from error  # whatever it was, it was paid
-    return reply
+    return reply, text
 
 
 def replied_spend(reply: Reply, *, answers: int) -> Spend:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.redaction import masked
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import NOTHING, Spend
 from bestarm_agent.domain.values import (
     Candidate,
     Example,
@@ -23,7 +23,6 @@ from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.scorer_signs import ScorerSigns
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, PluginError, ProviderError
 
-_NOTHING = Spend()
 _SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
 _BAD_REQUESTS = 5  # in a row that stop a candidate which was answered before
 
@@ -106,12 +105,12 @@ class Evaluation:
         example: Example,
         log: AttemptLog | None = None,
         *,
-        spend: Spend = _NOTHING,
-        judge_spend: Spend = _NOTHING,
+        spend: Spend = NOTHING,
+        judge_spend: Spend = NOTHING,
     ) -> None:
         self.candidate, self.example = candidate, example
         self.call = candidate.call(example, log)
-        self.judging = Reservation(_NOTHING)
+        self.judging = Reservation(NOTHING)
         self.judge_spend = judge_spend
         self.obstacle: Exception | None = None
         self._before = spend  # by earlier calls
@@ -145,7 +144,7 @@ class Evaluation:
         if not ledger.affords(bound + judging):
             return False
         self.call.reservation = ledger.reserve(bound)
-        self.judging = ledger.reserve(judging) or Reservation(_NOTHING)
+        self.judging = ledger.reserve(judging) or Reservation(NOTHING)
         return True
 
     def close_log(self) -> None:
@@ -290,5 +289,5 @@ def lost_spend(pair: Evaluation, reply: Reply | None) -> Spend:
     # another pair has, and less may stand in ``spend`` than the reply cost. So it is capped.
     spend = pair.candidate_spend
     is_paid = reply is not None and (pair.call.resent or not pair.call.found)
-    answered = replied_spend(reply, answers=0) if reply is not None and is_paid else _NOTHING
+    answered = replied_spend(reply, answers=0) if reply is not None and is_paid else NOTHING
     return spend - (answered + Spend(answers=spend.answers)).capped(spend)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from bestarm_agent.domain.redaction import raised
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import NOTHING, Spend
 from bestarm_agent.domain.values import Example, Reply, Request, Score
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model
 from bestarm_agent.engine.ledger import Reservation
@@ -49,7 +49,7 @@ class JudgeClient:
     def bound(self, example: Example) -> Spend:
         """Return the most that judging a reply to ``example`` costs if no call is repeated."""
         if not self._models:
-            return Spend()
+            return NOTHING
         if example.id not in self._bounds:
             bounds = (self.call(call).bound() for call in self.judge.longest_calls(example))
             self._bounds[example.id] = sum(bounds, Spend())
@@ -148,10 +148,10 @@ class JudgeCalls:
         reserve: Reservation | None = None,
         log: AttemptLog | None = None,
     ) -> None:
-        self.spent = Spend()
+        self.spent = NOTHING
         self._judge_client = judge_client
         self._replies = replies
-        self._reserve = reserve or Reservation(Spend())
+        self._reserve = reserve or Reservation(NOTHING)
         self._candidate = candidate
         self._log = log
 
@@ -166,7 +166,7 @@ class JudgeCalls:
         """
         judge = self._judge_client.judge
         try:
-            return as_stored(await judge.score(example, reply, self), Score)
+            return as_stored(await judge.score(example, reply, self), Score)[0]
         except (JudgeError, ProviderError, BudgetEndedError, StoreError):
             raise
         except asyncio.CancelledError:

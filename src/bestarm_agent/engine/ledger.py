@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import NOTHING, Budget, Spend
 from bestarm_agent.selectors.types import BoolArray, FloatArray
 
 _SLACK = 1e-6  # of GPU-seconds, whose sums are not exact: .1 + .2 > .3; the others are whole
@@ -125,7 +125,7 @@ class Ledger:
 
     def release(self, reservation: Reservation) -> None:
         """Give a whole reservation back: nothing was sent."""
-        self.settle(reservation, Spend())
+        self.settle(reservation, NOTHING)
 
     def charge(self, amount: Spend) -> None:
         """Record an amount that an earlier session spent, without a reservation."""

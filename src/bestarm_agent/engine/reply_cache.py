@@ -163,7 +163,8 @@ class ReplyCache:
             reply = await call.model.client.send(call)
         finally:
             self._remark(call, call.tries.notices)
-        await self._store.put_reply(call.key, reply)  # paid for: nothing comes before this
+        # paid for: nothing comes before this
+        await self._store.put_reply(call.key, reply, call.stored)
         self._remark(call, reply.notices)
         return reply
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Event
@@ -34,6 +36,7 @@ OF_PAIRS = ("asked", "attempted", "settled", "told")
 
 # NaN and infinities are no JSON; where a reader would stop at one, the writer must not begin.
 _to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_NO_NUMBERS = ("NaN", "Infinity")  # as pydantic writes them, and as texts may hold them, too
 
 
 def line_of(event: Event) -> Line:
@@ -81,8 +84,8 @@ def load_reply(text: str) -> Reply:
     return reply
 
 
-def as_stored(value: object, cls: type[_T]) -> _T:
-    """Return a reply or a score that a plug-in made as the store will give it back.
+def as_stored(value: object, cls: type[_T]) -> tuple[_T, str]:
+    """Return a reply or a score that a plug-in made as the store will give it back, and as text.
 
     So whatever passes can be written, read, and computed with.
 
@@ -94,18 +97,29 @@ def as_stored(value: object, cls: type[_T]) -> _T:
     tag = cls.__name__.lower()
     # Written and read again rather than checked field by field: there is no second list of rules
     # that could differ from what reading a log demands.
-    stored: _T = _validated(_dump(value, tag, tag), tag)
-    return stored
+    text = _dump(value, tag, tag)
+    stored: _T = _validated(text, tag)
+    return stored, text
 
 
 @cache
 def _adapter(tag: str) -> TypeAdapter[Any]:
     cls: Any = _CLASSES.get(tag) or {"reply": Reply, "score": Score}[tag]
     # optional: pydantic leaves fields of a dataclass to the dataclass, but not those of a union
-    return TypeAdapter(cls | None, config=ConfigDict(extra="forbid"))
+    config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
+    return TypeAdapter(cls | None, config=config)
 
 
 def _dump(value: object, tag: str, what: str) -> str:
+    # Events of pairs are nearly all, hold no secrets, and are written in half the time without the
+    # step below. What may be no JSON, and a lone surrogate, is left to that step.
+    if tag in OF_PAIRS:
+        with suppress(PydanticSerializationError):
+            text: str = (
+                _adapter(tag).dump_json(value, exclude_defaults=True, warnings=False).decode()
+            )
+            if not any(word in text for word in _NO_NUMBERS):
+                return text
     try:
         # no warnings of mappings other than dict
         record = _adapter(tag).dump_python(value, exclude_defaults=True, warnings=False)

@@ -278,18 +278,20 @@ class Store(_Closing):
         payload = batch.payloads.get(key)
         return None if payload is None else codec.load_reply(payload)
 
-    async def put_reply(self, key: str, reply: Reply) -> None:
+    async def put_reply(self, key: str, reply: Reply, payload: str | None = None) -> None:
         """Store a reply durably, even if the caller is cancelled; a second one is ignored.
 
-        A claim on it ends with that.
+        A claim on it ends with that. ``payload`` is the reply as it is stored, if it was written
+        already.
         """
         # Reply and end of the claim go into one batch, hence into one transaction: whoever takes
         # the claim next finds the reply, and a process that dies in between has done neither.
-        payload = codec.dump_reply(reply)
+        payload = payload or codec.dump_reply(reply)
         batch = self._writer.batch()
         self._unlock(f"reply {key}")
         batch.replies.append({"key": key, "payload": payload})
-        self._writer.hand_over()  # it was paid for: do not wait for the end of the loop's turn
+        # All replies that came in this turn of the loop share a commit. To wait for its end is no
+        # more of a risk for what was paid for than the time that an answer waits in its socket.
         await self._writer.wait(batch)
 
     async def replies(self) -> AsyncIterator[tuple[str, Reply]]:

@@ -125,8 +125,8 @@ async def test_a_claim_ends_with_the_reply_and_the_next_one_is_left_alone(
     scene = Scene()
     call, put = scene.call(), scene.store.put_reply
 
-    async def then_claimed(key: str, reply: Reply) -> None:
-        await put(key, reply)
+    async def then_claimed(key: str, reply: Reply, payload: str | None = None) -> None:
+        await put(key, reply, payload)
         assert await scene.store.claim_reply(key), "by another pair"
 
     monkeypatch.setattr(scene.store, "put_reply", then_claimed)
