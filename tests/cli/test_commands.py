@@ -89,7 +89,7 @@ def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
     assert done.code == 4
     assert "No winner yet: no answer has a score" in done.out
-    assert "stopped: too many answers could not be had" in done.out
+    assert "stopped: calls are refused, or too many answers could not be had" in done.out
     assert "Report: " in done.out
     assert re.search(r"Failed: \d+ x overloaded \(provider\) of 6 candidates; mostly: \w", done.out)
     shown = invoke(capsys, "show", folder=tmp_path)
@@ -108,7 +108,7 @@ def test_a_single_candidate_that_was_never_measured_is_no_success(
     break_every_answer(tmp_path)
     done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
     assert done.code == 4, done.out
-    assert "stopped: too many answers could not be had" in done.out
+    assert "stopped: calls are refused, or too many answers could not be had" in done.out
 
 
 def test_several_stores_are_counted_and_one_is_named(tmp_path: Path, capsys: Capsys) -> None:

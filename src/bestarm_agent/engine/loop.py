@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,15 +29,14 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.asking import Asking
-from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
+from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.first_pairs import FirstPairs
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Clock, Slot, StopFlag, sleep_unless
+from bestarm_agent.engine.limits.waiting import Clock, StopFlag, sleep_unless
 from bestarm_agent.engine.pending import PendingPairs
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
 from bestarm_agent.engine.review import Review
-from bestarm_agent.errors import PluginError
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import State, Stop, both
 
@@ -143,18 +141,7 @@ class RunLoop:
         rules: Rules,
         stop: StopFlag,
     ) -> None:
-        # A pair is in one of these phases; `_pending` holds it in all of them but the last.
-        #
-        #     asked -> prepared -> sent -> finished -> told (recorded, and known to the rule)
-        #       ^         |          |         |
-        #       +---------+----------+---------+   it stays pending, and may be prepared again:
-        #                                          not payable, cancelled, or kept by an obstacle
-        #
-        # `_tasks` holds those that were sent and whose task runs, `_finished` those whose task has
-        # an outcome that the loop did not record yet. `in_flight` counts both, so that the run is
-        # not over while an outcome waits to be recorded.
         self.record, self.pool, self.ledger = record, pool, ledger
-        self.in_flight = 0  # pairs that were sent, and whose end was not noted yet
         self.is_running = False  # True while ``run`` is running
         self.evaluator = evaluator
         self._clock, self._rules = clock, rules
@@ -163,9 +150,9 @@ class RunLoop:
         self.stop = stop
         stop.wakes(self._news.set)
         self._first = FirstPairs(pool, evaluator.judge_client, record.state)
-        self._pending = PendingPairs(record, pool, examples, ledger)
-        self._tasks: dict[asyncio.Task[None], Evaluation] = {}
-        self._finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
+        self._pending = PendingPairs(
+            record, pool, examples, ledger, evaluator, self._first, self._news
+        )
         # Spend and caps when pairs that could not be paid were sent again last.
         self._tried_with: tuple[Spend, Budget] | None = None
         self._n_void = 0  # in this process
@@ -178,6 +165,11 @@ class RunLoop:
         """Wall-clock seconds of this and earlier sessions."""
         state = self.record.state
         return state.seconds + (self._elapsed() if self.is_running else state.elapsed)
+
+    @property
+    def in_flight(self) -> int:
+        """The pairs that were sent, and whose end was not noted yet."""
+        return self._pending.in_flight
 
     @property
     def own_budget(self) -> Budget:
@@ -254,8 +246,8 @@ class RunLoop:
             async with asyncio.TaskGroup() as tasks:
                 # At once, beyond the gates if need be: they were in flight together before.
                 for asked in list(self.record.state.pending_asks()):
-                    if not self.stop.is_set and self._prepare(asked):
-                        self._send(tasks, asked)
+                    if not self.stop.is_set and self._pending.prepare(asked):
+                        self._pending.send(tasks, asked)
                 return await self._loop(tasks)
         except ExceptionGroup as group:  # a task group wraps even a single error
             raise group.exceptions[0] from group
@@ -292,7 +284,7 @@ class RunLoop:
                 # between would lose a call that may be billed, and a resumed run could pass a cap.
                 await self.record.flush()
                 for asked in to_send:
-                    self._send(tasks, asked)
+                    self._pending.send(tasks, asked)
             elif not self.in_flight and (end or not self._asking.is_throttled(opens_in)):
                 # Nothing is under way and nothing was asked. Before this counts as the end, two
                 # things may make more possible: a review that was put off as too little had come
@@ -323,7 +315,7 @@ class RunLoop:
                 asked = Asked(ask.seq, *ask.pair, ask.reason, excluded)
                 self.record.record(asked)
                 self.pool.note_asked(asked.candidate)
-                if self._prepare(asked):
+                if self._pending.prepare(asked):
                     ready.append(asked)
         return ready
 
@@ -365,86 +357,24 @@ class RunLoop:
 
     def _end_calls(self, end: End | None) -> None:
         """End calls in flight that are not to be waited for, given why the run ends."""
-        # A task is cancelled once. Its cleaning up may wait for something; the loop comes here
-        # again before that is over, and a second cancellation would cut it off. So it leaves
-        # `_tasks` as it is cancelled; `_note_end`, its callback, still counts it out of
-        # `in_flight`.
-        if end is not None and not self._seconds_left():
-            for task in self._tasks:  # attempts count with their bound, and pairs stay pending
-                task.cancel()
-            self._tasks.clear()
-            return
         # Before the time is over, a call that a server works on is paid for and is waited for. One
         # that failed and waits to be repeated costs nothing to give up, and may wait for minutes.
         # Where failures end the run, such calls go on: then the problem of each model is known.
-        for task, pair in list(self._tasks.items()):
-            if pair.call.tries.failure is None or pair.call.slot.inside:
-                continue  # else it waits to be repeated, and holds no place
-            if end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED:
-                del self._tasks[task]
-                task.cancel()
+        if end is not None and not self._seconds_left():
+            self._pending.cancel()
+        elif end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED:
+            self._pending.cancel(waiting_only=True)
 
     # The pairs between ask and outcome.
 
     def _take_over(self) -> None:
         """Forget what was in flight, which stays pending; inherit what other processes sent."""
-        self.in_flight = 0
-        self._finished.clear()
         self._first.begin()
         self._pending.inherit()
 
-    def _prepare(self, asked: Asked) -> bool:
-        """Reserve a pair's cost and take its place in the gates.
-
-        Return False if the budget cannot pay it now; it stays pending.
-        """
-        pair = self._pending.begin(asked)
-        try:
-            bound, judging = pair.call.bound(), self.evaluator.judge_client.bound(pair.example)
-        except PluginError as error:  # it is told as soon as the loop looks what has ended
-            self.in_flight += 1
-            self._finished.append((asked, pair, pair.failed(error)))
-            return False
-        # The pool's bound of a candidate starts with its longest example, by characters; this one
-        # may cost more in tokens. It is raised before the reservation, so that after a refusal the
-        # rule is offered only what can be paid, and does not ask for the like again.
-        self.pool.raise_bound(asked.candidate, bound + judging)
-        if not pair.reserve(bound, judging):
-            pair.close_log()
-            return False
-        # From here on the pair holds places, perhaps a permit, and money. The rule asked for it
-        # because there was room; taking all of it before the next ask keeps that true.
-        model = pair.call.model
-        pair.call.slot = Slot(model.client.gate, self.pool.gate, when_left=self._news.set)
-        pair.call.permit = model.limits.take(pair.call.request, bound)
-        self.evaluator.replies.claim(pair.call)
-        self._first.sent(pair)
-        return True
-
-    def _send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
-        """Evaluate a prepared pair in a task of its own."""
-        self.in_flight += 1
-        pair = self._pending.by_seq[asked.seq]
-        task = tasks.create_task(self._evaluate(asked, pair))
-        self._tasks[task] = pair
-        task.add_done_callback(self._note_end)
-
-    async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:
-        outcome = await self.evaluator.evaluate(pair)
-        self._finished.append((asked, pair, outcome))  # before the loop sees that a place is free
-        self._news.set()
-
-    def _note_end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        if task.cancelled():
-            self.in_flight -= 1
-            self._news.set()
-
     def _record_finished(self) -> None:
         """Record the outcomes that are there; pairs that ended without one stay pending."""
-        while self._finished:
-            asked, pair, outcome = self._finished.popleft()
-            self.in_flight -= 1
+        for asked, pair, outcome in self._pending.ended():
             self._first.ended(pair, outcome)
             if outcome is not None and pair.obstacle is None:
                 self._tell(asked.seq, outcome)
@@ -471,8 +401,9 @@ class RunLoop:
         self._tried_with = balance
         for seq in [seq for seq, pair in self._pending.by_seq.items() if pair.obstacle is None]:
             asked = self.record.state.ask(seq)
-            if self.pool.candidates[asked.candidate].broken is None and self._prepare(asked):
-                self._send(tasks, asked)
+            is_usable = self.pool.candidates[asked.candidate].broken is None
+            if is_usable and self._pending.prepare(asked):
+                self._pending.send(tasks, asked)
         return self.in_flight > 0
 
     # Time.

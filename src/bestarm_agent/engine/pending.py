@@ -1,35 +1,67 @@
-"""The pairs of a run that were asked and have no outcome yet, with what each has cost so far."""
+"""The pairs of a run that were asked and have no outcome yet: prepared, sent, and awaited.
+
+A pair is in one of these phases; ``PendingPairs.by_seq`` holds it in all of them but the last::
+
+    asked -> prepared -> sent -> finished -> told (recorded, and known to the rule)
+      ^         |          |         |
+      +---------+----------+---------+   it stays pending, and may be prepared again:
+                                         not payable, cancelled, or kept by an obstacle
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.values import Example
+from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.call import AttemptLog
-from bestarm_agent.engine.evaluate import Evaluation
+from bestarm_agent.engine.evaluate import Evaluation, Evaluator
+from bestarm_agent.engine.first_pairs import FirstPairs
 from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.waiting import Slot
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import RunRecord
+from bestarm_agent.errors import PluginError
 
 
 class PendingPairs:
     """Makes the evaluations of pairs that were asked, and keeps them until they have outcomes.
 
+    Args:
+        record, pool, examples, ledger, evaluator, first: of the run.
+        news: is set when there may be an outcome, or a free place.
+
     Attributes:
         by_seq: those that are pending, by number of the ask.
+        in_flight: those whose task runs, and those whose outcome was not taken yet: a run is not
+            over while an outcome waits to be recorded.
     """
 
     def __init__(
-        self, record: RunRecord, pool: CandidatePool, examples: Sequence[Example], ledger: Ledger
+        self,
+        record: RunRecord,
+        pool: CandidatePool,
+        examples: Sequence[Example],
+        ledger: Ledger,
+        evaluator: Evaluator,
+        first: FirstPairs,
+        news: asyncio.Event,
     ) -> None:
         self.by_seq: dict[int, Evaluation] = {}
+        self.in_flight = 0
         self._record, self._pool, self._examples, self._ledger = record, pool, examples, ledger
+        self._evaluator, self._first, self._news = evaluator, first, news
+        self._tasks: dict[asyncio.Task[None], Evaluation] = {}
+        self._finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
 
     def inherit(self) -> None:
-        """Take over the pairs that the log has pending and this process does not know."""
+        """Forget what was in flight; take over what the log has and this process does not know."""
+        self.in_flight = 0
+        self._finished.clear()
         for asked in self._record.state.pending_asks():
             if asked.seq not in self.by_seq:
                 self.by_seq[asked.seq] = self._inherited(asked)
@@ -44,6 +76,74 @@ class PendingPairs:
         candidate, example = self._pool.candidates[asked.candidate], self._examples[asked.example]
         pair = self.by_seq[asked.seq] = Evaluation(candidate, example, log)
         return pair
+
+    def prepare(self, asked: Asked) -> bool:
+        """Reserve a pair's cost and take its place in the gates.
+
+        Return False if the budget cannot pay it now; it stays pending.
+        """
+        pair = self.begin(asked)
+        try:
+            bound, judging = pair.call.bound(), self._evaluator.judge_client.bound(pair.example)
+        except PluginError as error:  # it is told as soon as the loop looks what has ended
+            self.in_flight += 1
+            self._finished.append((asked, pair, pair.failed(error)))
+            return False
+        # The pool's bound of a candidate starts with its longest example, by characters; this one
+        # may cost more in tokens. It is raised before the reservation, so that after a refusal the
+        # rule is offered only what can be paid, and does not ask for the like again.
+        self._pool.raise_bound(asked.candidate, bound + judging)
+        if not pair.reserve(bound, judging):
+            pair.close_log()
+            return False
+        # From here on the pair holds places, perhaps a permit, and money. The rule asked for it
+        # because there was room; taking all of it before the next ask keeps that true.
+        model = pair.call.model
+        pair.call.slot = Slot(model.client.gate, self._pool.gate, when_left=self._news.set)
+        pair.call.permit = model.limits.take(pair.call.request, bound)
+        self._evaluator.replies.claim(pair.call)
+        self._first.sent(pair)
+        return True
+
+    def send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
+        """Evaluate a prepared pair in a task of its own."""
+        self.in_flight += 1
+        pair = self.by_seq[asked.seq]
+        task = tasks.create_task(self._evaluate(asked, pair))
+        self._tasks[task] = pair
+        task.add_done_callback(self._note_end)
+
+    def ended(self) -> Iterator[tuple[Asked, Evaluation, Outcome | None]]:
+        """Yield the pairs whose task has ended, each once; they are no more in flight."""
+        while self._finished:
+            self.in_flight -= 1
+            yield self._finished.popleft()
+
+    def cancel(self, *, waiting_only: bool = False) -> None:
+        """End the tasks of pairs, which stay pending; attempts under way count with their bound.
+
+        ``waiting_only``: of calls that failed, wait to be repeated, and hold no place.
+        """
+        # A task is cancelled once. Its cleaning up may wait for something; the loop comes here
+        # again before that is over, and a second cancellation would cut it off. So it leaves
+        # `_tasks` as it is cancelled; `_note_end`, its callback, still counts it out of
+        # `in_flight`.
+        for task, pair in list(self._tasks.items()):
+            waits = pair.call.tries.failure is not None and not pair.call.slot.inside
+            if waits or not waiting_only:
+                del self._tasks[task]
+                task.cancel()
+
+    async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:
+        outcome = await self._evaluator.evaluate(pair)
+        self._finished.append((asked, pair, outcome))  # before the loop sees that a place is free
+        self._news.set()
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if task.cancelled():
+            self.in_flight -= 1
+            self._news.set()
 
     def let_go(self) -> None:
         """Give back what is held for pairs that were not sent; log what pending pairs cost."""

@@ -226,7 +226,7 @@ ENDINGS: Mapping[str, str] = {
     "served": "finished: every prompt was answered",
     "budget": "stopped: the budget is used up",
     "interrupted": "stopped from outside",
-    "failures": "stopped: too many answers could not be had",
+    "failures": "stopped: calls are refused, or too many answers could not be had",
     "error": "stopped: something unexpected happened",
 }
 

@@ -263,9 +263,13 @@ def _message(status: int, kind: FailureKind, explanation: str, endpoint: Endpoin
         hint = f"; correct the model's name, or base_url ({endpoint.address})"
         if endpoint.missing_path:
             hint += f", which most servers want to end in {endpoint.missing_path}"
+    problem = f"HTTP {status}: {_clean(explanation, endpoint) or 'no explanation'}"
     if kind is FailureKind.QUOTA_EXHAUSTED:
-        hint = "; raise the account's limit or add credit, then resume the run"
-    return f"HTTP {status}: {_clean(explanation, endpoint) or 'no explanation'}{hint}"
+        return (
+            f"the account has no credit left, or is at its limit ({problem}); raise the account's "
+            "limit or add credit, then resume the run"
+        )
+    return problem + hint
 
 
 def _clean(message: str, endpoint: Endpoint) -> str:
