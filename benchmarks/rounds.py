@@ -4,7 +4,7 @@
 
 In rounds, a budget is asked in five equal parts, and nothing is told within a part. Both forms run
 afresh for every budget with the same shuffles; right is who is within .01 of the best. The standard
-errors resample the seeds, of both forms together. Fills the table of docs/reproduction/README.md.
+errors resample the seeds, of both forms together. Fills the table of benchmarks/auto/README.md.
 """
 
 from __future__ import annotations
@@ -104,5 +104,4 @@ def rounds_table(bench: Bench) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    docs = Path(__file__).parents[1] / "docs"
-    run({"rounds": rounds_table}, docs / "reproduction" / "README.md", __doc__)
+    run({"rounds": rounds_table}, Path(__file__).parent / "auto" / "README.md", __doc__)
