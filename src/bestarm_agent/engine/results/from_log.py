@@ -38,7 +38,14 @@ from bestarm_agent.engine.results.standing import (
 from bestarm_agent.engine.scorer_signs import SignCount, fault_of
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import BoolArray, FloatArray, Guarantee, IntArray, State
+from bestarm_agent.selectors.types import (
+    BoolArray,
+    Estimates,
+    FloatArray,
+    Guarantee,
+    IntArray,
+    State,
+)
 from bestarm_agent.store.run_state import RunState
 
 CALLS = 1000  # whose price is told
@@ -86,21 +93,7 @@ def build_standing(
     if objective is not None and ruling is not None:
         answered = ruling.answer, ruling.established, ruling.margin
         result = ObjectiveResult(objective.spec, *answered, objective.confidence)
-    usable = (
-        i
-        for i in order
-        if estimates.n[i] and i not in state.barred and state.candidates[i].label not in broken
-    )
-    named = next(usable, None) if result is None else result.answer
-    ruled_out = _ruled_out(pairs, order, named, result)
-    # the best of those that left is none
-    has_score = bool(order) and bool(estimates.n[order[0]]) and order[0] not in state.barred
-    rivals = set(pairs.answer.tied(order[0])) if order else set[int]()
-    separated = has_score and not rivals - state.barred.keys()
-    margin = None
-    if order and estimates.guarantee is not Guarantee.HEURISTIC:
-        # before a score, one that has no rival is not shown to be good for anything either
-        margin = pairs.margin() if has_score else 1.0
+    named, separated, margin = _lead(state, pairs, estimates, order, broken, result)
     latest = state.told["failure"][state.failed()[-1:]]
     is_scored = state.started.scored_by != "people"  # else the log's scores stand for none
     unit, on_new = unit_of(state), None
@@ -108,7 +101,7 @@ def build_standing(
         on_new = _on_new(state, pairs, order, named, result, unit)
     against = {} if on_new is None else on_new[1]
     findings = ruling.findings if ruling else ()
-    numbers["is_ruled_out"] = ruled_out
+    numbers["is_ruled_out"] = _ruled_out(pairs, order, named, result)
     rows = _rows(state, numbers, order, broken, objective, findings, against)
     if not is_scored:
         rows, margin, separated = tuple(map(unscored, rows)), None, False
@@ -151,6 +144,34 @@ def build_standing(
         unit=unit,
     )
     return decided(standing)
+
+
+def _lead(
+    state: RunState,
+    pairs: Pairs,
+    estimates: Estimates,
+    order: Sequence[int],
+    broken: Mapping[str, str],
+    result: ObjectiveResult | None,
+) -> tuple[int | None, bool, float | None]:
+    """Return who is named, whether it beats all others, and how far the best may be above it.
+
+    ``order``: the candidates, best first.
+    """
+    usable = (
+        i
+        for i in order
+        if estimates.n[i] and i not in state.barred and state.candidates[i].label not in broken
+    )
+    named = next(usable, None) if result is None else result.answer
+    # the best of those that left is none
+    has_score = bool(order) and bool(estimates.n[order[0]]) and order[0] not in state.barred
+    rivals = set(pairs.answer.tied(order[0])) if order else set[int]()
+    separated = has_score and not rivals - state.barred.keys()
+    if not order or estimates.guarantee is Guarantee.HEURISTIC:
+        return named, separated, None
+    # before a score, one that has no rival is not shown to be good for anything either
+    return named, separated, pairs.margin() if has_score else 1.0
 
 
 def _scorer_name(scorer: object) -> str:
