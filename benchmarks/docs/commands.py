@@ -63,11 +63,12 @@ def _rows(command: click.Command, context: click.Context) -> list[tuple[str, str
 def _section(
     name: str, command: click.Command, context: click.Context, common: set[tuple[str, str]]
 ) -> str:
-    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    pieces = [one for one in command.collect_usage_pieces(context) if one != "[OPTIONS]"]
+    usage = " ".join([name, *pieces])
     rows = _rows(command, context)
     own = [row for row in rows if row not in common]
     about = "\n".join(line.strip() for line in (command.help or "").strip().splitlines())
-    text = f"## {name.removeprefix('bestarm-agent ')}\n\n{about}\n\n```text\n{usage}\n```\n"
+    text = f"## {name.removeprefix('bestarm-agent ')}\n\n`{usage}`\n\n{about}\n"
     if own:
         text += "\n" + items(own)
     if also := [form.split(",")[-1].split()[0] for form, _ in rows if (form, _) in common]:
