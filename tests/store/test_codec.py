@@ -266,6 +266,13 @@ def test_what_json_has_no_word_for_is_refused(value: object) -> None:
         line_of(CandidatesAdded((candidate,)))
 
 
+@pytest.mark.parametrize("reason", ["NaN", "-Infinity", 'a "quoted" one', "é 😀", "\ud800 alone"])
+def test_events_of_pairs_come_back_whatever_their_texts_hold(reason: str) -> None:
+    """What stands alone of a surrogate pair is replaced, as everywhere."""
+    event = Asked(3, 1, 2, reason)
+    assert event_of(line_of(event)) == replace(event, reason=reason.replace("\ud800", "?"))
+
+
 SECRETS = (
     "api_key apiKey OPENAI_API_KEY x-api-key token hf_token accessToken secret client_secret "
     "password db-password Authorization bearer_token MY_KEY KEY X-Key"

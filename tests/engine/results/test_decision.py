@@ -251,6 +251,17 @@ def test_what_cannot_be_called_is_no_candidate_to_take() -> None:
     assert not found.proved
 
 
+@pytest.mark.parametrize("scores", [[[1.0] * 40, halves(20, 40)], [[], []]])
+def test_what_is_refused_for_good_and_ended_the_run_is_said_first(
+    scores: list[list[float]],
+) -> None:
+    why = "openai/m: the account has no credit left"
+    standing = standing_with(["a", "b"], scores, n_examples=90, broken=dict.fromkeys("ab", why))
+    problem = changed(standing, end="failures").decision.problem
+    assert problem is not None
+    assert problem.text.startswith(f"{why}: ")
+
+
 def test_a_winner_by_a_judge_says_so() -> None:
     found = ended(52, 20, scored_by="judge rubric").decision
     assert found.said[0].startswith("Take c0: 52 of 60 right by the judge rubric")
