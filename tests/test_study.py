@@ -95,7 +95,7 @@ async def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
     path = write_study(tmp_path, changes=changes)
     async with Study.open(path) as study:
         notices, standing = study.notices, await study.run()
-    expected = "the budget allows 100 pairs for 6 candidates, each pulled 32 times in a row"
+    expected = "the budget allows 100 answers for 6 candidates, each pulled 32 times in a row"
     assert any(expected in notice for notice in notices) == said
     assert any(row.n == 0 for row in standing.rows) == said
 

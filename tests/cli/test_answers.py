@@ -112,7 +112,7 @@ def test_two_candidates_side_by_side(folder: Path, capsys: Capsys) -> None:
 
 def test_nothing_to_show_is_said(folder: Path, capsys: Capsys) -> None:
     done = invoke(capsys, "answers", "--failed", folder=folder)
-    assert "no pair of the run is like this" in done.err
+    assert "no answer of the run is like this" in done.err
 
 
 def test_a_dataset_that_is_gone_is_said(folder: Path, capsys: Capsys) -> None:

@@ -115,7 +115,7 @@ def test_missing_scores_are_pointed_out(scores: Path, tmp_path: Path) -> None:
     some[0, :30] = np.nan
     np.savez(tmp_path / "some.npz", scores=some)
     text, _ = run(tmp_path / "some.npz", "--seeds", "1", "--selectors", "uniform")
-    assert "12.5% of the scores are missing: these pairs count as not measurable" in text
+    assert "12.5% of the scores are missing: these answers count as not to be had" in text
 
 
 def test_a_file_of_another_kind_is_not_taken_for_a_run(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_judge_without_a_price_makes_the_cost_unknown() -> None:
     assert lines == {
         "p: answered calls of candidates": True,
         "judging": False,
-        "pairs that are not told yet": False,
+        "answers under way": False,
     }
 
 

@@ -22,7 +22,7 @@ from bestarm_agent.domain.events import (
     Stopped,
     Told,
 )
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import MOST, Spend, Usage
 from bestarm_agent.domain.values import Failure, Outcome, Score
 from bestarm_agent.engine.record import RunRecord, Size
 from bestarm_agent.errors import Blame, FailureKind, StoreError
@@ -82,6 +82,10 @@ def outcome(seq: int, rng: np.random.Generator) -> Event:
     changed = replace(
         plain.outcome, score=score, cached=seq % 7 == 0, sign="empty" if seq % 11 == 0 else ""
     )
+    if seq % 31 == 0:  # as much as a provider may say that one call took
+        most = int(MOST)
+        spend = Spend(answers=1, calls=most, tokens=most, usd_nanos=most, gpu_seconds=MOST)
+        changed = replace(changed, spend=spend, usage=Usage(output=most), usd_nanos=most)
     return replace(plain, outcome=changed, elapsed=seq / 7)
 
 

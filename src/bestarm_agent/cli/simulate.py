@@ -211,9 +211,9 @@ def _missing_lines(matrix: ScoreMatrix) -> list[str]:
     if not missing:
         return []
     return [
-        f"{missing:.1%} of the scores are missing: these pairs count as not measurable, and the "
+        f"{missing:.1%} of the scores are missing: these answers count as not to be had, and the "
         f"best candidate is the one of the highest mean over what is there. A run that chose its "
-        f"pairs says more about good candidates than about bad ones."
+        f"answers says more about good candidates than about bad ones."
     ]
 
 

@@ -122,7 +122,7 @@ def answers(
         _print_answers(opening, only, as_json=given.as_json, everything=everything)
     )
     if not n_shown:
-        click.echo("no pair of the run is like this", err=True)
+        click.echo("no answer of the run is like this", err=True)
 
 
 async def _print_answers(

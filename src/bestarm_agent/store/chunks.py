@@ -43,7 +43,7 @@ from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store
 
 CHUNK = 32_000  # events
-_FORMAT = b"2"  # another one: what was stored is made anew
+_FORMAT = b"3"  # another one: what was stored is made anew
 _RARE = int(np.iinfo(np.int64).max)  # in ``numbers``: neither an ask nor an outcome
 # what numpy raises on bytes that are no archive of arrays, or of others
 _DAMAGE = (IndexError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)

@@ -30,10 +30,10 @@ ASKED = np.dtype(
         ("reason", np.int32),  # number in ``reasons``
     ]
 )
-AMOUNTS = {  # what a pair has cost, as ``Spend`` has it
+AMOUNTS = {  # what a pair has cost: all that ``Spend`` allows, however odd
     "answers": np.int32,
-    "calls": np.int32,
-    "tokens": np.int32,
+    "calls": np.int64,
+    "tokens": np.int64,
     "usd_nanos": np.int64,
     "gpu_seconds": np.float64,
 }
@@ -48,7 +48,7 @@ def told_type(n_measures: int = 0) -> np.dtype[np.void]:
             ("gold", np.float64),  # the trusted score; NaN: none
             *AMOUNTS.items(),
             ("seconds", np.float64),  # of the answered call; 0 where there was none
-            ("output", np.int32),  # tokens of the reply; -1 unless it was scored
+            ("output", np.int64),  # tokens of the reply; -1 unless it was scored
             ("price", np.float64),  # nano-dollars of the answered call; NaN: unknown
             ("cached", np.bool_),  # the reply came from the cache
             ("failure", np.int32),  # number in ``failures``; -1: it was scored

@@ -195,7 +195,7 @@ def test_a_single_candidate_is_noticed(folder: Path) -> None:
 def test_a_budget_below_one_pair_per_candidate_is_noticed(folder: Path, cap: str) -> None:
     (notice,) = checked(folder, ("answers: 4", f"{cap}: 1"))
     assert notice == (
-        "the budget allows 1 pair for 2 candidates: some will never be tried; allow at least 2"
+        "the budget allows 1 answer for 2 candidates: some will never be tried; allow at least 2"
     )
     assert not checked(folder, ("answers: 4", f"{cap}: 2"))
 

@@ -259,7 +259,7 @@ def test_what_is_refused_for_good_and_ended_the_run_is_said_first(
     standing = standing_with(["a", "b"], scores, n_examples=90, broken=dict.fromkeys("ab", why))
     problem = changed(standing, end="failures").decision.problem
     assert problem is not None
-    assert problem.text.startswith(f"{why}: ")
+    assert problem.text == (why if scores[0] else f"{why}; no answer has a score")
 
 
 def test_a_winner_by_a_judge_says_so() -> None:

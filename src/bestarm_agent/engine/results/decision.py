@@ -116,21 +116,18 @@ def _problems(s: Standing) -> list[Obstacle]:
     problems: list[Obstacle] = []
     # No score, a scorer at fault and nothing right exclude each other, and forbid to name anybody:
     # the first that holds is told. The others may come on top, and leave the decision standing.
-    why = next((row.problem for row in s.rows if row.problem), "") or s.latest_failure
     # Where calls are refused for good, by an account without credit for one, that ended the run and
     # is said first; not where other failures alone would have ended it.
     refused = next((row.problem for row in s.rows if row.is_broken and row.problem), "")
-    is_cause = s.end == "failures" and 2 * sum(row.void for row in s.rows) <= s.told
-
-    def with_cause(text: str) -> str:
-        if refused and is_cause:
-            return f"{refused}: {text}"
-        return f"{text}: {why}" if why else text
-
+    if s.end != "failures" or 2 * sum(row.void for row in s.rows) > s.told:
+        refused = ""
+    why = next((row.problem for row in s.rows if row.problem), "") or s.latest_failure
+    because = f": {why}" if why else ""
     if not any(row.n for row in s.rows):
         by_people = s.scored_by == "people" and s.told
         text = "people have not scored the answers" if by_people else "no answer has a score"
-        problems.append(Obstacle(ProblemKind.NO_SCORES, with_cause(text)))
+        text = f"{refused}; {text}" if refused else f"{text}{because}"
+        problems.append(Obstacle(ProblemKind.NO_SCORES, text))
     elif s.suspect is not None and s.suspect.rejects and not s.scorer_trusted:
         problems.append(Obstacle(ProblemKind.SCORER, s.suspect.text))
     elif s.suspect is not None and not s.suspect.rejects:
@@ -140,7 +137,7 @@ def _problems(s: Standing) -> list[Obstacle]:
         text = f"none of the {n:,} answers is right" if n > 1 else "the only answer is wrong"
         problems.append(Obstacle(ProblemKind.NOTHING_RIGHT, text))
     if s.end == "failures" and not (problems and problems[0].kind is ProblemKind.NO_SCORES):
-        text = with_cause("too many answers could not be had")
+        text = refused or f"too many answers could not be had{because}"
         problems.append(Obstacle(ProblemKind.CALLS, text))
     problems += [Obstacle(ProblemKind.CAP_PASSED, text) for text in passed_caps(s)[:1]]
     if s.seeks_best and len(s.rows) > 1 and s.n_independent < FEWEST_EXAMPLES:

@@ -370,13 +370,13 @@ def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
         whole = spends[number]
         parts[answered], parts[lost] = whole - judged - lost_there, lost_there
         if any(state.costs[i] is None for i in rows):
-            unpriced |= {answered, lost, "pairs that are not told yet"}
+            unpriced |= {answered, lost, "answers under way"}
     parts["judging"] = sum_of(state.judging)
     parts["proposing prompts"] = state.proposer_spend
     # ``spent`` counts pairs under way, ``state.spend`` those with an outcome; so the parts add up
-    parts["pairs that are not told yet"] = spent - state.spend
+    parts["answers under way"] = spent - state.spend
     if not state.started.judge_priced:
-        unpriced |= {"judging", "pairs that are not told yet"}
+        unpriced |= {"judging", "answers under way"}
     if not state.attempts_of(None).priced:
         unpriced.add("proposing prompts")
     return tuple(

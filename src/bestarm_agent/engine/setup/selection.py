@@ -108,12 +108,12 @@ def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
     elif planned is not None and planned < n * batch:
         each = f", each pulled {batch} times in a row (`params: {{batch: ...}}`)" * (batch > 1)
         yield (
-            f"the budget allows {counted(planned, 'pair')} for {n} candidates{each}: some will "
+            f"the budget allows {counted(planned, 'answer')} for {n} candidates{each}: some will "
             f"never be tried; allow at least {n * batch}"
         )
     if chosen.per == "dollar" and not rule.heeds_costs:
         yield (
-            f"selector.per: dollar changes nothing for {chosen.name}: it asks for pairs whatever "
+            f"selector.per: dollar changes nothing for {chosen.name}: it asks for answers whatever "
             f"they cost; auto, ucb-e and uniform look at costs"
         )
 
