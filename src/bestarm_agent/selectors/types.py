@@ -220,25 +220,27 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Check the ranges given above; raises ValueError."""
-        k, n, columns = self.n_candidates, self.n_examples, self.independent
-        draws, budget, within, costs = self.draws, self.budget, self.within, self.costs
+        k, n, draws, costs = self.n_candidates, self.n_examples, self.draws, self.costs or ()
+        budget, within = self.budget, self.within
         axes = np.zeros((max(0, k), 1), int) if self.axes is None else np.asarray(self.axes)
         is_grid = axes.ndim == 2 and len(axes) == k and axes.shape[1] > 0
-        are_inside = 0 <= min(columns, default=0) <= max(columns, default=0) < n
+        # of many, one that breaks the rule
+        outside = next((column for column in self.independent if not 0 <= column < n), None)
+        odd = next((cost for cost in costs if not 0 < cost < inf), None)
         rules = {
             f"n_candidates must be >= 0, got {k}": k >= 0,
             f"n_examples must be >= 1, got {n}": n >= 1,
             f"draws must divide n_examples, got {draws}": draws > 0 and not n % draws,
-            f"independent examples are in 0..{n - 1}, got {columns}": are_inside,
+            f"independent examples are in 0..{n - 1}, got {outside}": outside is None,
             f"seed must be >= 0, got {self.seed}": self.seed >= 0,
             f"confidence must be in (0, 1), got {self.confidence}": 0 < self.confidence < 1,
             f"budget must be at least 1 pull, got {budget}": budget is None or budget >= 1,
             f"within must be in (0, 1), got {within}": within is None or 0 < within < 1,
             "within needs intervals; set track_intervals=True": within is None
             or self.track_intervals,
-            f"{k} candidates need as many costs, got {len(costs or ())}": costs is None
+            f"{k} candidates need as many costs, got {len(costs)}": self.costs is None
             or len(costs) == k,
-            f"costs must be finite and > 0, got {costs}": all(0 < c < inf for c in costs or ()),
+            f"costs must be finite and > 0, got {odd}": odd is None,
             f"axes must be {k} candidates x at least 1 axis, got {axes.shape}": is_grid,
             "axes must be integers >= 0, or -1 for a level of its own": axes.dtype.kind in "iu"
             and axes.min(initial=0) >= -1,
