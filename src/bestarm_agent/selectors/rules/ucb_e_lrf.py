@@ -15,12 +15,10 @@ The oracle M is ``LowRankEnsemble``: each of K_ens members is fitted by alternat
 the observed cells less a random few (equation 1); the members' mean predicts an unseen cell, and
 their standard deviation is its uncertainty R (equation 2). Meant for many close candidates on
 examples with much in common. The model decides which example is seen, so its means are biased
-towards examples on which models disagree, and nothing is guaranteed. Line 2 looks at every cell, so
-a batch may cost O(n m K_ens); most rows cannot have the highest B by a bound of their R, so that
-their cells are not looked at. What remains are the fits: 3 rounds over all seen cells and members.
-Of more than 16,000 cells a batch is less than 1 part in 500: then a fit waits until as many are
-new; until then they count with their scores, and without R. So a pull costs at most what 500 cells
-cost in a fit, whatever the size.
+towards examples on which models disagree, and nothing is guaranteed. A fit costs O(n m K_ens) for
+line 2, which looks at every cell, and 3 rounds over all seen cells and members. Of more than 16,000
+cells a batch is less than 1 part in 500: then a fit waits until as many are new; until then they
+count with their scores, and without R.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ SWEEPS = 10  # of least squares; from an even start three to five already agree 
 SWEEPS_AGAIN = 3  # from the last fit
 _SHARE_NEW = 0.002  # of the seen cells: with fewer new ones, a fit waits
 _SMALL = 0.1  # of first factors beyond the first rank
-_CHUNK = 16  # rows whose spreads are summed at a time
+_CHUNK = 64  # rows whose spreads are summed at a time
 _NEGLIGIBLE = 1e-12
 _NONE: IndexArray = np.empty(0, dtype=np.intp)
 
@@ -165,30 +163,11 @@ class LowRankEnsemble:
         spreads: FloatArray = predicted.std(axis=1)
         return spreads
 
-    def spread_totals(self, rows: IndexArray | None = None) -> FloatArray:
-        """Return the (rows,) sums of the spreads of some rows, by default of all."""
-        rows = np.arange(len(self.rows)) if rows is None else rows
-        totals = np.empty(len(rows))
-        for start in range(0, len(rows), _CHUNK):
-            some = slice(start, start + _CHUNK)
-            totals[some] = self.spreads(rows[some]).sum(axis=1)
-        return totals
-
-    def most_spread(self) -> FloatArray:
-        """Bound ``spread_totals`` from above, at a small part of their cost.
-
-        By the Cauchy-Schwarz inequality, (sum_j R_ij)^2 <= N sum_j R_ij^2. The sum of the squares
-        takes products of columns alone, which are summed over j once for all rows.
-        """
-        n_columns, e, rank = self.columns.shape
-        left, right = self.rows.reshape(len(self.rows), -1), self.columns.reshape(n_columns, -1)
-        gram = right.T @ right
-        own = gram.reshape(e, rank, e, rank)[np.arange(e), :, np.arange(e)]  # of each member
-        squares = np.einsum("ker,ers,kes->k", self.rows, own, self.rows) / e
-        variances = squares - ((left @ gram) * left).sum(axis=1) / e**2
-        # what rounding may take from the difference is given back
-        most: FloatArray = np.sqrt(n_columns * (np.maximum(variances, 0.0) + _NEGLIGIBLE * squares))
-        return most
+    def spread_totals(self) -> FloatArray:
+        """Return the (K,) sums of each row's spreads."""
+        # A few rows at a time, as all (K, N) spreads would take much memory.
+        parts = [slice(start, start + _CHUNK) for start in range(0, len(self.rows), _CHUNK)]
+        return np.concatenate([self.spreads(part).sum(axis=1) for part in parts])
 
     def _solve(self, cells: Cells, fixed: FloatArray) -> FloatArray:
         """Solve the normal equations of all rows of the cells, given the factors of the columns.
@@ -323,8 +302,7 @@ class UcbELrf(Rule):
         self._ensemble = self._new_ensemble()
         self._fitted_at = 0  # asks before the last fit
         self._since_fit: list[int] = []  # asks told since
-        self._totals: FloatArray = np.empty(0)  # (K,) sums of R_ij over all j, or bounds of them
-        self._is_summed: BoolArray = np.empty(0, dtype=np.bool_)  # (K,) whether it is the sum
+        self._totals: FloatArray = np.empty(0)  # (K,) sums of R_ij over all j
         self._row: tuple[int, FloatArray] = (-1, np.empty(0))  # R_i of one candidate
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
@@ -333,7 +311,7 @@ class UcbELrf(Rule):
             return random_pair(self, allowed, rng)
         candidate = self.table.latest
         if not (self.n_due and allowed[candidate]):
-            candidate = highest(self._highest_exact(allowed), rng)
+            candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
         return self._pull(candidate, rng)
 
     def told(self, tell: Tell) -> None:
@@ -372,35 +350,19 @@ class UcbELrf(Rule):
         return left_of_batch(self.table, self.batch, self._fitted_at)
 
     @one_thread
-    def _highest_exact(self, allowed: BoolArray) -> FloatArray:
-        """(K,) B_i (line 2): exact where it may be the highest, and else not below the exact one.
-
-        Infinite for candidates never pulled, and below all for those not ``allowed``. R is summed
-        only for rows whose bound is not below the highest B_i that is known: a few of many.
-        """
+    def _index(self) -> FloatArray:
+        """(K,) B_i (line 2); infinite for candidates never pulled."""
         table = self.table
         never_worked = (table.n_scored == 0) & (table.count(State.VOID) > 0)
         means = np.where(never_worked, 0.0, self._predicted())
-        means = np.where(table.n_trials > 0, means, np.inf)
-        # Bounds first: rows whose bound is below the best known index cannot be the best. The
-        # others are summed some at a time, the highest bounds first, and each sum may put more of
-        # them out.
-        while True:
-            index = np.where(allowed, means + self._bonus(), -np.inf)
-            known = index.max(initial=-np.inf, where=self._is_summed | (index == np.inf))
-            unsure = np.flatnonzero((index >= known) & ~self._is_summed & np.isfinite(index))
-            if not len(unsure):
-                return index
-            rows = unsure[np.argsort(-index[unsure])[:_CHUNK]]
-            self._totals[rows] = self._ensemble.spread_totals(rows)
-            self._is_summed[rows] = True
+        return np.where(table.n_trials > 0, means + self._bonus(), np.inf)
 
     def _bonus(self) -> FloatArray:
-        """(K,) eta / m sum_j R_ij (line 2), or more, less pairs asked since the fit."""
+        """(K,) eta / m sum_j R_ij (line 2), without the pairs asked since the fit."""
         pending = np.flatnonzero(self.table.state == _PENDING)
-        who, what = self._places([*pending.tolist(), *self._since_fit])
-        spreads = self._ensemble.cell_spreads(who, what)
-        totals = self._totals - np.bincount(who, spreads, self.table.n_candidates)
+        rows, columns = self._places([*pending.tolist(), *self._since_fit])
+        spreads = self._ensemble.cell_spreads(rows, columns)
+        totals = self._totals - np.bincount(rows, spreads, self.table.n_candidates)
         return self.eta / self.table.n_examples * totals
 
     def _pull(self, candidate: int, rng: np.random.Generator) -> Choice:
@@ -414,23 +376,15 @@ class UcbELrf(Rule):
 
     @one_thread
     def _refit(self) -> None:
-        sweeps, rng = (
-            SWEEPS_AGAIN if self._is_fitted else SWEEPS,
-            self._random.at(2 * self._n_fits + 1),
-        )
+        sweeps = SWEEPS_AGAIN if self._is_fitted else SWEEPS
+        rng = self._random.at(2 * self._n_fits + 1)
         self._ensemble.fit(self._seen(), sweeps, rng)
         self._is_fitted = True
         self._n_fits += 1
         self._since_fit.clear()
         self._fitted_at = self.table.n_asked
-        self._measure_spreads()
-
-    def _measure_spreads(self) -> None:
         self._row = (-1, np.empty(0))
-        are_few = self.table.n_candidates <= _CHUNK  # summed at a time anyway
-        ensemble = self._ensemble
-        self._totals = ensemble.spread_totals() if are_few else ensemble.most_spread()
-        self._is_summed = np.full(len(self._totals), are_few)
+        self._totals = self._ensemble.spread_totals()
 
     def _predicted(self) -> FloatArray:
         """(K,) row means by the model, and the scores seen since the fit."""
