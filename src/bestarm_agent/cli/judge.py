@@ -13,7 +13,8 @@ from bestarm_agent.cli.output import print_json, print_table, stderr_console
 from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.stores import default_store
 from bestarm_agent.config.labels import load_labels
-from bestarm_agent.domain.text import percent, safe
+from bestarm_agent.domain.spend import NANOS_PER_USD
+from bestarm_agent.domain.text import money, percent, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.judge_check import (
     JudgeCheck,
@@ -38,12 +39,13 @@ def check(given: Given, source: str, gold: Path | None) -> None:
         print_json(_as_json(measured))
         return
     click.echo(_counts(measured.comparison))
-    cost = "unknown" if measured.usd_per_1000 is None else f"{measured.usd_per_1000:.4g}"
+    per_1000 = measured.usd_per_1000
+    cost = "unknown" if per_1000 is None else money(round(per_1000 * NANOS_PER_USD))
     print_table(
         ["measure", "value", "interval", "meaning"],
         [
             *([name, *measure(value), meaning] for name, value, meaning in measured.lines()),
-            ["dollars per 1,000", cost, "", "what judging cost"],
+            ["price per 1,000", cost, "", "what judging 1,000 answers cost"],
         ],
     )
     click.echo(f"Each interval holds by itself at {percent(_CONFIDENCE)}.")

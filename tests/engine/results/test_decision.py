@@ -276,6 +276,18 @@ def test_the_table_and_the_sentence_never_contradict_each_other() -> None:
         assert CandidateTable(standing, 3) is not None
 
 
+def test_where_nobody_can_be_better_those_left_may_be_as_good_at_most() -> None:
+    standing = standing_with(["c0", "c1"], [halves(52, 60), halves(44, 60)], n_examples=500)
+    settled = changed(standing, end="level", told=120, in_flight=0, separated=False, margin=0.0)
+    assert settled.decision.undecided == ("c1",)
+    assert settled.decision.said[1:3] == (
+        "More calls on these examples would not change that.",
+        "1 other (c1) may be as good on these examples, but not better.",
+    )
+    near = changed(settled, margin=0.01).decision
+    assert "1 other (c1) is not ruled out, but probably worse." in near.said
+
+
 def test_a_picture_of_a_run_that_goes_on_says_nothing_of_new_examples() -> None:
     labels, scores = ["a", "b", "c"], [[1.0] * 40, [1.0, 0.0] * 20, [0.0] * 40]
     selector = selector_with(scores, 60)

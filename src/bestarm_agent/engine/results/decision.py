@@ -429,6 +429,9 @@ def _others(s: Standing, draft: Decision) -> list[str]:
         if s.is_settled:
             ends = "is not ruled out, but probably worse" if n == 1 else ""
             ends = ends or "are not ruled out, but probably worse"
+            # it is proved that nobody is better, not that nobody is equal
+            if s.objective is None and s.margin == 0:
+                ends = "may be as good on these examples, but not better"
         elif s.end is not None:
             ends = f"could be better: {'it was' if n == 1 else 'they were'} not asked enough"
         lines.append(f"{counted(n, 'other')}{some} {ends}.")
@@ -498,7 +501,7 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     if draft.undecided and s.end == "budget":
         return Next("spend as much again to decide between them", _as_much_again(s))
     if s.scored_by.startswith("judge ") and s.objective is None:
-        return Next("label 20 examples: do people order them as it does", label)
+        return Next("label 20 examples, to see whether people agree with the judge", label)
     name = safe(named.candidate.label)
     if s.new_examples is None or s.new_examples.shown or s.objective is not None:
         return Next(f"use {name}")

@@ -128,7 +128,7 @@ class LimitState(StrEnum):
 
     KEPT = "kept"  # shown, under the guarantee
     BROKEN = "broken"  # shown
-    OPEN = "open"  # neither is shown yet
+    OPEN = "undecided"  # neither is shown yet
 
 
 @dataclass(frozen=True, slots=True)
