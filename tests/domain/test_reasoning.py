@@ -31,6 +31,18 @@ ANSWERS = [  # reply, what it answers
     ("◁think▷A?◁/think▷B", "B"),
     ("<|channel|>analysis<|message|>A?<|end|><|start|>assistant<|channel|>final<|message|>B", "B"),
     ("analysisWe need a letter. A?assistantfinalB", "B"),
+    ("<|channel|>analysis<|message|>A?<|end|><|channel|>final <|constrain|>json<|message|>1", "1"),
+    ("<|START_THINKING|>A?<|END_THINKING|>B", "B"),
+    ("<|begin_of_thought|>A?<|end_of_thought|>B", "B"),
+    ("the template opened it: A?<|END_THINKING|>B", "B"),
+    ("<|channel>thought\nA?<channel|>B", "B"),
+    ("<unused94>thought\nA?<unused95>B", "B"),
+    ("Here is my thought process:\nA?\nHere is my response:\nB", "B"),
+    ("Here are my reasoning steps:\nA?\n[BEGIN FINAL RESPONSE]\nB", "B"),
+    ("<analysis>A?</analysis>\nB", "B"),
+    ("<antThinking>A?</antThinking>B", "B"),
+    ("<mm:think>A?</mm:think><reflection>C?</reflection>B", "B"),
+    ('<details type="reasoning" done="true"><summary>2 s</summary>A?</details>\nB', "B"),
     ("<think>A?</think>no, <think>C?</think>B", "B"),
     ("<think>I write `</think>` and then? A</think>B", "B"),
     ('<think>It must be "A"</think>"B"', '"B"'),
@@ -49,6 +61,10 @@ NOT_REASONING = [
     '{"mark": "a", "explanation": "it wrote </think> twice"}',
     "Analysis of the case: B",
     "x <thinkpad> y",
+    "<answer>B</answer><analysis>A is wrong</analysis>",
+    "<analysis>all of the answer</analysis>",
+    "<details><summary>More</summary>A</details>B",
+    "Here is my response: B? No: here is my thought process.",
 ]
 
 
@@ -67,7 +83,9 @@ def test_a_reply_that_only_speaks_of_tags_is_left_alone(text: str) -> None:
     assert (Reply(text).text, Reply(text).reasoning, Reply(text).notices) == (text, "", ())
 
 
-@pytest.mark.parametrize("text", ["<think>A? No,", "<think>A?</think><think>B?", "[THINK] A"])
+@pytest.mark.parametrize(
+    "text", ["<think>A? No,", "<think>A?</think><think>B?", "[THINK] A", "<|START_THINKING|>A"]
+)
 def test_a_reply_that_ends_in_thought_is_cut_off_and_has_no_answer(text: str) -> None:
     reply = Reply(text)
     assert (reply.text, reply.finish) == ("", Finish.LENGTH)
@@ -77,6 +95,20 @@ def test_a_reply_that_ends_in_thought_is_cut_off_and_has_no_answer(text: str) ->
             _score(create_judge(name, options, Catalog()), Example("1", {}, "A"), reply)
         assert caught.value.kind is FailureKind.UNPARSABLE
         assert caught.value.blame is Blame.CANDIDATE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|channel|>analysis<|message|>A?<|end|><|start|>assistant<|channel|>final<|message|>B<|return|>",
+        "<|start|>assistant<|channel|>analysis<|message|>A?<|channel|>final<|message|>B<|end|>",
+        "<|START_THINKING|>A?<|END_THINKING|><|START_RESPONSE|>B<|END_RESPONSE|>",
+        "<think>A?</think>B<|im_end|>\n",
+        "Here are my reasoning steps:\nA?[BEGIN FINAL RESPONSE]B[END FINAL RESPONSE]",
+    ],
+)
+def test_special_tokens_around_an_answer_are_no_part_of_it(text: str) -> None:
+    assert Reply(text).text == "B"
 
 
 def test_reasoning_in_a_field_of_its_own_joins_what_stands_in_the_text() -> None:

@@ -14,16 +14,37 @@ import re
 _NAMES = r"(?:think|thinking|thoughts?|reasoning|scratchpad|seed:think)"
 # A bare "analysis" counts only at the very beginning and before a capital ("analysisWe need"): that
 # is what is left of gpt-oss' channel where a server drops special tokens. An answer may well begin
-# with the word itself ("analysis of the data").
+# with the word itself ("analysis of the data"). The last alternatives are the tokens of Cohere and
+# OpenThinker, of Gemma 4 and MedGemma.
 _OPENING = re.compile(
-    rf"<{_NAMES}(?:\s[^<>]*)?> | \[THINK\] | ◁think▷ | <\|channel\|>\s*analysis\s*<\|message\|>"
-    r"| \A (?-i:analysis(?=[A-Z]))",
+    rf"<{_NAMES}(?:\s[^<>]*)?> | \[THINK\] | ◁think▷"
+    r"| (?:<\|start\|>assistant)?<\|channel\|>\s*analysis\s*<\|message\|>"
+    r"| \A (?-i:analysis(?=[A-Z]))"
+    r"| <\|(?:(?:start|begin)_(?:of_)?)?(?:thinking|think|thought)\|>"
+    r"| <(?:\|channel|unused94)>thought\b",
     re.IGNORECASE | re.VERBOSE,
 )
 _CLOSING = re.compile(
-    rf"</\s*{_NAMES}\s*> | \[/THINK\] | ◁/think▷ | <\|channel\|>\s*final\s*<\|message\|>"
-    r"| (?-i:assistantfinal(?=\S))",
+    rf"</\s*{_NAMES}\s*> | \[/THINK\] | ◁/think▷"
+    r"| <\|channel\|>\s*final\s*(?:<\|constrain\|>\s*\w+\s*)?<\|message\|>"
+    r"| (?-i:assistantfinal(?=\S))"
+    r"| <\|(?:end_(?:of_)?|/)(?:thinking|think|thought)\|>"
+    r"| <(?:channel\||unused95)> | \[begin\ final\ response\]",
     re.IGNORECASE | re.VERBOSE,
+)
+# Tags of other names, where a reply begins with them and goes on after them: <analysis>, <cot>,
+# <reflection>, <antThinking>, <mm:think>, Open WebUI's <details type="reasoning">; and the two
+# sentences of Granite. Elsewhere such a tag may well be a part of the answer.
+_FIRST = re.compile(
+    r"(?:\s*(?:<((?:\w{1,20}[:_])?(?:\w{0,20}think\w{0,20}|\w{0,20}thoughts?|reason(?:s|ing)?|cot"
+    r"|reflection|scratch_?pad|rationale|analysis|monologue)(?:_\w{1,20})?"
+    r"|details(?=\s[^<>]*reasoning))(?:\s[^<>]*)?>.*?</\1\s*>"
+    r"|here(?:'s| is) my thought process:.*?here(?:'s| is) my response:))+(?=\s*\S)",
+    re.IGNORECASE | re.DOTALL,
+)
+# What a server that keeps special tokens leaves around an answer.
+_AROUND = re.compile(
+    r"\A(?:\s*<\|[^<>|\s]+\|>)+|(?:(?:<\|[^<>|\s]+\|>|</s>|\[END FINAL RESPONSE\])\s*)+\Z"
 )
 # Fenced blocks, also one that never ends, and `spans`: a reply that explains a tag quotes it.
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
@@ -48,6 +69,9 @@ def parted(text: str) -> tuple[str, str, bool]:
     if begun.startswith("{"):
         return "", text, False
     opened = _OPENING.match(begun) is not None
+    if not opened and (first := _FIRST.match(begun)):
+        thought, answer, is_cut = parted(begun[first.end() :].strip(_BLANK))
+        return first[0] + thought, answer, is_cut
     # of what it thought, a model quotes as it likes
     read = text if opened else _CODE.sub(lambda code: " " * len(code[0]), text)
     closings = list(_CLOSING.finditer(read))
@@ -58,7 +82,7 @@ def parted(text: str) -> tuple[str, str, bool]:
         ends = [one.end() for one in closings]
     if not ends:
         return (text, "", True) if opened else ("", text, False)
-    answer = text[ends[-1] :].strip(_BLANK)
+    answer = _AROUND.sub("", text[ends[-1] :]).strip(_BLANK)
     if not answer:  # it thought again after its answer, or gave none
         return text, _outside(text).strip(_BLANK), False
     # Some models think a second time right away; what follows that is the answer.
