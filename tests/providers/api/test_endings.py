@@ -195,6 +195,27 @@ def test_nothing_said_and_nothing_called_is_no_answer(api: FakeApi, form: str) -
 OPENROUTER: Body = {"code": 502, "message": "Provider returned error"}
 
 
+def test_a_call_that_the_server_could_not_read_is_no_answer(api: FakeApi) -> None:
+    change = both(ended("chat", "tool_calls"), emptied("chat", ""))
+    (found,) = read(api, "chat", change)
+    assert isinstance(found, ProviderError)
+    assert (found.kind, found.transient) == (FailureKind.MALFORMED_REPLY, True)
+
+
+def test_filters_by_other_names_are_filters(api: FakeApi) -> None:
+    found = read(api, "chat", ended("chat", "IMAGE_SAFETY"), ended("chat", "safety_violation"))
+    assert [one.finish for one in found if isinstance(one, Reply)] == [Finish.CONTENT_FILTER] * 2
+
+
+def test_thoughts_that_come_encrypted_are_thoughts(api: FakeApi) -> None:
+    def change(body: Body) -> None:
+        body["choices"][0]["message"] |= {"content": None, "reasoning_details": [{"data": "x"}]}
+
+    (found,) = read(api, "chat", change)
+    assert isinstance(found, Reply)
+    assert found.finish is Finish.LENGTH
+
+
 def test_errors_within_a_choice_are_errors(api: FakeApi) -> None:
     litellm: Json = {"error": OPENROUTER, "native_finish_reason": "error"}
     rows = [

@@ -211,6 +211,11 @@ def test_an_error_in_a_good_response_is_an_error() -> None:
     assert found is not None
     assert found.kind is K.RATE_LIMITED
     assert body_failure({"choices": [], "error": None}, "openrouter/m", ENDPOINT) is None
+    empty: dict[str, Json] = {"choices": [], "base_resp": {"status_msg": "rate limit"}}
+    found = body_failure(empty, "minimax/m", ENDPOINT)
+    assert found is not None
+    assert found.kind is K.RATE_LIMITED
+    assert body_failure({"content": [], "message": "fine"}, "anthropic/m", ENDPOINT) is None
 
 
 TOO_HOT: Json = {"message": "too hot"}
@@ -303,6 +308,32 @@ def test_a_quota_without_a_wait_is_used_up() -> None:
         (400, "The model `x` does not exist", K.MODEL_NOT_FOUND),
         (400, "temperature must be at most 2", K.BAD_REQUEST),
         (403, "Input was flagged by moderation", K.CONTENT_FILTERED),
+        (400, "This model's maximum prompt length is 10 but the request contains 14", K.TOO_LONG),
+        (400, "The decoder prompt (length 9) is longer than the maximum model length", K.TOO_LONG),
+        (400, "the request exceeds the available context size", K.TOO_LONG),
+        (400, "Input is too long for requested model.", K.TOO_LONG),
+        (400, "Invalid request: Your request exceeded model token limit: 10", K.TOO_LONG),
+        (422, "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000", K.TOO_LONG),
+        (400, "max_tokens is too large: 9. This model supports at most 8", K.BAD_REQUEST),
+        (429, "Request too large for m on tokens per min: Limit 10, Requested 20", K.BAD_REQUEST),
+        (400, "Your request was rejected by the safety system.", K.CONTENT_FILTERED),
+        (400, "Input data may contain inappropriate content.", K.CONTENT_FILTERED),
+        (400, "Content Exists Risk", K.CONTENT_FILTERED),
+        (403, "Your account has been flagged for abuse", K.AUTHENTICATION),
+        (429, "Your team has used all available credits or reached its limit", K.QUOTA_EXHAUSTED),
+        (403, "Sorry, your account balance is insufficient", K.QUOTA_EXHAUSTED),
+        (400, "You have reached your specified API usage limits.", K.QUOTA_EXHAUSTED),
+        (429, "ExceededBudget: User over budget", K.QUOTA_EXHAUSTED),
+        (500, "insufficient balance", K.QUOTA_EXHAUSTED),  # 500: no status was given
+        (429, "Too many requests, buy more credits to raise your limits", K.RATE_LIMITED),
+        (403, "API rate limit exceeded for user 1.", K.RATE_LIMITED),
+        (400, "API key expired. Please renew the API key.", K.AUTHENTICATION),
+        (400, "Incorrect API key provided: no***ne.", K.AUTHENTICATION),
+        (400, "gpt-zz is not a valid model ID", K.MODEL_NOT_FOUND),
+        (400, "Model Not Exist", K.MODEL_NOT_FOUND),
+        (400, "Invalid model: x", K.MODEL_NOT_FOUND),
+        (400, "The model `x` has been decommissioned", K.MODEL_NOT_FOUND),
+        (405, "Method Not Allowed", K.MODEL_NOT_FOUND),
         (498, "flex tier capacity exceeded", K.RATE_LIMITED),
         (520, "", K.SERVER),
         (418, "", K.BAD_REQUEST),
@@ -310,6 +341,29 @@ def test_a_quota_without_a_wait_is_used_up() -> None:
 )
 def test_compatible_servers_are_understood(status: int, words: str, kind: FailureKind) -> None:
     assert kind_of(status, [], words) is kind
+
+
+def test_codes_of_other_vendors_are_understood() -> None:
+    assert kind_of(400, ["Arrearage"], "Access denied") is K.QUOTA_EXHAUSTED
+    assert kind_of(400, ["budget_exceeded"], "") is K.QUOTA_EXHAUSTED
+    assert kind_of(400, ["tool_use_failed"], "Failed to call a function.") is K.UNPARSABLE
+    assert kind_of(429, ["rate_limit_exceeded"], "Request too large for m") is K.BAD_REQUEST
+
+
+def test_what_forbids_a_call_is_told_and_not_only_the_key_suspected() -> None:
+    endpoint = Endpoint("https://x", key="my-own-key")
+    words = "Country, region, or territory not supported; my-own-key"
+    text = str(status_failure(403, {"error": {"message": words}}, {}, "openai/m", endpoint))
+    assert "HTTP 403: Country, region" in text
+    assert "my-own-key" not in text
+    assert "Incorrect" not in str(status_failure(401, "Incorrect key m", {}, "m", endpoint))
+
+
+def test_a_model_of_another_api_is_no_wrong_name() -> None:
+    words = "This model is only supported in v1/responses and not in v1/chat/completions."
+    text = str(status_failure(404, {"error": {"message": words}}, {}, "openai/m", ENDPOINT))
+    assert "api: responses" in text
+    assert "correct the model" not in text
 
 
 def test_messages_are_short_lines_without_anything_like_a_key() -> None:

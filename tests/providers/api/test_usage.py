@@ -57,6 +57,39 @@ def test_counts_that_are_none_are_none(broken: dict[str, Json]) -> None:
     assert openai_usage(broken, CHAT) == Counts()
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"prompt_tokens": "10", "completion_tokens": 5.0}, Usage(10, 0, 0, 5, 0)),
+        ({"completion_tokens_details": {"reasoning_tokens": 7.0}}, Usage(10, 0, 0, 12, 7)),
+        ({"reasoning_tokens": 7}, Usage(10, 0, 0, 12, 7)),  # Perplexity
+        ({"completion_tokens_details": {"thinking_tokens": 7}}, Usage(10, 0, 0, 12, 7)),
+        ({"cached_tokens": 8}, Usage(10, 8, 0, 5, 0)),  # Moonshot
+        ({"cache_creation_input_tokens": 4, "cache_read_input_tokens": 5}, Usage(10, 5, 4, 5, 0)),
+        ({"prompt_tokens_details": None, "completion_tokens_details": None}, Usage(10, 0, 0, 5, 0)),
+    ],
+)
+def test_counts_are_read_however_they_are_written(given: dict[str, Json], expected: Usage) -> None:
+    counts: dict[str, Json] = {"prompt_tokens": 10, "completion_tokens": 5}
+    assert openai_usage({**counts, **given}, CHAT).usage == expected
+
+
+def test_a_prompt_that_the_server_made_longer_is_charged_as_counted() -> None:
+    """A prompt of the server's own: also later calls are reserved with it."""
+
+    def reshape(call: Call, body: dict[str, Any]) -> dict[str, Any]:
+        body["usage"] = {"prompt_tokens": 5000, "completion_tokens": 1, "total_tokens": 5001}
+        return body
+
+    with in_thread(FakeApi(answer=lambda call: Said("x"), reshape=reshape, key=None)) as api:
+        provider = provider_of("openai", api, key="none")
+        before = provider.bound(asked("1+1")).tokens
+        found = replies(provider, asked("1+1"))[0]
+        assert found.usage.input == 5000
+        assert any("overhead_tokens" in notice for notice in found.notices)
+        assert provider.bound(asked("1+1")).tokens - before > 4000
+
+
 def test_anthropics_counts_are_checked_too() -> None:
     counts: dict[str, Json] = {
         "input_tokens": 10,

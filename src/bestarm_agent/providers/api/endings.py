@@ -53,6 +53,7 @@ def letters(word: str) -> str:
 
 
 _TABLE = {letters(word): finish for finish, words in _WORDS.items() for word in words.split()}
+_FILTERS = [word for word, finish in _TABLE.items() if finish is Finish.CONTENT_FILTER]
 _FAILED = {letters(word) for word in _FAILURES.split()}
 
 
@@ -102,13 +103,17 @@ def ending(
     word = letters(reason) if isinstance(reason, str) else ""
     declared = {letters(reason_declared): finish for reason_declared, finish in words.items()}
     finish = declared.get(word, _TABLE.get(word))
+    if finish is None and any(filtered in word for filtered in _FILTERS):  # "IMAGE_SAFETY"
+        finish = Finish.CONTENT_FILTER
     excerpt = f"{reason!s:.{_SHOWN}}"
     if finish is None:
         is_known = word in _FAILED
         return Ending(None, f"it ended with {excerpt!r}", unknown="" if is_known else excerpt)
     # An answer may be empty (``said`` is ""): a model may stop at once. A message that holds no
-    # text at all (None), no call and no thought is no answer, whatever its reason to stop.
-    if finish is Finish.STOP and said is None and not calls:
+    # text at all (None), no call and no thought is no answer, whatever its reason to stop; nor is
+    # one without text that ended with a call, which the server could not read.
+    is_call = "tool" in word or "function" in word
+    if finish is Finish.STOP and (said is None or (is_call and not said)) and not calls:
         if thinks:  # it ended while the model thought
             return Ending(Finish.LENGTH)
         return Ending(None, f"it says nothing, and ended with {excerpt!r}")

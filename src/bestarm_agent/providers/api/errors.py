@@ -35,7 +35,7 @@ _BY_STATUS: Mapping[int, FailureKind] = {
     for kind, statuses in {
         FailureKind.AUTHENTICATION: (401, 403),
         FailureKind.QUOTA_EXHAUSTED: (402,),
-        FailureKind.MODEL_NOT_FOUND: (404,),
+        FailureKind.MODEL_NOT_FOUND: (404, 405, 410),  # 405: no API at this address
         FailureKind.TIMEOUT: (408, 504),
         FailureKind.SERVER: (409, 424, 425),
         FailureKind.TOO_LONG: (413,),
@@ -59,33 +59,49 @@ _BY_CODE: Mapping[str, FailureKind] = {
         FailureKind.CONTENT_FILTERED: ("content_filter", "content_policy_violation"),
         FailureKind.RATE_LIMITED: ("rate_limit_exceeded",),
         FailureKind.SERVER: ("server_error",),
+        # Groq: what the model wrote is no call, or no JSON
+        FailureKind.UNPARSABLE: ("tool_use_failed", "json_validate_failed", "output_parse_failed"),
     }.items()
     for code in codes
 }
-# Compatible servers send a text instead of a code; each pattern holds for these statuses. Such as
-# "This model's maximum context length is 8192 tokens", "Your credit balance is too low", "API key
-# not valid. Please pass a valid API key." and "The model `m` does not exist".
+# Compatible servers send a text instead of a code, or codes of their own; each pattern holds for
+# these statuses, and is looked for in both. 500 also stands for "no status". Such as "This model's
+# maximum context length is 8192 tokens", "`inputs` tokens + `max_new_tokens` must be <= 8193",
+# "Your credit balance is too low", "Incorrect API key provided", "The model `m` does not exist".
+# What a limit of tokens a minute can never let in ("Request too large") is no matter of waiting.
 _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tuple(
     (frozenset(statuses), re.compile(pattern, re.IGNORECASE), kind)
     for kind, statuses, pattern in (
         (
-            *(FailureKind.TOO_LONG, (400, 422, 500)),  # 500 also stands for "no status"
-            r"context length|context window|context limit|prompt is too long|too many tokens|"
-            r"maximum (number of )?(input )?tokens|longer than the model",
+            *(FailureKind.TOO_LONG, (400, 422, 500)),
+            r"context.(length|window|limit|size)|too many tokens|token limit|`inputs`.{0,40}must "
+            r"|maximum (number of )?(input )?tokens|maximum (prompt|input) length"
+            r"|\b(prompts?|inputs?|messages)\b.{0,40}"
+            r"(too (long|large)|longer than|(?<!not )exceed)",
         ),
         (
             *(FailureKind.CONTENT_FILTERED, (400, 403, 500)),
-            r"content (management|filtering|moderation) policy|content_filter|was flagged|"
-            r"requires moderation",
+            r"content.(management|filter(ing)?|moderation|safety)\b|(input|was) flagged"
+            r"|(requires|by) moderation|safety (system|filter)|inappropriate content|exists risk"
+            r"|敏感",
         ),
         (
-            *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429)),
-            r"credit balance|current quota|insufficient balance|spend limit",
+            *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429, 500)),
+            r"credit balance|current quota|insufficient.{0,9} (balance|credits?|funds|quota)"
+            r"|balance is (insufficient|too low)|(any|no|available|of) credits?\b|arrearage|余额"
+            r"|spend(ing)? (limit|cap|alert)|usage limits|(over|exceeded).?budget"
+            r"|budget.{0,10}exceeded|free tier.{0,30}exhausted|key limit exceeded",
         ),
-        (FailureKind.AUTHENTICATION, (400,), r"api key not valid|invalid api key"),
+        (FailureKind.RATE_LIMITED, (403, 500), r"rate.?limit|too many requests"),
+        (FailureKind.BAD_REQUEST, (429,), r"request too large|must be reduced"),
         (
-            *(FailureKind.MODEL_NOT_FOUND, (400,)),
-            r"model\b.{0,200}(does not exist|not found|is not a valid model)",
+            *(FailureKind.AUTHENTICATION, (400, 500)),
+            r"api.?key (is )?(not valid|invalid|expired)|(invalid|incorrect|expired) api.?key",
+        ),
+        (
+            *(FailureKind.MODEL_NOT_FOUND, (400, 500)),
+            r"model\b.{0,200}((does )?not exist|not found|been decommissioned)|not a valid model"
+            r"|invalid model(:| name| id)|llm provider not provided",
         ),
     )
 )
@@ -193,13 +209,15 @@ def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
     """Return the kind of an API error by its codes, else by its status and message."""
     # From the most specific word to the least: a vendor's code, a sentence that is known from
     # servers without codes, the status, and the hundred that it belongs to.
+    codes = [*codes]
     for code in codes:
         kind = _BY_CODE.get(code)
-        # "server_error" says less than most statuses
-        if kind is not None and (kind is not FailureKind.SERVER or status not in _BY_STATUS):
+        # "server_error" says less than most statuses, "rate_limit_exceeded" no more than 429
+        says_little = kind in (FailureKind.SERVER, FailureKind.RATE_LIMITED)
+        if kind is not None and not (says_little and status in _BY_STATUS):
             return kind
     for statuses, pattern, kind in _BY_TEXT:
-        if status in statuses and pattern.search(message):
+        if status in statuses and pattern.search(" ".join((*codes, message))):
             return kind
     if status in _BY_STATUS:
         return _BY_STATUS[status]
@@ -217,7 +235,8 @@ def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> Pro
     is_error = body.get("error") or "error" in (body.get("object"), body.get("type"))
     # An explicit error counts even beside an answer. Without one, a body that holds no answer and
     # says something is an error in a form of its own, such as {"detail": "..."} or {"msg": "..."}.
-    is_answer = any(isinstance(body.get(name), list) for name in _ANSWERS)
+    given = ((name, body.get(name)) for name in _ANSWERS)
+    is_answer = any(isinstance(part, list) and (part or name != "choices") for name, part in given)
     if not is_error and (is_answer or not _words(body)):
         return None
     outer = as_object(body.get("error")) or next(iter(objects_in(body.get("error"))), body)
@@ -253,13 +272,18 @@ def _message(status: int, kind: FailureKind, explanation: str, endpoint: Endpoin
             f"{endpoint.address} redirects (HTTP {status}), and requests are not sent on, since "
             "they hold the key; set base_url to the address that answers"
         )
-    if kind is FailureKind.AUTHENTICATION:  # their message may hold the key, or parts of it
+    if kind is FailureKind.AUTHENTICATION:
+        # What is said of a wrong key may hold parts of it. 403 may as well be about a country, or
+        # come from a firewall.
+        why = f": {_clean(explanation, endpoint)}" if status == _FORBIDDEN and explanation else ""
         return (
-            f"{endpoint.address} did not accept the key (HTTP {status}); set {endpoint.key_source} "
-            "to a key that may use this model"
+            f"{endpoint.address} did not accept the key (HTTP {status}{why}); set "
+            f"{endpoint.key_source} to a key that may use this model"
         )
     hint = ""
-    if kind is FailureKind.MODEL_NOT_FOUND:
+    if kind is FailureKind.MODEL_NOT_FOUND and "v1/responses" in explanation:
+        hint = "; say `api: responses` of this model, among its provider's `models`"
+    elif kind is FailureKind.MODEL_NOT_FOUND:
         hint = f"; correct the model's name, or base_url ({endpoint.address})"
         if endpoint.missing_path:
             hint += f", which most servers want to end in {endpoint.missing_path}"

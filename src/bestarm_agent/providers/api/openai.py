@@ -104,7 +104,9 @@ def _decode_chat(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAn
             if (function := as_object(call.get("function")))
         ],
         thoughts=next(filter(None, (as_text(message.get(name)) for name in _THOUGHTS)), ""),
-        thinks=any(part.get("type") in _THOUGHTS for part in objects_in(content)),
+        # OpenRouter's details are all that there is of thoughts that come encrypted
+        thinks=bool(message.get("reasoning_details"))
+        or any(part.get("type") in _THOUGHTS for part in objects_in(content)),
     )
 
 

@@ -176,6 +176,8 @@ def read_body(content: bytes) -> Mapping[str, Json]:
         raise MalformedError(f"{content[:_SHOWN]!r} is not JSON") from None
     except RecursionError:
         raise MalformedError(f"{content[:_SHOWN]!r}... is nested too deeply") from None
+    if isinstance(body, list) and len(body) == 1:  # Google wraps errors so
+        body = body[0]
     if not isinstance(body, dict):
         raise MalformedError(f"{content[:_SHOWN]!r} is not a JSON object")
     return body
@@ -197,7 +199,9 @@ def as_text(value: object) -> str | None:
 
 
 def as_count(value: object) -> int | None:
-    """Return the value if it can be a number of tokens, else None."""
+    """Return the value if it can be a number of tokens, also as a text or a float, else None."""
+    if isinstance(value, str | float) and re.fullmatch(r"\d{1,15}(\.0*)?", str(value)):
+        value = int(float(value))
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
@@ -226,11 +230,16 @@ def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Counts:
     total = as_count(usage.get("total_tokens"))
     if sent is None or (answered is None and total is None):
         return Counts()
-    details = as_object(usage.get(f"{prefix[0]}_tokens_details"))
-    hits = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))  # DeepSeek's name
-    cached, written = as_count(hits) or 0, as_count(details.get("cache_write_tokens")) or 0
-    thought = as_object(usage.get(f"{prefix[1]}_tokens_details")).get("reasoning_tokens")
-    reasoning, counted = as_count(thought) or 0, answered or 0
+    # Details stand in an object of their own, or beside the counts (DeepSeek, Moonshot, Perplexity,
+    # LiteLLM for Claude).
+    sides = (usage, *(as_object(usage.get(f"{name}_tokens_details")) for name in prefix))
+
+    def detail(*names: str) -> int:
+        return max(as_count(side.get(name)) or 0 for side in sides for name in names)
+
+    cached = detail("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    written = detail("cache_write_tokens", "cache_creation_input_tokens")
+    reasoning, counted = detail("reasoning_tokens", "thinking_tokens"), answered or 0
     # Where more tokens were read from and written to the cache than the prompt has, the server
     # counts the prompt without them, as Anthropic's API does: they come on top.
     prompt = sent if cached + written <= sent else sent + cached + written
@@ -269,13 +278,13 @@ def charged_usage(request: Request, answer: ApiAnswer, bound: Usage, facts: Mode
     """Return the token counts to charge: those reported if they are possible, else an upper bound.
 
     A server may ignore the longest answer allowed, so longer ones are accepted up to the model's
-    context; so are longer prompts with images or files, since what bounds these is stated. Without
+    context; so are longer prompts, since a server may put a prompt of its own before them. Without
     valid counts, an answer has as many tokens as it may have, or as its text shows, whichever are
     more.
     """
     usage = answer.counts.usage
     longest = max(bound.output, facts.context or _MAX_OUTPUT)
-    in_cap = max(bound.input, facts.context or _MAX_OUTPUT) if attachments(request) else bound.input
+    in_cap = max(bound.input, facts.context or _MAX_OUTPUT)
     written = answer.text + calls_text(answer.tool_calls)
     # A text takes at least one token, and so does every prompt: zeros mean that nobody counted.
     has_output = usage is not None and (usage.output > 0 or not written)
@@ -300,8 +309,13 @@ def notices(
         yield "names token counts that contradict each other; the largest reading is charged"
     if charged.output > bound.output:
         yield "generated more than max_tokens"
-    if charged.input > bound.input:
+    if charged.input > bound.input and attachments(request):
         yield "took more tokens for images than `image_tokens` states; raise it in its options"
+    elif charged.input > bound.input:
+        yield (
+            "counts more tokens than its prompts have, so the server adds some of its own; raise "
+            "`overhead_tokens` in its options"
+        )
     if answer.model and not is_same_model(request.model, answer.model):
         if also == request.model:
             yield f"was answered by {answer.model:.100}, which is not the name asked for"
