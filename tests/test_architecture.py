@@ -41,7 +41,7 @@ FLOORS = tuple(
     config.settings config.__init__
     store simulation
     providers judges
-    providers.api providers.hf providers.programs providers.threads providers.replay
+    providers.api providers.hf providers.programs providers.replay
     providers.vllm providers.command providers.python
     providers.registry
     providers.ray

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.errors import ConfigError, FailureKind
-from bestarm_agent.providers.api.anthropic import AnthropicProvider
+from bestarm_agent.providers.api.anthropic import MESSAGES, AnthropicProvider
 from bestarm_agent.providers.api.openai import OpenAIProvider
-from bestarm_agent.providers.api.protocol import is_same_model, max_prompt_tokens
+from bestarm_agent.providers.api.protocol import Wire, is_same_model, max_prompt_tokens
 from bestarm_agent.providers.api.provider import ApiProvider, _model_names
+from bestarm_agent.providers.catalog_entry import ModelFacts
 from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Said, in_thread
 from tests.support.provider_calls import error, reply
@@ -81,6 +83,21 @@ def test_chat_completions_send_what_was_asked_and_nothing_else(api: FakeApi) -> 
     assert found.sent == limits
     assert found.request_id == f"req_{api.received[-1].number}"
     assert (found.model, found.service_tier) == ("good", "default")
+
+
+class NamedInPath(AnthropicProvider):
+    """Speaks a protocol whose path names the model."""
+
+    @staticmethod
+    def wire(facts: ModelFacts, *, chat: bool) -> Wire:
+        return replace(MESSAGES, path="{model}/messages")
+
+
+def test_a_path_may_name_the_model() -> None:
+    with in_thread(FakeApi()) as api:
+        options: dict[str, Json] = {"base_url": api.url, "api_key": api.key}
+        assert reply(NamedInPath.create("x", options, Path()), asked("2+3", "v1")).text
+        assert [received.path for received in api.received] == ["/v1/messages"]
 
 
 def test_responses_send_the_same_under_their_own_names(api: FakeApi) -> None:

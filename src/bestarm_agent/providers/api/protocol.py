@@ -398,7 +398,7 @@ def _is_json(content: str) -> bool:
 class Wire:
     """One protocol of an API: where its requests go, and how bodies are written and read."""
 
-    path: str  # of its requests, below the base address
+    path: str  # of its requests, below the base address; may hold "{model}"
     lacks: frozenset[str]  # names of usual sampling parameters that it has no field for
     # writes the body of a request, given the longest answer in tokens; without "model"
     encode: Callable[[Request, ModelFacts, int], dict[str, Json]]

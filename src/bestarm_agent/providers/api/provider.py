@@ -70,7 +70,8 @@ class ApiProvider(ApiModels):
     is XX
     """
 
-    models_path: ClassVar[str]  # path of the list of models, below the address
+    # path of the list of models, below the address; it answers {"data": [{"id": NAME}, ...]}
+    models_path: ClassVar[str]
 
     def __init__(self, name: str, options: ApiOptions, base_dir: Path) -> None:
         super().__init__(name, options, base_dir)
@@ -82,7 +83,11 @@ class ApiProvider(ApiModels):
     @staticmethod
     @abstractmethod
     def open_client(**settings: Any) -> Any:  # noqa: ANN401
-        """Open the client of the vendor's package, whose import takes seconds."""
+        """Open the client of the vendor's package, whose import takes seconds.
+
+        Nothing is sent by it: only its ``auth_headers`` and ``default_headers`` are read, so that
+        a vendor without a package needs no more than an object with these two mappings.
+        """
 
     def at(self, url: str) -> Self:
         """Return a provider of the same models at another address; what one learns, both know."""
@@ -148,7 +153,8 @@ class ApiProvider(ApiModels):
         # since the server that sent it may be out of order.
         with self._open_pool().hold(prompt_prefix(request)) as server:
             # the first one imports an SDK, which is no latency
-            send, url = server.connection.send, server.endpoint.url_of(wire.path)
+            path = wire.path.replace("{model}", request.model)
+            send, url = server.connection.send, server.endpoint.url_of(path)
             refused = partial(self._refused, known, request, body)
             words = known.facts.finish or {}
             answer, headers, seconds = await self._ask(
