@@ -219,7 +219,8 @@ def estimates_line(rows: Sequence[Row]) -> str:
 def limits_text(row: Row) -> str:
     """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
     counts = [(state, sum(limit.state is state for limit in row.limits)) for state in LimitState]
-    return ", ".join(f"{count} {state}" for state, count in counts if count)
+    words = {LimitState.OPEN: "not proved"}
+    return ", ".join(f"{count} {words.get(state, state)}" for state, count in counts if count)
 
 
 def waits_line(waits: Sequence[Wait]) -> str:

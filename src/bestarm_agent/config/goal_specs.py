@@ -24,6 +24,7 @@ from bestarm_agent.config.value_types import (
     Inside,
     Text,
 )
+from bestarm_agent.domain.text import percent
 
 SCORE = "mean score"  # no measure's name: the score that candidates are compared by
 PRICE, SECONDS, LENGTH = QUANTITIES = ("usd_per_1k_calls", "seconds_mean", "output_tokens_mean")
@@ -51,8 +52,9 @@ class Constraint:
 
     @property
     def text(self) -> str:
-        """The constraint as the study has it."""
-        return f"{self.name} {'<=' if self.at_most else '>='} {self.limit:g}"
+        """The constraint as the study has it; shares in percent."""
+        limit = f"{self.limit:g}" if self.name in QUANTITIES else percent(self.limit)
+        return f"{self.name} {'<=' if self.at_most else '>='} {limit}"
 
 
 def constraint_of(name: str, text: str) -> Constraint:

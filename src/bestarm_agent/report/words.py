@@ -106,7 +106,7 @@ def seen_title(*, graded: bool) -> str:
 
 def estimate(row: Row) -> str:
     """Write the rule's estimate of a candidate's mean; shown with its ``interval``."""
-    return "-" if row.estimate is None else percent(row.estimate)
+    return "-" if row.estimate is None else percent(round(row.estimate, 2))
 
 
 def interval(row: Row) -> str:

@@ -235,7 +235,7 @@ def test_the_best_that_keeps_all_limits_wins_and_the_others_are_out(tmp_path: Pa
     assert label(standing) == "c3"
     assert rows["c5"].status is rows["c4"].status is Status.BARRED
     assert rows["c5"].problem == "seconds_mean <= 1 is not kept"
-    assert rows["c4"].problem == "rude <= 0.1 is not kept"
+    assert rows["c4"].problem == "rude <= 10 % is not kept"
     assert rows["c5"].n < N, "it is asked no more once it is out"
     assert standing.decision.proved
     assert [one.state for one in rows["c3"].limits] == [LimitState.KEPT] * 2

@@ -12,8 +12,8 @@ codes and Python show this value and work nothing out again.
     nothing more is asked of it, and all examples
       together cannot tell it from the one to take        EQUAL
     shown not to be the best, for what was asked for      WORSE
-    no example is left for it, and the run ended of
-      itself or none is left for the one to take          EQUAL
+    all its answers are there, and the run ended of
+      itself or all of the one to take are there          EQUAL
     else                                                  UNDECIDED
 
     Where the cheapest of all that are good enough is looked for, GOOD takes the place of EQUAL.
@@ -73,9 +73,6 @@ def decided(standing: Standing) -> Standing:
     take: Any = None
     if named_row is not None:
         take = s.objects[named_row.index] if s.objects else named_row.candidate.label
-    untried = "not tried: the budget is too small" if s.end == "budget" else "not tried"
-    if s.scored_by == "people":
-        untried = "nobody has scored its answers"
     draft = Decision(
         take=take,
         as_good=(*labels[Status.EQUAL], *labels[Status.GOOD]),
@@ -83,7 +80,7 @@ def decided(standing: Standing) -> Standing:
         undecided=tuple(labels[Status.UNDECIDED]),
         worse=(*labels[Status.WORSE], *labels[Status.BARRED]),
         unmeasured=tuple(
-            Unmeasured(row.candidate.label, row.problem or untried)
+            Unmeasured(row.candidate.label, row.problem or _why_unmeasured(s, row))
             for row in s.rows
             if groups[row.index] is Status.UNMEASURED
         ),
@@ -105,6 +102,15 @@ def decided(standing: Standing) -> Standing:
         for row in s.rows
     )
     return replace(s, rows=rows, _decision=decision)
+
+
+def _why_unmeasured(s: Standing, row: Row) -> str:
+    """Say why a candidate that can be called has no score."""
+    if s.scored_by == "people":
+        return "nobody has scored its answers"
+    if row.void:
+        return f"no score came of {counted(row.void, 'answer')}"
+    return "not tried: the budget is too small" if s.end == "budget" else "not tried"
 
 
 _COMPARED = (Status.EQUAL, Status.GOOD, Status.WORSE)
@@ -183,8 +189,9 @@ def _group(s: Standing, row: Row, named: Row | None) -> Status:
     # nothing is left to ask of it; or it is good enough, and dearer than the one to take
     if named is None:
         return Status.UNDECIDED
-    is_complete, named_is = (one.n + one.void >= s.n_examples for one in (row, named))
-    is_over = is_complete and (s.is_settled or named_is)
+    # all that is missing of either may yet separate the two
+    named_is_over = named.n >= s.n_examples or (s.is_settled and not named.void)
+    is_over = row.n >= s.n_examples and named_is_over
     is_over = is_over or (s.is_settled and near is Status.GOOD)
     return near if is_over else Status.UNDECIDED
 
@@ -309,8 +316,9 @@ def _with_words(
         lines.append(f"{name} is the only candidate, so nothing was compared: {_score(s, named)}.")
     else:
         lines += [*_head(s, draft, named), *_others(s, draft)]
-        calls = [p for p in problems if p.kind is ProblemKind.CALLS]
-        lines += [f"Stopped: {safe(p.text)}." for p in calls]
+    calls = [p for p in problems if p.kind is ProblemKind.CALLS and s.seeks_best]
+    lines += [f"Stopped: {safe(p.text)}." for p in calls]
+    if named is not None and len(s.rows) > 1 and s.seeks_best:
         few = [p for p in problems if p.kind is ProblemKind.TOO_FEW]
         lines += [f"But {p.text}." for p in few] or _on_new(s, draft)
     lines = [*caps, *lines]
@@ -454,7 +462,7 @@ def _on_new(s: Standing, draft: Decision) -> list[str]:
     if on_new is None:
         return []
     low, high = round(100 * on_new.lower), round(100 * on_new.upper)
-    mean = percent(on_new.mean)
+    mean = percent(round(on_new.mean, 2))  # no more digits than its ends
     what = f"mean score {mean}" if s.graded else f"{mean} right"
     text = f"On new {on_new.unit}s like these: {what}, between {low} and {high} %"
     within = s.objective.spec.epsilon if s.objective is not None else s.within
@@ -498,8 +506,11 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
         return _next_to_clear(s, named)
     if named is None:
         return Next("loosen a limit, or add candidates")
-    if draft.undecided and s.end == "budget":
+    is_untried = any(row.problem is None and not row.n for row in s.rows)
+    if s.end == "budget" and (draft.undecided or is_untried):
         return Next("spend as much again to decide between them", _as_much_again(s))
+    if s.rivals_by_voids:  # going on asks for no answer again that could not be had
+        return Next("mend what fails, then run again", "bestarm-agent select")
     if s.scored_by.startswith("judge ") and s.objective is None:
         return Next("label 20 examples, to see whether people agree with the judge", label)
     name = safe(named.candidate.label)

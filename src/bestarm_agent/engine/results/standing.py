@@ -330,10 +330,10 @@ class Standing:
 
     def _cells(self, row: Row) -> tuple[str, ...]:
         """Write a candidate as the columns of ``_HEADS``."""
-        seen = f"{row.total:,.0f} of {row.n:,}"
+        seen = f"{row.total:,.0f} of {row.n:,}" if row.n else "-"
         if self.graded and row.n:
             seen = f"{percent(row.total / row.n)} of {row.n:,}"
-        mean = "-" if row.estimate is None else percent(row.estimate)
+        mean = "-" if row.estimate is None else percent(round(row.estimate, 2))
         ends = f"{100 * row.lower:.0f} to {100 * row.upper:.0f} %"
         ends = "all seen" if row.lower == row.upper else ends
         price = row.usd_per_1000 and f"{money(round(row.usd_per_1000 * NANOS_PER_USD))} per 1,000"
