@@ -26,7 +26,7 @@ from bestarm_agent.cli.run import print_notices
 from bestarm_agent.config.goal_specs import ObjectiveSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Failure
-from bestarm_agent.engine.limits.waiting import Wait, WaitBoard, provider_wait
+from bestarm_agent.engine.limits.waits import Wait, WaitBoard, provider_wait
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.from_log import FailureLine
 from bestarm_agent.engine.results.standing import ObjectiveResult, Standing

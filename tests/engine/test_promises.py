@@ -14,7 +14,7 @@ from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.model_limits import ModelLimits, RateLimits
 from bestarm_agent.engine.limits.pauses import Permit
-from bestarm_agent.engine.limits.waiting import PromptCaches
+from bestarm_agent.engine.limits.prompt_caches import PromptCaches
 from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.errors import kind_of

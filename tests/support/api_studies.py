@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bestarm_agent.engine.limits.waiting import Clock
+from bestarm_agent.engine.limits.clock import Clock
 from tests.support.fake_api import FakeApi
 from tests.support.studies import study_file
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Outcome
-from bestarm_agent.engine.limits.waiting import Clock
+from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store
 from tests.support.api_studies import (

@@ -24,9 +24,10 @@ from bestarm_agent.engine.call import AttemptLog, Model, ProviderClient, RetryPo
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.gates import Gate
 from bestarm_agent.engine.limits.model_limits import RateLimits
-from bestarm_agent.engine.limits.waiting import Gate, StopFlag, Wait, WaitBoard
-from bestarm_agent.engine.loop import End, Rules, RunLoop
+from bestarm_agent.engine.limits.waits import Wait, WaitBoard
+from bestarm_agent.engine.loop import End, Rules, RunLoop, StopFlag
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import RunRecord, Size, examples_added
 from bestarm_agent.engine.reply_cache import ReplyCache

@@ -14,8 +14,9 @@ from bestarm_agent.domain.spend import Allowance, Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.gates import Gate
 from bestarm_agent.engine.limits.model_limits import RateLimits
-from bestarm_agent.engine.limits.waiting import Gate, WaitBoard
+from bestarm_agent.engine.limits.waits import WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
 from tests.support.runs import Actor
 from tests.support.virtual_time import LoopClock

@@ -9,7 +9,7 @@ import numpy as np
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Started
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, PromptTemplate
-from bestarm_agent.engine.limits.waiting import Wait
+from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.decision import decided
 from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.results.standing import Standing

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
 from bestarm_agent.domain.text import duration, percent, safe
-from bestarm_agent.engine.limits.waiting import Wait
+from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.decision import price_of_use
 from bestarm_agent.engine.results.standing import LimitState, Row, Standing, Status
 from bestarm_agent.report.words import (

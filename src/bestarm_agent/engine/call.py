@@ -45,9 +45,12 @@ from bestarm_agent.domain.redaction import masked, raised
 from bestarm_agent.domain.spend import NOTHING, Budget, Spend
 from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
 from bestarm_agent.engine.ledger import Ledger, Reservation
+from bestarm_agent.engine.limits.clock import Clock
+from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import ModelLimits, RateLimits
 from bestarm_agent.engine.limits.pauses import LONGEST_PAUSE, Permit
-from bestarm_agent.engine.limits.waiting import Clock, Gate, PromptCaches, Slot, WaitBoard
+from bestarm_agent.engine.limits.prompt_caches import PromptCaches
+from bestarm_agent.engine.limits.waits import WaitBoard
 from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
 from bestarm_agent.providers.base import EFFORT, Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failed_spend, failure

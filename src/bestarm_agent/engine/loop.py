@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,7 +32,7 @@ from bestarm_agent.engine.asking import Asking
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.first_pairs import FirstPairs
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Clock, StopFlag, sleep_unless
+from bestarm_agent.engine.limits.clock import Clock, sleep_unless
 from bestarm_agent.engine.pending import PendingPairs
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
@@ -47,6 +47,32 @@ _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper t
 # Outcomes recorded before pairs without an answer, in this process, end the run: of the first few
 # pairs, a half may fail by chance.
 _FEWEST_TOLD = 20
+
+
+class StopFlag:
+    """The wish that a study ends: one flag that every stage of it reads, whoever sets it.
+
+    Its first run, the run that confirms a winner and the calls of proposers read the same one. It
+    stays set until the call of ``Study.run`` that it ended, or kept from beginning, returns.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._wake: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        """Ask for the end, and wake what may be waiting."""
+        self.is_set = True
+        for wake in self._wake:
+            wake()
+
+    def clear(self) -> None:
+        """Let the next run begin."""
+        self.is_set = False
+
+    def wakes(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` whenever it is set."""
+        self._wake.append(wake)
 
 
 class End(StrEnum):

@@ -22,7 +22,7 @@ from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.first_pairs import FirstPairs
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Slot
+from bestarm_agent.engine.limits.gates import Slot
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.errors import PluginError

@@ -27,7 +27,7 @@ from bestarm_agent.domain.values import Request
 from bestarm_agent.engine.call import WHOLE_PROVIDER, Model
 from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Gate
+from bestarm_agent.engine.limits.gates import Gate
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.types import BoolArray, both

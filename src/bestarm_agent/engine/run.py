@@ -21,8 +21,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import StopFlag
-from bestarm_agent.engine.loop import End, Rules, RunLoop
+from bestarm_agent.engine.loop import End, Rules, RunLoop, StopFlag
 from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, examples_added, size_of

@@ -19,7 +19,7 @@ from bestarm_agent.domain.values import Candidate, Example, Reply, Request, Scor
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
 from bestarm_agent.engine.judging import JudgeCalls
-from bestarm_agent.engine.limits.waiting import Gate, Slot
+from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.results.judge_check import JudgedAnswer, JudgedLabels
 from bestarm_agent.engine.setup.candidates import ReadyCandidates

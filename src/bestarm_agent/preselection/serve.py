@@ -24,7 +24,7 @@ from bestarm_agent.domain.events import Asked, Stopped, Told
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
-from bestarm_agent.engine.limits.waiting import Slot
+from bestarm_agent.engine.limits.gates import Slot
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import examples_added, score_of

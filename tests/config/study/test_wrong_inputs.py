@@ -9,7 +9,7 @@ import pytest
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study
-from bestarm_agent.engine.limits.waiting import Clock
+from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import make_plan

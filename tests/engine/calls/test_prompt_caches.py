@@ -13,8 +13,8 @@ from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import Call, Model, ProviderClient
 from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.gates import Slot
 from bestarm_agent.engine.limits.model_limits import RateLimits
-from bestarm_agent.engine.limits.waiting import Slot
 from bestarm_agent.errors import FailureKind
 from tests.support import runs
 from tests.support.runs import Actor, always, failing, scored

@@ -14,7 +14,7 @@ from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
 from bestarm_agent.engine.call import BudgetEndedError, Call, Model
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Slot
+from bestarm_agent.engine.limits.gates import Slot
 from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError

@@ -11,7 +11,7 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Reply
-from bestarm_agent.engine.limits.waiting import Wait
+from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.store.store import Claim, Store

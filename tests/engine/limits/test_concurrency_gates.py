@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bestarm_agent.engine.limits.waiting import Gate, Slot
+from bestarm_agent.engine.limits.gates import Gate, Slot
 
 
 def test_capacity_must_be_positive() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bestarm_agent.domain.spend import Allowance, Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
+from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import ModelLimits, RateLimits
 from bestarm_agent.engine.limits.pauses import Permit
-from bestarm_agent.engine.limits.waiting import Gate, Slot
 from bestarm_agent.errors import FailureKind, ProviderError
 from tests.support.runs import Actor
 from tests.support.virtual_time import LoopClock, run_virtual

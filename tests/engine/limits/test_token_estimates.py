@@ -6,7 +6,7 @@ import pytest
 
 from bestarm_agent.domain.spend import Resource, Usage
 from bestarm_agent.domain.values import Message, Request
-from bestarm_agent.engine.limits.token_estimates import TokenEstimate, amounts_used
+from bestarm_agent.engine.limits.model_limits import TokenEstimate, amounts_used
 
 PROMPT = Request("m", text="x" * 100, candidate="a")
 

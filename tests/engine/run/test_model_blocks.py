@@ -16,7 +16,9 @@ from bestarm_agent.domain.values import Candidate, Reply, Request
 from bestarm_agent.engine.call import Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard
+from bestarm_agent.engine.limits.clock import Clock
+from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.waits import WaitBoard
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.providers.local import LocalModel, ModelMemory

@@ -14,7 +14,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study, study_from
 from bestarm_agent.config.yaml import parse_yaml
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.limits.waiting import Clock
+from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.options import STORE_FILE, Options

@@ -19,7 +19,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.limits.waiting import provider_wait
+from bestarm_agent.engine.limits.waits import provider_wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.engine.setup.providers import ProviderSet

@@ -5,7 +5,7 @@ reserved in each token bucket, and replaced by its real use when it ends.
 
 A refused call (429) waits alone and is repeated. What it means for the others:
 
-                 refusals that come at any rate, or of places that are taken (``places.py``)
+                 refusals that come at any rate, or of places that are taken (``rates.py``)
                     +------+
                     |      v      a refusal that says so of the account, or more in
       +----------> OPEN <--+      a row than chance explains          +------------+
@@ -30,17 +30,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bestarm_agent.domain.spend import Resource, Spend
+from bestarm_agent.domain.spend import Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
+from bestarm_agent.engine.limits.clock import Clock, sleep_unless
+from bestarm_agent.engine.limits.gates import Slot
 from bestarm_agent.engine.limits.pauses import Pause, Permit
 from bestarm_agent.engine.limits.rates import SearchedRate, TokenBucket
-from bestarm_agent.engine.limits.token_estimates import (
-    ONE_REQUEST,
-    SEARCHED,
-    TokenEstimate,
-    amounts_used,
-)
-from bestarm_agent.engine.limits.waiting import Clock, Slot, Wait, sleep_unless
+from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError, counted
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed
@@ -355,3 +351,62 @@ class ModelLimits:
 
 def _sensible(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) and value >= 0 else None
+
+
+_TOKENS_PER_CHARACTER = 0.3  # of English prose, before anything was seen
+_FIRST_OUTPUT = 500.0  # before anything was seen, where the bound is no lower
+_MEMORY = 0.1  # the weight of a new value, once there are ten
+_PER_CHARACTER = "tokens of a prompt by its characters"
+SEARCHED = "searched"  # calls, under the rate that nobody states
+ONE_REQUEST = {Resource.REQUESTS: 1.0, SEARCHED: 1.0}
+
+
+class TokenEstimate:
+    """The tokens of calls to one model.
+
+    Prompts are measured in characters, since all candidates of a model share its tokenizer; replies
+    are averaged by candidate, since a prompt that asks for reasoning gets longer ones.
+    """
+
+    def __init__(self) -> None:
+        # Means that move: of all values at first, later of about the last ten; with their number.
+        self._means: dict[str | None, tuple[float, int]] = {}
+
+    def need(self, request: Request, bound: int) -> dict[str, float]:
+        """Return the amounts to reserve for one attempt.
+
+        ``bound`` is the most tokens that it can take, prompt included; 0 if unknown.
+        """
+        # The prompt first, and the output out of what is left: a bound holds for both together.
+        at_most = bound or math.inf
+        share = self._mean(_PER_CHARACTER, _TOKENS_PER_CHARACTER)
+        prompt = min(max(1.0, sum(map(len, request.texts)) * share), at_most)
+        output = self._mean(request.candidate, self._mean(None, _FIRST_OUTPUT))
+        return _amounts(prompt, min(output, at_most - prompt))
+
+    def observe(self, request: Request, usage: Usage) -> None:
+        """Learn from an answered call."""
+        self._add(_PER_CHARACTER, usage.input / max(1, sum(map(len, request.texts))))
+        for candidate in (None, request.candidate):
+            self._add(candidate, usage.output)
+
+    def _mean(self, key: str | None, default: float) -> float:
+        return self._means.get(key, (default, 0))[0]
+
+    def _add(self, key: str | None, value: float) -> None:
+        mean, n = self._means.get(key, (0.0, 0))
+        self._means[key] = mean + (value - mean) * max(1 / (n + 1), _MEMORY), n + 1
+
+
+def amounts_used(usage: Usage) -> dict[str, float]:
+    """Return what an answered call counts with; tokens read from a cache are no input tokens."""
+    return _amounts(usage.input, usage.output) | {Resource.INPUT_TOKENS: usage.input - usage.cached}
+
+
+def _amounts(prompt: float, output: float) -> dict[str, float]:
+    return {
+        **ONE_REQUEST,
+        Resource.TOKENS: prompt + output,
+        Resource.INPUT_TOKENS: prompt,
+        Resource.OUTPUT_TOKENS: output,
+    }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bestarm_agent.config.goal_specs import Objective
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend, sum_of
 from bestarm_agent.domain.values import Failure
-from bestarm_agent.engine.limits.waiting import Wait
+from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.decision import decided
 from bestarm_agent.engine.results.new_examples import Against, NewExamples, new_examples
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker

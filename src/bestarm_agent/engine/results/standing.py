@@ -18,7 +18,7 @@ from bestarm_agent.config.goal_specs import Constraint, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend
 from bestarm_agent.domain.text import duration, money, percent, safe
 from bestarm_agent.domain.values import Candidate
-from bestarm_agent.engine.limits.waiting import Wait
+from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.new_examples import Against, NewExamples
 from bestarm_agent.engine.scorer_signs import ScorerFault
 from bestarm_agent.errors import ConfigError

@@ -15,7 +15,9 @@ from bestarm_agent.engine.call import Call, Model, ProviderClient, RetryPolicy
 from bestarm_agent.engine.evaluate import ReadyCandidate, request_of
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Clock, Gate, WaitBoard, provider_wait
+from bestarm_agent.engine.limits.clock import Clock
+from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.waits import WaitBoard, provider_wait
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, ProviderError
 from bestarm_agent.judges.base import JudgeModel

@@ -11,7 +11,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.load import LoadedStudy, load_study, study_from
 from bestarm_agent.domain.values import Json
-from bestarm_agent.engine.limits.waiting import Clock
+from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.rule import Rule

@@ -30,7 +30,7 @@ from bestarm_agent.domain.values import Example
 from bestarm_agent.engine.call import Model, replied_spend
 from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.waiting import Clock
+from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.results.labelling import MOST_CONTENDERS
