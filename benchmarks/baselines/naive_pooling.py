@@ -55,7 +55,7 @@ class NaivePooling(UcbE):
         if self._factors is not None and tell.state is not State.VOID:
             candidate = int(self.table.candidate[tell.seq])
             told = int(self.table.example[tell.seq]), tell.score
-            self._predictions[candidate].told.append(told)
+            self._predictions[candidate].scored.append(told)
 
     def changed(self) -> None:
         """Make room for candidates."""

@@ -1,4 +1,4 @@
-"""The answer so far: estimates, who is still open, and whether the best is established.
+"""The answer so far: estimates, who may still be the best, and whether the best is proved.
 
 An example is hard or easy for all candidates, which cancels in differences: two candidates are told
 apart on common examples long before their intervals are. With alpha = 1 - confidence, two
@@ -24,8 +24,8 @@ drawn like them:
         otherwise: the intervals of means
         the mean of any candidate: at alpha, each at alpha / K
 
-Nothing is worked out before it is looked at, and then from where it stood: what is found does not
-depend on how often one looks.
+Nothing is computed before somebody asks for it, and then it goes on from where it stood: the answer
+does not depend on how often one looks.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class Answer:
         barred: (K,) candidates that left the competition for a reason that is not their scores.
         tie_ranks: (K,) random numbers in [0, 1) that put equals in order.
         presumed_order: the candidates by a recent ranking, best first, or None. A rule whose belief
-            is expensive may set it: what that order leaves open counts as not established.
-        is_within: whether the best are shown to be within ``problem.within``, as of the last
+            is expensive may set it: what that order leaves undecided counts as not established.
+        is_within: whether the best are proved to be within ``problem.within``, as of the last
             review.
-        is_level: whether the leading one and all that are open are nearer to each other than all N
-            examples can tell apart, as of the last review.
+        is_level: whether the leading candidate and all that may be better are nearer to each other
+            than all N examples can tell apart, as of the last review.
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class Answer:
             # there already.
             for row in np.repeat(np.arange(n_rows), table.n_trials).tolist():
                 self._pairs.ask(row)
-        given = problem, table, self._pairs
-        self.on_new = OnNewExamples(*given, self.barred)
+        pairs, barred = self._pairs, self.barred
+        self.on_new = OnNewExamples(problem, table, pairs, barred)
         controls = None if self.factors is None else Controls(self.factors)
-        self._proofs = Proofs(*given, self.on_new, self.barred, of_means, controls)
+        self._proofs = Proofs(problem, table, pairs, self.on_new, barred, of_means, controls)
         self.is_within = self.is_level = False
         self._next_review = 0  # number of scores
         self.forget()
@@ -219,7 +219,7 @@ class Answer:
         )
 
     def best(self) -> Verdict:
-        """Name the candidate with the highest estimate, and those it is not shown to beat.
+        """Name the candidate with the highest estimate, and those it is not proved to beat.
 
         Raises ValueError if there is no candidate, or all have left the competition.
         """
@@ -230,7 +230,7 @@ class Answer:
         return Verdict(best, self.tied(best), self._guarantee())
 
     def tied(self, best: int) -> tuple[int, ...]:
-        """Return the candidates that the leading one, ``best``, is not shown to beat."""
+        """Return the candidates that the leading one, ``best``, is not proved to beat."""
         return tuple(np.flatnonzero(self._proofs.rivals_of_leader(best)).tolist())
 
     def ranking(self) -> list[int]:
@@ -256,10 +256,10 @@ class Answer:
         return [int(field[self.tie_ranks[field].argmin()])]
 
     def contenders(self, best: list[int]) -> BoolArray:
-        """(K,) mask of those whose scores can still show that these are the best.
+        """(K,) mask of the candidates whose scores can still prove that these are the best.
 
-        They are those of the best with a rival that they are not shown to beat, the rivals, and
-        the one without whose next score nothing more can be shown, if there is one.
+        They are those of the best with a rival that they are not proved to beat, the rivals, and
+        the candidate without whose next score nothing more can be proved, if there is one.
         """
         contenders = np.full(self._table.n_candidates, False)
         for candidate, rivals in self._proofs.undecided(best):
@@ -272,12 +272,12 @@ class Answer:
     def established(self, top_k: int) -> Stop | None:
         """Return SEPARATED or INDIFFERENT if no more scores are needed to name the best ``top_k``.
 
-        SEPARATED if they are shown to beat all others, INDIFFERENT if more scores cannot part them
+        SEPARATED if they are proved to beat all others, INDIFFERENT if more scores cannot part them
         from their rivals. Only valid intervals may say so, and only if the problem asks to stop.
         """
         if not self._problem.stop_when_separated or self.barred.all():  # none is left to name
             return None
-        # A cheap look first: if the order at the last fit leaves rivals open, the best is not
+        # A cheap look first: if the order at the last fit leaves rivals undecided, the best is not
         # established, and the rule's belief need not be worked out for this score.
         presumed = self.presumed_order
         if presumed is not None and self._proofs.may_change(presumed[:top_k].tolist()):
@@ -317,10 +317,10 @@ class Answer:
         return gap
 
     def _are_level(self, leader: int) -> bool:
-        """Tell whether the leading one is so near to all that are open that no call is worth it.
+        """Tell whether the leader is so near to all its rivals that no call is worth it.
 
-        They are level; or their leads are too small to be shown for new examples, and the leading
-        one is shown to be nearer to the best than the examples can tell apart.
+        They are about equal; or their leads are too small to be proved for new examples, and the
+        leader is proved to be nearer to the best than the examples can tell apart.
         """
         pairs, n, alpha = self._pairs, self.on_new.n_independent, self.on_new.alpha
         if pairs is None or not self.speaks_of_new:
@@ -337,16 +337,17 @@ class Answer:
             if self._proofs.gap_of_leader(leader, most) > most:
                 return False
         rivals = [other for other in reversed(self.ranking()) if is_rival[other]]
-        # the worst one shows soonest that they are not: most often there is no need for the others
-        for some in (rivals[:_WORST], rivals):
-            seen = self.on_new.leads_over(leader, some)
-            if (seen.mean > seen.resolution(n, alpha)).any():
+        # The worst rivals are the likeliest to be clearly behind, so most often there is no need to
+        # compare the others.
+        for group in (rivals[:_WORST], rivals):
+            leads = self.on_new.leads_over(leader, group)
+            if (leads.mean > leads.resolution(n, alpha)).any():
                 return False
-        if seen.are_level(n, alpha).all():
+        if leads.are_level(n, alpha).all():
             return bool(rivals)
         if self._problem.for_new or n < FEWEST_EXAMPLES:
             return False
-        reach = nearness(float(seen.differing.max()), n)
+        reach = nearness(float(leads.differing.max()), n)
         return self._proofs.gap_of_leader(leader, reach) <= reach
 
     def _now(self) -> Belief:

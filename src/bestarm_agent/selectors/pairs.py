@@ -137,7 +137,7 @@ class Pairs:
         for result in results:
             self.table.check(result)
         if len({result.seq for result in results}) < len(results):
-            raise ValueError(f"each ask has one outcome, got {[one.seq for one in results]}")
+            raise ValueError(f"each ask has one outcome, got {[result.seq for result in results]}")
         for result in results:
             self.table.tell(result)
             self._heed(result)
@@ -169,10 +169,10 @@ class Pairs:
         commits = asks[self.answer.commits(moves["candidate"][asks])]
         start, n_moves = 0, len(moves)
         while start < n_moves:
-            told, scored = (n_told[start - 1], n_scored[start - 1]) if start else (0, 0)
-            fit = n_told.searchsorted(told + min(self.rule.until_look, n_moves))
-            review = n_scored.searchsorted(scored + min(self.answer.until_review, n_moves))
-            look = min(fit, max(review, n_told.searchsorted(told + 1)))
+            before, scores = (n_told[start - 1], n_scored[start - 1]) if start else (0, 0)
+            fit = n_told.searchsorted(before + min(self.rule.until_look, n_moves))
+            review = n_scored.searchsorted(scores + min(self.answer.until_review, n_moves))
+            look = min(fit, max(review, n_told.searchsorted(before + 1)))
             end = min(look + 1, n_moves, *commits[commits.searchsorted(start) :][:1])
             if end > start:
                 self._take(moves[start:end])

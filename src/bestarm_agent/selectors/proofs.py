@@ -17,7 +17,7 @@ from bestarm_agent.stats.control import Controls
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 _SLACK = 1e-9  # of means that are equal but for rounding
-_MORE = 1.6  # so many times the examples are worth asking to show for new ones what is beaten here
+_FURTHER = 1.6  # times the examples that are worth asking to prove a lead on new ones, too
 
 
 class Proofs:
@@ -59,15 +59,15 @@ class Proofs:
         """Return the (K,) ends of the intervals (B), brought up to date; not to be written."""
         if self._is_biased:
             return self._table.certain()
-        told = self._table.told_since(self._intervals.length)
+        trials = self._table.told_since(self._intervals.length)
         if self._controls is None:
-            self._intervals.extend_all((row, low, high) for row, _, low, high in told)
+            self._intervals.extend_all((row, low, high) for row, _, low, high in trials)
         else:
-            self._controls.extend(self._intervals, told)
+            self._controls.extend(self._intervals, trials)
         return self._intervals.lower, self._intervals.upper
 
     def undecided(self, best: Sequence[int]) -> Iterator[tuple[int, BoolArray]]:
-        """Yield each of the best, and the (K,) others that it is not shown to beat."""
+        """Yield each of the best, and a (K,) mask of the others that it is not proved to beat."""
         for candidate in best:
             if len(best) == 1:
                 rivals = self.rivals_of_leader(candidate)
@@ -101,27 +101,27 @@ class Proofs:
             if self._problem.for_new:
                 rivals = ~self._on_new.proved_behind(pairs, leader)
             else:
-                gone = pairs.rejected()
-                rivals = ~gone | self._nearly_proved(pairs, gone)
+                beaten = pairs.rejected()
+                rivals = ~beaten | self._nearly_proved(pairs, beaten)
                 rivals &= most >= least[leader] - _SLACK
             rivals[leader] = False
             self._rivals = leader, rivals
         return self._rivals[1]
 
-    def _nearly_proved(self, pairs: PairedSequences, gone: BoolArray) -> BoolArray:
-        """(K,) mask of those ``gone`` whom a few more examples show to be behind on new ones, too.
+    def _nearly_proved(self, pairs: PairedSequences, beaten: BoolArray) -> BoolArray:
+        """(K,) mask of the ``beaten`` whom a few more examples prove to be behind on new ones.
 
         Where few more examples may do, these are asked: users ask about new ones.
         """
-        if not (self._problem.ends_level and gone.any()):
-            return np.full(len(gone), False)
+        if not (self._problem.ends_level and beaten.any()):
+            return np.full(len(beaten), False)
         # The wealth grows about exponentially, so its logarithm grows like the number of examples:
         # a row at the share p of what is enough takes about 1 / p times the examples. Where 1.6
         # times do, and there are as many, the run goes on a little and can speak of new examples,
         # too.
-        progress = pairs.progress_on_new(self._on_new.alpha, gone)
-        is_near = gone & (progress < 1.0) & (_MORE * progress >= 1.0)
-        return np.asarray(is_near & (_MORE * pairs.length <= self._table.n_examples))
+        progress = pairs.progress_on_new(self._on_new.alpha, beaten)
+        is_near = beaten & (progress < 1.0) & (_FURTHER * progress >= 1.0)
+        return np.asarray(is_near & (_FURTHER * pairs.length <= self._table.n_examples))
 
     def rivals_of_any(self, candidate: int, out: BoolArray) -> BoolArray:
         """Return a (K,) mask of those not ``out`` who may be better than any candidate, by (B).

@@ -30,7 +30,7 @@ SELECTORS: Final = Registry[type[Rule]](
         "ucb-e-lrf": f"{_RULES}.ucb_e_lrf:UcbELrf",
         "uniform": f"{_RULES}.racing:Uniform",
     },
-    lambda found: isinstance(found, type) and issubclass(found, Rule),
+    lambda plugin: isinstance(plugin, type) and issubclass(plugin, Rule),
     "a subclass of bestarm_agent.selectors.Rule",
 )
 
@@ -62,15 +62,15 @@ def selector_params(rule: str | type[Rule]) -> dict[str, inspect.Parameter]:
     Raises:
         ValueError: there is no rule of that name; the nearest names are given.
     """
-    found: dict[str, inspect.Parameter] = {}
-    for kind in selector_class(rule).__mro__:
+    named: dict[str, inspect.Parameter] = {}
+    for base in selector_class(rule).__mro__:
         # The class itself comes first, so its own default wins over that of a base class; the walk
         # ends at the first ``__init__`` that passes nothing on.
-        params = inspect.signature(kind, eval_str=True).parameters.values()
-        found |= {p.name: p for p in params if p.kind is p.KEYWORD_ONLY and p.name not in found}
-        if "__init__" in vars(kind) and not any(p.kind is p.VAR_KEYWORD for p in params):
+        params = inspect.signature(base, eval_str=True).parameters.values()
+        named |= {p.name: p for p in params if p.kind is p.KEYWORD_ONLY and p.name not in named}
+        if "__init__" in vars(base) and not any(p.kind is p.VAR_KEYWORD for p in params):
             break
-    return found
+    return named
 
 
 def make_selector(

@@ -159,16 +159,16 @@ class SharedOrder:
         random = KeyedRandom(seed, "shared-order").at(0)
         self.examples: IntArray = np.argsort(random.random(table.n_examples), kind="stable")
         self.places: IntArray = np.argsort(self.examples)
-        self._at: dict[int, int] = {}  # by candidate: all before it are seen
+        self._next_place: dict[int, int] = {}  # by candidate: all places before it are seen
 
     def next_of(self, candidate: int) -> int:
         """Return the candidate's next example; raise ValueError if none is left."""
         # Cells are never unseen again, so the search goes on from where it last ended. A run that
         # asked some pairs in another order may have left holes, hence the look at every cell.
-        row, at = self._table.cells[candidate], self._at.get(candidate, 0)
-        while at < len(row) and row[self.examples[at]] != _UNSEEN:
-            at += 1
-        self._at[candidate] = at
-        if at == len(row):
+        row, place = self._table.cells[candidate], self._next_place.get(candidate, 0)
+        while place < len(row) and row[self.examples[place]] != _UNSEEN:
+            place += 1
+        self._next_place[candidate] = place
+        if place == len(row):
             raise ValueError(f"candidate {candidate} has no unseen example left")
-        return int(self.examples[at])
+        return int(self.examples[place])

@@ -162,15 +162,15 @@ class ScoreTable:
         np.add.at(self.n_trials, rows, 1)
         np.add.at(self._by_state[_PENDING], rows, 1)
         seqs, state = ~tells["number"], tells["state"]
-        told = self._candidate[seqs]
-        self._state[seqs] = self._cells[told, self._example[seqs]] = state
-        np.subtract.at(self._by_state[_PENDING], told, 1)
-        np.add.at(self._by_state, (state, told), 1)
+        candidates = self._candidate[seqs]
+        self._state[seqs] = self._cells[candidates, self._example[seqs]] = state
+        np.subtract.at(self._by_state[_PENDING], candidates, 1)
+        np.add.at(self._by_state, (state, candidates), 1)
         # ``add.at`` adds one after the other, as ``tell`` does: the sums round alike.
-        np.add.at(self.spent, told, tells["cost"])
+        np.add.at(self.spent, candidates, tells["cost"])
         scores = np.where(state == _VOID, 0.0, tells["score"])
         self._score[seqs] = scores
-        np.add.at(self.total, told, scores)
+        np.add.at(self.total, candidates, scores)
         self.n_told += len(tells)
         self.n_scores += int((state != _VOID).sum())
 

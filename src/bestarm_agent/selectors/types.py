@@ -16,11 +16,11 @@ IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 
-def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+def both(first: BoolArray | None, second: BoolArray | None) -> BoolArray | None:
     """Combine two (K,) masks; None allows all."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
 
 
 class State(IntEnum):
@@ -135,8 +135,8 @@ class Verdict:
 
     Attributes:
         best: index of the candidate with the highest estimate.
-        tied: the other candidates that ``best`` is not shown to beat.
-        guarantee: grounds on which it is shown.
+        tied: the other candidates that ``best`` is not proved to beat.
+        guarantee: grounds of the proof.
     """
 
     best: int
@@ -145,7 +145,7 @@ class Verdict:
 
     @property
     def separated(self) -> bool:
-        """Return whether ``best`` is shown to beat all others."""
+        """Return whether ``best`` is proved to beat all others."""
         return not self.tied
 
 
@@ -156,8 +156,8 @@ class Stop(StrEnum):
     EXHAUSTED = "exhausted"  # no cell is left to ask
     BUDGET = "budget"  # the rule has carried out its plan for the budget of pulls
     INDIFFERENT = "indifferent"  # the best are complete and equal; no other reaches them
-    LEVEL = "level"  # those that are open are nearer than the examples can tell apart
-    WITHIN = "within"  # the best is shown to be as near to the highest mean as was asked for
+    LEVEL = "level"  # the examples cannot tell the remaining candidates apart
+    WITHIN = "within"  # the best is proved to be as near to the highest mean as was asked for
     LABELS = "labels"  # people score what was collected, before more is
     VERDICT = "verdict"  # the rule has answered a question other than "which is best"
 
@@ -182,13 +182,13 @@ class Problem:
         open_ended: whether no cap of any kind ends the run.
         stop_when_separated: whether to stop asking once the best is separated from the rest, or
             complete and apart from all but its equals; where ``within`` is not given, also once all
-            that are open are level with the leading one, or it is shown to be nearer to the best
-            than the N examples can tell apart. False asks the whole grid, where the rule has no
-            plan of its own. It takes intervals.
-        within: stop once the best is shown to be at most this far below the highest mean, in (0,
+            that may be better are about equal to the leading one, or it is proved to be nearer to
+            the best than the N examples can tell apart. False asks for all answers, where the rule
+            has no plan of its own. It takes intervals.
+        within: stop once the best is proved to be at most this far below the highest mean, in (0,
             1); None: do not.
         for_new: whether "the best" means the best on new examples drawn like the N: to stop, that
-            must be shown.
+            must be proved.
         draws: number of columns of one example, >= 1: j, j + N / draws, ... are draws of one. They
             depend on each other, so of new examples only the first that is asked tells something.
         independent: one example of each cluster of examples that depend on each other, drawn

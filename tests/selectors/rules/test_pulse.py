@@ -147,7 +147,7 @@ def test_a_void_draw_is_left_out_with_its_example() -> None:
     estimate = Estimate()
     estimate.take(Step(1.0, 2.5, 4, 4, is_first=False), 0.75, None)
     estimate.take(Step(1.0, 1.75, 3, 4, is_first=False), 0.5, 1.0)
-    assert (estimate.n, estimate.at) == (1, 2)
+    assert (estimate.n, estimate.n_trials) == (1, 2)
     assert estimate.mean == pytest.approx(3.25 / 3)
     estimate = Estimate()  # a pull before the first refit is no residual
     estimate.take(Step(0.0, 2.0, 4, 4, is_first=True), 0.5, 1.0)
@@ -160,7 +160,7 @@ def test_a_candidate_moves_when_refitted_to_new_scores_only() -> None:
     predictions = Predictions(known, average)
     predictions.refit(0)
     assert predictions.row is average  # no score yet
-    predictions.told.append((3, 0.75))
+    predictions.scored.append((3, 0.75))
     assert predictions.row is average  # until it is refitted
     predictions.refit(0)
     moved = predictions.row
@@ -168,7 +168,7 @@ def test_a_candidate_moves_when_refitted_to_new_scores_only() -> None:
     np.testing.assert_allclose(moved, expected, atol=1e-5)
     predictions.refit(1)
     assert predictions.row is moved  # no new score
-    predictions.told.append((1, 0.0))
+    predictions.scored.append((1, 0.0))
     predictions.refit(0)
     assert predictions.row is moved  # not in the same round
     predictions.refit(1)

@@ -83,8 +83,8 @@ class Duels:
 
     def below_floor(self, allowed: BoolArray, n_seen: IntArray) -> int:
         """Return the ``allowed`` (K,) candidate that is furthest behind its share of the floor."""
-        n_due = np.where(allowed, n_seen * self.floor_weight, np.inf)
-        return int(n_due.argmin())
+        weighed = np.where(allowed, n_seen * self.floor_weight, np.inf)
+        return int(weighed.argmin())
 
     def behind(self, field: BoolArray, n_seen: IntArray) -> int:
         """Return who has the fewest examples in a ``field`` (K,), the most promising of equals."""
@@ -104,8 +104,8 @@ class Duels:
         cumulative = np.cumsum(np.where(possible, self.weight, 0.0))
         if not (len(cumulative) and cumulative[-1] > 0.0):
             return self.behind(allowed, n_seen)
-        at = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
-        challenger = int(challengers[min(at, len(cumulative) - 1)])
+        drawn = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
+        challenger = int(challengers[min(drawn, len(cumulative) - 1)])
         if allowed[leader] and allowed[challenger]:
             return leader if n_seen[leader] <= n_seen[challenger] else challenger
         return leader if allowed[leader] else challenger

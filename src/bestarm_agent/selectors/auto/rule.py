@@ -19,7 +19,7 @@ candidate, they should rise with what is expected of the examples. If their slop
 
 A run that stops once the best is established needs more than the model's opinion. When no
 challenger has a chance of 1 in 20, the one with the fewest examples is pulled, of the leader and
-those whom it is not shown to beat. Duels would go on with the closest challenger alone. Where no
+those whom it is not proved to beat. Duels would go on with the closest challenger alone. Where no
 cap ends the run, this also replaces a pull that would be the first at a place of the order while
 scores of the place before are pending: the leader that all others meet there is chosen by then.
 
@@ -156,9 +156,9 @@ class Auto(Rule):
             is_capped = not (problem.seeks_proof and problem.open_ended)
             if is_capped or not self._leads_blindly(drawn[0]):
                 return drawn
-        field = allowed & self.answer.contenders(self._duels.order[:1].tolist())
-        if field.any():
-            return self._duels.behind(field, n_trials), "proof"
+        contenders = allowed & self.answer.contenders(self._duels.order[:1].tolist())
+        if contenders.any():
+            return self._duels.behind(contenders, n_trials), "proof"
         return drawn or self._draw(self._duels, allowed, rng)
 
     def _leads_blindly(self, candidate: int) -> bool:
@@ -288,11 +288,11 @@ class Auto(Rule):
         """
         table = self.table
         scored = (table.state != _PENDING) & (table.state != _VOID)
-        who, example = table.candidate[scored], table.example[scored]
-        counts = np.maximum(np.bincount(who), 1)
+        row, example = table.candidate[scored], table.example[scored]
+        counts = np.maximum(np.bincount(row), 1)
 
         def centred(values: FloatArray) -> FloatArray:
-            return np.asarray(values - (np.bincount(who, values) / counts)[who])
+            return np.asarray(values - (np.bincount(row, values) / counts)[row])
 
         expected, seen = centred(self._ease[example]), centred(table.score[scored])
         square = float(expected @ expected)

@@ -110,15 +110,18 @@ class Pulse(UcbE):
         self._draw()
         candidate, table = int(self.table.candidate[tell.seq]), self.table
         if tell.state is not State.VOID:
-            self._predictions[candidate].told.append((int(table.example[tell.seq]), tell.score))
+            self._predictions[candidate].scored.append((int(table.example[tell.seq]), tell.score))
         estimate, trials = self._estimates[candidate], table.row(candidate)
         # Equation 3 is an average over pulls in ask order. Taking a later pull before an earlier
         # one that is pending would weigh scores by how fast they come.
-        while estimate.at < len(trials) and (state := table.state[trials[estimate.at]]) != _PENDING:
-            pull = trials[estimate.at]
+        while (
+            estimate.n_trials < len(trials)
+            and (state := table.state[trials[estimate.n_trials]]) != _PENDING
+        ):
+            pull = trials[estimate.n_trials]
             score = None if state == _VOID else float(table.score[pull])
             estimate.take(*self._draws[pull], score)
-        is_complete = estimate.at == table.n_examples  # then the plain mean is exact
+        is_complete = estimate.n_trials == table.n_examples  # then the plain mean is exact
         self._mu[candidate] = estimate.mean if estimate.n and not is_complete else np.nan
 
     def belief(self) -> Belief:
@@ -184,7 +187,7 @@ class Step:
 class Estimate:
     """mu_i of one candidate, from its pulls as far as all before them are told."""
 
-    at: int = 0  # pulls taken
+    n_trials: int = 0  # pulls taken
     n: int = 0  # those that were scored
     mean: float = 0.0  # equation 3
     n_residual: int = 0
@@ -197,7 +200,7 @@ class Estimate:
 
     def take(self, step: Step, prediction: float, score: float | None) -> None:
         """Take in the next pull: its step, S^_ij and S_ij, None where it is void."""
-        self.at += 1
+        self.n_trials += 1
         if score is None:
             self.void += 1
             return
@@ -222,7 +225,7 @@ class Predictions:
     Attributes:
         row: (N,) predictions in (0, 1) by the last fit; at first, of the average past candidate.
         round: number of refits at the last fit; -1 before the first.
-        told: examples and scores, for the next fit.
+        scored: examples and their scores, for the next fit.
     """
 
     def __init__(self, factors: Factors, average: SingleArray) -> None:
@@ -230,16 +233,16 @@ class Predictions:
         self.round = -1
         self._factors = factors
         self._position: FloatArray = np.zeros(factors.rank)  # u_i
-        self.told: list[tuple[int, float]] = []
+        self.scored: list[tuple[int, float]] = []
         self._n_fitted = 0
 
-    def refit(self, due: int) -> None:
-        """Fit to all scores, once for each round that is ``due``, if there are new ones."""
+    def refit(self, round_number: int) -> None:
+        """Fit to all scores, once in each round of refits, if there are new ones."""
         # One fit for each round, and none without new scores: it would find the same position
         # again.
-        if self.round >= due or len(self.told) == self._n_fitted:
+        if self.round >= round_number or len(self.scored) == self._n_fitted:
             return
-        examples, scores = map(np.array, zip(*self.told, strict=True))
+        examples, scores = map(np.array, zip(*self.scored, strict=True))
         self._position = self._factors.locate(examples, scores, self._position)
         self.row = self._factors.predict(self._position)
-        self.round, self._n_fitted = due, len(self.told)
+        self.round, self._n_fitted = round_number, len(self.scored)

@@ -85,16 +85,16 @@ class Field:
     accepted: tuple[int, ...] = ()  # candidates chosen for good, in the order of acceptance
     dropped: tuple[int, ...] = ()  # candidates out for good, in the order of leaving
 
-    def accept(self, *who: int) -> Field:
+    def accept(self, *candidates: int) -> Field:
         """Choose candidates for good."""
-        return Field(self._without(who), self.accepted + who, self.dropped)
+        return Field(self._without(candidates), self.accepted + candidates, self.dropped)
 
-    def drop(self, *who: int) -> Field:
+    def drop(self, *candidates: int) -> Field:
         """Let candidates leave for good."""
-        return Field(self._without(who), self.accepted, self.dropped + who)
+        return Field(self._without(candidates), self.accepted, self.dropped + candidates)
 
-    def _without(self, who: tuple[int, ...]) -> IntArray:
-        return self.active[~np.isin(self.active, who)]
+    def _without(self, candidates: tuple[int, ...]) -> IntArray:
+        return self.active[~np.isin(self.active, candidates)]
 
 
 class RoundRule(Rule):
@@ -189,13 +189,13 @@ class RoundRule(Rule):
         field, out = self._field, self.answer.barred
         n_known = len(field.active) + len(field.accepted) + len(field.dropped)
         active = np.concatenate([field.active, np.arange(n_known, self.table.n_candidates)])
-        kept = tuple(who for who in field.accepted if not out[who])
+        kept = tuple(candidate for candidate in field.accepted if not out[candidate])
         # Where nobody left, candidates or budget were added: rounds are planned from the first pull
         # on, so that those who joined are compared with the others on as many pulls. Where somebody
         # left, no round wants fewer pulls than were decided upon already.
-        left = [who for who in (*active.tolist(), *field.accepted) if out[who]]
-        self._field = Field(active, kept, field.dropped).drop(*left)
-        if not left:
+        barred = [row for row in (*active.tolist(), *field.accepted) if out[row]]
+        self._field = Field(active, kept, field.dropped).drop(*barred)
+        if not barred:
             self._reached = np.zeros(self.table.n_candidates, dtype=np.int64)
         self._plan_rest()
 
@@ -260,9 +260,9 @@ class RoundRule(Rule):
         """(K,) means over the pulls that the round rests on; -1 where there is no score."""
         table = self.table
         scored = self._round_trials() & (table.state != _VOID)
-        who = table.candidate[scored]
-        counts = np.bincount(who, minlength=table.n_candidates)
-        totals = np.bincount(who, weights=table.score[scored], minlength=table.n_candidates)
+        rows = table.candidate[scored]
+        counts = np.bincount(rows, minlength=table.n_candidates)
+        totals = np.bincount(rows, weights=table.score[scored], minlength=table.n_candidates)
         return np.where(counts > 0, totals / np.maximum(counts, 1), -1.0)
 
     def _means_so_far(self) -> FloatArray:

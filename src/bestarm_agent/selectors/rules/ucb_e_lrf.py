@@ -186,8 +186,8 @@ class LowRankEnsemble:
         if rank == 1:
             solved = right / np.where(known, size, np.inf)[:, :, None]
         else:  # of what is undetermined, the smallest factors
-            more = np.where(known, _NEGLIGIBLE * size, 1.0)
-            gram += more[:, :, None, None] * np.eye(rank)
+            ridge = np.where(known, _NEGLIGIBLE * size, 1.0)
+            gram += ridge[:, :, None, None] * np.eye(rank)
             solved = np.asarray(np.linalg.solve(gram, right[..., None])[..., 0], dtype=np.float64)
         if known.all():
             return solved
@@ -228,8 +228,8 @@ def bernoulli_places(n: int, p: float, rng: np.random.Generator) -> IndexArray:
     likely = int(n * p + 8 * (n * p) ** 0.5 + 16)  # eight standard deviations
     places = rng.geometric(p, likely).cumsum() - 1
     while places[-1] < n:
-        more = rng.geometric(p, likely).cumsum() + places[-1]
-        places = np.concatenate([places, more])
+        further = rng.geometric(p, likely).cumsum() + places[-1]
+        places = np.concatenate([places, further])
     return places[: np.searchsorted(places, n)]
 
 
@@ -315,17 +315,17 @@ class UcbELrf(Rule):
         return self._pull(candidate, rng)
 
     def told(self, tell: Tell) -> None:
-        """Line 8, if it is time to."""
+        """Line 8, if a fit is due."""
         table = self.table
         self._since_fit.append(tell.seq)
         if not self._is_fitted:
             wanted = self.warm_up * table.n_candidates * table.n_examples
-            is_time = table.n_told >= wanted - 1e-9
+            is_due = table.n_told >= wanted - 1e-9
         else:
-            is_told = self.n_due == 0 and table.n_told == table.n_asked
-            is_time = is_told or len(self._since_fit) >= self.batch
-            is_time &= len(self._since_fit) >= _SHARE_NEW * table.n_scores
-        if is_time:
+            is_over = self.n_due == 0 and table.n_told == table.n_asked
+            is_due = is_over or len(self._since_fit) >= self.batch
+            is_due &= len(self._since_fit) >= _SHARE_NEW * table.n_scores
+        if is_due:
             self._refit()
 
     def changed(self) -> None:
@@ -388,8 +388,8 @@ class UcbELrf(Rule):
 
     def _predicted(self) -> FloatArray:
         """(K,) row means by the model, and the scores seen since the fit."""
-        told = self._scored(self._since_fit)
-        return self._ensemble.means(self.table.total, *self._places(told))
+        scored = self._scored(self._since_fit)
+        return self._ensemble.means(self.table.total, *self._places(scored))
 
     def _scored(self, asks: list[int] | None = None) -> IndexArray:
         """Return those of some asks, by default of all, that have a score."""
