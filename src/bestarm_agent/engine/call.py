@@ -123,7 +123,8 @@ class AttemptLog:
             self.is_asked = False
             return ""
         self._log_settled()
-        self.record(Attempted(self.seq, key, bound, call.is_judges, call.model.able.priced))
+        bound, priced = replace(bound, answers=0), call.model.able.priced
+        self.record(Attempted(self.seq, key, bound, call.is_judges, priced))
         # After a kill nobody knows what was sent: an attempt that the log holds is counted then.
         try:
             await self.flush()
@@ -528,7 +529,7 @@ class ProviderClient:
             raise BudgetEndedError("the budget cannot pay for another call; raise it")
         key = ""
         if call.log is not None:
-            key = await call.log.begin(call, replace(call.reservation.amount, answers=0))
+            key = await call.log.begin(call, call.reservation.amount)
         reservation = call.reservation
         call.permit, call.reservation = None, None
         return permit, reservation, key

@@ -55,10 +55,10 @@ class Ledger:
         ``later``: once all that is reserved now was given back.
         """
         held = self.spent if later else self.spent + self.outstanding
-        return all(
-            cap is None or taken + more - cap <= _SLACK
-            for cap, taken, more in zip(self._caps, held.amounts, upper.amounts, strict=True)
-        )
+        for cap, amount in zip(self._caps, (held + upper).amounts, strict=True):
+            if cap is not None and amount - cap > _SLACK:
+                return False
+        return True
 
     def affords_each(self, uppers: FloatArray, *, later: bool = False) -> BoolArray:
         """Return (n,) whether it affords each of n spends, whose amounts are (n, 5).

@@ -337,9 +337,9 @@ class RunLoop:
             if not asks and not self.pool.end_blocks():
                 break
             excluded = ranges_of(() if allowed is None else np.flatnonzero(~allowed).tolist())
-            for ask in asks:
-                asked = Asked(ask.seq, *ask.pair, ask.reason, excluded)
-                self.record.record(asked)
+            chosen = [Asked(ask.seq, *ask.pair, ask.reason, excluded) for ask in asks]
+            self.record.record(*chosen)
+            for asked in chosen:
                 self.pool.note_asked(asked.candidate)
                 if self._pending.prepare(asked):
                     ready.append(asked)
@@ -400,20 +400,22 @@ class RunLoop:
 
     def _record_finished(self) -> None:
         """Record the outcomes that are there; pairs that ended without one stay pending."""
+        told: list[Told] = []
         for asked, pair, outcome in self._pending.ended():
             self._first.ended(pair, outcome)
             if outcome is not None and pair.obstacle is None:
-                self._tell(asked.seq, outcome)
+                told.append(self._told(asked.seq, outcome))
             elif pair.obstacle is not None:
                 self.pool.note_obstacle(self.pool.candidates[asked.candidate], pair.obstacle)
+        self.record.record(*told)
 
-    def _tell(self, seq: int, outcome: Outcome) -> None:
+    def _told(self, seq: int, outcome: Outcome) -> Told:
         score = score_of(outcome, self._rules.failed_score)
         del self._pending.by_seq[seq]
         self._n_void += score is None
         if outcome.score is not None:
             self._asking.note_seconds(outcome.seconds)
-        self.record.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
+        return Told(seq, outcome, score, round(self._elapsed(), 3))
 
     def _send_unpaid(self, tasks: asyncio.TaskGroup) -> bool:
         """Send pairs that did not fit while others held reservations; now nothing is reserved.

@@ -207,7 +207,9 @@ class CandidatePool:
     def raise_bound(self, row: int, bound: Spend) -> None:
         """Note that a pull of a candidate can cost ``bound``."""
         candidate = self.candidates[row]
-        candidate.bound = candidate.bound.highest(bound)
+        if (highest := candidate.bound.highest(bound)) == candidate.bound:
+            return
+        candidate.bound = highest
         self._bounds[row] = candidate.bound.amounts
         self._highest_bound = self._highest_bound.highest(bound)
 

@@ -102,19 +102,20 @@ class RunRecord:
                 pairs.bar([*self.state.barred])
         return self._made
 
-    def record(self, event: Event, *, is_known: bool = True) -> None:
-        """Take in what happens now; it is durable after the next ``flush``.
+    def record(self, *events: Event, is_known: bool = True) -> None:
+        """Take in what happens now, in order; it is durable after the next ``flush``.
 
         ``is_known``: a pair that is asked was chosen by the source of pairs itself.
         """
-        # One line is made of the event. The state takes it in as it would from a log, and the log
+        # One line is made of each event. The state takes it in as it would from a log, and the log
         # gets the same line: what a resumed run reads is what this run went by. The state comes
         # first, since it refuses an event that cannot come here, and such an event must not get
-        # into the log.
-        line = line_of(event)
-        self._feed(self._columns.take([line]), is_known=is_known)
+        # into the log. Several at once, as a page of a log, take half the time.
+        lines = [*map(line_of, events)]
+        self._feed(self._columns.take(lines), is_known=is_known)
         if self.log is not None:
-            self.log.append(event, line)
+            for event, line in zip(events, lines, strict=True):
+                self.log.append(event, line)
 
     async def flush(self) -> None:
         """Wait until everything recorded is durable; raise StoreError if it cannot be written."""

@@ -191,7 +191,8 @@ class ReplyCache:
     def _remark(self, call: Call, notices: Iterable[str]) -> None:
         for notice in notices:
             self._remarks[str(call.model), notice] += 1
-        if gone := call.request.names - call.fitted.names:
+        fitted = call.fitted
+        if fitted is not call.request and (gone := call.request.names - fitted.names):
             gone = frozenset(name.replace("_schema", "_format") for name in gone)  # as users say
             effort = canonical(call.request.params.get(EFFORT))
             self._left_out.setdefault((str(call.model), gone), set()).add(effort)

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Example, Finish, Reply
-from bestarm_agent.errors import FailureKind, JudgeError
+from bestarm_agent.errors import ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge, references
 from bestarm_agent.judges.registry import create_judge
 from bestarm_agent.judges.rule import RuleJudge
@@ -86,7 +86,9 @@ class ScorerSigns:
         if not text:
             return Sign.EMPTY
         for name, rule in self._rules if targets else ():
-            with suppress(JudgeError):
+            # Whether a rule can read the targets at all is told in a tenth of the time.
+            with suppress(ConfigError, JudgeError):
+                rule.check(example)
                 if rule.scored(example, reply).value == 1.0:
                     return name
         if reply.finish is Finish.LENGTH:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bestarm_agent.domain.values import Finish, Json
 
@@ -42,6 +43,7 @@ _NO_REASON = {"", "null", "none"}
 _SHOWN = 40
 
 
+@lru_cache(maxsize=1000)
 def letters(word: str) -> str:
     """Return what words are compared by.
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from bestarm_agent.domain.spend import Usage
@@ -369,6 +370,7 @@ class PromptCounts:
         return len(lengths) >= _SAME_COUNTS and max(lengths) >= _SPREAD * min(lengths)
 
 
+@lru_cache(maxsize=1000)
 def is_same_model(asked: str, answered: str) -> bool:
     """Return True if a server's name for a model may stand for the one that was asked for.
 
