@@ -43,14 +43,15 @@ def at_event(which: Callable[[Event], bool], number: int, *, is_recorded: bool) 
     """End the process when such an event is recorded for the ``number``-th time, or just before."""
     record, seen = RunRecord.record, 0
 
-    def recorded(self: RunRecord, event: Event, *, is_known: bool = True) -> None:
+    def recorded(self: RunRecord, *events: Event, is_known: bool = True) -> None:
         nonlocal seen
-        seen += which(event)
-        if not is_recorded and seen == number:
-            end_here()
-        record(self, event, is_known=is_known)
-        if seen == number:
-            end_here()
+        for event in events:
+            seen += which(event)
+            if not is_recorded and seen == number:
+                end_here()
+            record(self, event, is_known=is_known)
+            if seen == number:
+                end_here()
 
     RunRecord.record = recorded  # type: ignore[method-assign]
 

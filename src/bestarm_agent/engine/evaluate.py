@@ -289,7 +289,6 @@ def lost_spend(pair: Evaluation, reply: Reply | None) -> Spend:
     # another pair has, and less may stand in ``spend`` than the reply cost. So it is capped.
     spend = pair.candidate_spend
     is_paid = reply is not None and (pair.call.resent or not pair.call.found)
-    answered = Spend(answers=spend.answers)
-    if reply is not None and is_paid:
-        answered = replied_spend(reply, answers=spend.answers)
-    return NOTHING if answered == spend else spend - answered.capped(spend)
+    answered = replied_spend(reply, answers=0) if reply is not None and is_paid else NOTHING
+    counted = Spend(answers=spend.answers) + answered
+    return NOTHING if counted == spend else spend - counted.capped(spend)

@@ -174,9 +174,7 @@ class ApiProvider(ApiModels):
         bound = self._max_usage(known, request)
         usage = self._charged(known, request, answer, bound)
         also = self._asked_as.setdefault(answer.model[:100], request.model)
-        allowed = bound
-        if (longest := max_output_tokens(request, known.facts)) != bound.output:
-            allowed = replace(bound, output=longest)
+        allowed = replace(bound, output=max_output_tokens(request, known.facts))
         counts = self._prompt_counts.setdefault(request.model, PromptCounts())
         # An upper bound that was charged in place of counts says nothing about the server's
         # context.
