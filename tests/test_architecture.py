@@ -56,7 +56,7 @@ FLOORS = tuple(
     engine.first_pairs
     engine.results
     engine.record
-    engine.asking engine.review engine.pending
+    engine.asking engine.pending
     engine.loop
     engine.mode
     engine.setup

@@ -84,7 +84,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "from bestarm_agent.simulation import curves, figures, replay_many, score_matrices",
+        "from bestarm_agent.simulation import curves, replay, score_matrices",
         "import bestarm_agent.certification",
     ],
 )

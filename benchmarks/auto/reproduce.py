@@ -17,8 +17,7 @@ from benchmarks.auto.matrices import MATRICES, Place, scores_of
 from benchmarks.report import Bench, markdown, run
 from numpy.typing import NDArray
 
-from bestarm_agent.simulation.replay import SimulatedCalls, replay
-from bestarm_agent.simulation.replay_many import parse_contenders
+from bestarm_agent.simulation.replay import SimulatedCalls, parse_contenders, replay
 
 SEEDS = 4
 CALLS = (5, 10, 20, 50)  # per candidate

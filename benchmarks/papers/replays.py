@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.report import Bench
 
 from bestarm_agent.simulation.curves import summarise
-from bestarm_agent.simulation.replay_many import parse_contenders, replay_all
+from bestarm_agent.simulation.replay import parse_contenders, replay_all
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 
 PROMPTS = "rautoeval_prompting.npz"

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.curves import TARGET, hardness
-from bestarm_agent.simulation.replay import SimulatedCalls
-from bestarm_agent.simulation.replay_many import budget_shares
+from bestarm_agent.simulation.replay import SimulatedCalls, budget_shares
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.stats.keyed_random import KeyedRandom
 

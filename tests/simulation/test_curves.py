@@ -14,13 +14,14 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.curves import (
     TOP1,
     Curve,
+    check_figure_path,
     describe,
+    draw_study,
     hardness,
     isotonic_crossing,
     ndcg,
     summarise,
 )
-from bestarm_agent.simulation.figures import check_figure_path, draw_study
 from bestarm_agent.simulation.replay import Replay, ReplayAnswer
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 

@@ -12,7 +12,7 @@ import pytest
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.simulation.replay_many import (
+from bestarm_agent.simulation.replay import (
     Contender,
     budget_shares,
     parse_contenders,
@@ -79,7 +79,7 @@ STUDY = """
 import sys
 from multiprocessing import active_children
 import numpy as np
-from bestarm_agent.simulation.replay_many import parse_contenders, replay_all
+from bestarm_agent.simulation.replay import parse_contenders, replay_all
 def tell(done, total):
     print(*(process.pid for process in active_children()), flush=True)
     sys.stdin.read()

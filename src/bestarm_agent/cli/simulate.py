@@ -20,9 +20,15 @@ from bestarm_agent.cli.stores import default_store
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.formats import is_log_file
 from bestarm_agent.interop.logs import Logs, read_logs, write_answers, write_replay_study
-from bestarm_agent.simulation.curves import Curve, describe, hardness, summarise
-from bestarm_agent.simulation.figures import check_figure_path, draw_study
-from bestarm_agent.simulation.replay_many import budget_shares, parse_contenders, replay_all
+from bestarm_agent.simulation.curves import (
+    Curve,
+    check_figure_path,
+    describe,
+    draw_study,
+    hardness,
+    summarise,
+)
+from bestarm_agent.simulation.replay import budget_shares, parse_contenders, replay_all
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, is_score_file, load_matrix
 from bestarm_agent.store.export import labels
 from bestarm_agent.store.export import matrix as score_matrix

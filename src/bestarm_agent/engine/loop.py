@@ -28,7 +28,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
-from bestarm_agent.engine.asking import Asking
+from bestarm_agent.engine.asking import Asking, Review
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.first_pairs import FirstPairs
 from bestarm_agent.engine.ledger import Ledger
@@ -36,7 +36,6 @@ from bestarm_agent.engine.limits.clock import Clock, sleep_unless
 from bestarm_agent.engine.pending import PendingPairs
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
-from bestarm_agent.engine.review import Review
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import State, Stop, both
 
