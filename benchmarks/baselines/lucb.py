@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors import BoolArray, Choice, Pair, Problem, Rule, State, Tell
-from bestarm_agent.selectors.types import FloatArray, IntArray
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 
 _K1 = 1.25  # the paper's k_1 = 5/4
 

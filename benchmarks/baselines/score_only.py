@@ -11,7 +11,8 @@ import numpy as np
 
 from bestarm_agent.selectors import Choice, Pair
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
-from bestarm_agent.selectors.types import Belief, FloatArray
+from bestarm_agent.selectors.types import Belief
+from bestarm_agent.stats.arrays import FloatArray
 
 
 class ScoreOnly(UcbELrf):

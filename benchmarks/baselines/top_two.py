@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors import BoolArray, Choice, Pair, Rule, State
-from bestarm_agent.selectors.types import Belief, FloatArray
+from bestarm_agent.selectors.types import Belief
+from bestarm_agent.stats.arrays import FloatArray
 
 _REDRAWS = 16
 _BETA = 0.5  # probability of pulling the leader rather than its rival

@@ -14,7 +14,8 @@ from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.engine.record import Size
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.non_inferiority import Conclusion
 from tests.support.rates import RateCheck

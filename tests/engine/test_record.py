@@ -16,7 +16,8 @@ from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.record import RunRecord, Size
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.racing import Uniform
-from bestarm_agent.selectors.types import Ask, IntArray, Moves, Problem, events_of
+from bestarm_agent.selectors.types import Ask, Moves, Problem, events_of
+from bestarm_agent.stats.arrays import IntArray
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, grid, started, told

@@ -9,7 +9,8 @@ import pytest
 from bestarm_agent.domain.values import Slice
 from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 from tests.support.rates import RateCheck
 from tests.support.selector_suite import flown

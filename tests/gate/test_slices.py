@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import FloatArray, Stop
+from bestarm_agent.selectors.types import Stop
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 from tests.gate.test_pairs import MARGIN, drive, gate, plan_of, replayed
 from tests.support.commands import Command

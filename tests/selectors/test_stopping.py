@@ -15,9 +15,10 @@ from bestarm_agent.selectors.proofs import Proofs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Ask, BoolArray, Problem, State, Tell
+from bestarm_agent.selectors.types import Ask, Problem, State, Tell
 from bestarm_agent.simulation.replay import SimulatedCalls
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
+from bestarm_agent.stats.arrays import BoolArray
 from tests.support.rates import RateCheck
 from tests.support.selector_suite import flown, opened
 

@@ -8,8 +8,9 @@ import pytest
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, State
+from bestarm_agent.selectors.types import Ask, Choice, Pair, Problem, State
 from bestarm_agent.simulation.replay import Replay, SimulatedCalls, replay
+from bestarm_agent.stats.arrays import BoolArray
 
 
 class RoundRobin(Rule):

@@ -20,7 +20,8 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Outcome, Score
 from bestarm_agent.errors import StoreError
-from bestarm_agent.selectors.types import IntArray, State
+from bestarm_agent.selectors.types import State
+from bestarm_agent.stats.arrays import IntArray
 from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import Attempts, RunState, Session, fold

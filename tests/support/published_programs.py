@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from bestarm_agent.selectors.rules.pulse import Pulse, Step
-from bestarm_agent.selectors.types import IntArray, Problem
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.arrays import IntArray
 
 
 class PublishedPulse(Pulse):

@@ -32,17 +32,8 @@ from bestarm_agent.config.goal_specs import CertifySpec
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import (
-    Ask,
-    Belief,
-    BoolArray,
-    Choice,
-    Pair,
-    Problem,
-    State,
-    Stop,
-    Tell,
-)
+from bestarm_agent.selectors.types import Ask, Belief, Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.stats.arrays import BoolArray
 from bestarm_agent.stats.non_inferiority import Conclusion
 
 LABEL, GUESS = "label", "guess"  # reasons of asks: for its label, or for its guess only

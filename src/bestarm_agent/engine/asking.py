@@ -18,7 +18,8 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.pool import CandidatePool
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.reply_cache import ReplyCache
-from bestarm_agent.selectors.types import BoolArray, both
+from bestarm_agent.selectors.types import both
+from bestarm_agent.stats.arrays import BoolArray
 
 # Where pairs are scarcer than time, so many may be in flight, or one for each candidate, or this
 # share of the outcomes so far, whichever is most. Each pair in flight was chosen without the scores

@@ -36,8 +36,9 @@ from bestarm_agent.engine.setup.options import changed_study
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import RunNotFoundError
-from bestarm_agent.selectors.types import FloatArray, State
+from bestarm_agent.selectors.types import State
 from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.betting import bet_grid, bounds_on_new
 from bestarm_agent.stats.new_examples import OF_WINNER
 from bestarm_agent.store.chunks import folded

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.domain.spend import NOTHING, Budget, Spend
-from bestarm_agent.selectors.types import BoolArray, FloatArray
+from bestarm_agent.stats.arrays import BoolArray, FloatArray
 
 _SLACK = 1e-6  # of GPU-seconds, whose sums are not exact: .1 + .2 > .3; the others are whole
 

@@ -30,7 +30,8 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.selectors.types import BoolArray, both
+from bestarm_agent.selectors.types import both
+from bestarm_agent.stats.arrays import BoolArray
 
 # What every ask costs besides its calls: the cap on answers counts it.
 _PULL = Spend(answers=1)

@@ -25,7 +25,8 @@ from bestarm_agent.domain.values import Candidate, Example, Outcome, Slice
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import MOVE, IntArray, Moves, Problem, State, Tell
+from bestarm_agent.selectors.types import MOVE, Moves, Problem, State, Tell
+from bestarm_agent.stats.arrays import IntArray
 from bestarm_agent.store.chunks import LogColumns
 from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import RunState

@@ -23,7 +23,8 @@ import numpy as np
 
 from bestarm_agent.domain.values import Slice
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.stats.arrays import BoolArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 

@@ -9,7 +9,7 @@ import numpy as np
 from bestarm_agent.config.goal_specs import SelectorSpec
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import BoolArray
+from bestarm_agent.stats.arrays import BoolArray
 
 ROUTED = "preselect"  # section of the recorded configuration that marks such a log
 

@@ -49,8 +49,9 @@ from bestarm_agent.report.words import (
     state,
     use_text,
 )
-from bestarm_agent.selectors.types import FloatArray, Guarantee, IntArray, State
+from bestarm_agent.selectors.types import Guarantee, State
 from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 from bestarm_agent.stats.betting import mean_interval
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState

@@ -2,7 +2,8 @@
 
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.stats.arrays import BoolArray
 
 __all__ = [
     "Ask",

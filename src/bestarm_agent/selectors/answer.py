@@ -40,16 +40,14 @@ from bestarm_agent.selectors.proofs import Proofs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
     Belief,
-    BoolArray,
     Estimates,
-    FloatArray,
     Guarantee,
-    IntArray,
     Problem,
     State,
     Stop,
     Verdict,
 )
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.control import Controls
 from bestarm_agent.stats.history import Factors, HistoryModel
 from bestarm_agent.stats.keyed_random import KeyedRandom

@@ -11,7 +11,8 @@ from math import comb
 import numpy as np
 
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, IntArray, Problem, State
+from bestarm_agent.selectors.types import Problem, State
+from bestarm_agent.stats.arrays import BoolArray, IntArray
 from bestarm_agent.stats.betting import early_bets, lower_bounds
 from bestarm_agent.stats.new_examples import SHARE_OF_TEST, Leads
 from bestarm_agent.stats.paired_sequences import PairedSequences

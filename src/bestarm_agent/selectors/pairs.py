@@ -19,10 +19,8 @@ import numpy as np
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
     Ask,
-    BoolArray,
     Choice,
     Estimates,
-    IntArray,
     Moves,
     Pair,
     Problem,
@@ -32,6 +30,7 @@ from bestarm_agent.selectors.types import (
     Verdict,
     events_of,
 )
+from bestarm_agent.stats.arrays import BoolArray, IntArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 

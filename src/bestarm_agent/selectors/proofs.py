@@ -11,7 +11,8 @@ import numpy as np
 
 from bestarm_agent.selectors.on_new import OnNewExamples, fed
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray, Problem, State
+from bestarm_agent.selectors.types import Problem, State
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.betting import MeanIntervals
 from bestarm_agent.stats.control import Controls
 from bestarm_agent.stats.paired_sequences import PairedSequences

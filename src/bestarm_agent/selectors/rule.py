@@ -10,17 +10,8 @@ import numpy as np
 
 from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import (
-    Belief,
-    BoolArray,
-    Choice,
-    FloatArray,
-    IntArray,
-    Problem,
-    State,
-    Stop,
-    Tell,
-)
+from bestarm_agent.selectors.types import Belief, Choice, Problem, State, Stop, Tell
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.costs import expected_costs, pull_weights
 from bestarm_agent.stats.keyed_random import KeyedRandom
 

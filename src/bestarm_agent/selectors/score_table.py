@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.types import Ask, FloatArray, IntArray, Moves, State, Tell
+from bestarm_agent.selectors.types import Ask, Moves, State, Tell
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 

@@ -11,9 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
-BoolArray: TypeAlias = NDArray[np.bool_]
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 
 
 def both(first: BoolArray | None, second: BoolArray | None) -> BoolArray | None:

@@ -37,7 +37,7 @@ from bestarm_agent.domain.events import Attempted, Event, Settled
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Failure
 from bestarm_agent.errors import Blame, FailureKind, StoreError
-from bestarm_agent.selectors.types import IntArray
+from bestarm_agent.stats.arrays import IntArray
 from bestarm_agent.store.codec import Line, event_of
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store

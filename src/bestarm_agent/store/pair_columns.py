@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.spend import NOTHING, Spend
 from bestarm_agent.domain.values import Candidate, Failure
-from bestarm_agent.selectors.types import IntArray, State
+from bestarm_agent.selectors.types import State
+from bestarm_agent.stats.arrays import IntArray
 
 Record: TypeAlias = dict[str, Any]  # an event as JSON has it
 _T = TypeVar("_T")

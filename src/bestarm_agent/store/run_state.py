@@ -17,7 +17,8 @@ from bestarm_agent.domain.events import Asked, Attempted, Event, Settled, Stoppe
 from bestarm_agent.domain.spend import NOTHING, Budget, Spend, sum_of
 from bestarm_agent.domain.values import Failure, Slice
 from bestarm_agent.errors import Blame, FailureKind, StoreError
-from bestarm_agent.selectors.types import IntArray, State
+from bestarm_agent.selectors.types import State
+from bestarm_agent.stats.arrays import IntArray
 from bestarm_agent.store.codec import Line, events_in, line_of
 from bestarm_agent.store.pair_columns import PairColumns, Record
 

@@ -11,7 +11,8 @@ from scipy import sparse
 from bestarm_agent.selectors.auto.axes_model import Posterior
 from bestarm_agent.selectors.auto.duels import Duels, effective_prices, narrowed
 from bestarm_agent.selectors.auto.rule import Auto
-from bestarm_agent.selectors.types import Ask, FloatArray, State, Tell
+from bestarm_agent.selectors.types import Ask, State, Tell
+from bestarm_agent.stats.arrays import FloatArray
 from tests.support.selector_suite import World, WorldRun, opened, play
 
 

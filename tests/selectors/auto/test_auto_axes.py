@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.selectors.auto.rule import Auto
-from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 from tests.support.selector_suite import World, WorldRun, opened
 
 

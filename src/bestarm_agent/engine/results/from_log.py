@@ -38,14 +38,8 @@ from bestarm_agent.engine.results.standing import (
 from bestarm_agent.engine.scorer_signs import SignCount, fault_of
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import (
-    BoolArray,
-    Estimates,
-    FloatArray,
-    Guarantee,
-    IntArray,
-    State,
-)
+from bestarm_agent.selectors.types import Estimates, Guarantee, State
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.store.run_state import RunState
 
 CALLS = 1000  # whose price is told

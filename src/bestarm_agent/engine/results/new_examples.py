@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import BoolArray
+from bestarm_agent.stats.arrays import BoolArray
 from bestarm_agent.stats.new_examples import USUAL_DIFFERING, Leads, examples_to_prove, resolution
 
 SURE = 0.9  # probability of what is said to be probable: of a bound, or of being near enough

@@ -38,8 +38,9 @@ from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.new_examples import SURE
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee
+from bestarm_agent.selectors.types import Estimates, Guarantee
 from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.stats.arrays import BoolArray, FloatArray
 from bestarm_agent.stats.betting import MeanIntervals
 from bestarm_agent.stats.control import Controls
 from bestarm_agent.stats.history import Factors

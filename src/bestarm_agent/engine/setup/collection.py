@@ -21,7 +21,8 @@ from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule, SharedOrder
-from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, State, Stop
+from bestarm_agent.selectors.types import Choice, Pair, Problem, State, Stop
+from bestarm_agent.stats.arrays import BoolArray
 from bestarm_agent.stats.history import HistoryModel
 
 BLOCK = 20  # examples whose answers are collected before people are asked

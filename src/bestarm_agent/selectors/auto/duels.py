@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from bestarm_agent.selectors.auto.axes_model import Posterior
-from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 
 _NARROWING, _NARROWINGS = 1.5, 12
 _VOID_SD = 12**-0.5  # of a mean drawn uniformly from [0, 1]

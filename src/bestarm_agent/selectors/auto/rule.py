@@ -39,17 +39,8 @@ import numpy as np
 from bestarm_agent.selectors.auto.axes_model import CrossedEffects, Posterior
 from bestarm_agent.selectors.auto.duels import Duels
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import (
-    Belief,
-    BoolArray,
-    Choice,
-    FloatArray,
-    IntArray,
-    Pair,
-    Problem,
-    State,
-    Tell,
-)
+from bestarm_agent.selectors.types import Belief, Choice, Pair, Problem, State, Tell
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.history import HistoryModel
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)

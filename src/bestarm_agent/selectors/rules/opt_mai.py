@@ -32,7 +32,8 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.rules.rounds import Field, RoundRule, Schedule
-from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 
 
 class OptMai(RoundRule):

@@ -41,8 +41,8 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Belief, FloatArray, Problem, State, Tell
-from bestarm_agent.stats.arrays import SingleArray
+from bestarm_agent.selectors.types import Belief, Problem, State, Tell
+from bestarm_agent.stats.arrays import FloatArray, SingleArray
 from bestarm_agent.stats.history import Factors, HistoryModel
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)

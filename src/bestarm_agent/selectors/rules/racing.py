@@ -16,7 +16,8 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import BoolArray, Choice, Pair
+from bestarm_agent.selectors.types import Choice, Pair
+from bestarm_agent.stats.arrays import BoolArray
 
 
 class Uniform(Rule):

@@ -17,18 +17,8 @@ from functools import partial
 import numpy as np
 
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import (
-    Belief,
-    BoolArray,
-    Choice,
-    FloatArray,
-    IntArray,
-    Pair,
-    Problem,
-    State,
-    Stop,
-    Tell,
-)
+from bestarm_agent.selectors.types import Belief, Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)

@@ -13,7 +13,8 @@ import numpy as np
 
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, Choice, FloatArray, Pair, Problem, State
+from bestarm_agent.selectors.types import Choice, Pair, Problem, State
+from bestarm_agent.stats.arrays import BoolArray, FloatArray
 
 
 class UcbE(Rule):

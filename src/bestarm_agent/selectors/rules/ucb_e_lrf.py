@@ -31,17 +31,8 @@ from scipy.sparse import csr_array
 
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import highest, left_of_batch
-from bestarm_agent.selectors.types import (
-    Belief,
-    BoolArray,
-    Choice,
-    FloatArray,
-    Pair,
-    Problem,
-    State,
-    Tell,
-)
-from bestarm_agent.stats.arrays import IndexArray, one_thread
+from bestarm_agent.selectors.types import Belief, Choice, Pair, Problem, State, Tell
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IndexArray, one_thread
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _UNSEEN, _PENDING = int(State.UNSEEN), int(State.PENDING)
