@@ -136,7 +136,10 @@ def print_mode_result(result: ModeResult, *, as_json: bool, report: Path | None 
     for line in result.lines:
         print_line(console, safe(line), indent=_MODE_INDENT)
     if report is not None:
-        print_line(console, f"Report:    {report}", indent=_MODE_INDENT)
+        # below the other accounts, whose titles are as wide as the longest of their mode
+        wide = [len(x) - len(x[4:].lstrip()) for x in result.lines if x.startswith("Run:")]
+        title = "Report:".ljust(max(wide, default=0))
+        print_line(console, f"{title}{report}", indent=_MODE_INDENT)
 
 
 def measures_line(row: Row | None) -> str:

@@ -151,7 +151,7 @@ def run_study(
 ) -> int:
     """Run a study with progress, show its result, and return the exit code.
 
-    ``more`` is the most to spend from now on; None: what is left of the configured budget.
+    ``extra`` is the most to spend from now on; None: what is left of the configured budget.
     ``drive`` runs it, and ``write`` is given the answer of its mode and its name.
     """
     # Imported before the run: where files or memory run out in its course, importing would fail,
@@ -173,16 +173,13 @@ async def _run_and_report(
 ) -> int:
     console, display, as_json = stderr_console(), given.display, given.as_json
     async with _interruptible() as studies, AsyncExitStack() as stack:
-        with busy(
-            console,
-            "preparing the candidates and starting their providers",
-            wanted=display != "none",
-        ):
-            try:
+        preparing = "preparing the candidates and starting their providers"
+        try:
+            with busy(console, preparing, wanted=display != "none"):
                 study = await stack.enter_async_context(opening)
-            except asyncio.CancelledError:
-                click.echo("stopped while the study was opened: nothing was called", err=True)
-                return EXIT_INTERRUPTED
+        except asyncio.CancelledError:
+            click.echo("stopped while the study was opened: nothing was called", err=True)
+            return EXIT_INTERRUPTED
         studies.append(study)
         known = study.notices
         print_notices(console, [*known, *_without_effect(study, extra)])
