@@ -238,14 +238,6 @@ def test_a_candidate_that_joins_late_wins(starter: Path, capsys: Capture) -> Non
 
 
 @pytest.mark.slow
-def test_the_verdict_is_read_off(starter: Path, capsys: Capture) -> None:
-    lines = printed("verdict.py", capsys)
-    assert re.fullmatch(r"careful 0\.\d\d \[0\.\d\d, [01]\.\d\d\]", lines[0])
-    assert re.fullmatch(r"after \d+ of 72 answers: (budget|separated|exhausted)", lines[1])
-    assert len(list((starter / "runs").glob("*.html"))) == 1
-
-
-@pytest.mark.slow
 def test_a_run_is_stopped_and_goes_on(starter: Path, capsys: Capture) -> None:
     lines = printed("again.py", capsys)
     assert re.fullmatch(r"asked so far: \d+", lines[0])
@@ -264,7 +256,7 @@ def test_a_function_proposes_the_prompt_that_wins(starter: Path, capsys: Capture
 
 
 def test_every_example_in_python_is_run() -> None:
-    tested = {"one.py", "loop.py", "verdict.py", "again.py"}
+    tested = {"one.py", "loop.py", "again.py"}
     assert set(files(PYTHON)) == tested | {"model.py", "proposer.py", "prompts.yaml"}
 
 

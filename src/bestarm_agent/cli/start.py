@@ -223,7 +223,7 @@ def try_(given: Given) -> int:
         print_json([_as_json(call) for call in calls])
     else:
         for line in _lines(calls):
-            click.echo(line)
+            print_line(stdout_console(), line, indent=_INDENT)
         if fault := _fault(calls, parts.judge.main):
             say(f"notice: {safe(fault)}")
         say(resolution_line(n_independent(parts), resolution_of(parts), parts.unit))

@@ -186,7 +186,7 @@ def test_recorded_answers_need_no_prompt(folder: Path) -> None:
 
 
 def test_a_single_candidate_is_noticed(folder: Path) -> None:
-    notice = "there is only one candidate, so there is nothing to compare; add another one"
+    notice = "there is only one candidate: nothing is compared until another one joins"
     assert notice in checked(folder, ("replay/a, replay/b", "replay/a"))
     assert not checked(folder)
 

@@ -99,7 +99,7 @@ def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
     batch = min(rule.batch, size.n_examples) if isinstance(rule, UcbE) else 1
     planned = planned_answers(size.budget, None)
     if n == 1:
-        yield "there is only one candidate, so there is nothing to compare; add another one"
+        yield "there is only one candidate: nothing is compared until another one joins"
     elif rule.n_tried < n:
         yield (
             f"the budget is too small for {n:,} candidates: {rule.name} tries {rule.n_tried:,} of "
