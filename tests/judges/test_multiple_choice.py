@@ -157,3 +157,16 @@ def test_useless_references_are_found_before_any_call(
     with pytest.raises(ConfigError, match=message) as caught:
         check_examples(judge, [example])
     assert "example `e7`" in str(caught.value)
+
+
+def test_the_text_of_an_option_may_begin_with_its_letter(judged: Judged) -> None:
+    for listed in (["A. Lyon", "B. Paris"], {"A": "(A) Lyon", "B": "B) Paris"}):
+        for reply in ("B", "Paris", "B. Paris"):
+            assert judged("multiple-choice", reply, "B", inputs={"options": listed}) == RIGHT
+        assert judged("multiple-choice", "Lyon", "B", inputs={"options": listed}) == WRONG
+
+
+def test_what_is_rejected_by_its_letter_is_not_chosen_by_its_text(judged: Judged) -> None:
+    listed = ["Lyon", "Paris", "Nice"]
+    said = "A is wrong because Lyon is smaller."
+    assert judged("multiple-choice", said, "A", inputs={"options": listed}) == UNPARSABLE

@@ -239,3 +239,9 @@ def test_oversized_numbers_are_refused(text: str) -> None:
 def test_a_zero_denominator_is_refused() -> None:
     with pytest.raises(ValueError, match="a fraction over zero"):
         last_number("3/0")
+
+
+@pytest.mark.parametrize("text", ["42 [1]", "42[1].", "It is 42[3][12]", "42% [2]"])
+def test_the_number_of_a_source_is_no_answer(judged: Callable[..., float | str], text: str) -> None:
+    assert judged("numeric", text, "42") == 1.0
+    assert judged("numeric", "It is [42]", "42") == 1.0

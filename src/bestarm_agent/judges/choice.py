@@ -79,10 +79,10 @@ _WRONG = (
 _RIGHT = (
     _any(
         "correct right answer best better stronger preferable superior true accurate likeliest "
-        "winner fits yes richtig* korrekt "
+        "more_likely most_likely winner wins beats fits yes richtig* korrekt "
         "correcte bonne vrai vraie correcto correcta giusta esatta certa верн* правильн*"
     )
-    + "|正确|正解|对|맞|[✅✓✔☑]"
+    + "|正确|正解|正し|对|맞|[✅✓✔☑]"
 )
 # Nouns that a letter follows: "Answer: B", "the correct option is B", "\boxed{B}".
 _ANSWER = (
@@ -114,28 +114,34 @@ _ENDS = rf"(?=\s*(?:[.!,;:)\]}}\n<]|$|{_any('because since as is it weil car por
 # rewritten before the rejections, which would take the B away.
 _ALL_BUT = re.compile(
     rf"{_any('all every everything each any')}{_NEAR}{{0,40}}?"
+    rf"(?P<wrong>(?:{_WRONG}){_NEAR}{{0,9}}?)?"
     rf"{_any('except but besides other_than apart_from save')}\s{_THE}(?P<tl>{_TL})"
-    rf"{_NEAR}{{0,30}}?(?:{_WRONG})",
+    rf"(?(wrong)|{_NEAR}{{0,30}}?(?:{_WRONG}))",
     re.IGNORECASE,
 )
 # Rejections are taken out first, since "the answer is not A but B" would otherwise state A. Their
 # order matters: each takes away what it names, and the later, looser ones see only the rest.
 _REJECTIONS = [
-    # A is wrong; A, C and D are not; B can be ruled out; C: false
-    rf"{_TL}(?=(?:\)? |[:=] ?| [-–—] )(?:{_CLAUSE}{{0,30}}?[\s\w])?(?:{_WRONG}))",
+    # [ ] A; A is wrong; A, C and D are not; B can be ruled out; C: false
+    rf"(?:\[ ?\]|☐)\s?{_TL}",
+    rf"{_TL}(?=(?:\)? |[:=] ?| [-–—] )(?:{_CLAUSE}{{0,30}}?[\s\w])?(?:{_WRONG})"
+    rf"|\s?(?:では|じゃ)な|[은는이가]?\s아니)",
     # not A; wrong options: A, C; I do not think it is A; eliminate A and C
     rf"(?:{_any('not never neither nor excluding except versus vs none_of nicht keineswegs')}|n't"
     rf"|{_any('eliminat* rule_out ruled_out ruling_out reject* discard* exclud* dismiss* statt')}"
-    rf"|{_any('anstatt pas plutôt_que no_es en_lugar_de не')}|排除|不是|不选"
+    rf"|{_any('anstatt pas plutôt_que no_es en_lugar_de не não non nie niet ikke inte bukan')}"
+    rf"|{_any('ليس ليست')}|排除|不是|不选"
     rf"|{_any('wrong incorrect false')}(?: (?:option|choice|answer)s?)?(?::| are| is))"
     # not the B of "eliminating A, C and D, B remains"
     rf"(?: (?!{_WHY}|only\b)[^\W\d]+(?:'\w+)?:?){{0,4}}? ?{_THE}{_TL}"
     rf"(?!\s(?:(?:is|are)\s)?{_any('remain* left stands')})",
-    # rather than A; unlike A; over A or B
-    rf"{_any('than instead_of unlike over against')}\s{_THE}{_T}(?:\s(?:and|or)\s{_T})*",
-    # people might think A
-    rf"(?:(?<!\bi )(?:might|may|could)|{_any('people some many others person someone')})\s"
-    rf"(?:\w+\s){{0,2}}(?:{_CHOOSE}){_NEAR}{{0,25}}?{_TL}",
+    # rather than A; unlike A; over A, B or C (but not B in "unlike A, B is right")
+    rf"{_any('than instead_of unlike over against compared_to compared_with')}\s{_THE}{_T}"
+    rf"(?:(?:, {_T})*,?\s(?:and|or)\s{_T})*",
+    # people might think A; most would answer A; it is a mistake to choose A
+    rf"(?:(?<!\bi )(?:might|may|could)"
+    rf"|{_any('people some many most others mistake trap someone')})\s(?:\w+\s){{0,2}}"
+    rf"(?:{_CHOOSE}|answer){_NEAR}{{0,25}}?{_TL}",
     # if it were so, A would be right; had it been so, A would be right; A would be right if ...;
     # not: if I had to choose, ...
     rf"(?:\bif|(?:^|[.!?;]\s?)had)\s(?!(?:i|we|you|one|forced|pressed)\b){_NEAR}{{0,60}}{_TL}(?=\swould)",
@@ -146,14 +152,14 @@ _STATEMENTS = [
     [
         # the answer is B
         rf"(?:{_ANSWER})(?:(?:{_MARK}|\n){{0,12}}|{_NEAR}{{0,50}}?)(?P<tl>{_TL})",
-        rf"(?:{_CHOOSE}){_NEAR}{{0,25}}?(?P<tl>{_TL})",  # I choose B
+        rf"(?:{_CHOOSE}|\[[xX]\]){_NEAR}{{0,25}}?(?P<tl>{_TL})",  # I choose B; [x] B
         # B is the right one; B: true; B选项是正确的
         rf"(?P<tl>{_TL})(?:{_MARK}{{1,3}}|(?=[^\x00-\x7f])){_CLAUSE}{{0,30}}?(?:{_RIGHT})",
         rf"(?:{_SO}|所以|因此){_NEAR}{{0,25}}?(?P<tl>{_TL}){_ENDS}",  # so B; that leaves B
     ],
     [
         rf"\b(?:it|that|this)(?:'s|\sis|\smust\sbe|\shas\sto\sbe)\s{_THE}(?P<tl>{_TL})",  # it's B
-        rf"\b(?:is|are|ist|est|es)\s{_THE}(?P<tl>{_TL}){_ENDS}",  # the hottest is B.
+        rf"(?:\b(?:is|are|ist|est|es|é|è)\s|[=→⇒]\s?){_THE}(?P<tl>{_TL}){_ENDS}",  # it was B.
         # a line with B alone, or 1. B
         rf"^{_MARK}*(?:\d[.)] )?(?:(?:option|choice|letter)\s)?(?P<tl>{_TL}){_MARK}*$",
     ],
@@ -188,15 +194,15 @@ _LETTER = re.compile(  # one that is an option, and not a word or a part of one
       (?<![^\W_]) [(\[{']\s? ([A-Za-z]) \s?[)\]}']              # (B), [b]
     | ^ [^\w\n(\ue000-\ue019]{0,6} (?:(?i:option|choice)\s)? ([A-Za-z])  # b) at a line's start
         (?= \s?[)\]}:] | \.(?!\w) | \s[-–—]\s | [^\w\n\ue000-\ue019]*$ )
-    | (?i: \b (?:option|choice|letter|answer|antwort|respuesta|réponse) # answer: b
+    | (?i: \b (?:option|choice|letter|answer|ans|antwort|respuesta|réponse) # answer: b
         (?:\s(?:is|ist|es|est))? [:\s]{1,2} )
-        ([A-Z](?![\w']) | [a-z](?=\s*(?:$|[).,:;\]}\n<])))
+        ([A-Z](?![\w']) | [a-z](?=\s*(?:$|[).,:;\]}\n<]|(?:is|as|because|since)\b)))
     | (?<![\w'-]) ([A-Za-z]) \) (?=\s)                          # b) within a line
     | (?<![A-Za-z0-9'-]) ([A-Z]) (?![A-Za-z0-9'] | -\w)         # B, but no article and no "I"
         (?: (?<![AI])
           | (?<=A) (?!\s+(?!(?:is|isn't|are|was|because|since|as|and|or|nor|seems|looks|makes|would
                 |cannot|can't|can|must|should|does|doesn't|has|fits|works|remains|stands|wins|matches|but|not|rather|over
-                |ist|und|es|est|et|y|oder)(?![^\W_]))[a-z])
+                |ist|und|es|est|et|y|oder|mais|maar|utan|sondern|sino|mas)(?![^\W_]))[a-z])
           | (?<=I) (?!,|\s+(?!(?:is|isn't|because|since|and|or)(?![^\W_]))[a-z])
         )
     """,
@@ -209,6 +215,7 @@ _SAME = re.compile(rf"[(\[{{]?({_T})(?:[ :.)(\[\]{{}}–—|-]{{0,4}}\1)+[)\]}}]
 _BRACKETED = re.compile(rf"[(\[{{]\s?({_T})\s?[)\]}}]")
 # A line that holds one option and nothing else: "B) Paris", after the joining above.
 _LISTED = re.compile(rf"^{_MARK}{{0,8}}({_T})[ .,;:|)\]]*$", re.MULTILINE)
+_BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 # All are compiled here, in one place, since every one of them needs the same two flags.
 _RULED_OUT, _CLEAR, _IMPLIED, (_LED, _CHANGE) = (
     [re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in patterns]
@@ -257,9 +264,13 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
             stated = _letters(last if last in others else statement)  # of A and B, B is right
             return _only(stated | later)
         later |= _letters(part)
-    # No statement: the only option that is mentioned and not rejected; or, if all mentions are
-    # rejections, the only option that none of them named.
-    if (letter := _only(_letters(plain))) is not None:
+    # No statement: the only option that is mentioned and not rejected, or that is in bold (in a
+    # list of all, say); or, if all mentions are rejections, the only one that none of them named.
+    mentioned = _letters(plain) - rejected
+    if len(mentioned) != 1:
+        bold = _letters(_mentions("; ".join(_BOLD.findall(text)), options)) - rejected
+        mentioned = bold if len(bold) == 1 else mentioned
+    if (letter := _only(mentioned)) is not None:
         return letter
     remaining = options.keys() - rejected
     return _only(remaining) if rejected and len(remaining) == 1 else None
@@ -419,7 +430,15 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
 def _from_list(texts: Sequence[Json]) -> dict[str, str]:
     if not 2 <= len(texts) <= len(ascii_uppercase):
         raise ValueError(f"there must be 2 to 26 options, got {len(texts)}")
-    return {letter: str(text) for letter, text in zip(ascii_uppercase, texts, strict=False)}
+    return _unlettered(dict(zip(ascii_uppercase, map(str, texts), strict=False)))
+
+
+def _unlettered(options: dict[str, str]) -> dict[str, str]:
+    """Return options whose texts do not begin with their own letters, as "B) Paris" does."""
+    return {
+        letter: re.sub(rf"^\W*{letter}\s?[).:]\s*(?=\S)", "", text, flags=re.IGNORECASE)
+        for letter, text in options.items()
+    }
 
 
 def _from_mapping(value: Mapping[str, Json]) -> dict[str, str]:
@@ -431,4 +450,4 @@ def _from_mapping(value: Mapping[str, Json]) -> dict[str, str]:
     options = {str(label).strip().upper(): str(text) for label, text in value.items()}
     if len(options) < 2 or not options.keys() <= set(ascii_uppercase):
         raise ValueError(f"options must be labelled by letters A to Z, got {', '.join(options)}")
-    return options
+    return _unlettered(options)

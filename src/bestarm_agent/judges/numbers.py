@@ -116,6 +116,8 @@ _TO_MINUS = str.maketrans(dict.fromkeys(_MINUS, "-"))
 _TO_ASCII = str.maketrans({"٫": ".", "٬": ",", "．": ".", "⁄": "/", "’": "'"})
 # "~~12~~ 14": what is struck out was taken back.
 _STRUCK = re.compile(r"~~.*?~~|<del>.*?</del>")
+# "42 [1]": the number of a source behind one
+_SOURCE = re.compile(r"(?<=[\d%])\s?(?:\[\d{1,2}\])+(?!\()")
 # an underscore that is emphasis, and not a part of a name or the mark of a subscript
 _EMPHASIS = re.compile(r"(?<![^\W_])_+(?!\{)|_+(?![^\W_]|\{)")
 # the exponent of a unit, the index of a name
@@ -316,7 +318,7 @@ def _plain(line: str) -> str:
     # The order matters: LaTeX spaces become thin spaces before fractions are read, raised digits
     # become "^3" before the exponents of units are dropped, and "m^2" must be gone before numbers
     # are looked for, or its 2 would be the last number of the line.
-    line = _STRUCK.sub(" ", line.translate(_TO_ASCII)).replace("{,}", ",")
+    line = _STRUCK.sub(" ", _SOURCE.sub("", line).translate(_TO_ASCII)).replace("{,}", ",")
     if "\\" in line:
         for written, plain in _LATEX_SPACES.items():
             line = line.replace(written, plain)

@@ -28,7 +28,7 @@ Step: TypeAlias = Literal["unicode", "case", "punctuation", "whitespace", "strip
 
 # What may be wrapped around an answer without being part of it. Opening and closing differ: "¿" and
 # "¡" only open, while a point or a comma only closes (".5" must keep its point).
-_QUOTES = "\"'`´“”‘’„‚«»‹›"
+_QUOTES = "\"'`´“”‘’„‚«»‹›「」『』"
 _OPENING = f"{_QUOTES}*¿¡: \t\r\n"
 _CLOSING = f"{_QUOTES}*.,;:!?…。 \t\r\n"
 _TYPOGRAPHY = str.maketrans(
@@ -36,16 +36,18 @@ _TYPOGRAPHY = str.maketrans(
         **dict.fromkeys("‘’‚´", "'"),
         **dict.fromkeys("“”„", '"'),
         **dict.fromkeys("‐‑‒–—−", "-"),
-        **dict.fromkeys("\u00ad\u200b\u2060\ufeff", ""),  # invisible
+        # invisible: soft hyphens, spaces without width, marks of the direction of writing
+        **dict.fromkeys("\u00ad\u200b\u2060\ufeff\u200e\u200f", ""),
     }
 )
 _NEARLY_ONE = 1 - 1e-9  # means of precisions are rounded
 # "서울은" is the noun "서울" with a topic particle: `contains` must find the noun, though no word
-# boundary stands behind it.
+# boundary stands behind it; likewise the "France" of "France's".
 _PARTICLE = regex.compile(  # of Korean, written without a space after a noun
     "(?<=[가-힣])(?:은|는|이|가|을|를|의|에|에서|에게|으로|로|와|과|도|만|까지|부터|보다|처럼|이나|나|이라고|라고|이라는|라는"
-    "|입니다|이에요|예요|이다|다|이며|이고|였습니다|이었습니다|이었다|였다|인)+(?!\\w)"
+    "|입니다|이에요|예요|이다|다|이며|이고|였습니다|이었습니다|이었다|였다|인)+(?!\\w)|'s(?!\\w)"
 )
+_NEGATIVE = regex.compile(r"(?<!\w)-\Z")  # the sign of a number that follows
 _WORD_EDGE = regex.compile(r"\b", regex.WORD)  # Unicode's word boundaries (UAX 29)
 
 
@@ -127,7 +129,10 @@ def occurrences(text: str, part: str, *, words: bool) -> Iterator[int]:
     start = text.find(part) if part else -1
     while start >= 0:
         end = start + len(part)
-        is_whole = not words or (is_edge(start) and (is_edge(end) or _PARTICLE.match(text, end)))
+        is_negative = words and part[0].isdigit() and _NEGATIVE.search(text[max(0, start - 2) : start])
+        is_whole = not words or (
+            not is_negative and is_edge(start) and (is_edge(end) or _PARTICLE.match(text, end))
+        )
         if is_whole:
             yield start
         start = text.find(part, end if is_whole else start + 1)
@@ -170,8 +175,10 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
 
     def __init__(self, name: str, options: RuleOptionsT) -> None:
         super().__init__(name, options)
-        words = map(re.escape, (options.after or "").split())
-        self._marker = re.compile(r"\s+".join(words), re.IGNORECASE)
+        # Its words and marks may be set in bold one by one ("**Answer**: B").
+        marks = re.findall(r"\w+|[^\w\s]+", unicode_form(options.after or ""))
+        pattern = r"[\s*_`]*".join(map(re.escape, marks)).replace(":", "[:：]")
+        self._marker = re.compile(pattern, re.IGNORECASE)
         self._normalise = normaliser(getattr(options, "normalise", ()))
 
     def check(self, example: Example) -> None:

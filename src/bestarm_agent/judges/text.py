@@ -141,8 +141,8 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
 
 # "```json\n{...}\n```": the first pattern runs from the first fence to the last, the second from
 # each fence to the next.
-_FENCE_OF_ALL = re.compile(r"```(?:json)?\s*\n(.*)```", re.DOTALL | re.IGNORECASE)
-_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_FENCE_OF_ALL = re.compile(r"(?:```|~~~)\w*\s*(.*)(?:```|~~~)", re.DOTALL)
+_FENCE = re.compile(r"(?:```|~~~)\w*\s*(.*?)(?:```|~~~)", re.DOTALL)
 
 
 class JsonSchemaOptions(RuleOptions):

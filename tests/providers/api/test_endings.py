@@ -216,6 +216,18 @@ def test_thoughts_that_come_encrypted_are_thoughts(api: FakeApi) -> None:
     assert found.finish is Finish.LENGTH
 
 
+def test_remarks_before_the_answer_are_no_part_of_it(api: FakeApi) -> None:
+    def change(body: Body) -> None:
+        (message,) = [one for one in body["output"] if one["type"] == "message"]
+        remark = {"type": "message", "phase": "commentary", "content": [{"type": "output_text"}]}
+        remark["content"][0]["text"] = "Let me see: A?"
+        body["output"] = [remark, {**message, "phase": "final_answer"}]
+
+    (found,) = read(api, "responses", change)
+    assert isinstance(found, Reply)
+    assert found.text == GOOD
+
+
 def test_errors_within_a_choice_are_errors(api: FakeApi) -> None:
     litellm: Json = {"error": OPENROUTER, "native_finish_reason": "error"}
     rows = [

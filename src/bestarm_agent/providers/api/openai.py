@@ -224,7 +224,9 @@ def _input_items(message: dict[str, Json]) -> Iterator[dict[str, Json]]:
 
 def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
     output = objects_in(body.get("output"))
-    contents = [item.get("content") for item in output if item.get("type") == "message"]
+    # What a model remarks between its calls of tools is no part of its answer.
+    said = [item for item in output if item.get("phase") != "commentary"]
+    contents = [item.get("content") for item in said if item.get("type") == "message"]
     parts = [part for content in contents for part in objects_in(content)]
     refusal = "".join(as_text(part.get("refusal")) or "" for part in parts)
     tokens = [token for part in parts for token in objects_in(part.get("logprobs"))]

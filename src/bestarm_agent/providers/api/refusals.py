@@ -26,10 +26,12 @@ from bestarm_agent.domain.values import Json
 # "invalid for this model", "remove this parameter".
 _REFUSES = re.compile(
     r"unsupported|unavailable|unrecogni[sz]ed|unknown|unexpected|deprecated|disallowed|extra.?(forbidden|inputs|fields)"
+    r"|obsolete|immutable|no support|不支持|\b(was|were|been) (removed|retired)"
     r"|(\bnot|n't|no longer|cannot|never)\b( \w+){0,2} (support|permit|allow|accept|enable|avail"
-    r"|recogni|compatib|known|valid|find|set\b|chang|specif|us(ed|able)|disabl|configur|modif|implement)\w*"
+    r"|recogni|compatib|known|valid|find|set\b|chang|specif|us(ed|able)|disabl|configur|modif|implement|applic)\w*"
     r"|supported (values|efforts|levels)|\bonly\b.{1,40}\b(supported|allowed|accepted|permitted)"
-    r"|(must|may|can) (only )?be (set to )?(1(\.0)?|the default|unset|omitted|none)\b"
+    r"|(must|may|can|has to|(required|expected)( \w+)? to) (only )?(be |equal )(set to )?"
+    r"(1(\.0)?|the default|unset|omitted|none)\b"
     r"|(must be \S+|invalid) (for|with) (this|the) model|\bis fixed\b"
     r"|(remove|omit|without) (the|this) (parameter|field|argument)",
     re.IGNORECASE,
