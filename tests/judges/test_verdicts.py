@@ -165,6 +165,7 @@ BROKEN = [  # what carries the mark, but is no JSON
     f'{{"mark": "{KEY}", "explanation": "\\(", "verdict": 8}} It says {ATTACK}.',
     f'{marked(3)} or rather {{"mark": "{KEY}", "explanation": "\\(", "verdict": 8}}',
     f'{{"mark": "{KEY}", "explanation": so it is, "verdict": 8 // good\n}}',
+    f'{{"mark": "{KEY}", "explanation": "so", "verdict": 08}}',
 ]
 
 
@@ -173,6 +174,19 @@ def test_the_mark_is_the_guard_and_not_the_grammar(text: str) -> None:
     assert read(text) == pytest.approx(8)
     found = FORM.read(Reply(text), KEY)
     assert (found.why in text.replace("\\\\", "\\")) or found.why == "so"
+
+
+@pytest.mark.parametrize("written", ["10", "10.0", "10/10", "10 ", '"10"', "10 // top"])
+@pytest.mark.parametrize("why", ["so", "\\(x\\)", 'it says "x"'])
+def test_numbers_of_several_digits_are_read_whole(written: str, why: str) -> None:
+    """Also in an object that is no JSON."""
+    text = f'{{{{"mark": "{KEY}", "explanation": "{why}", "verdict": {written}\n}}}}'
+    assert read(text.replace("{{", "{").replace("}}", "}")) == pytest.approx(10)
+
+
+@pytest.mark.parametrize("written", ["8.", "**8**", "[[8]]", "Rating: 8", "Score: 8/10"])
+def test_what_stands_around_a_number_is_no_part_of_it(written: str) -> None:
+    assert read(marked(written)) == pytest.approx(8)
 
 
 def test_no_explanation_loses_a_verdict() -> None:
@@ -258,8 +272,13 @@ def test_fractions_count_where_whole_numbers_are_not_asked_for() -> None:
 def test_labels_are_mapped_by_their_worth() -> None:
     scale = LabelScale({"bad": -1, "fair": 0, "very good": 3})
     assert [scale.value(v) for v in ("BAD", " fair", "very-good", "Very_Good")] == [0, 0.25, 1, 1]
+    assert [scale.value(v) for v in ("Bad.", "**fair**", '"very good"')] == [0, 0.25, 1]
     with pytest.raises(UnreadableError, match="'good' is not one of"):
         scale.value("good")
+    assert [LabelScale({"no": 0, "yes": 1}).value(v) for v in (True, False)] == [1, 0]
+    assert [LabelScale({"False": 0, "True": 1}).value(v) for v in (True, False)] == [1, 0]
+    grades = LabelScale({"A": 1, "A*": 2})
+    assert (grades.value("A*"), grades.value("A.")) == (1, 0)
 
 
 # one token, weighted by its probability

@@ -129,7 +129,9 @@ def occurrences(text: str, part: str, *, words: bool) -> Iterator[int]:
     start = text.find(part) if part else -1
     while start >= 0:
         end = start + len(part)
-        is_negative = words and part[0].isdigit() and _NEGATIVE.search(text[max(0, start - 2) : start])
+        is_negative = (
+            words and part[0].isdigit() and _NEGATIVE.search(text[max(0, start - 2) : start])
+        )
         is_whole = not words or (
             not is_negative and is_edge(start) and (is_edge(end) or _PARTICLE.match(text, end))
         )

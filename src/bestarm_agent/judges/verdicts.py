@@ -34,10 +34,12 @@ _MAX_BRACES = 500
 # A scale from 0 to 100 is listed value by value, so that servers with constrained decoding can
 # write no other; longer lists are left to the check of the range.
 _MAX_CHOICES = 101
-# What models put around a one-token answer: **B**, "B", B. and code marks.
-_AROUND = " \t\r\n*_`\"'."
-# "7", "7.5", "7/10", "7 out of 10".
-_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?")
+# What models put around an answer: **B**, "B", B., [[B]] and code marks.
+_AROUND = " \t\r\n*_`\"'.[]"
+# "7", "7.5", "7/10", "7 out of 10", "Rating: 7".
+_NUMBER = re.compile(
+    r"(?:[a-z ]{1,20}: ?)?([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?", re.I
+)
 
 
 class UnreadableError(ValueError):
@@ -82,7 +84,7 @@ class NumberScale:
     def _number(self, answer: object) -> float:
         if isinstance(answer, int | float) and not isinstance(answer, bool):
             return float(answer)
-        written = _NUMBER.fullmatch(answer.strip()) if isinstance(answer, str) else None
+        written = _NUMBER.fullmatch(answer.strip(_AROUND)) if isinstance(answer, str) else None
         if written is None:
             raise UnreadableError(f"{_quoted(answer)} is not a number")
         # "4/5" on a scale to 10 is not a 4 of 10: the judge used a scale of its own.
@@ -106,10 +108,13 @@ class LabelScale:
         self.schema: Mapping[str, Json] = {"type": "string", "enum": list(labels)}
 
     def value(self, answer: object) -> float:
-        """Return the worth of a label, in any case, with spaces for hyphens."""
-        if not isinstance(answer, str) or folded(answer) not in self._worth:
-            raise UnreadableError(f"{_quoted(answer)} is not one of the verdicts asked for")
-        return self._worth[folded(answer)]
+        """Return the worth of a label, in any case, with spaces for hyphens, or JSON's true."""
+        told = (str(answer), "yes" if answer else "no") if isinstance(answer, bool) else (answer,)
+        texts = [one for one in told if isinstance(one, str)]
+        for text in (*texts, *(one.strip(_AROUND) for one in texts)):
+            if (worth := self._worth.get(folded(text))) is not None:
+                return worth
+        raise UnreadableError(f"{_quoted(answer)} is not one of the verdicts asked for")
 
 
 Scale: TypeAlias = NumberScale | LabelScale
@@ -287,7 +292,7 @@ _PAIR = rf"""
     (?: {_QUOTE}([^"\u201c\u201d\n]{{0,60}}){_QUOTE} | ([+-]?\d[\d./ ]{{0,20}}?|\w[\w-]{{0,30}}) )
     \s*(?://[^\n]{{0,200}})?\s*
 """
-_PAIRS = re.compile(_PAIR, re.VERBOSE)
+_PAIRS = re.compile(rf"{_PAIR}(?=,|\Z)", re.VERBOSE)  # up to the end: of "10" not the 1
 _BEGINNING = re.compile(rf"\s*,\s*({_PAIR}(?:,\s*{_PAIR}){{0,40}}),", re.VERBOSE)
 _ENDING = re.compile(rf",\s*({_PAIR}(?:,\s*{_PAIR}){{0,40}}),?\s*\}}", re.VERBOSE)
 

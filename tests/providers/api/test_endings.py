@@ -219,8 +219,8 @@ def test_thoughts_that_come_encrypted_are_thoughts(api: FakeApi) -> None:
 def test_remarks_before_the_answer_are_no_part_of_it(api: FakeApi) -> None:
     def change(body: Body) -> None:
         (message,) = [one for one in body["output"] if one["type"] == "message"]
-        remark = {"type": "message", "phase": "commentary", "content": [{"type": "output_text"}]}
-        remark["content"][0]["text"] = "Let me see: A?"
+        part = {"type": "output_text", "text": "Let me see: A?"}
+        remark = {"type": "message", "phase": "commentary", "content": [part]}
         body["output"] = [remark, {**message, "phase": "final_answer"}]
 
     (found,) = read(api, "responses", change)
