@@ -136,6 +136,7 @@ ODD = [
         ),
         ([Model(), Model()], ["<tests.test_one_call.Model object>"] * 2),
         ([Labelled("one"), Labelled("two")], ["one", "two"]),
+        ([lambda: 1, lambda: 2], ["<lambda>"] * 2),
         ({"a?": 1, 2: 2}, ["a?", "2"]),
         ((name for name in ("x", "y")), ["x", "y"]),
     ],
@@ -299,11 +300,22 @@ def test_calls_that_hang_are_told_of(recwarn: pytest.WarningsRecorder) -> None:
     assert re.match(r"1 call of \d+ had not returned at the end", str(told.message))
 
 
+# what is no score, with how its message ends
+NO_SCORES: list[tuple[object, str]] = [
+    *((b"1", "b'1'"), ([1], r"\[1\]"), ({"score": 1}, "{'score': 1}"), (1j, "1j")),
+    *((10**400, "1000"), (object, "<class 'object'>")),
+]
+
+
 @pytest.mark.parametrize(
     ("evaluate", "changes", "said"),
     [
         (fails, {}, r"0 returned None; the first: ZeroDivisionError: oh \(test_one_call.py, line"),
-        (lambda _c, _e: 1.5, {}, r"a score must be in \[0, 1\], or None .* got 1.5"),
+        (lambda _c, _e: 1.5, {}, r"a score must be a number in \[0, 1\], or None .* got 1.5"),
+        *((lambda _c, _e, x=x: x, {}, rf"a number in .* got {said}") for x, said in NO_SCORES),
+        ("evaluate", {}, "`evaluate` must be a function, got 'evaluate'"),
+        (right, {"scorer": right}, "let `evaluate` return the score, or name one"),
+        (right, {"candidates": []}, "there are no candidates; give at least two"),
         (lambda _c, _e: "text", {}, r"it returned the text 'text'; name a scorer"),
         (lambda _c, _e: None, {}, r"0 raised, \d+ returned None$"),
         (lambda _c, _e: "x" * 5_000_000, {"scorer": "exact"}, "it returned 5,000,000 characters"),

@@ -105,7 +105,14 @@ def find_best(
         >>> print(standing.decision.take, standing.decision.proved, standing.share < 0.2)
         2 True True
     """
+    if not callable(evaluate):
+        raise ConfigError(f"`evaluate` must be a function, got {evaluate!r:.60}")
+    if not isinstance(scorer, str | Mapping | None):
+        way_out = "let `evaluate` return the score, or name one: scorer='exact'"
+        raise ConfigError(f"`scorer` names a scorer of a study, got {scorer!r:.60}; {way_out}")
     named, rows = _named(candidates), _rows(examples, "examples")
+    if not named:
+        raise ConfigError("there are no candidates; give at least two")
     with_text = scorer is not None
     given = _examples(rows, with_text=with_text)
     # The function gets what the caller gave, not what the study made of it: ids lead back to the
@@ -234,7 +241,8 @@ class _Function(Provider[ProviderOptions]):
             if self._with_text and not isinstance(text, str | None):
                 raise ConfigError(f"with a scorer it must return a text, got {result!r:.60}")
             if len(text or "") > MOST_CHARS:
-                raise ConfigError(f"it returned {len(text):,} characters; return {MOST_CHARS:,}")
+                most = f"return at most {MOST_CHARS:,}"
+                raise ConfigError(f"it returned {len(text):,} characters; {most}")
         # The time-out of a call, or the end of the run: the thread goes on by itself, its result is
         # lost.
         except asyncio.CancelledError:
@@ -305,9 +313,13 @@ def _score(result: object) -> float | None:
         return None
     if isinstance(result, str):
         raise ConfigError(f"it returned the text {result!r:.60}; name a scorer: scorer='exact'")
-    score = float(result)  # type: ignore[arg-type] # its TypeError says what it is
+    rule = "a score must be a number in [0, 1], or None where there is none, got"
+    try:
+        score = float("x" if isinstance(result, bytes) else result)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{rule} {result!r:.60}") from None
     if not 0.0 <= score <= 1.0:  # NaN is none either
-        raise ConfigError(f"a score must be in [0, 1], or None where there is none, got {score}")
+        raise ConfigError(f"{rule} {score}")
     return score
 
 
@@ -344,8 +356,11 @@ def _name(item: Any) -> str:  # noqa: ANN401
         return str(item.get("label") or " ".join(f"{key}={value}" for key, value in item.items()))
     if isinstance(item, list | tuple):
         return " ".join(map(str, item))
-    names = (getattr(item, attribute, None) for attribute in ("label", "__name__"))
-    return next((name for name in names if isinstance(name, str) and name), str(item))
+    label, name = (getattr(item, attribute, None) for attribute in ("label", "__name__"))
+    if isinstance(label, str) and label:
+        return label
+    # two functions may have one name, as lambdas do: their addresses tell them apart
+    return f"{name} at {id(item):#x}" if isinstance(name, str) and name else str(item)
 
 
 def _rows(given: Any, what: str) -> list[Any]:  # noqa: ANN401

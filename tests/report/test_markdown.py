@@ -30,6 +30,8 @@ def shown(text: str) -> str:
 
 def test_what_the_program_says_stays_as_it_is() -> None:
     assert escaped(SAID) == SAID
+    assert escaped("0.0976") == "0.0976"
+    assert escaped("1. one") == "1\\. one"
 
 
 @pytest.mark.parametrize(

@@ -106,5 +106,5 @@ def escaped(text: str) -> str:
         a\|b \*c\* [-.02, .04] and_so_on
     """
     # "1. " and "1) " at the beginning are an item of a list: the mark behind the number is escaped
-    plain = re.sub(r"^(\d+)([.)])", r"\1\\\2", _ACTIVE.sub(r"\\\g<0>", safe(text)))
+    plain = re.sub(r"^(\d+)([.)])(?!\S)", r"\1\\\2", _ACTIVE.sub(r"\\\g<0>", safe(text)))
     return _REFERRING.sub("\\g<0>\u200b", plain)

@@ -245,6 +245,36 @@ def test_whom_the_budget_did_not_reach_is_what_the_next_one_is_for() -> None:
     assert found.next.command == f"bestarm-agent resume {standing.run_id} --budget-answers 1"
 
 
+def test_good_enough_is_who_is_as_near_to_the_best_as_was_asked_for() -> None:
+    spec = ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.05)
+    standing = ended(57, 58, 47, objective=ObjectiveResult(spec, 0, True, 0.04, 0.95))
+    rows = tuple(replace(row, against=None, is_ruled_out=False) for row in standing.rows)
+    found = changed(standing, rows=rows).decision
+    assert (found.take, found.as_good) == ("c0", ("c1",))
+    assert found.undecided == ("c2",), "18 points below the best"
+
+
+def test_a_limit_that_is_not_proved_is_not_said_to_be_kept() -> None:
+    spec = ObjectiveSpec.model_validate({"subject_to": {"polite": ">= 0.9"}})
+    (limit,) = spec.constraints
+    standing = ended(52, 20, objective=ObjectiveResult(spec, 0, False, None, 0.95))
+    said = {}
+    for state in LimitState:
+        limits = (RowLimit(limit, Measure(0.95, 0.8, 1.0), state),)
+        rows = tuple(replace(row, limits=limits) for row in standing.rows)
+        said[state] = changed(standing, rows=rows, separated=False).decision.said[0]
+    assert "the best that keeps polite >= 90 %" in said[LimitState.KEPT]
+    assert "the best that probably keeps polite >= 90 %" in said[LimitState.OPEN]
+
+
+def test_what_is_proved_of_the_best_under_a_price_is_not_said_of_points_below_it() -> None:
+    spec = ObjectiveSpec(name="best-under-usd", usd_per_1k_calls="5")
+    standing = ended(55, 10, objective=ObjectiveResult(spec, 0, True, None, 0.95))
+    said = " ".join(standing.decision.said)
+    assert "proved to be the best there too" in said
+    assert "points below" not in said
+
+
 def test_estimates_have_no_more_digits_than_their_intervals() -> None:
     standing = standing_with(["a", "b"], [[1.0] * 36, [0.0] * 36], n_examples=60)
     text = str(changed(standing, end="separated"))

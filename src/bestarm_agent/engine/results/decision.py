@@ -178,7 +178,11 @@ def _group(s: Standing, row: Row, named: Row | None) -> Status:
     if _bar(s) is not None:
         is_kept = named is not None and row.limits[0].state is LimitState.KEPT
         return Status.GOOD if is_kept else Status.UNDECIDED
-    near = Status.GOOD if _seeks_cheapest(s) else Status.EQUAL
+    near = Status.EQUAL
+    if _seeks_cheapest(s) and s.objective is not None:
+        # as far as is seen; who is further below may yet be ruled out
+        good = (s.rows[0].estimate or 0.0) - s.objective.spec.epsilon
+        near = Status.GOOD if (row.estimate or 0.0) >= good else Status.UNDECIDED
     against = row.against if named is not None else None
     if against is not None and against.is_beaten:
         return Status.WORSE
@@ -186,7 +190,7 @@ def _group(s: Standing, row: Row, named: Row | None) -> Status:
         return near
     if row.is_ruled_out:
         return Status.WORSE
-    # nothing is left to ask of it; or it is good enough, and dearer than the one to take
+    # nothing is left to ask of it; or it is good enough, and no cheaper than the one to take
     if named is None:
         return Status.UNDECIDED
     # all that is missing of either may yet separate the two
@@ -366,7 +370,9 @@ def _nobody_clears(s: Standing, bar: float) -> list[str]:
 def _head(s: Standing, draft: Decision, named: Row) -> list[str]:
     """Say what to take, or what leads so far."""
     name = safe(named.candidate.label)
-    what = f", {objective_text(s.objective.spec, proved=draft.proved)}" if s.objective else ""
+    is_kept = all(limit.state is LimitState.KEPT for limit in named.limits)
+    is_known = draft.proved or (is_kept and bool(named.limits))
+    what = f", {objective_text(s.objective.spec, proved=is_known)}" if s.objective else ""
     facts = [_score(s, named)]
     if (price := price_text(named)) is not None:
         facts.append(price)
@@ -419,7 +425,7 @@ def _others(s: Standing, draft: Decision) -> list[str]:
             f"{safe(label)} ({score_text(row_of[label], graded=s.graded)})"
             for label in draft.as_good
         )
-        what = "Good enough, too, and dearer" if _seeks_cheapest(s) else "About as good"
+        what = "Good enough, too, and no cheaper" if _seeks_cheapest(s) else "About as good"
         lines.append(f"{what}: {listed(those, len(draft.as_good))}.")
     if draft.cheaper is not None:
         offer = draft.cheaper
@@ -465,7 +471,7 @@ def _on_new(s: Standing, draft: Decision) -> list[str]:
     mean = percent(round(on_new.mean, 2))  # no more digits than its ends
     what = f"mean score {mean}" if s.graded else f"{mean} right"
     text = f"On new {on_new.unit}s like these: {what}, between {low} and {high} %"
-    within = s.objective.spec.epsilon if s.objective is not None else s.within
+    within = s.objective.spec.epsilon if s.objective and _seeks_cheapest(s) else s.within
     sure = percent(draft.confidence)
     if on_new.shown and _bar(s) is None:
         best = f"at most {points(within)} below the best" if within else "the best"
@@ -613,4 +619,5 @@ def objective_text(spec: ObjectiveSpec, *, proved: bool = True) -> str:
         else f"keeps {limit.text}"
         for limit in spec.constraints
     ]
-    return f"the best that {' and '.join(limits)}" if limits else "the best"
+    likely = "" if proved else "probably "
+    return f"the best that {likely}{' and '.join(limits)}" if limits else "the best"

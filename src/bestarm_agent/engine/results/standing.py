@@ -36,7 +36,7 @@ class Status(StrEnum):
     TAKE = "take"  # the one to use
     LEADING = "leading"  # the same while the run goes on
     EQUAL = "about equal"  # these examples cannot tell it from the one to use
-    GOOD = "good enough"  # by an objective that asks for the cheapest such; it is dearer
+    GOOD = "good enough"  # by an objective that asks for the cheapest such; it is no cheaper
     UNDECIDED = "undecided"  # further calls could show which is better
     WORSE = "worse"  # ruled out at the confidence
     BARRED = "breaks a limit"  # ruled out: it breaks a limit of the objective, such as its price
