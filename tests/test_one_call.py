@@ -314,7 +314,7 @@ NO_SCORES: list[tuple[object, str]] = [
         (lambda _c, _e: 1.5, {}, r"a score must be a number in \[0, 1\], or None .* got 1.5"),
         *((lambda _c, _e, x=x: x, {}, rf"a number in .* got {said}") for x, said in NO_SCORES),
         ("evaluate", {}, "`evaluate` must be a function, got 'evaluate'"),
-        (right, {"scorer": right}, "let `evaluate` return the score, or name one"),
+        (right, {"scorer": right}, "a function's score is what `evaluate` returns"),
         (right, {"candidates": []}, "there are no candidates; give at least two"),
         (lambda _c, _e: "text", {}, r"it returned the text 'text'; name a scorer"),
         (lambda _c, _e: None, {}, r"0 raised, \d+ returned None$"),

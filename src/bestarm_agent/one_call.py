@@ -107,9 +107,8 @@ def find_best(
     """
     if not callable(evaluate):
         raise ConfigError(f"`evaluate` must be a function, got {evaluate!r:.60}")
-    if not isinstance(scorer, str | Mapping | None):
-        way_out = "let `evaluate` return the score, or name one: scorer='exact'"
-        raise ConfigError(f"`scorer` names a scorer of a study, got {scorer!r:.60}; {way_out}")
+    if callable(scorer):
+        raise ConfigError("`scorer` names one; a function's score is what `evaluate` returns")
     named, rows = _named(candidates), _rows(examples, "examples")
     if not named:
         raise ConfigError("there are no candidates; give at least two")
@@ -241,8 +240,7 @@ class _Function(Provider[ProviderOptions]):
             if self._with_text and not isinstance(text, str | None):
                 raise ConfigError(f"with a scorer it must return a text, got {result!r:.60}")
             if len(text or "") > MOST_CHARS:
-                most = f"return at most {MOST_CHARS:,}"
-                raise ConfigError(f"it returned {len(text):,} characters; {most}")
+                raise ConfigError(f"it returned {len(text):,} characters; most: {MOST_CHARS:,}")
         # The time-out of a call, or the end of the run: the thread goes on by itself, its result is
         # lost.
         except asyncio.CancelledError:

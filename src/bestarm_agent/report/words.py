@@ -18,7 +18,7 @@ from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.domain.text import about, cost_text, duration, money, percent, points, safe
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.compare import PairedComparison
-from bestarm_agent.engine.results.decision import passed_caps, price_of_use
+from bestarm_agent.engine.results.decision import listed, passed_caps, price_of_use
 from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.new_examples import SURE
 from bestarm_agent.engine.results.standing import (
@@ -126,14 +126,12 @@ def missing_line(standing: Standing) -> str:
     winner, rivals = standing.winner, standing.rivals_by_voids
     if winner is None or not rivals:
         return ""
-    named = "; ".join(_bounds(row) for row in (winner, *rivals[:_SHOWN_RIVALS]))
-    rest = f"; and {len(rivals) - _SHOWN_RIVALS} more" if len(rivals) > _SHOWN_RIVALS else ""
-    return f"range of the mean, had the missing answers scored 0 or 1: {named}{rest}"
+    those = listed(map(_bounds, (winner, *rivals)), 1 + len(rivals))
+    return f"range of the mean, had the missing answers scored 0 or 1: {those}"
 
 
 def _bounds(row: Row) -> str:
-    low, high = (round(100 * end) for end in row.void_bounds)
-    return f"{safe(row.candidate.label)} {low} to {high} % ({row.void} missing)"
+    return f"{safe(row.candidate.label)} {range_text(*row.void_bounds)} ({row.void} missing)"
 
 
 def state(row: Row) -> str:
@@ -183,9 +181,6 @@ def price_text(price: Measure | None) -> str:
     return f"{mean} [{', '.join(ends)}]"
 
 
-_SHOWN_RIVALS = 3
-
-
 def limit_text(row_limit: RowLimit) -> str:
     """Say whether a candidate keeps a limit, and by which numbers."""
     verdict = {
@@ -208,7 +203,6 @@ def limit_text(row_limit: RowLimit) -> str:
     return f"{limit.text}: {verdict}; mean {value} ({lower} to {upper})"
 
 
-_SHOWN_LABELS = 3
 # Share of the budget that is used before the time left is guessed: the guess divides by it, so that
 # with less it would jump about.
 _LEAST_USED = 0.02
@@ -326,19 +320,12 @@ def problem_lines(standing: Standing) -> list[str]:
     groups: dict[tuple[str, str], list[str]] = {}
     for row in standing.rows:
         if row.problem is not None:
-            groups.setdefault((_why(row), row.problem), []).append(row.candidate.label)
-    return [f"{why}: {whose(labels)}: {safe(text)}" for (why, text), labels in groups.items()]
-
-
-def _why(row: Row) -> str:
-    return "Breaks a limit" if row.is_barred else "Cannot be called"
-
-
-def whose(labels: Sequence[str]) -> str:
-    """Name the first three candidates of a list, and count the others."""
-    rest = len(labels) - _SHOWN_LABELS
-    names = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
-    return f"{names} and {rest} more" if rest > 0 else names
+            why = "Breaks a limit" if row.is_barred else "Cannot be called"
+            groups.setdefault((why, row.problem), []).append(row.candidate.label)
+    return [
+        f"{why}: {listed(map(safe, labels), len(labels))}: {safe(text)}"
+        for (why, text), labels in groups.items()
+    ]
 
 
 def proved(confidence: float) -> str:

@@ -232,7 +232,7 @@ def test_who_lacks_answers_is_neither_as_good_nor_untried() -> None:
     found = changed(standing, rows=rows, end="exhausted", told=180, in_flight=0).decision
     assert (found.take, found.as_good, found.undecided) == ("a", (), ("b",))
     assert [(one.label, one.reason) for one in found.unmeasured] == [
-        ("c", "no score came of 60 answers")
+        ("c", "asked, but no answer could be had")
     ]
     assert found.next is not None
     assert found.next.text == "mend what fails, then run again"

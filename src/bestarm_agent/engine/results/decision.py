@@ -47,6 +47,7 @@ from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, chance_of_all, chance_of_at_least
 
 _DEARER = 0.95  # of the price of the one to take, from which another is no cheaper
+_FAILED = "asked, but no answer could be had"
 _NAMED = 3  # candidates by name in a sentence
 _TIME_SLACK = 1.01  # of the time cap, for writing down what happened
 
@@ -73,6 +74,9 @@ def decided(standing: Standing) -> Standing:
     take: Any = None
     if named_row is not None:
         take = s.objects[named_row.index] if s.objects else named_row.candidate.label
+    untried = "not tried: the budget is too small" if s.end == "budget" else "not tried"
+    if s.scored_by == "people":
+        untried = "nobody has scored its answers"
     draft = Decision(
         take=take,
         as_good=(*labels[Status.EQUAL], *labels[Status.GOOD]),
@@ -80,7 +84,7 @@ def decided(standing: Standing) -> Standing:
         undecided=tuple(labels[Status.UNDECIDED]),
         worse=(*labels[Status.WORSE], *labels[Status.BARRED]),
         unmeasured=tuple(
-            Unmeasured(row.candidate.label, row.problem or _why_unmeasured(s, row))
+            Unmeasured(row.candidate.label, row.problem or (_FAILED if row.void else untried))
             for row in s.rows
             if groups[row.index] is Status.UNMEASURED
         ),
@@ -102,15 +106,6 @@ def decided(standing: Standing) -> Standing:
         for row in s.rows
     )
     return replace(s, rows=rows, _decision=decision)
-
-
-def _why_unmeasured(s: Standing, row: Row) -> str:
-    """Say why a candidate that can be called has no score."""
-    if s.scored_by == "people":
-        return "nobody has scored its answers"
-    if row.void:
-        return f"no score came of {counted(row.void, 'answer')}"
-    return "not tried: the budget is too small" if s.end == "budget" else "not tried"
 
 
 _COMPARED = (Status.EQUAL, Status.GOOD, Status.WORSE)
@@ -370,8 +365,8 @@ def _nobody_clears(s: Standing, bar: float) -> list[str]:
 def _head(s: Standing, draft: Decision, named: Row) -> list[str]:
     """Say what to take, or what leads so far."""
     name = safe(named.candidate.label)
-    is_kept = all(limit.state is LimitState.KEPT for limit in named.limits)
-    is_known = draft.proved or (is_kept and bool(named.limits))
+    states = {limit.state for limit in named.limits}
+    is_known = draft.proved or states == {LimitState.KEPT}
     what = f", {objective_text(s.objective.spec, proved=is_known)}" if s.objective else ""
     facts = [_score(s, named)]
     if (price := price_text(named)) is not None:
@@ -441,8 +436,7 @@ def _others(s: Standing, draft: Decision) -> list[str]:
         some = f" ({listed(map(safe, draft.undecided), n)})" if n <= _NAMED else ""
         ends = "could still win"
         if s.is_settled:
-            ends = "is not ruled out, but probably worse" if n == 1 else ""
-            ends = ends or "are not ruled out, but probably worse"
+            ends = f"{'is' if n == 1 else 'are'} not ruled out, but probably worse"
             # it is proved that nobody is better, not that nobody is equal
             if s.objective is None and s.margin == 0:
                 ends = "may be as good on these examples, but not better"

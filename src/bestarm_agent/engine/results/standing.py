@@ -395,11 +395,6 @@ class Standing:
         return all(row.priced for row in self.rows)
 
     @property
-    def unseen(self) -> int:
-        """Number of candidates without a score; a rule may have an estimate of them."""
-        return sum(not row.n for row in self.rows)
-
-    @property
     def rivals_by_voids(self) -> tuple[Row, ...]:
         """The candidates that could win if void pairs had been measured."""
         # By the evidence alone: the decision asks for these while it is being made. Where it is
