@@ -51,15 +51,7 @@ def measure(data: Path, title: str, seed: int) -> list[float]:
 
 def halves(bench: Bench) -> dict[str, str]:
     """Measure every matrix, and draw the means."""
-    tasks = {
-        (title, seed): (
-            {"part": "halves", "matrix": title, "seed": seed},
-            partial(measure, bench.data, title, seed),
-        )
-        for title in TITLES
-        for seed in range(bench.seeds(8))
-    }
-    found = bench.all_found(tasks)
+    found = bench.of_matrices("halves", measure, TITLES, 8)
     rows = {t: np.mean([found[key] for key in found if key[0] == t], axis=0) for t in TITLES}
     cells = [[t, f"{r[0]:.0%}", *(f"{x:.4f}" for x in r[1:])] for t, r in rows.items()]
     names, means = [*NAMES, "all calls"], np.mean(list(rows.values()), axis=0)[1:]

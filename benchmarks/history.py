@@ -11,7 +11,6 @@ docs/reproduction/README.md.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,15 +54,8 @@ def measure(data: Path, title: str, seed: int) -> list[list[float]]:
 
 def history(bench: Bench) -> dict[str, str]:
     """Measure every matrix; geometric means of the widths, as shares of those without history."""
-    tasks = {
-        (title, seed): (
-            {"part": "history", "matrix": title, "seed": seed},
-            partial(measure, bench.data, title, seed),
-        )
-        for title in MATRICES
-        for seed in range(bench.seeds(2))
-    }
-    widths = np.array(list(bench.all_found(tasks).values()))  # (tasks, shares, helps)
+    found = bench.of_matrices("history", measure, MATRICES, 2)
+    widths = np.array(list(found.values()))  # (tasks, shares, helps)
     logs = np.log(widths[..., 1:] / widths[..., :1])
     cells = []
     for name, of_help in zip(("history", "history of other examples"), logs.T, strict=True):

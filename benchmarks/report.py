@@ -12,9 +12,10 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -58,6 +59,22 @@ class Bench:
                     name = waiting[task]
                     found[name] = self._keep(left[name][0], task.result())
         return {name: found[name] for name in tasks}
+
+    def of_matrices(
+        self, part: str, measure: Callable[[Path, str, int], Any], titles: Iterable[str], n: int
+    ) -> dict[tuple[str, int], Any]:
+        """Measure every matrix of these titles with ``n`` seeds: ``measure(data, title, seed)``."""
+        seeds = range(self.seeds(n))
+        return self.all_found(
+            {
+                (title, seed): (
+                    {"part": part, "matrix": title, "seed": seed},
+                    partial(measure, self.data, title, seed),
+                )
+                for title in titles
+                for seed in seeds
+            }
+        )
 
     def _kept(self, key: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         path = self._path(key)

@@ -94,12 +94,14 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
 
     def _score_of(self, reply: Reply, mark: str, suffix: str) -> Score:
         position = "first" if suffix == "/first" else "second"
-        said: object
+        verdict_text: object
         if self.options.logprobs:
-            value, said, why = *weighted_worth(reply, self._tokens), ""
+            value, verdict_text, why = *weighted_worth(reply, self._tokens), ""
         else:
             verdict = self._verdicts.read(reply, mark)
-            value, said, why = verdict.values["winner"], verdict.said["winner"], verdict.why
+            value, verdict_text, why = verdict.values["winner"], verdict.said["winner"], verdict.why
         # The model's verdict is about the first answer shown; the score is about the candidate's.
         own = value if position == "first" else 1.0 - value
-        return Score(own, votes=(self._vote(own, said, why, about=_POSITION_NOTE[position]),))
+        return Score(
+            own, votes=(self._vote(own, verdict_text, why, about=_POSITION_NOTE[position]),)
+        )

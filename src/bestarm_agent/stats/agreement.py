@@ -89,7 +89,7 @@ def share(successes: int, n: int, alpha: float) -> Measure:
     return Measure(successes / n, lower, upper)
 
 
-def kappa(one: ArrayLike, other: ArrayLike, alpha: float) -> Measure:
+def kappa(first: ArrayLike, second: ArrayLike, alpha: float) -> Measure:
     """Return Cohen's kappa of two (n,) integer classifications, with its interval.
 
     The interval is the asymptotic one, widened to what the exact interval of the share of equal
@@ -102,7 +102,7 @@ def kappa(one: ArrayLike, other: ArrayLike, alpha: float) -> Measure:
     """
     from scipy.special import ndtri
 
-    a, b = np.asarray(one), np.asarray(other)
+    a, b = np.asarray(first), np.asarray(second)
     classes = np.union1d(a, b)
     table = np.array([[np.mean((a == i) & (b == j)) for j in classes] for i in classes])
     rows, columns, same = table.sum(axis=1), table.sum(axis=0), np.trace(table)
@@ -140,14 +140,16 @@ def mean(values: ArrayLike, low: float, high: float, alpha: float) -> Measure:
     return Measure(float(drawn.mean()), low + below * (high - low), low + above * (high - low))
 
 
-def difference(one: ArrayLike, other: ArrayLike, low: float, high: float, alpha: float) -> Measure:
-    """Return the mean of ``one`` minus that of ``other``, independent values in [low, high].
+def difference(
+    first: ArrayLike, second: ArrayLike, low: float, high: float, alpha: float
+) -> Measure:
+    """Return the mean of ``first`` minus that of ``second``, independent values in [low, high].
 
     Each mean has half of ``alpha``; the interval is the whole range if one is empty.
     """
-    if not np.size(one) or not np.size(other):
+    if not np.size(first) or not np.size(second):
         return Measure(float("nan"), low - high, high - low)
-    a, b = mean(one, low, high, alpha / 2), mean(other, low, high, alpha / 2)
+    a, b = mean(first, low, high, alpha / 2), mean(second, low, high, alpha / 2)
     return Measure(a.value - b.value, a.lower - b.upper, a.upper - b.lower)
 
 

@@ -142,9 +142,9 @@ def growth_factors(
         fair: FloatArray = np.maximum(np.broadcast_to(mean, values.shape), _TINY) - least
         scale = np.sqrt(fair)
     else:
-        left = np.arange(size - start, size - start - values.shape[-1], -1.0)
-        fair = np.maximum((size * mean - drawn) / left, _TINY) - least  # (1)
-        scale = np.sqrt(fair) * (size / left)
+        unseen = np.arange(size - start, size - start - values.shape[-1], -1.0)
+        fair = np.maximum((size * mean - drawn) / unseen, _TINY) - least  # (1)
+        scale = np.sqrt(fair) * (size / unseen)
     factors = np.multiply.outer(sizes, scale * stake)
     # The cap comes after ``stake`` has multiplied the bets. Below the cap l / c falls in c, and at
     # the cap it does so too, as l is constant there. So a factor falls in the mean that is tested
@@ -397,11 +397,11 @@ class LowerBound:
             np.array([self._n]),
             np.array([step]),
         )
-        [found], wealth = _largest_multiple(
+        [multiple], wealth = _largest_multiple(
             self.draws[None], n, steps, test, np.array([low]), np.array([above]), self._controls
         )
-        self.lower = float(found) * step
-        self._watched = None if wealth is None else ((found + 1) * step, wealth)
+        self.lower = float(multiple) * step
+        self._watched = None if wealth is None else ((multiple + 1) * step, wealth)
 
     def append(self, values: FloatArray) -> None:
         """Take the next values, and leave the bound as it is: where they are the last of all."""
@@ -417,8 +417,8 @@ def _step(n: int, alpha: float, size: int | None) -> float:
     """Return the step of a bound's grid after ``n`` values."""
     # A power of two: every multiple of a coarser step is one of the finer step, too, so the bound
     # stays on the grid when the step falls, and never has to be rounded again.
-    left = 1.0 if size is None else (size - n + 1) / size
-    radius = math.sqrt(math.log(1.0 / alpha) / 2.0 * left / n)
+    unseen = 1.0 if size is None else (size - n + 1) / size
+    radius = math.sqrt(math.log(1.0 / alpha) / 2.0 * unseen / n)
     return min(0.25, 2.0 ** math.floor(math.log2(_FINE * radius)))
 
 
@@ -456,25 +456,27 @@ def _largest_multiple(
     n_tries, watched = 0, None
     while len(rows := np.flatnonzero(high - low > 1)):
         n_tries += 1
-        a, b, least, most = above[rows], below[rows], low[rows], high[rows]
+        root_low, root_high, least, most = above[rows], below[rows], low[rows], high[rows]
         # Until a try above the bound has won anything, the root is taken to reach 0 at the mean of
         # the values: nothing is to be won by betting against what was seen.
-        end = np.where(b > 0.0, most, np.maximum(zero[rows], least + 2.0))
-        at = middle = (least + end) / 2.0
-        if np.isfinite(a).all():
-            at = least + (a - enough) / (a - b) * (end - least)
+        end = np.where(root_high > 0.0, most, np.maximum(zero[rows], least + 2.0))
+        guess = middle = (least + end) / 2.0
+        if np.isfinite(root_low).all():
+            guess = least + (root_low - enough) / (root_low - root_high) * (end - least)
         elif n_tries == 1:  # the normal approximation, with the variance of scores of 0 or 1
             spread = np.maximum(mean * (1.0 - mean), 1.0 / n)[rows]
-            left = 1.0 if size is None else 1.0 - n[rows] / size
-            at = zero[rows] - enough * np.sqrt(2.0 * left * spread / n[rows]) / step[rows]
+            unseen = 1.0 if size is None else 1.0 - n[rows] / size
+            guess = zero[rows] - enough * np.sqrt(2.0 * unseen * spread / n[rows]) / step[rows]
         else:
             with np.errstate(divide="ignore", invalid="ignore"):
-                at = least + (a - enough) / (a - b) * (end - least)
-                through_zero = zero[rows] - (zero[rows] - most) * enough / b
-            at = np.where(np.isfinite(a), at, np.where(b > 0.0, through_zero, middle))
+                guess = least + (root_low - enough) / (root_low - root_high) * (end - least)
+                through_zero = zero[rows] - (zero[rows] - most) * enough / root_high
+            guess = np.where(
+                np.isfinite(root_low), guess, np.where(root_high > 0.0, through_zero, middle)
+            )
         # The range halves at times, even where the guesses creep along from one end.
-        at = at if n_tries < _GUESSES or n_tries % 3 else middle
-        tried = np.minimum(np.maximum(np.floor(at), least + 1), most - 1).astype(np.int64)
+        guess = guess if n_tries < _GUESSES or n_tries % 3 else middle
+        tried = np.minimum(np.maximum(np.floor(guess), least + 1), most - 1).astype(np.int64)
         wealth = Wealth(len(rows), tried * step[rows], bets, size)
         wealth.extend(
             values[rows],

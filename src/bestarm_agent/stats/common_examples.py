@@ -101,7 +101,7 @@ class CommonExamples:
         # wealth moves on (``awaited``).
         if self.asked[row] == len(self.leaders):
             front = self.front.tolist()
-            means = [(self._low[one][-1] + 0.5) / (self.length[one] + 1) for one in front]
+            means = [(self._low[rival][-1] + 0.5) / (self.length[rival] + 1) for rival in front]
             highest = max(means)
             own = means[front.index(row)]
             self.leaders.append(row if own >= highest else front[means.index(highest)])

@@ -66,8 +66,8 @@ class Controls:
         if row not in self._rows:
             self._rows[row] = _Row(self._factors)
         scores = zip(examples.tolist(), low.tolist(), high.tolist(), strict=True)
-        found = [self._rows[row].next(*score) for score in scores]
-        return np.array(found).reshape(-1, 3).T
+        expected = [self._rows[row].next(*score) for score in scores]
+        return np.array(expected).reshape(-1, 3).T
 
     def extend(
         self,
@@ -94,11 +94,11 @@ class _Row:
 
     def _predict(self) -> None:
         self._expected = self._factors.predict(self._position)  # G_t
-        left = np.delete(self._expected, self._seen)
+        unseen = np.delete(self._expected, self._seen)
         # The extremes are of the examples left now, and may be wider than those left later: the
         # bets only have to know a value that nothing can fall below.
         self._left, self._least, self._most = (
-            float(value) for value in (left.sum(dtype=float), left.min(), left.max())
+            float(value) for value in (unseen.sum(dtype=float), unseen.min(), unseen.max())
         )
 
     def next(self, example: int, low: float, high: float) -> tuple[float, float, float]:

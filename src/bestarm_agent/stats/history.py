@@ -326,9 +326,9 @@ def learn(scores: NDArray[np.floating], *, ranks: Sequence[int] = RANKS) -> Hist
                 _loss_and_gain(factors, scores[row], KeyedRandom(0, f"reveal {row}"))
                 for row in held[:_ROWS_PER_FOLD]
             ]
-    found = {model: np.array(made).reshape(-1, 2).T for model, made in trials.items()}
-    rank, ridge = _one_standard_error({model: losses for model, (losses, _) in found.items()})
-    gain = found[rank, ridge][1]
+    results = {model: np.array(made).reshape(-1, 2).T for model, made in trials.items()}
+    rank, ridge = _one_standard_error({model: losses for model, (losses, _) in results.items()})
+    gain = results[rank, ridge][1]
     mean = float(gain.mean()) if len(gain) else 0.0
     validation = Validation(rank, ridge, mean, _se(gain), len(gain))
     return HistoryModel(fit_factors(scores, rank, ridge=ridge), validation)
@@ -347,10 +347,10 @@ def _loss_and_gain(
     # A new candidate shows its scores in a random order, too. Only the scores that it did not show
     # count for the loss: with the others, larger models would always look better.
     known = random.at(0).permutation(np.flatnonzero(~np.isnan(row)))
-    n_shown = min(len(known) // 2, max(16, len(known) // 20))
-    shown, hidden = known[:n_shown], known[n_shown:]
+    n_revealed = min(len(known) // 2, max(16, len(known) // 20))
+    revealed, hidden = known[:n_revealed], known[n_revealed:]
     truth = row[hidden].astype(float)
-    guess = factors.predict(factors.locate(shown, row[shown].astype(float)))[hidden]
+    guess = factors.predict(factors.locate(revealed, row[revealed].astype(float)))[hidden]
     # A chance of 0 or 1, rounded to single precision, would make one wrong guess cost infinitely
     # much.
     chance = np.clip(guess.astype(float), 1e-6, 1.0 - 1e-6)

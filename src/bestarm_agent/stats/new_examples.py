@@ -71,9 +71,9 @@ class Lead:
         """Return what the lead on new examples does not exceed, with that probability."""
         return float(Leads.of([self]).most(probability)[0])
 
-    def is_level(self, n_examples: int, level: float) -> bool:
+    def is_level(self, n_examples: int, alpha: float) -> bool:
         """Tell whether all ``n_examples`` would leave the two nearer than they can tell apart."""
-        return bool(Leads.of([self]).are_level(n_examples, level)[0])
+        return bool(Leads.of([self]).are_level(n_examples, alpha)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,19 @@ class Leads:
     @classmethod
     def of(cls, leads: Sequence[Lead]) -> Self:
         """Put leads side by side."""
-        n = np.array([one.n for one in leads], dtype=np.int64)
+        n = np.array([lead.n for lead in leads], dtype=np.int64)
         return cls(
-            np.array([one.mean for one in leads], dtype=float),
+            np.array([lead.mean for lead in leads], dtype=float),
             n,
-            np.array([one.differing for one in leads], dtype=float),
+            np.array([lead.differing for lead in leads], dtype=float),
         )
 
     @classmethod
     def by_sums(cls, total: FloatArray, squares: FloatArray, n: IntArray) -> Self:
         """Return the leads by (k,) sums, and sums of squares, of ``n`` (k,) differences."""
         differing = (squares + _PRIOR_WEIGHT * USUAL_DIFFERING) / (n + _PRIOR_WEIGHT)
-        found = cls(total / np.maximum(n, 1), n, np.minimum(1.0, differing))
-        return replace(found, spread=found._own_spread())
+        leads = cls(total / np.maximum(n, 1), n, np.minimum(1.0, differing))
+        return replace(leads, spread=leads._own_spread())
 
     def _own_spread(self) -> float:
         """Return the spread of differences that sampling does not explain, in (0, ``_SPREAD``].
@@ -121,17 +121,17 @@ class Leads:
         return min(_SPREAD, math.sqrt((k * variance + _LEAST_SPREAD**2) / (k + 1)))
 
     @classmethod
-    def by_means(cls, one: tuple[float, int], mean: FloatArray, n: IntArray) -> Self:
+    def by_means(cls, own: tuple[float, int], mean: FloatArray, n: IntArray) -> Self:
         """Return the leads by means and numbers of scores, seen on different examples."""
-        (own, own_n), seen = one, (n > 0) & (one[1] > 0)
+        (own_mean, own_n), seen = own, (n > 0) & (own[1] > 0)
         # On different examples the noise does not cancel: the variances of both means add up. They
         # are written as what q would be if the two had ``fewest`` examples in common, so that one
         # kind of lead serves both cases.
         fewest = np.where(seen, np.minimum(n, own_n), 0)
         its = np.where(seen, mean, 0.0)
-        variance = own * (1.0 - own) * fewest / max(own_n, 1) if own_n else 0.0
+        variance = own_mean * (1.0 - own_mean) * fewest / max(own_n, 1) if own_n else 0.0
         variance = variance + its * (1.0 - its) * fewest / np.maximum(n, 1)
-        lead = np.where(seen, (own if own_n else 0.0) - its, 0.0)
+        lead = np.where(seen, (own_mean if own_n else 0.0) - its, 0.0)
         return cls.by_sums(lead * fewest, fewest * variance, fewest)
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ class Leads:
     def each(self) -> list[Lead]:
         """Return them one by one."""
         columns = (self.mean.tolist(), self.n.tolist(), self.differing.tolist())
-        return [Lead(*one) for one in zip(*columns, strict=True)]
+        return [Lead(*fields) for fields in zip(*columns, strict=True)]
 
     @property
     def believed(self) -> tuple[FloatArray, FloatArray]:
@@ -190,26 +190,26 @@ class Leads:
         mean, deviation = self.believed
         return mean + deviation * NormalDist().inv_cdf(probability)
 
-    def are_level(self, n_examples: int, level: float) -> BoolArray:
+    def are_level(self, n_examples: int, alpha: float) -> BoolArray:
         """(k,) mask of those that all ``n_examples`` would leave nearer than these can show."""
         # The mean of all N differs from that of the n seen by a variance of q (1/n - 1/N): the
         # finite population's share of uncertainty, which is gone once all are seen.
-        left = np.maximum(1.0 / np.maximum(self.n, 1) - 1.0 / n_examples, 0.0)
-        error = np.sqrt(self.differing * left)
+        unseen = np.maximum(1.0 / np.maximum(self.n, 1) - 1.0 / n_examples, 0.0)
+        error = np.sqrt(self.differing * unseen)
         enough = self.n >= min(FEWEST_EXAMPLES, n_examples)
-        most = self.resolution(n_examples, level)
+        most = self.resolution(n_examples, alpha)
         return np.asarray(enough & (np.abs(self.mean) + _SURE * error <= most))
 
-    def resolution(self, n_examples: int, level: float) -> FloatArray:
+    def resolution(self, n_examples: int, alpha: float) -> FloatArray:
         """Return (k,) the ``resolution`` of so many examples."""
-        return np.minimum(1.0, _constant(level) * np.sqrt(self.differing / n_examples))
+        return np.minimum(1.0, _constant(alpha) * np.sqrt(self.differing / n_examples))
 
 
 @lru_cache(maxsize=1)
 def _normal() -> tuple[FloatArray, FloatArray]:
     """Return points of the standard normal distribution: numbers, and the probabilities below."""
-    at = np.linspace(-9.0, 9.0, 9001)
-    return at, np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) for z in at.tolist()])
+    points = np.linspace(-9.0, 9.0, 9001)
+    return points, np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) for z in points.tolist()])
 
 
 def _below(z: FloatArray) -> FloatArray:
@@ -236,9 +236,9 @@ def chance_of_all(chances: Sequence[float] | FloatArray) -> float:
         >>> round(chance_of_all([0.9] * 4), 2), round(0.9**4, 2)
         (0.74, 0.66)
     """
-    at, below = _normal()
-    luck = np.interp((np.arange(_LUCKS) + 0.5) / _LUCKS, below, at)
-    own = math.sqrt(2.0) * np.interp(np.asarray(chances, dtype=float), below, at)
+    points, below = _normal()
+    luck = np.interp((np.arange(_LUCKS) + 0.5) / _LUCKS, below, points)
+    own = math.sqrt(2.0) * np.interp(np.asarray(chances, dtype=float), below, points)
     return float(_below(own[:, None] + luck).prod(axis=0).mean())
 
 
@@ -259,14 +259,14 @@ def chance_of_at_least(bar: float, mean: float, n: int) -> float:
     return Leads.by_means((mean, n), np.array([bar]), np.array([_MANY])).each()[0].chance
 
 
-def resolution(differing: float, n_examples: int, level: float) -> float:
+def resolution(differing: float, n_examples: int, alpha: float) -> float:
     """Return the difference that so many examples show with probability .8, as (1), at most 1.
 
     Example:
         >>> round(resolution(0.15, 300, 0.025), 3)
         0.08
     """
-    return min(1.0, _constant(level) * math.sqrt(differing / n_examples))
+    return min(1.0, _constant(alpha) * math.sqrt(differing / n_examples))
 
 
 def nearness(differing: float, n_examples: int) -> float:
@@ -279,7 +279,7 @@ def nearness(differing: float, n_examples: int) -> float:
     return _SURE * math.sqrt(differing / n_examples)
 
 
-def examples_needed(difference: float, differing: float, level: float) -> int:
+def examples_needed(difference: float, differing: float, alpha: float) -> int:
     """Return how many examples show a difference > 0 with probability .8, as (1).
 
     The difference is one that somebody names. What was *seen* of a winner is larger than the truth,
@@ -294,13 +294,13 @@ def examples_needed(difference: float, differing: float, level: float) -> int:
     """
     needed = math.inf
     if difference > 0:
-        needed = _constant(level) ** 2 * differing / difference / difference
+        needed = _constant(alpha) ** 2 * differing / difference / difference
     if not needed < math.inf:  # NaN is none either
         raise ValueError(f"no number of examples shows a difference of {difference}")
     return math.ceil(needed)
 
 
-def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None:
+def examples_to_prove(leads: Leads | Sequence[Lead], alpha: float) -> int | None:
     """Return how many examples in all should show leads that were seen; None: who knows.
 
     It is the smallest n with which all are shown with probability ``_LIKELY_ENOUGH``, where a lead
@@ -320,7 +320,7 @@ def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None
     high = _MOST_TIMES * low
 
     def enough(n: int) -> bool:
-        each = _shown_by(leads, n, level)
+        each = _shown_by(leads, n, alpha)
         # all are at most as probable as the least probable one, which is known sooner
         return bool(each.min() >= _LIKELY_ENOUGH) and chance_of_all(each) >= _LIKELY_ENOUGH
 
@@ -334,19 +334,19 @@ def examples_to_prove(leads: Leads | Sequence[Lead], level: float) -> int | None
     return high
 
 
-def _shown_by(leads: Leads, n: int, level: float) -> FloatArray:
+def _shown_by(leads: Leads, n: int, alpha: float) -> FloatArray:
     """Return the (k,) probabilities that ``n`` examples show each of the leads, as (2)."""
-    (mean, deviation), more = leads.believed, n - leads.n
+    (mean, deviation), unseen = leads.believed, n - leads.n
     # Two parts: the examples seen keep their mean x, and those to come have the mean d, of which
     # only the posterior is known, besides the noise of single examples. Treating all n as new would
     # forget that the lead seen so far counts in the test, too.
-    expected = (leads.n * leads.mean + more * mean) / n
-    error = np.sqrt((more * deviation / n) ** 2 + more * leads.differing / n**2)
-    least = np.sqrt(2.0 * math.log(1.0 / level) * leads.differing / n)
+    expected = (leads.n * leads.mean + unseen * mean) / n
+    error = np.sqrt((unseen * deviation / n) ** 2 + unseen * leads.differing / n**2)
+    least = np.sqrt(2.0 * math.log(1.0 / alpha) * leads.differing / n)
     # Where nothing is uncertain (no example more), the lead is shown or it is not.
     certain = np.where(expected > least, np.inf, -np.inf)
     return _below(np.divide(expected - least, error, out=certain, where=error > 0))
 
 
-def _constant(level: float) -> float:
-    return math.sqrt(2.0 * math.log(1.0 / level)) + _POWER
+def _constant(alpha: float) -> float:
+    return math.sqrt(2.0 * math.log(1.0 / alpha)) + _POWER

@@ -268,8 +268,8 @@ class PairedSequences(CommonExamples):
         return 2.0 * lower_bound(values[0, ~idle[0]], alpha, size, bets) - 1.0
 
     def _against(self, opponent: int) -> _Against:
-        level = self._alpha if opponent == LEADERS else self._level_of_pairs
-        return _Against(opponent, level, self.size)
+        alpha = self._alpha if opponent == LEADERS else self._level_of_pairs
+        return _Against(opponent, alpha, self.size)
 
     def _rejected(self, test: _Against, among: BoolArray | None = None) -> BoolArray:
         return np.asarray(self._highest(test, among) >= test.enough)
@@ -289,25 +289,25 @@ class PairedSequences(CommonExamples):
             self._wealth[test] = Wealth(len(self.length), 0.5, bets, test.size, odds)
         wealth, opponent = self._wealth[test], test.opponent
         stop = np.minimum(self.length, self.n_known(opponent))
-        due = stop > wealth.n
+        is_behind = stop > wealth.n
         # A row that was rejected stays rejected, so its wealth need not be followed any longer.
         if not to_the_end:
-            due &= wealth.highest < test.enough
+            is_behind &= wealth.highest < test.enough
         if among is not None:
-            due &= among
+            is_behind &= among
         if opponent != LEADERS:
-            due[opponent] = False
-        for row in np.flatnonzero(due).tolist():
+            is_behind[opponent] = False
+        for row in np.flatnonzero(is_behind).tolist():
             start, end = int(wealth.n[row]), int(stop[row])
             if start == end:  # taken along with an earlier row
                 continue
             # Rows that go from the same place to the same place share one array operation: after a
             # round of calls that is nearly all of them. Long stretches are cut, as each place takes
             # a number for every row and every bet.
-            step = np.flatnonzero(due & (wealth.n == start) & (stop == end))
-            for at in range(start, end, _CHUNK):
+            step = np.flatnonzero(is_behind & (wealth.n == start) & (stop == end))
+            for first in range(start, end, _CHUNK):
                 values, drawn, idle = self.draws_of(
-                    opponent, step, at, min(end, at + _CHUNK), on_new=test.size is None
+                    opponent, step, first, min(end, first + _CHUNK), on_new=test.size is None
                 )
                 wealth.extend(values, rows=step, drawn=drawn, idle=idle)
         return wealth.highest
@@ -325,25 +325,27 @@ class PairedSequences(CommonExamples):
         All are tried at the largest gap so far; the one that is furthest from being excluded there
         is worked out, which seldom leaves more than a few.
         """
-        left = np.atleast_1d(np.asarray(others, dtype=np.int64))
-        caps = np.broadcast_to(np.asarray(most, dtype=float), left.shape)
+        open_rows = np.atleast_1d(np.asarray(others, dtype=np.int64))
+        caps = np.broadcast_to(np.asarray(most, dtype=float), open_rows.shape)
         # The wealth against a gap rises with the gap. A row for which the gap ``least`` is excluded
         # has a smaller one and leaves. Of those that stay, the least excluded is searched first: it
         # is likely to have the largest gap, which then excludes most of the others at once. Before
         # any wealth is known that is the row of the fewest values; looking at all takes longest.
-        if len(left) > 1:
-            at = int(self.length[left].argmin())
-            least = self._largest_gap(test, int(left[at]), shifted, least, caps[at : at + 1])
+        if len(open_rows) > 1:
+            place = int(self.length[open_rows].argmin())
+            least = self._largest_gap(
+                test, int(open_rows[place]), shifted, least, caps[place : place + 1]
+            )
         while True:
-            left, caps = left[caps > least], caps[caps > least]
-            wealth = self._wealth_at(test, left, shifted, least)
+            open_rows, caps = open_rows[caps > least], caps[caps > least]
+            wealth = self._wealth_at(test, open_rows, shifted, least)
             stays = wealth < test.enough
             if not stays.any():
                 return least
-            at = int(wealth.argmin())
-            gap = self._gap(test, int(left[at]), shifted, least)
-            least, stays[at] = max(least, min(float(caps[at]), gap)), False
-            left, caps = left[stays], caps[stays]
+            place = int(wealth.argmin())
+            gap = self._gap(test, int(open_rows[place]), shifted, least)
+            least, stays[place] = max(least, min(float(caps[place]), gap)), False
+            open_rows, caps = open_rows[stays], caps[stays]
 
     def _gap(self, test: _Against, row: int, shifted: BoolArray, low: float) -> float:
         """Find the least gap of a row that is excluded, above ``low``, which is not."""

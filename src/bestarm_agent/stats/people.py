@@ -174,7 +174,7 @@ class LabelledRows:
         """
         if self.n < _FEWEST:
             return None
-        left = int(self._size - self.n)
+        unseen = int(self._size - self.n)
         needed, leader = 0.0, int(self.leader[world])
         for row in np.flatnonzero(self.alive[world]).tolist():
             if row == leader:
@@ -184,11 +184,11 @@ class LabelledRows:
             # divisor.
             rate = math.log(float(self._each[..., world, row].max())) / (self.n + _FEWEST)
             missing = math.log(self._enough / float(self.wealth[world, row]))
-            needed = max(needed, missing / rate if rate > 0.0 else left)
-        return min(left, math.ceil(needed))
+            needed = max(needed, missing / rate if rate > 0.0 else unseen)
+        return min(unseen, math.ceil(needed))
 
     def _bet(self, leader: IntArray, judged: FloatArray, low: FloatArray, high: FloatArray) -> None:
-        left = self._size - self.n
+        unseen = self._size - self.n
 
         def against(of_leader: FloatArray, own: FloatArray) -> FloatArray:
             return np.take_along_axis(of_leader, leader, axis=1) - own
@@ -197,7 +197,7 @@ class LabelledRows:
         # not used at this place (r = 0): with a guess of m, g - m would have a mean other than 0
         # and the bet would no longer be fair.
         missing = np.take_along_axis(self._missing, leader, axis=1) + self._missing
-        mean = np.where(missing == 0, against(self._left, self._left) / left, 0.0)  # m
+        mean = np.where(missing == 0, against(self._left, self._left) / unseen, 0.0)  # m
         g = np.where(missing == 0, against(judged, judged), 0.0)
         r = np.where(missing == 0, self._reliance[:, None, None], 0.0)[..., None]
         values = (1.0 + against(low, high) - r[..., 0] * (g - mean)) / 2.0  # (1)

@@ -133,7 +133,7 @@ def compare_scores(
     verdict = _verdict(lead, on_new, on.n_units, alpha)
     unclear = verdict in ("undecided", "about equal") and value != 0.0
     needed = examples_to_prove([replace(lead, mean=abs(lead.mean))], alpha / 2) if unclear else None
-    differ = known & (scores[:, 0] != scores[:, 1])
+    differ = compress(examples, known & (scores[:, 0] != scores[:, 1]))
     return PairedComparison(
         **asdict(on),
         both=int((a_right & b_right).sum()),
@@ -149,9 +149,7 @@ def compare_scores(
         resolution=resolution(lead.differing, on.n_units, alpha / 2),
         examples_needed=needed,
         confidence=confidence,
-        flips=tuple(
-            sorted(compress(examples, differ), key=lambda flip: flip.seq_a)  # as a was asked
-        ),
+        flips=tuple(sorted(differ, key=lambda flip: flip.seq_a)),  # as a was asked
     )
 
 

@@ -244,8 +244,7 @@ class Labelling:
         # start. It is a function of the labels, so that the second run agrees with the first as far
         # as that came.
         while True:
-            wanted = 0
-            later = 0
+            wanted = later = 0
 
             def scores(place: int, alive: BoolArray) -> tuple[FloatArray, FloatArray] | None:
                 nonlocal wanted, later

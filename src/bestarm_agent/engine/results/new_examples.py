@@ -100,8 +100,7 @@ def new_examples(
     # Of very many candidates most have no score: nothing is compared there.
     scored = pairs.table.n_scored[others] > 0
     compared = np.array(others, dtype=np.int64)[scored].tolist()
-    lines = _beside(evidence[scored], open_mask[scored], n, alpha)
-    against = dict(zip(compared, lines, strict=True))
+    beside = _beside(evidence[scored], open_mask[scored], n, alpha)
     # how often two answers differ is taken from the nearest rival: that is whom the resolution is
     # about; a candidate far behind differs on many more examples
     nearest = evidence.differing[open_mask if open_rows else slice(None)][:1].tolist()
@@ -118,7 +117,7 @@ def new_examples(
         n_examples=n,
         unit=unit,
     )
-    return statements, against
+    return statements, dict(zip(compared, beside, strict=True))
 
 
 def _beside(seen: Leads, is_open: BoolArray, n: int, alpha: float) -> Iterator[Against]:

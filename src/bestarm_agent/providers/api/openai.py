@@ -65,7 +65,7 @@ def _mark_chat(body: dict[str, Json], request: Request) -> None:
 
 
 def _mark_response(body: dict[str, Json], request: Request) -> None:
-    _mark([one for one in objects_in(body["input"]) if "role" in one], request, "input_text")
+    _mark([item for item in objects_in(body["input"]) if "role" in item], request, "input_text")
 
 
 def _mark(messages: Sequence[Mapping[str, Json]], request: Request, kind: str) -> None:
@@ -74,9 +74,9 @@ def _mark(messages: Sequence[Mapping[str, Json]], request: Request, kind: str) -
     The last message that begins alike for all is marked; an assistant's has parts of another type.
     """
     sent = [
-        (one, head)
-        for one, head in zip(request.messages or (None,), request.prefix, strict=False)
-        if one is None or one.tool_call_id is None
+        (message, head)
+        for message, head in zip(request.messages or (None,), request.prefix, strict=False)
+        if message is None or message.tool_call_id is None
     ]
     for message, (_, head) in reversed([*zip(messages, sent, strict=False)]):
         if message["role"] == "assistant" or not head.strip():

@@ -271,7 +271,7 @@ class ApiProvider(ApiModels):
         name, now = f"{self.name}/{model}", asyncio.get_running_loop().time
         started = now()
         failed: ProviderError | None
-        said: Any  # the body
+        body: Any  # JSON
         try:
             response = await send()
         except Exception as error:
@@ -282,17 +282,17 @@ class ApiProvider(ApiModels):
             self._record_allowances(model, headers)
             try:
                 if response.status in _GOOD:
-                    said = read_body(response.content)
-                    failed = body_failure(said, name, server.endpoint)
+                    body = read_body(response.content)
+                    failed = body_failure(body, name, server.endpoint)
                     # An error that comes with token counts was generated, and is billed: it is
                     # decoded as an answer, and ``_no_answer`` charges what the counts say.
-                    if failed is None or as_object(said.get("usage")):  # what failed was counted
-                        return read(said), headers, seconds
+                    if failed is None or as_object(body.get("usage")):  # what failed was counted
+                        return read(body), headers, seconds
                 else:
-                    said = error_body(response.content)
-                    failed = status_failure(response.status, said, headers, name, server.endpoint)
+                    body = error_body(response.content)
+                    failed = status_failure(response.status, body, headers, name, server.endpoint)
                 if failed.kind is FailureKind.BAD_REQUEST:
-                    failed.refused = refused(said)
+                    failed.refused = refused(body)
             except MalformedError as error:
                 failed = call_failure(error, name, server.endpoint)
         raise failed
