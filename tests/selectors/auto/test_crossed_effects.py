@@ -38,7 +38,9 @@ def dense(model: CrossedEffects, seen: Seen, places: int) -> tuple[Array, Array]
     effects, v = model.effects, model.variances
     n = len(effects)
     priors = [0.25, *(v.of(effects.families[f]) for f in effects.family[1:])]
-    priors += [v.own] * K + [v.easiness] * places
+    n_blocks = effects.n_blocks
+    near = min(places, axes_model._MOST_SHARED // n_blocks)
+    priors += [v.own] * K + [v.easiness] * places + [v.shared] * (n_blocks * near)
 
     def unit(row: int, place: int) -> Array:
         x = np.zeros(len(priors))
@@ -46,6 +48,8 @@ def dense(model: CrossedEffects, seen: Seen, places: int) -> tuple[Array, Array]
         x[n + row] = 1.0
         if place < places:
             x[n + K + place] = 1.0
+        if place < near:
+            x[n + K + places + effects.block[row] * near + place] = 1.0
         return x
 
     design = np.array([unit(row, place) for row, place, _ in seen])
@@ -62,10 +66,12 @@ def dense(model: CrossedEffects, seen: Seen, places: int) -> tuple[Array, Array]
 
 
 @pytest.mark.parametrize("most_places", [512, 4, 3])
+@pytest.mark.parametrize("most_shared", [512, 7])
 def test_it_agrees_with_dense_conditioning(
-    monkeypatch: pytest.MonkeyPatch, most_places: int
+    monkeypatch: pytest.MonkeyPatch, most_places: int, most_shared: int
 ) -> None:
     monkeypatch.setattr(axes_model, "_MOST_PLACES", most_places)
+    monkeypatch.setattr(axes_model, "_MOST_SHARED", most_shared)
     for seed in range(3):
         model, seen = filled(seed)
         places = min(1 + max(place for _, place, _ in seen), most_places)
@@ -85,13 +91,14 @@ def test_two_rows_of_a_model_by_hand() -> None:
     # rows 0 and 1 share a level, so do rows 2 and 3; one score, 1, of row 0 on one of one example
     model = CrossedEffects(np.array([[0], [0], [1], [1]]), 1)
     posterior = model.fit(*columns([(0, 0, 1.0)]), sweeps=1)
-    # prior variances: constant .25, level .02, own .01, easiness .05, noise .12; the score has
-    # variance .45, and the mean of row 1 shares with it .25 + .02 + .05 = .32, that of row 2 the
-    # constant and the easiness, .3; the score is .5 above its expectation
+    # prior variances: constant .25, level .02, own .01, easiness .05, that of a level's own .03,
+    # noise .12; the score has variance .48, and the mean of row 1 shares with it
+    # .25 + .02 + .05 + .03 = .35, that of row 2 the constant and the easiness, .3; the score is .5
+    # above its expectation
     np.testing.assert_allclose(
-        posterior.mean, [1.0, 0.5 + 0.5 * 0.32 / 0.45, *[0.5 + 0.5 * 0.3 / 0.45] * 2]
+        posterior.mean, [1.0, 0.5 + 0.5 * 0.35 / 0.48, *[0.5 + 0.5 * 0.3 / 0.48] * 2]
     )
-    np.testing.assert_allclose(posterior.sd[:2], [0.0, np.sqrt(0.45 - 0.32**2 / 0.45)], atol=1e-8)
+    np.testing.assert_allclose(posterior.sd[:2], [0.0, np.sqrt(0.48 - 0.35**2 / 0.48)], atol=1e-8)
 
 
 def test_variances_are_found_again() -> None:
@@ -149,17 +156,19 @@ def test_a_place_without_a_score_counts_with_what_is_expected(
     monkeypatch.setattr(axes_model, "_MOST_PLACES", most_places)
     model, seen = filled(6)
     model.fit(*columns(seen))
-    level, easiness = model._level, np.append(model._easiness, np.zeros(M))
+    level = model._level
+    easiness = np.pad(model._easiness, ((0, 0), (0, M)))[model.effects.block, :M]
     seen = [*seen[::2], (1, 7, 1.0), (3, 8, np.nan), (4, 6, np.nan)]  # later than any before
     length = np.zeros(K, dtype=int)
     for row, place, _ in seen:
         length[row] = max(length[row], place + 1)
-    cells = np.where(np.arange(M) < length[:, None], level[:, None] + easiness[:M], 0.0)
+    cells = np.where(np.arange(M) < length[:, None], level[:, None] + easiness, 0.0)
     for row, place, score in seen:
         cells[row, place] = cells[row, place] if np.isnan(score) else score - 0.5
     model._sum_up(*columns(seen))
     reach = min(9, most_places)
     np.testing.assert_array_equal(model._length, length)
     np.testing.assert_allclose(model._total, cells.sum(axis=1), atol=1e-12)
-    np.testing.assert_allclose(model._at_place, cells.sum(axis=0)[:reach], atol=1e-12)
+    of_blocks = np.array([cells[model.effects.block == block].sum(axis=0) for block in range(3)])
+    np.testing.assert_allclose(model._at_place, of_blocks[:, :reach], atol=1e-12)
     np.testing.assert_allclose(model._square, (cells**2).sum(), atol=1e-12)

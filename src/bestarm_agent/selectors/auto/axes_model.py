@@ -2,20 +2,25 @@
 
 Row i has seen the first L_i of m examples, in an order that all rows share. Its score is
 
-    y_ij = x_i . b + d_i + z_j + e_ij                                                          (1)
+    y_ij = x_i . b + d_i + z_j + r_cj + e_ij                                                   (1)
 
 with x_i marking the effects that the row has: of a constant, of its level on every axis, and of its
 combination of levels on every two axes; without axes, of the constant alone. Besides them are the
-row's own deviation d_i and the example's easiness z_j. All are independent and Gaussian around 0
-(scores are taken from 1/2),
+row's own deviation d_i, the example's easiness z_j, and how much easier it is for c, the row's
+level on one axis: what one model finds easy, it finds easy with all prompts. So many prompts on few
+examples tell less of a model than as many scores on different examples. All are independent and
+Gaussian around 0 (scores are taken from 1/2),
 
-    b_l ~ N(0, v_f),  d_i ~ N(0, v_d),  z_j ~ N(0, v_z),  e_ij ~ N(0, s^2),                    (2)
+    b_l ~ N(0, v_f),  d_i ~ N(0, v_d),  z_j ~ N(0, v_z),  r_cj ~ N(0, v_r),  e_ij ~ N(0, s^2)  (2)
 
 v_f being one variance for all effects of a family f. A row without scores is known by its effects.
+The axis of r is the first that several rows have each level of; without axes r is left out. It is
+modelled at the first R places.
 
-Posterior. Given t = (b, z) the deviations are independent. Let g_i = 1 / (s^2 + L_i v_d). Then
+Posterior. Given t = (b, z, r) the deviations are independent. Let g_i = 1 / (s^2 + L_i v_d), and
+w_ij = z_j + r_cj. Then
 
-    d_i | t ~ N(v_d g_i sum_{j < L_i} (y_ij - x_i . b - z_j), v_d s^2 g_i)                     (3)
+    d_i | t ~ N(v_d g_i sum_{j < L_i} (y_ij - x_i . b - w_ij), v_d s^2 g_i)                    (3)
 
 and integrating them out leaves normal equations A t = h with the blocks
 
@@ -23,24 +28,26 @@ and integrating them out leaves normal equations A t = h with the blocks
     A_zz = diag(1 / v_z + n_j / s^2) - [S_{max(j, k)}]_jk,  S_j = sum_{L_i > j} v_d g_i / s^2  (4)
     h_b = sum_i g_i x_i Y_i,   h_z = [sum_{L_i > j} (y_ij - v_d g_i Y_i) / s^2]_j              (5)
 
-where n_j rows have seen j and Y_i = sum_{j < L_i} y_ij. With u_L = sum_{j < L} z_j and J the
-longest prefix, the mean over all m examples, less the easiness of those that nobody has seen, is
+where n_j rows have seen j and Y_i = sum_{j < L_i} y_ij. The blocks of r are those of z, with sums
+over the rows of level c alone and v_r for v_z; those of two levels are 0, and A_zr has no 1 / v.
+With u_L = sum_{j < L} w_ij and J the longest prefix, the mean over all m examples, less the
+easiness of those that nobody has seen, is
 
     m M_i = Y_i + (m - L_i) (x_i . b + d_i) + u_J - u_{L_i} + noise,                           (6)
     Cov(M)_ik = c_i' A^-1 c_k + [i = k] ((m - L_i)^2 v_d s^2 g_i + (m - L_i) s^2) / m^2,       (7)
 
-c_i being what (6) and (3) have of t: (m - L_i) (1 - L_i v_d g_i) / m at the effects of x_i, 1 / m
-at u_J, and -((m - L_i) v_d g_i + 1) / m at u_{L_i}.
+c_i being what (6) and (3) have of t: (m - L_i) (1 - L_i v_d g_i) / m at the effects of x_i, and for
+the sums of z and of r_c each, 1 / m at J and -((m - L_i) v_d g_i + 1) / m at L_i.
 
 Variances are those of MacKay's fixed point for the evidence, shrunk towards a guess that is worth
 w effects: with b at its posterior mean and k_f effects in the family,
 
     v_f = (sum b^2 + w q_f) / (gamma_f + w),   gamma_f = k_f - sum Var(b) / v_f,               (8)
 
-and likewise for d and z; s^2 is the sum of squared residuals over the number of scores less all
+and likewise for d, z and r; s^2 is the sum of squared residuals over the number of scores less all
 gammas. gamma counts the effects that the scores determine, so few scores change little.
 
-A fit costs O(K F^2 + (E + J)^3) for F effects per row and E effects of rows with scores. This is a
+A fit costs O(K F^2 + (E + J + C R)^3) for F effects per row and E of rows with scores. This is a
 model's opinion: nothing here bounds an error probability.
 
 References:
@@ -66,6 +73,7 @@ Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong 
 CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
 _MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows
 _MOST_PLACES = 512  # J: later ones count as equally easy
+_MOST_LEVELS, _MOST_SHARED = 64, 512  # C and C R; levels beyond it share no r
 _GUESSES = {1: 0.02, 2: 0.005}  # q_f by the number of axes
 _WORTH, _NOISE_WORTH = 2.0, 10.0  # w, in effects and in scores
 _LEAST_VARIANCE = 1e-6
@@ -78,37 +86,46 @@ class Effects:
     families: tuple[Family, ...]
     of_row: IntArray  # (K, 1 + families) numbers of the row's effects
     family: IntArray  # (E,) position of an effect's family; -1 for the constant
+    design: sparse.csr_array  # (K, E) rows x_i
+    block: IntArray  # (K,) c: the level by which rows share residuals; 0 where they share none
 
     @classmethod
     def of(cls, axes: IntArray) -> Effects:
         """Number the effects of rows with the (K, A) levels ``axes``."""
         keys: list[Family] = []
         columns, family = [np.zeros(len(axes), dtype=np.int64)], [-1]
-        for key, codes in sorted(_codes(axes), key=lambda found: int(found[1].max())):
+        shared = list(_codes(axes))
+        for key, codes in sorted(shared, key=lambda effect: int(effect[1].max())):
             n_levels = int(codes.max()) + 1
             if len(family) + n_levels > _MOST_EFFECTS:
                 break
             columns.append(codes + len(family))
             family += [len(keys)] * n_levels
             keys.append(key)
-        return cls(tuple(keys), np.column_stack(columns), np.array(family))
+        few = (codes for key, codes in shared if len(key) == 1 and codes.max() < _MOST_LEVELS)
+        block = next(few, np.zeros(len(axes), dtype=np.int64))
+        of_row = np.column_stack(columns)
+        design = sparse_rows(of_row, np.ones(of_row.shape), len(family))
+        return cls(tuple(keys), of_row, np.array(family), design, block)
 
     def __len__(self) -> int:
         return len(self.family)
 
-    def design(self) -> sparse.csr_array:
-        """Return the (K, E) rows x_i."""
-        n_rows, width = self.of_row.shape
-        ends = np.arange(0, n_rows * width + 1, width)
-        ones = np.ones(n_rows * width)
-        return sparse.csr_array((ones, self.of_row.ravel(), ends), shape=(n_rows, len(self)))
+    @property
+    def n_blocks(self) -> int:
+        """Number C of the levels that have a residual of their own on an example; 1 without."""
+        return int(self.block.max(initial=0)) + 1
 
-    def longer(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
+    def later(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
+        """Return the (C, J) sums of values (K,) over the rows of block c longer than j."""
+        ends: FloatArray = np.zeros((self.n_blocks, reach + 1))
+        np.add.at(ends, (self.block, place), values)
+        return suffix(ends)
+
+    def later_by_effect(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
         """Return the (E, J) sums of values (K,) over the rows with effect l longer than j."""
-        n_rows = len(place)
-        ends = sparse.csr_array((values, (np.arange(n_rows), place)), shape=(n_rows, reach + 1))
-        by_effect = (self.design().T @ ends).toarray()
-        return np.asarray(by_effect[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:])
+        ends = sparse_rows(place[:, None], values[:, None], reach + 1)
+        return suffix((self.design.T @ ends).toarray())
 
 
 def _codes(axes: IntArray) -> Iterator[tuple[Family, IntArray]]:
@@ -118,9 +135,9 @@ def _codes(axes: IntArray) -> Iterator[tuple[Family, IntArray]]:
     n_levels = {(axis,): len(np.unique(column)) for axis, column in enumerate(levels.T)}
     pairs = combinations(range(axes.shape[1]), 2)
     for key in (*n_levels, *pairs):
-        found, codes = np.unique(levels[:, key], axis=0, return_inverse=True)
-        is_new = len(key) == 1 or len(found) > max(n_levels[axis,] for axis in key)
-        if is_new and 1 < len(found) <= len(axes) / 2:
+        effects, codes = np.unique(levels[:, key], axis=0, return_inverse=True)
+        is_new = len(key) == 1 or len(effects) > max(n_levels[axis,] for axis in key)
+        if is_new and 1 < len(effects) <= len(axes) / 2:
             yield key, codes.ravel().astype(np.int64)
 
 
@@ -131,6 +148,7 @@ class Variances:
     effects: dict[Family, float] = field(default_factory=dict)  # v_f
     own: float = 0.01  # v_d
     easiness: float = 0.05  # v_z
+    shared: float = 0.03  # v_r
     noise: float = 0.12  # s^2
 
     def of(self, family: Family) -> float:
@@ -182,7 +200,8 @@ class CrossedEffects:
         self.variances = Variances()
         self.effects = Effects.of(axes)
         self._level: FloatArray = np.zeros(len(axes))  # (K,) x_i . b + d_i
-        self._easiness: FloatArray = np.zeros(0)  # (J,) z_j, up to the longest row
+        # (C, J) z_j + r_cj, up to the longest row
+        self._easiness: FloatArray = np.zeros((self.effects.n_blocks, 0))
 
     @one_thread
     def fit(self, row: IntArray, place: IntArray, score: FloatArray, sweeps: int = 2) -> Posterior:
@@ -205,26 +224,29 @@ class CrossedEffects:
 
     def _sum_up(self, row: IntArray, place: IntArray, score: FloatArray) -> None:
         """Sum up the scores, and what is expected where there is none."""
-        n_rows, level, easiness = len(self._level), self._level, np.append(self._easiness, 0.0)
+        model, n_rows, level = self.effects, len(self._level), self._level
+        easiness = np.pad(self._easiness, ((0, 0), (0, 1)))
+        last = easiness.shape[1] - 1
         self._length = np.zeros(n_rows, dtype=np.int64)  # L_i
         np.maximum.at(self._length, row, place + 1)
         reach = min(int(self._length.max(initial=0)), _MOST_PLACES)
         self._place = np.minimum(self._length, reach)
-        self._n_rows = suffix(self._place, np.ones(n_rows), reach)  # n_j
+        self._n_rows = model.later(self._place, np.ones(n_rows), reach)  # (C, J) n_cj
         # Every cell of a prefix as expected first, then the scores in place of what was expected
         # there. So cells without a score need not be listed.
         known = ~np.isnan(score)
         row, place, score = row[known], place[known], score[known] - CENTRE
-        expected = level[row] + easiness[np.minimum(place, len(easiness) - 1)]
-        more, within = score - expected, place < reach
-        upto = np.minimum(self._length, len(easiness) - 1)
+        expected = level[row] + easiness[model.block[row], np.minimum(place, last)]
+        residual, within = score - expected, place < reach
+        upto = model.block, np.minimum(self._length, last)
         passed, squares = prefix(easiness)[upto], prefix(easiness**2)[upto]
-        # (K,) Y_i, and (J,) sums of the y_ij of the rows that have seen j
-        self._total = self._length * level + passed + np.bincount(row, more, n_rows)
-        ease = np.zeros(reach)
-        ease[: len(easiness)] = easiness[:reach]
-        self._at_place = suffix(self._place, level, reach) + self._n_rows * ease
-        self._at_place += np.bincount(place[within], more[within], reach)
+        # (K,) Y_i, and (C, J) sums of the y_ij of the rows of a block that have seen j
+        self._total = self._length * level + passed + np.bincount(row, residual, n_rows)
+        ease = np.zeros(self._n_rows.shape)
+        ease[:, : last + 1] = easiness[:, :reach]
+        self._at_place = model.later(self._place, level, reach) + self._n_rows * ease
+        cells = np.bincount((model.block[row] * reach + place)[within], residual[within], ease.size)
+        self._at_place += cells.reshape(ease.shape)
         self._square = float(level @ (self._length * level + 2.0 * passed) + squares.sum())
         self._square += float((score**2 - expected**2).sum())
 
@@ -235,58 +257,86 @@ class CrossedEffects:
         precision, target = self._normal_equations(weight)
         inverse = inverted(precision)
         mean = inverse @ target
-        # of b and of the running sums, from 0, of z
-        self._covariance = running(running(inverse, n).T, n)
-        self._variance = inverse.diagonal().copy()  # (E + J,) of b and z
+        n_blocks, reach = self._n_rows.shape
+        runs = [reach, *[self._near] * (n_blocks if self._near else 0)]
+        # of b and of the running sums, from 0, of z and of each r_c
+        self._covariance = running(running(inverse, n, runs).T, n, runs)
+        self._variance = inverse.diagonal().copy()  # of b, z and r
         self._gain = now.own * weight  # v_d g_i
-        self._b, self._easiness = mean[:n], mean[n:]
+        self._b, self._z, self._r = np.split(mean, [n, n + reach])
+        self._easiness = np.tile(self._z, (n_blocks, 1))
+        self._easiness[:, : self._near] += self._r.reshape(n_blocks, self._near)
         self._passed = prefix(self._easiness)
         common = self._b[model.of_row].sum(axis=1)
-        explained = self._length * common + self._passed[self._place]
+        explained = self._length * common + self._passed[model.block, self._place]
         self._level = np.asarray(common + self._gain * (self._total - explained))  # (3)
 
+    @property
+    def _near(self) -> int:
+        """Number R of places at which the rows of a block share residuals; 0 with one block."""
+        n_blocks, reach = self._n_rows.shape
+        return min(reach, _MOST_SHARED // n_blocks) if n_blocks > 1 else 0
+
     def _normal_equations(self, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the matrix (4) and the right side (5), for b and z."""
-        model, now, n_rows, place = self.effects, self.variances, self._n_rows, self._place
-        n, reach, gain, rows = len(model), len(n_rows), now.own * weight, model.design()
-        z, places = slice(n, n + reach), np.arange(reach)
-        precision, target = np.zeros((n + reach, n + reach)), np.zeros(n + reach)
+        """Return the matrix (4) and the right side (5), for b, z and r."""
+        model, now, place = self.effects, self.variances, self._place
+        n, (n_blocks, reach), near = len(model), self._n_rows.shape, self._near
+        gain, rows, places = now.own * weight, model.design, np.arange(reach)
+        size = n + reach + n_blocks * near
+        z, r = slice(n, n + reach), slice(n + reach, size)
+        precision, target = np.zeros((size, size)), np.zeros(size)
         precision[:n, :n] = (rows.T @ (rows * (self._length * weight)[:, None])).toarray()
-        precision[:n, z] = model.longer(place, weight, reach)
-        precision[z, :n] = precision[:n, z].T
-        later = suffix(place, gain / now.noise, reach)  # S_j
-        precision[z, z] = -later[np.maximum.outer(places, places)]
+        precision[:n, z] = model.later_by_effect(place, weight, reach)
+        later = model.later(place, gain / now.noise, reach)  # S_cj
+        precision[z, z] = -later.sum(axis=0)[np.maximum.outer(places, places)]
+        seen = self._n_rows / now.noise
+        for block in range(n_blocks if near else 0):
+            own = slice(n + reach + block * near, n + reach + (block + 1) * near)
+            members = np.where(model.block == block, weight, 0.0)
+            precision[:n, own] = model.later_by_effect(np.minimum(place, near), members, near)
+            cross = -later[block, np.maximum.outer(places, places[:near])]
+            cross[places[:near], places[:near]] += seen[block, :near]
+            precision[z, own], precision[own, z] = cross, cross.T
+            precision[own, own] = cross[:near]
+        precision[n:, :n] = precision[:n, n:].T
         family = np.array([CENTRE_VARIANCE, *map(now.of, model.families)])
-        precision[np.diag_indices(n)] += 1.0 / family[model.family + 1]
-        precision[n + places, n + places] += 1.0 / now.easiness + n_rows / now.noise
+        diagonal = np.full(size, 1.0 / now.shared)
+        diagonal[:n] = 1.0 / family[model.family + 1]
+        diagonal[z] = 1.0 / now.easiness + seen.sum(axis=0)
+        precision[np.diag_indices(size)] += diagonal
+        left = self._at_place - model.later(place, gain * self._total, reach)
         target[:n] = rows.T @ (weight * self._total)
-        target[z] = (self._at_place - suffix(place, gain * self._total, reach)) / now.noise
+        target[z] = left.sum(axis=0) / now.noise
+        target[r] = left[:, :near].ravel() / now.noise
         return precision, target
 
     def _next_variances(self) -> Variances:
         """Return the next step of (8)."""
         model, now, seen = self.effects, self.variances, self._length > 0
-        n = len(model)
+        easy, shared = np.split(self._variance[len(model) :], [self._n_rows.shape[1]])
+        used = (self._n_rows[:, : self._near] > 0).ravel()
         loads = self._loads(self._gain * self._length, self._gain, np.zeros(len(seen)))
         own = self._level - self._b[model.of_row].sum(axis=1)
         own_variance = self._gain * now.noise + variances_of(loads, self._covariance)
         v_d, n_own = _shrunk(own[seen], own_variance[seen], now.own, GUESS.own)
-        v_z, n_easy = _shrunk(self._easiness, self._variance[n:], now.easiness, GUESS.easiness)
-        n_known, effects = 1.0 + n_own + n_easy, {}
-        for at, family in enumerate(model.families):
-            members = np.flatnonzero(model.family == at)
+        v_z, n_easy = _shrunk(self._z, easy, now.easiness, GUESS.easiness)
+        v_r, n_shared = _shrunk(self._r[used], shared[used], now.shared, GUESS.shared)
+        n_known, effects = 1.0 + n_own + n_easy + n_shared, {}
+        for number, family in enumerate(model.families):
+            members = np.flatnonzero(model.family == number)
             effects[family], known = _shrunk(
                 self._b[members], self._variance[members], now.of(family), GUESS.of(family)
             )
             n_known += known
         free = max(0.0, float(self._length.sum()) - n_known) + _NOISE_WORTH
         noise = (self._misfit() + _NOISE_WORTH * GUESS.noise) / free
-        return Variances(effects, v_d, v_z, max(noise, _LEAST_VARIANCE))
+        return Variances(effects, v_d, v_z, v_r, max(noise, _LEAST_VARIANCE))
 
     def _misfit(self) -> float:
         """Return the sum of squared residuals of the scores."""
         level, easiness = self._level, self._easiness
-        of_rows = self._length * level - 2.0 * self._total + 2.0 * self._passed[self._place]
+        of_rows = self._length * level - 2.0 * self._total
+        of_rows += 2.0 * self._passed[self.effects.block, self._place]
         of_places = easiness * (self._n_rows * easiness - 2.0 * self._at_place)
         return max(0.0, self._square + float(level @ of_rows) + float(of_places.sum()))
 
@@ -294,7 +344,8 @@ class CrossedEffects:
         """Return the posterior of the rows' means over all m examples."""
         m, length, gain = self.n_examples, self._length, self._gain
         left = m - length
-        ahead = self._passed[-1] - self._passed[self._place]
+        block = self.effects.block
+        ahead = self._passed[block, -1] - self._passed[block, self._place]
         mean = CENTRE + (self._total + left * self._level + ahead) / m  # (6)
         loads = self._loads(
             left * (1.0 - length * gain) / m,
@@ -306,14 +357,17 @@ class CrossedEffects:
         return Posterior(mean, sd, loads, self._covariance)
 
     def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> sparse.csr_array:
-        """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J."""
-        n, last = len(self.effects), len(self._covariance) - 1
-        of_row, place = self.effects.of_row, n + self._place
-        index = np.column_stack([of_row, place, np.full(len(place), last)])
-        value = np.column_stack([*[level] * of_row.shape[1], seen, end])
-        ends = np.arange(0, index.size + 1, index.shape[1])
-        shape = (len(index), len(self._covariance))
-        return sparse.csr_array((value.ravel(), index.ravel(), ends), shape=shape)
+        """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J, of both runs."""
+        n, reach, near = len(self.effects), self._n_rows.shape[1], self._near
+        columns = [n + self._place, np.full(len(self._place), n + reach)]
+        if near:
+            start = n + reach + 1 + self.effects.block * (near + 1)
+            columns += [start + np.minimum(self._place, near), start + near]
+        of_row = self.effects.of_row
+        index = np.column_stack([of_row, *columns])
+        weights = [*[level] * of_row.shape[1], *[seen, end] * (len(columns) // 2)]
+        value = np.column_stack(weights)
+        return sparse_rows(index, value, len(self._covariance))
 
 
 def _shrunk(
@@ -321,8 +375,8 @@ def _shrunk(
 ) -> tuple[float, float]:
     """Return the next variance of effects by (8), and their gamma."""
     known = float(np.clip(len(mean) - variance.sum() / now, 0.0, len(mean)))
-    found = (float(mean @ mean) + _WORTH * guess) / (known + _WORTH)
-    return max(found, _LEAST_VARIANCE), known
+    estimate = (float(mean @ mean) + _WORTH * guess) / (known + _WORTH)
+    return max(estimate, _LEAST_VARIANCE), known
 
 
 def inverted(precision: FloatArray) -> FloatArray:
@@ -333,35 +387,44 @@ def inverted(precision: FloatArray) -> FloatArray:
     return inverse
 
 
+def sparse_rows(columns: IntArray, values: FloatArray, width: int) -> sparse.csr_array:
+    """Return (K, width) rows with the (K, W) values at these columns."""
+    ends = np.arange(0, columns.size + 1, columns.shape[1])
+    shape = (len(columns), width)
+    return sparse.csr_array((values.ravel(), columns.ravel(), ends), shape=shape)
+
+
 def prefix(values: FloatArray) -> FloatArray:
-    """Return the (m + 1,) running sums, from 0."""
-    return np.concatenate([np.zeros(1), np.cumsum(values)])
+    """Return the (C, J + 1) running sums, from 0, of each row."""
+    return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
 
 
-def suffix(length: IntArray, values: FloatArray, reach: int) -> FloatArray:
-    """Return, for each place j, the sum of the values (K,) of the rows longer than j.
+def suffix(ends: FloatArray) -> FloatArray:
+    """Return, for each place j, the sums of the (..., J + 1) values of rows that end after j.
 
     Example:
-        >>> suffix(np.array([1, 2]), np.array([10.0, 1.0]), reach=2)
-        array([11.,  1.])
+        >>> suffix(np.array([[0.0, 10.0, 1.0]]))
+        array([[11.,  1.]])
     """
-    ends = np.bincount(length, weights=values, minlength=reach + 1)
-    return np.asarray(np.cumsum(ends[::-1])[::-1][1:])
+    return np.asarray(ends[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:])
 
 
-def running(matrix: FloatArray, n: int) -> FloatArray:
-    """Replace the columns from ``n`` on by their running sums, from 0."""
-    sums = np.zeros((len(matrix), matrix.shape[1] + 1))
+def running(matrix: FloatArray, n: int, runs: list[int]) -> FloatArray:
+    """Replace each of the runs of columns from ``n`` on by its running sums, from 0."""
+    sums = np.zeros((len(matrix), matrix.shape[1] + len(runs)))
     sums[:, :n] = matrix[:, :n]
-    np.cumsum(matrix[:, n:], axis=1, out=sums[:, n + 1 :])
+    start, to = n, n
+    for run in runs:
+        np.cumsum(matrix[:, start : start + run], axis=1, out=sums[:, to + 1 : to + 1 + run])
+        start, to = start + run, to + run + 1
     return sums
 
 
 def variances_of(loads: sparse.csr_array, covariance: FloatArray) -> FloatArray:
     """Return the (K,) variances c_i' C c_i, where all rows have as many entries."""
     n_rows = loads.shape[0]
-    at, weight = loads.indices.reshape(n_rows, -1), loads.data.reshape(n_rows, -1)
-    found = np.zeros(n_rows)
-    for column, own in zip(at.T, weight.T, strict=True):
-        found += own * (weight * covariance[column[:, None], at]).sum(axis=1)
-    return found
+    columns, weights = loads.indices.reshape(n_rows, -1), loads.data.reshape(n_rows, -1)
+    total = np.zeros(n_rows)
+    for column, weight in zip(columns.T, weights.T, strict=True):
+        total += weight * (weights * covariance[column[:, None], columns]).sum(axis=1)
+    return total
