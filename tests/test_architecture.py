@@ -213,7 +213,7 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
 
 
 def test_docstrings_begin_with_what_is_done_or_described() -> None:
-    riddles = {"What", "Whether", "How", "Which", "Why", "Where"}
+    riddles = {"What", "Whether", "How", "Which", "Why", "Where", "Whose"}
     documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
     assert_none(
         f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 1)}: begin with a verb or a noun"

@@ -1,4 +1,8 @@
-"""Who goes first: one pair of each model over the network, before others are paid for."""
+"""Send one pair of each model over the network before others are paid for.
+
+A wrong key, a misspelt model or a judge that cannot read its examples costs one call then, and not
+as many as may be in flight.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +36,8 @@ class FirstPairs:
         #                       |--> put off for lack of budget: untried
         #                       `--> any other failure: untried, and the run ends
         #
-        # What an earlier session was told counts: its pairs are gone through in the order of their
-        # asks.
+        # Pairs that an earlier session ended count, or a resumed run would hold its models back
+        # again. They are gone through in the order in which they ended, as that session did.
         self.failed = False
         self._pool = pool
         self._judge_over_network = judge_client.rate_limited
@@ -44,13 +48,13 @@ class FirstPairs:
             self._note(pool.candidates[row].model, state.failure(seq))
 
     def begin(self) -> None:
-        """Forget what was in flight."""
+        """Forget the pairs in flight: a session begins, and sends pending ones again itself."""
         self.failed = False
         self._in_flight.clear()
 
     @property
     def held(self) -> set[Model]:
-        """The models whose first pair is under way: no other is asked."""
+        """The models whose first pair is under way: no further pair of theirs is asked."""
         return {pair.call.model for pair in self._in_flight if pair.call.model.is_untried}
 
     def room(self) -> float:

@@ -58,7 +58,7 @@ class JudgeClient:
     def call(
         self, judge_call: JudgeCall, candidate: str = "", log: AttemptLog | None = None
     ) -> Call:
-        """Prepare a call, without what its model does not offer."""
+        """Prepare a call about a candidate's reply, without what its model does not offer."""
         model = self._models[judge_call.model.key]
         request = fitted(judge_call.request, model.able)
         if candidate:
@@ -82,9 +82,11 @@ def fitted(request: Request, capabilities: Capabilities) -> Request:
 
 
 def left_out(
-    judge: Judge, examples: Sequence[Example], able: Callable[[JudgeModel], Capabilities]
+    judge: Judge, examples: Sequence[Example], offered: Callable[[JudgeModel], Capabilities]
 ) -> list[str]:
     """List what is not sent because a judge's model does not offer it, a sentence per model.
+
+    ``offered`` returns the capabilities of a model.
 
     Raises:
         ConfigError: the judge cannot do without it.
@@ -95,27 +97,27 @@ def left_out(
     # render all would take too long.
     firsts: dict[Judge, Example] = {}
     for example in examples:
-        for one, own_example in judge.each_asked(example):
-            firsts.setdefault(one, own_example)
-    calls = (call for one, example in firsts.items() for call in one.longest_calls(example))
+        for asked, own_example in judge.each_asked(example):
+            firsts.setdefault(asked, own_example)
+    calls = (call for asked, example in firsts.items() for call in asked.longest_calls(example))
     for call in calls:
-        able_to = able(call.model)
-        _check_offers(judge, call, able_to)
-        missing = sorted(name for name in call.request.params if not able_to.takes(name))
-        if missing and not able_to.by_example:  # records played back depend on no parameter
+        able = offered(call.model)
+        _check_offers(judge, call, able)
+        missing = sorted(name for name in call.request.params if not able.takes(name))
+        if missing and not able.by_example:  # records played back depend on no parameter
             notices[call.model.key] = (
                 f"judge model {call.model} does not take {', '.join(missing)}: not sent"
             )
     return list(notices.values())
 
 
-def _check_offers(judge: Judge, call: JudgeCall, able_to: Capabilities) -> None:
-    if call.request.messages and not able_to.chat:
+def _check_offers(judge: Judge, call: JudgeCall, able: Capabilities) -> None:
+    if call.request.messages and not able.chat:
         raise ConfigError(
             f"judge `{judge.name}` needs a model that takes chat messages, and {call.model} does "
             f"not; choose another model"
         )
-    if call.request.top_logprobs is not None and not able_to.logprobs:
+    if call.request.top_logprobs is not None and not able.logprobs:
         raise ConfigError(
             f"judge `{judge.name}` weighs by log probabilities, which {call.model} does not give; "
             f"set `logprobs: false`, or choose another model"
@@ -160,9 +162,9 @@ class JudgeCalls:
 
         Raises:
             JudgeError: it could not; says who is to blame.
-            ProviderError: a model of its can be called no more.
+            ProviderError: one of its models can be called no more.
             BudgetEndedError: the next call does not fit into the budget.
-            StoreError: the reply to a call of it could not be stored.
+            StoreError: the reply to one of its calls could not be stored.
         """
         judge = self._judge_client.judge
         try:

@@ -152,7 +152,7 @@ class Judge(ABC, Generic[OptionsT]):
 
     @property
     def scored_by(self) -> str:
-        """Who decides: "rule", or "judge" and its name."""
+        """Name who decides: "rule", or "judge" and its name."""
         return f"judge {self.name}" if self.models else "rule"
 
     def check(self, example: Example) -> None:

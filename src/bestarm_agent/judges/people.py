@@ -17,7 +17,7 @@ class PeopleJudge(Judge):
 
     @property
     def scored_by(self) -> str:
-        """Who decides."""
+        """Name who decides."""
         return "people"
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:

@@ -19,7 +19,7 @@ from bestarm_agent.domain.spend import nanos
 from bestarm_agent.providers.base import Provider, ProviderOptions
 
 _SECONDS_PER_HOUR = 3600
-_LOADING_SHARE = 0.1  # of the time, where models take turns
+_LOADING_SHARE = 0.1  # of the time that loading may take up, where models take turns
 
 
 class LocalOptions(ProviderOptions):
@@ -37,7 +37,7 @@ class LocalOptions(ProviderOptions):
 
 
 def averaged(average: float | None, value: float) -> float:
-    """Return a mean that forgets: each new value has a weight of one third, the first of one.
+    """Return a running mean in which the latest value weighs a third, so that old ones fade.
 
     Example:
         >>> averaged(averaged(None, 6.0), 3.0)
@@ -193,11 +193,11 @@ class SharedTime:
         >>> time = SharedTime(lambda: now, most=100.0)
         >>> time.begin()
         >>> now = 8.0  # it took eight seconds to start
-        >>> one = time.enter()
+        >>> first = time.enter()
         >>> now = 10.0
-        >>> other = time.enter()
+        >>> second = time.enter()
         >>> now = 14.0
-        >>> time.leave(one), time.leave(other)
+        >>> time.leave(first), time.leave(second)
         (12.0, 2.0)
     """
 
@@ -211,7 +211,7 @@ class SharedTime:
         self._since: float | None = None  # up since, as far as charged; None: not up
         self._n_calls = 0
         self._each = 0.0  # seconds that a call under way all the time would have been charged
-        self._waiting = 0.0
+        self._waiting = 0.0  # seconds that no call was charged yet
 
     def begin(self) -> None:
         """Note that the server takes the accelerators."""

@@ -15,25 +15,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-_FIRST_SHARE, _FIRST_CALLS = 0.01, 20.0  # what is assumed of a server, and what it weighs
-_SIGMAS, _HALF = (
-    3.0,
-    0.5,
-)  # more refusals than chance brings: standard deviations of a Poisson number
+# Before any call a server is taken to refuse 1 % at any rate, as if that had been seen in 20 calls.
+_FIRST_SHARE, _FIRST_CALLS = 0.01, 20.0
+# So many standard deviations above the number of refusals expected by chance are more than chance
+# brings; the half allows for whole numbers being compared with a continuous bound.
+_SIGMAS, _HALF = 3.0, 0.5
 _EXPECTED = 20.0  # refusals end a stretch, so that a change of the share is seen
 _LONGEST = 1000  # calls of a stretch
-_MEMORY = 4000.0  # calls
-_LOWER, _HIGHER = 0.5, 3.0  # times the share before: less, and the lower rate has made them fewer
+_MEMORY = 4000.0  # calls: older ones count less, as what chance is may change
+# The share at the lower rate, in multiples of the share before, that says that the rate does not
+# matter. Below it the lower rate has made refusals fewer, above it something else has changed.
+_LOWER, _HIGHER = 0.5, 3.0
 _MOST = 0.5  # a server that refuses more is one to be called less, whatever its reason
-_ENOUGH, _MANY, _SEVERAL = 3, 30, 5  # refusals, and calls, to compare; refusals learned
+_ENOUGH, _MANY = 3, 30  # refusals and calls from which two shares are compared
+_SEVERAL = 5  # refusals by chance from which it is sure that some come at any rate
 # A server that is shut refuses nearly all. Four refusals in a row tell at first, two after a
 # thousand calls without any, and more where more are refused by chance; two also where it was shut
 # before the rate was lowered.
 _SHUT_SHARE, _SURE, _SURE_AGAIN = 0.95, math.log(5e3), math.log(10)
-_LEAST_CHANCE = 0.01
+_LEAST_CHANCE = 0.01  # of a refusal, at least: else one refusal after many calls would be proof
 # Cuts in a row, each after so few calls that a lower rate has let no more in between refusals.
 _IN_VAIN, _VAIN_SHARE = 3, 0.25
-_LATE, _FORGET = 2.0, 0.95  # times the time that a refusal takes: who waits longer is let in
+# A refusal comes soon: a call that waits for twice the longest time that one took of late was let
+# in. That longest time falls by 5 % with each refusal, as a slow one may have been an exception.
+_LATE, _FORGET = 2.0, 0.95
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +73,8 @@ class Refusals:
 
     Attributes:
         is_compared: whether the rate was lowered, and the share is being compared with that before.
-        share_before: of calls that were refused before it was lowered; 1: none but in one row.
+        share_before: share of the calls that were refused before it was lowered; 1 where none
+            was refused before the row of refusals that showed the server shut.
     """
 
     def __init__(self) -> None:
@@ -93,16 +99,16 @@ class Refusals:
     def sent(self, *, is_lowered: bool) -> int:
         """Return the number of a call that is sent now."""
         n = self._n_sent - self._before
-        # When a stretch ends. At a lowered rate: once the rate is back, and few were refused on the
-        # way. Else after so many calls that a change of the share shows; they teach what chance is
-        # only if no more were refused than at lower rates, since at this one more may be.
+        # A stretch at a lowered rate ends once the rate is back, since few were refused on the way.
+        # Any other ends after so many calls that a change of the share shows; they teach what
+        # chance is only if no more were refused than at lower rates, since at this one more may be.
         if self.is_compared:
-            if not is_lowered:  # the rate is back, and few were refused meanwhile
+            if not is_lowered:
                 self._learn(n)
         elif n >= _LONGEST or n * self.chance >= _EXPECTED:
             if self._n_refused <= n * self.chance:
                 self._learn(n)
-            else:  # at a higher rate more may be refused: this is not learned
+            else:
                 self.begin()
         self._n_sent += 1
         return self._n_sent
@@ -116,7 +122,7 @@ class Refusals:
             call: the refused one.
             latest: all calls of late, the newest first.
             now: the time.
-            sure: whether the server says that it is our rate.
+            sure: whether the server itself says that our rate is the reason.
         """
         call.is_refused = True
         self._latency = max(now - call.sent_at, _FORGET * self._latency)
@@ -146,7 +152,9 @@ class Refusals:
     def lowered(self, verdict: Meaning) -> None:
         """Begin to compare: the rate was cut for ``verdict``, MORE or SHUT."""
         n, refused = self._n_sent - self._before, self._n_refused
-        if verdict is Meaning.SHUT:  # what came before it counts, if anything was refused then
+        if verdict is Meaning.SHUT:
+            # The row of refusals that showed it belongs to the new state of the server. Only what
+            # came before the row is compared with the lower rate, and teaches what chance is.
             n, refused = max(0, n - self._in_row), max(0, refused - self._in_row)
             self._shut_before = self._n_sent
             self._low_sent, self._low_refused = self._low_sent + n, self._low_refused + refused
@@ -180,7 +188,7 @@ class Refusals:
 
     @property
     def _is_shut_again(self) -> bool:
-        """Return whether the rate was cut as the server was shut, and none was refused before."""
+        """Return whether the last cut was for a shut server that had refused nobody before."""
         return self.is_compared and self.share_before == 1.0
 
     def _comes_at_any_rate(self, n: int, refused: int) -> None:
@@ -209,7 +217,7 @@ class Refusals:
         The largest sum of log likelihood ratios of the latest calls (Page 1954, CUSUM): refused by
         a server that is shut, or by chance. ``calls``: the newest first.
         """
-        # chance may be higher than it was seen, and nothing is sure after so few calls
+        # One refusal is added to those seen: after few calls the true chance may well be higher.
         chance = min(max((self._low_refused + 1.0) / self._low_sent, _LEAST_CHANCE), 0.9)
         by_chance = self._was_as_before or self._low_refused >= _SEVERAL  # some come at any rate
         again = self._is_shut_again and not by_chance
