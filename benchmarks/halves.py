@@ -4,7 +4,7 @@
 
 Every shuffle splits the examples of a matrix anew. ``auto`` runs as a study does, to its own stop,
 and like UCB-E to 5 and 10 % of the first half's cells; "all" is the best mean of the whole half.
-Fills the table of docs/reproduction/README.md, and draws docs/images/halves.svg.
+Fills the table of docs/reproduction/README.md.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from benchmarks.auto.matrices import MATRICES, scores_of
 from benchmarks.report import Bench, markdown, run
 
 from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.simulation.replay import SimulatedCalls, replay
-
-mpl.use("svg")
-import matplotlib.pyplot as plt
 
 TITLES = ("LiveCodeBench", "SAT12", "AlpacaEval, real, no annotator", "GSM8K", "LLMRouter")
 SHARES = (0.05, 0.1)
@@ -50,20 +46,11 @@ def measure(data: Path, title: str, seed: int) -> list[float]:
 
 
 def halves(bench: Bench) -> dict[str, str]:
-    """Measure every matrix, and draw the means."""
+    """Measure every matrix."""
     found = bench.of_matrices("halves", measure, TITLES, 8)
     rows = {t: np.mean([found[key] for key in found if key[0] == t], axis=0) for t in TITLES}
     cells = [[t, f"{r[0]:.0%}", *(f"{x:.4f}" for x in r[1:])] for t, r in rows.items()]
-    names, means = [*NAMES, "all calls"], np.mean(list(rows.values()), axis=0)[1:]
-    mpl.rcParams["svg.hashsalt"] = "bestarm-agent"
-    figure, axes = plt.subplots(figsize=(7, 2.5), layout="constrained")
-    colors = ["#0072B2" if name.startswith("auto") else "#999999" for name in names]
-    axes.bar_label(axes.barh(names, means, color=colors), [f"{x:.4f}" for x in means], padding=3)
-    axes.set_xlim(0, 1.2 * means.max())
-    axes.set_xticks([])
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
-    axes.set_title("Regret on the half of the examples that nobody chose by", loc="left", size=10)
-    figure.savefig(DOCS / "images" / "halves.svg", metadata={"Date": None})
+    names = [*NAMES, "all calls"]
     return {"halves": markdown(["matrix", "calls at the stop", *names], cells)}
 
 

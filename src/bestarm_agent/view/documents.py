@@ -134,14 +134,12 @@ def labelling_page(stand: ByPeople, question: Object | None) -> Object:
     """Describe how far labelling has come; who is ahead is said at its end alone."""
     raced, rest = stand.raced, stand.of - stand.raced.n
     more = f"about {raced.more} more" if raced.more and raced.more < rest else ""
-    parts = [
-        counted(stand.n, "example"),
-        f"{len(raced.alive)} contenders left",
-        more or f"at most {rest} more",
-        f"{stand.later} left for later" if stand.later else "",
-    ]
+    parts = [f"{counted(stand.n, 'example')} labelled"]
+    if not stand.proved:
+        parts += [f"{len(raced.alive)} candidates left", more or f"at most {rest} more"]
+        parts += [f"{stand.later} left for later"] if stand.later else []
     return {
-        "progress": "; ".join(filter(None, parts)) + ".",
+        "progress": "; ".join(parts) + ".",
         "proved": stand.proved,
         "said": [] if question else list(stand.said),
         "question": question,

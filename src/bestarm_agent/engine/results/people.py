@@ -78,7 +78,7 @@ class ByPeople:
             )
         means = zip(self.contenders, mine, strict=True)
         listed = (
-            f"{safe(name)} {percent(mean)} ({percent(lower)} to {percent(upper)})"
+            f"{safe(name)} {percent(mean)} ({100 * lower:.0f} to {percent(upper)})"
             for name, (mean, lower, upper) in means
         )
         lines.append(f"Mean by your labels: {', '.join(listed)}.")

@@ -88,10 +88,10 @@ def _copied_rows(copies: Sequence[int], rows: Sequence[Example]) -> Iterator[str
         targets = {(one, row.reference) for one, row in zip(copies, rows, strict=True)}
         odd = len(targets) - different
         contrary = f"; {counted(odd, 'target')} of theirs differ from the original's" if odd else ""
+        are = "is a copy of another" if more == 1 else "are copies of others"
         yield (
-            f"{more:,} of {counted(len(rows), 'row')} are copies of others (every candidate is "
-            f"asked the same): what is said of new examples rests on the {different:,} that "
-            f"differ{contrary}"
+            f"{more:,} of {counted(len(rows), 'row')} {are} (every candidate is asked the same): "
+            f"what is said of new examples rests on the {different:,} that differ{contrary}"
         )
 
 
