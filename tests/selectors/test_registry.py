@@ -57,7 +57,7 @@ def test_parameters_are_known_and_reach_the_rule() -> None:
         ("ucb-e-lrf", {"eta": 0.0}, "eta must be > 0, got 0.0"),
         ("ucb-e-lrf", {"warm_up": 1.0}, r"warm_up must be in \[0, 1\), got 1.0"),
         ("ucb-e-lrf", {"batch": 0}, "batch must be at least 1, got 0"),
-        ("ucb-e-lrf", {"members": 1}, "n_members must be >= 2, got 1"),
+        ("ucb-e-lrf", {"members": 1}, "members must be >= 2, got 1"),
         ("ucb-e-lrf", {"rank": 0}, "rank must be >= 1, got 0"),
         ("ucb-e-lrf", {"drop": 1.0}, r"drop must be in \[0, 1\), got 1.0"),
         ("pulse", {"a": 0.0}, "a must be > 0, got 0.0"),

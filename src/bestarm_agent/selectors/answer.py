@@ -51,10 +51,7 @@ from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.control import Controls
 from bestarm_agent.stats.history import Factors, HistoryModel
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.new_examples import (
-    FEWEST_EXAMPLES,
-    nearness,
-)
+from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES, nearness
 from bestarm_agent.stats.paired_sequences import PairedSequences
 
 # A look compares the leading one with all its rivals, and 2 % more scores seldom change it.

@@ -29,11 +29,7 @@ class OnNewExamples:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        table: ScoreTable,
-        pairs: PairedSequences | None,
-        barred: BoolArray,
+        self, problem: Problem, table: ScoreTable, pairs: PairedSequences | None, barred: BoolArray
     ) -> None:
         self._problem, self._table, self._pairs, self._barred = problem, table, pairs, barred
         self._means: dict[int, tuple[int, tuple[float, float]]] = {}  # by the number of outcomes

@@ -61,11 +61,7 @@ class Rule(ABC):
         if self.common_examples:
             self.order = SharedOrder(self.table, problem.seed)
         self.answer = Answer(
-            problem,
-            self.table,
-            self.belief,
-            exogenous=self.exogenous,
-            paired=self.common_examples,
+            problem, self.table, self.belief, exogenous=self.exogenous, paired=self.common_examples
         )
 
     @abstractmethod

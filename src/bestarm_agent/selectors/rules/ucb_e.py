@@ -44,12 +44,7 @@ class UcbE(Rule):
     name: ClassVar[str] = "ucb-e"
 
     def __init__(
-        self,
-        problem: Problem,
-        *,
-        eta: float = 1.0,
-        batch: int = 1,
-        common_examples: bool = False,
+        self, problem: Problem, *, eta: float = 1.0, batch: int = 1, common_examples: bool = False
     ) -> None:
         if not eta > 0:
             raise ValueError(f"eta must be > 0, got {eta}")

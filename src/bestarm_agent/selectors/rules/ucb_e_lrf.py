@@ -100,7 +100,7 @@ class LowRankEnsemble:
         if rank < 1:
             raise ValueError(f"rank must be >= 1, got {rank}")
         if n_members < 2:
-            raise ValueError(f"n_members must be >= 2, got {n_members}")
+            raise ValueError(f"members must be >= 2, got {n_members}")
         if not 0 <= drop < 1:
             raise ValueError(f"drop must be in [0, 1), got {drop}")
         self.n_members, self.drop = n_members, drop
@@ -216,11 +216,8 @@ def bernoulli_places(n: int, p: float, rng: np.random.Generator) -> IndexArray:
     if p == 0.0 or n == 0:
         return np.empty(0, dtype=np.intp)
     # Gaps take n p random numbers instead of n: a twentieth at the default of p = .05.
-    likely = int(n * p + 8 * (n * p) ** 0.5 + 16)  # eight standard deviations
-    places = rng.geometric(p, likely).cumsum() - 1
-    while places[-1] < n:
-        further = rng.geometric(p, likely).cumsum() + places[-1]
-        places = np.concatenate([places, further])
+    # Eight standard deviations more than are expected, so that they practically never run out.
+    places = rng.geometric(p, int(n * p + 8 * (n * p) ** 0.5 + 16)).cumsum() - 1
     return places[: np.searchsorted(places, n)]
 
 
