@@ -225,9 +225,7 @@ class _Function(Provider[ProviderOptions]):
         """Call the function; raise ProviderError where it returned nothing that can be scored."""
         began = time.monotonic()
         call = partial(
-            self._evaluate,
-            self._candidates[int(request.model)],
-            self._examples[request.example],
+            self._evaluate, self._candidates[int(request.model)], self._examples[request.example]
         )
         try:
             # A plain function may block, so it runs in a thread; daemon threads, since one that

@@ -135,9 +135,7 @@ class Certificate:
 
 
 def certify(
-    order: Sequence[int],
-    screening: Callable[[int], Screened],
-    correction: str = "sequence",
+    order: Sequence[int], screening: Callable[[int], Screened], correction: str = "sequence"
 ) -> Certificate:
     """Screen candidates until it is known which is the last good one of the order.
 

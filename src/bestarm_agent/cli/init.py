@@ -159,12 +159,7 @@ def _price(text: str) -> Json:
 
 
 def _own_study(
-    path: Path,
-    data: Path,
-    models: str,
-    wanted: str | None,
-    base_url: str | None,
-    price: str | None,
+    path: Path, data: Path, models: str, wanted: str | None, base_url: str | None, price: str | None
 ) -> str:
     """Return a study of some models that fits the fields of a dataset."""
     rows, fields = _first_rows(data)

@@ -27,11 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace

@@ -7,15 +7,7 @@ from dataclasses import dataclass, replace
 from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.spend import NOTHING, Spend
-from bestarm_agent.domain.values import (
-    Candidate,
-    Example,
-    Failure,
-    Outcome,
-    Reply,
-    Request,
-    Score,
-)
+from bestarm_agent.domain.values import Candidate, Example, Failure, Outcome, Reply, Request, Score
 from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, Model, replied_spend
 from bestarm_agent.engine.judging import JudgeCalls, JudgeClient
 from bestarm_agent.engine.ledger import Reservation

@@ -158,10 +158,7 @@ async def compare_answers(
 
 @asynccontextmanager
 async def _opened(
-    parts: StudyParts,
-    options: Options,
-    candidates: ReadyCandidates,
-    providers: Iterable[Provider],
+    parts: StudyParts, options: Options, candidates: ReadyCandidates, providers: Iterable[Provider]
 ) -> AsyncIterator[tuple[Store, ReplyCache]]:
     """Open a study's store and providers for calls that ``candidates`` make."""
     async with AsyncExitStack() as stack:

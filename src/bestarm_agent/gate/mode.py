@@ -161,11 +161,7 @@ async def gate_parts(parts: StudyParts, read_run: ReadRun) -> StudyParts:
     )
 
 
-async def _baseline(
-    name: str,
-    candidates: Sequence[Candidate],
-    read_run: ReadRun,
-) -> Candidate:
+async def _baseline(name: str, candidates: Sequence[Candidate], read_run: ReadRun) -> Candidate:
     """Find the candidate with this label or id, or the one that a stored run arrived at."""
     for candidate in candidates:
         if name in (candidate.label, candidate.id):

@@ -120,12 +120,7 @@ class Preselector(ABC):
         """Make anew, or forget, what follows from the arrays that are saved: they have changed."""
 
     def choose(
-        self,
-        contexts: FloatArray,
-        k: int,
-        draw: int,
-        *,
-        allowed: BoolArray | None = None,
+        self, contexts: FloatArray, k: int, draw: int, *, allowed: BoolArray | None = None
     ) -> IntArray:
         """Return k distinct arms to run, the most promising first.
 

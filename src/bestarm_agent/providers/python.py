@@ -62,11 +62,7 @@ class Models:
     """
 
     def __init__(
-        self,
-        providers: Mapping[str, Provider],
-        options: ProgramOptions,
-        asked: Request,
-        send: Send,
+        self, providers: Mapping[str, Provider], options: ProgramOptions, asked: Request, send: Send
     ) -> None:
         self._providers = providers
         self._send = send

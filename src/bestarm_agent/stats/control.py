@@ -70,9 +70,7 @@ class Controls:
         return np.array(expected).reshape(-1, 3).T
 
     def extend(
-        self,
-        intervals: MeanIntervals,
-        news: Iterable[tuple[int, IntArray, FloatArray, FloatArray]],
+        self, intervals: MeanIntervals, news: Iterable[tuple[int, IntArray, FloatArray, FloatArray]]
     ) -> None:
         """Let intervals take the next examples and scores of some rows, with what is taken."""
         for row, examples, low, high in news:

@@ -151,11 +151,7 @@ class AimedWealth:
     """
 
     def __init__(
-        self,
-        n_rows: int,
-        mean: float | FloatArray,
-        bar: float | FloatArray,
-        question: Question,
+        self, n_rows: int, mean: float | FloatArray, bar: float | FloatArray, question: Question
     ) -> None:
         self._mean = np.broadcast_to(np.asarray(mean, dtype=float), n_rows)[:, None]
         self._bar = np.broadcast_to(np.asarray(bar, dtype=float), n_rows)[:, None]

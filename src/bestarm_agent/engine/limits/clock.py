@@ -30,10 +30,7 @@ async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> No
     if seconds == math.inf:
         await event.wait()
         return
-    waits = {
-        asyncio.ensure_future(clock.sleep(seconds)),
-        asyncio.ensure_future(event.wait()),
-    }
+    waits = {asyncio.ensure_future(clock.sleep(seconds)), asyncio.ensure_future(event.wait())}
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -87,11 +87,7 @@ class MeanTracker:
     """
 
     def __init__(
-        self,
-        state: RunState,
-        name: str,
-        confidence: float | None,
-        factors: Factors | None = None,
+        self, state: RunState, name: str, confidence: float | None, factors: Factors | None = None
     ) -> None:
         self._state = state
         self._factors = factors if name == SCORE else None

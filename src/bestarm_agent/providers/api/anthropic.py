@@ -6,15 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.domain.values import (
-    Finish,
-    Json,
-    Message,
-    Part,
-    Request,
-    content_of,
-    tool_call,
-)
+from bestarm_agent.domain.values import Finish, Json, Message, Part, Request, content_of, tool_call
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endings import ending
 from bestarm_agent.providers.api.endpoints import Vendor

@@ -17,12 +17,7 @@ from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.spend import Allowance, Spend, Usage
 from bestarm_agent.domain.values import Json, Reply, Request
 from bestarm_agent.errors import FailureKind, ProviderError
-from bestarm_agent.providers.api.endpoints import (
-    Endpoint,
-    EndpointPool,
-    Server,
-    prompt_prefix,
-)
+from bestarm_agent.providers.api.endpoints import Endpoint, EndpointPool, Server, prompt_prefix
 from bestarm_agent.providers.api.errors import (
     body_failure,
     call_failure,
