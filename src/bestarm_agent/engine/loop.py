@@ -149,9 +149,8 @@ class Rules:
 class RunLoop:
     """Runs a study until there is a reason to end.
 
-    A pair that ends without an outcome stays pending, and may be sent again.
-
-    The record was fed all that the log holds; column j is ``examples[j]``.
+    A pair that ends without an outcome stays pending, and may be sent again. The record was fed
+    all that the log holds; column j is ``examples[j]``.
     """
 
     def __init__(
