@@ -109,6 +109,12 @@ def test_wrong_usage_is_2(capsys: Capsys) -> None:
     assert invoke(capsys, "elect").code == 2
 
 
+def test_an_argument_that_a_command_needs_is_asked_for(capsys: Capsys) -> None:
+    done = invoke(capsys, "judge", "check")
+    assert done.code == 2
+    assert "Missing argument 'SOURCE'" in done.err
+
+
 def test_corrupt_weights_are_found_before_the_run(tmp_path: Path, capsys: Capsys) -> None:
     pytest.importorskip("transformers")
     shutil.copytree(SHIPPED / "sum-gpt2-20k", tmp_path / "model")

@@ -29,15 +29,18 @@ from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.limits.waits import Wait, WaitBoard, provider_wait
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.from_log import FailureLine
-from bestarm_agent.engine.results.standing import ObjectiveResult, Standing
+from bestarm_agent.engine.results.standing import (
+    ObjectiveResult,
+    Standing,
+    estimate,
+    interval,
+    seen,
+)
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.report.words import (
     budget_line,
-    estimate,
     hidden_line,
-    interval,
     most_used,
-    seen,
     state,
     time_left,
     used_line,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bestarm_agent.cli.stores import runnable
+from bestarm_agent.engine.scorer_signs import ScorerFault
 from tests.support.commands import Done, invoke
+from tests.support.standings import changed, standing_with
 from tests.support.studies import write_study
 
 Capsys = pytest.CaptureFixture[str]
@@ -78,3 +82,31 @@ def test_a_folder_without_a_run_is_told_the_way(tmp_path: Path, capsys: Capsys) 
         assert (done.code, "note: study.yaml, line 1" in done.err) == (0, True)
     by_name = invoke(capsys, "show", "latest", "--store", "../runs/runs.sqlite", folder=mine)
     assert by_name.code == 0
+
+
+def commanded(done: Done) -> list[str]:
+    """The words of the command that a result says to run next."""
+    command = done.json["decision"]["next"]["command"]
+    assert f"`{command}`" in done.json["decision"]["said"][-1]
+    return shlex.split(command)[1:]
+
+
+def test_the_command_to_run_next_runs_from_another_folder(tmp_path: Path, capsys: Capsys) -> None:
+    study = write_study(tmp_path / "my studies", n_candidates=2, n_examples=40)
+    begin(tmp_path / "two", capsys, "two")  # now there are two stores, and none is found by search
+    done = invoke(capsys, "select", study, "-q", "--json", "--budget-answers", "2", folder=tmp_path)
+    again = invoke(capsys, *commanded(done), "-q", "--json", folder=tmp_path)
+    assert again.json["run_id"] == done.json["run_id"]
+    assert again.json["asked"] > 2
+    shown = invoke(capsys, "show", "--json", "--store", study.parent / "runs" / "runs.sqlite")
+    assert "--store" in commanded(shown)
+    assert "--store" not in commanded(invoke(capsys, "show", "--json", folder=study.parent))
+
+
+def test_a_study_of_another_name_is_named_in_the_command() -> None:
+    fault = ScorerFault("it rejects", "try it", "bestarm-agent try", rejects=True)
+    standing = changed(standing_with(["a", "b"], [[1.0], [0.0]]), suspect=fault)
+    for path, command in (("study.yaml", "try"), ("my study.yaml", "try 'my study.yaml'")):
+        advice = runnable(standing, "postgresql://me:secret@host/runs", Path(path)).decision.next
+        assert advice is not None
+        assert advice.command == f"bestarm-agent {command}"

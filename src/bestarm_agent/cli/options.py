@@ -38,7 +38,8 @@ class Option:
             return _Argument(
                 [name],
                 type=self.type,
-                default=self.default,
+                # to click a default of None is a value: nothing would be missing
+                **({} if self.required else {"default": self.default}),
                 nargs=-1 if self.many else 1,
                 required=self.required,
                 metavar=self.metavar or name.upper(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
@@ -16,17 +17,14 @@ from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
 from bestarm_agent.domain.text import duration, percent, safe
 from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.decision import price_of_use
-from bestarm_agent.engine.results.standing import LimitState, Row, Standing, Status
+from bestarm_agent.engine.results.standing import Row, Standing, Status, estimate, interval, seen
 from bestarm_agent.report.words import (
     budget_line,
-    estimate,
     failures_line,
     hidden_line,
-    interval,
     most_used,
     problem_lines,
     seconds_text,
-    seen,
     seen_title,
     state,
     time_left,
@@ -218,9 +216,9 @@ def estimates_line(rows: Sequence[Row]) -> str:
 
 def limits_text(row: Row) -> str:
     """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
-    counts = [(state, sum(limit.state is state for limit in row.limits)) for state in LimitState]
-    words = {LimitState.OPEN: "not proved"}
-    return ", ".join(f"{count} {words.get(state, state)}" for state, count in counts if count)
+    counts = Counter(limit.state for limit in row.limits)
+    words = {"open": "not proved"}
+    return ", ".join(f"{n} {words.get(state, state)}" for state, n in sorted(counts.items()))
 
 
 def waits_line(waits: Sequence[Wait]) -> str:

@@ -22,7 +22,7 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import print_line, stderr_console
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Progress, busy
 from bestarm_agent.cli.result_output import print_mode_result, print_result
-from bestarm_agent.cli.stores import find_run
+from bestarm_agent.cli.stores import find_run, runnable
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.settings import more_budget
 from bestarm_agent.config.study import BudgetSpec
@@ -192,7 +192,8 @@ async def _run_and_report(
                 write(result, standing.name)
             return mode_exit_code(result, standing)
         failures = study.failures()
-    print_result(standing, as_json=as_json, report=report, failures=failures)
+    shown = runnable(standing, study.store, given.study or given.candidates)
+    print_result(shown, as_json=as_json, report=report, failures=failures)
     asked = study.parts.config.selector.confidence is not None
     return exit_code(standing, confidence_asked=asked)
 

@@ -15,7 +15,7 @@ import click
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import Column, json_text, numbers, print_json, print_table, score_text
 from bestarm_agent.cli.result_output import print_mode_result, print_result, standing_json
-from bestarm_agent.cli.stores import default_store, default_stores, find_run
+from bestarm_agent.cli.stores import default_store, default_stores, find_run, runnable
 from bestarm_agent.domain.text import safe, safe_lines
 from bestarm_agent.engine.results.pairs import PairFilter, RunTexts
 from bestarm_agent.errors import ConfigError
@@ -59,9 +59,8 @@ def show(given: Given, everything: bool) -> None:
     if record.result is not None:
         print_mode_result(record.result, as_json=given.as_json)
         return
-    print_result(
-        record.standing, as_json=given.as_json, failures=record.failures, everything=everything
-    )
+    standing, failures = runnable(record.standing, where), record.failures
+    print_result(standing, as_json=given.as_json, failures=failures, everything=everything)
 
 
 def report(given: Given, out: Path | None, report_format: str | None) -> None:

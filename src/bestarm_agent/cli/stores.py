@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -13,8 +16,10 @@ from bestarm_agent.cli.given import STUDY_FILE
 from bestarm_agent.config.load import study_place
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.domain.text import safe_lines
+from bestarm_agent.engine.results.standing import Decision, Standing
 from bestarm_agent.engine.setup.options import STORE_FILE
 from bestarm_agent.errors import ConfigError, RunNotFoundError
+from bestarm_agent.store.store import StorePlace
 from bestarm_agent.study import Archive
 
 _LATEST = "latest"
@@ -49,6 +54,28 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
             f"`bestarm-agent select` begins one{others}"
         )
     return where, ids[-1]
+
+
+def runnable(standing: Standing, where: StorePlace, study: Path | None = None) -> Standing:
+    """Return it with commands that run from this folder: they name the study and the store."""
+    found: str | Path | None = None
+    with suppress(ConfigError):
+        found = default_store(None)
+    is_found = found is not None and Path(found).resolve() == Path(str(where)).resolve()
+    # the address of a server may hold a password
+    place = "" if is_found or "://" in str(where) else f" --store {quote(str(where))}"
+    named = "" if study in (None, Path(STUDY_FILE)) else f" {quote(str(study))}"
+
+    def reach(decision: Decision | None) -> Decision | None:
+        if decision is None or decision.next is None or decision.next.command is None:
+            return decision
+        old = decision.next.command
+        new = re.sub(r"agent (select|try)\b", lambda verb: verb[0] + named, old) + place
+        said = tuple(line.replace(f"`{old}`", f"`{new}`") for line in decision.said)
+        return replace(decision, next=replace(decision.next, command=new), said=said)
+
+    by_people = reach(standing.decision_by_people)
+    return replace(standing, _decision=reach(standing.decision), decision_by_people=by_people)
 
 
 def _study_names() -> set[str]:

@@ -29,12 +29,10 @@ from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.from_log import CALLS, FailureLine, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck
 from bestarm_agent.engine.results.pairs import RunTexts, scores_of
-from bestarm_agent.engine.results.standing import Row, Standing, Status
+from bestarm_agent.engine.results.standing import Row, Standing, Status, estimate, interval, seen
 from bestarm_agent.report.words import (
     budget_line,
     ending,
-    estimate,
-    interval,
     limit_text,
     marked,
     measure,
@@ -44,7 +42,6 @@ from bestarm_agent.report.words import (
     price_text,
     question_of,
     seconds_text,
-    seen,
     seen_title,
     state,
     use_text,

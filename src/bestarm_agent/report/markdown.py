@@ -7,18 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from bestarm_agent.domain.text import duration, safe
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.engine.results.standing import Next, Standing
+from bestarm_agent.engine.results.standing import Next, Standing, estimate, interval, seen
 from bestarm_agent.report.words import (
     budget_line,
     effects_line,
     ending,
-    estimate,
     hidden_line,
-    interval,
     limit_text,
     missing_line,
     number_lines,
-    seen,
     seen_title,
     state,
 )

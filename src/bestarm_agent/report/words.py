@@ -88,30 +88,9 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds:.{1 if seconds >= 1 else 2}f} s" if seconds < 10 else duration(seconds)
 
 
-def seen(row: Row, *, graded: bool) -> str:
-    """Write what was seen of a candidate for a table: right of asked, or the mean score.
-
-    A failure of the candidate itself counts as asked and scores the floor.
-    """
-    if not row.n:
-        return "-"
-    mean = f"{percent(row.total / row.n)} of {row.n:,}"
-    return mean if graded else f"{row.total:,.0f} of {row.n:,}"
-
-
 def seen_title(*, graded: bool) -> str:
-    """Name the column that ``seen`` fills."""
+    """Name the column of what was seen of each candidate."""
     return "mean score" if graded else "right"
-
-
-def estimate(row: Row) -> str:
-    """Write the rule's estimate of a candidate's mean; shown with its ``interval``."""
-    return "-" if row.estimate is None else percent(round(row.estimate, 2))
-
-
-def interval(row: Row) -> str:
-    """Write a candidate's interval; none where every example was seen."""
-    return "all seen" if row.lower == row.upper else range_text(row.lower, row.upper)
 
 
 def measured_text(entry: RowMeasure) -> str:

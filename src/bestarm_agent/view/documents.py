@@ -14,21 +14,18 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.labelling import LabelQuestion
 from bestarm_agent.engine.results.people import ByPeople
-from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.engine.results.standing import Row, Standing, estimate, interval, seen
 from bestarm_agent.errors import counted
 from bestarm_agent.report.words import (
     budget_line,
     comparison_line,
     ending,
-    estimate,
     failures_line,
     hidden_line,
-    interval,
     missing_line,
     most_used,
     number_lines,
     problem_lines,
-    seen,
     seen_title,
     state,
     time_left,

@@ -214,6 +214,8 @@ def test_a_score_that_is_none_names_its_row(store: Path, tmp_path: Path) -> None
     async def play() -> None:
         async with Archive(store).labelling() as labelling:
             await labelling.put_rows([{"place": 0, "answer_digest": "abc", "score": "maybe"}])
+        with pytest.raises(ConfigError, match="no row has a score; fill in the column `score`"):
+            await labelling.put_rows([{"candidate": "a", "example": "e1"}])
 
     with pytest.raises(ConfigError, match="row 1: a score is 0 to 1, right, wrong or same"):
         asyncio.run(play())

@@ -467,6 +467,8 @@ class Labelling:
                     f"the columns place and answer_digest as they came"
                 )
             filled[place, str(row.get("rater") or "")][digest] = score, entry == "same"
+        if not filled:
+            raise ConfigError("no row has a score; fill in the column `score`")
         stand = await self.stand()
         for (place, rater), scores in sorted(filled.items()):
             await self.question(place, stand)  # reads them; one who left since may be among them

@@ -209,6 +209,31 @@ class Row:
         return self.total / measured, (self.total + self.void) / measured
 
 
+def seen(row: Row, *, graded: bool) -> str:
+    """Write what was seen of a candidate for a table: right of asked, or the mean score.
+
+    A failure of the candidate itself counts as asked and scores the floor.
+    """
+    if not row.n:
+        return "-"
+    mean = f"{percent(row.total / row.n)} of {row.n:,}"
+    return mean if graded else f"{row.total:,.0f} of {row.n:,}"
+
+
+def estimate(row: Row) -> str:
+    """Write the rule's estimate of a candidate's mean; shown with its ``interval``."""
+    return "-" if row.estimate is None else percent(round(row.estimate, 2))
+
+
+def interval(row: Row) -> str:
+    """Write a candidate's interval; none where every example was seen."""
+    return (
+        "all seen"
+        if row.lower == row.upper
+        else f"{100 * row.lower:.0f} to {100 * row.upper:.0f} %"
+    )
+
+
 def unscored(row: Row) -> Row:
     """Return the row of a candidate whose answers nobody has scored."""
     return replace(
@@ -330,14 +355,9 @@ class Standing:
 
     def _cells(self, row: Row) -> tuple[str, ...]:
         """Write a candidate as the columns of ``_HEADS``."""
-        seen = f"{row.total:,.0f} of {row.n:,}" if row.n else "-"
-        if self.graded and row.n:
-            seen = f"{percent(row.total / row.n)} of {row.n:,}"
-        mean = "-" if row.estimate is None else percent(round(row.estimate, 2))
-        ends = f"{100 * row.lower:.0f} to {100 * row.upper:.0f} %"
-        ends = "all seen" if row.lower == row.upper else ends
         price = row.usd_per_1000 and f"{money(round(row.usd_per_1000 * NANOS_PER_USD))} per 1,000"
-        return safe(row.candidate.label), seen, mean, ends, price or "", row.status.value
+        texts = seen(row, graded=self.graded), estimate(row), interval(row)
+        return safe(row.candidate.label), *texts, price or "", row.status.value
 
     @property
     def _spent(self) -> str:
