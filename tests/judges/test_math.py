@@ -47,6 +47,25 @@ def test_equal_answers_are_right_in_whatever_form() -> None:
 
 
 @pytest.mark.slow
+def test_signs_of_unicode_are_read_as_latex() -> None:
+    for text, reference in (
+        ("x²", "x^2"),
+        ("2√3", r"2\sqrt{3}"),
+        ("√(x+1)/2", r"\frac{\sqrt{x+1}}{2}"),
+        ("½", r"\frac{1}{2}"),
+        ("5×10⁻³", r"5 \times 10^{-3}"),
+        ("(-∞, 2]", r"(-\infty, 2]"),
+        (r"2\pi", "2π"),
+        ("No solution.", r"\text{no solution}"),
+        ("Even", "even"),
+    ):
+        assert value(text, reference) == 1.0, text
+    assert value("√3x", r"\sqrt{3x}") == 0.0
+    assert value("x³", "x^2") == 0.0
+    assert value("AB", "ab") == 0.0
+
+
+@pytest.mark.slow
 def test_a_reply_without_an_answer_and_a_reference_without_one_are_named() -> None:
     with pytest.raises(JudgeError, match="no number or formula in 'I cannot say'") as caught:
         value("I cannot say", "46")

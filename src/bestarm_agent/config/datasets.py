@@ -204,7 +204,14 @@ def _problem(value: Json) -> str | None:
 
 MAX_LINE_BYTES = 16_000_000
 
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+# How files begin that hold no rows, or not in this form.
+_NO_ROWS = {
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "is UTF-16; save it as UTF-8"),
+    b"\x1f\x8b": "is compressed by gzip; let its name end in .gz",
+    b"PK\x03\x04": "is a ZIP file or a spreadsheet; unpack it, or export it as CSV",
+    b"version https://git-lfs": "only points to a file in Git LFS; run `git lfs pull`",
+    **dict.fromkeys((b"<!DOCTYPE", b"<!doctype", b"<html"), "is a web page; download it again"),
+}
 
 
 def read_jsonl(path: Path) -> Iterator[FileRow]:
@@ -296,10 +303,10 @@ def _header(record: list[str], path: Path) -> list[str]:
     for name in names:
         if name and names.count(name) > 1:
             raise ConfigError(f"{shown_path(path)}, line 1: two columns are called `{name}`")
-    if len(names) == 1 and ";" in names[0]:
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
         raise ConfigError(
             f"{shown_path(path)}, line 1: the only column is `{names[0]}`; separate columns by "
-            "commas, not semicolons"
+            "commas in CSV, by tabs in TSV"
         )
     return names
 
@@ -317,8 +324,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                     f"{shown_path(path)}, line {number}: longer than {MAX_LINE_BYTES:,} bytes; "
                     "shorten it, or use parquet"
                 )
-            if number == 1 and line.startswith(_UTF16):
-                raise ConfigError(f"{shown_path(path)} is UTF-16; save it as UTF-8")
+            for begins, what in _NO_ROWS.items() if number == 1 else ():
+                if line.startswith(begins):
+                    raise ConfigError(f"{shown_path(path)} {what}")
             if number == 1 and b"\r" in line.rstrip(b"\r\n"):
                 raise ConfigError(
                     f"{shown_path(path)} ends its lines by a carriage return alone, as old Macs "

@@ -372,7 +372,7 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
     """Scores 1 if the reply chooses the right option, by its letter or its text."""
 
     adapter = "multiple-choice"
-    version = 2  # 2: the last statement counts
+    version = 3  # 2: the last statement counts; 3: ticks, bold options, further languages
     recognises = True
     options_type = MultipleChoiceOptions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -13,6 +14,14 @@ from bestarm_agent.judges.base import Calls, judge_failed, references, unparsabl
 from bestarm_agent.judges.math_process import MATH, THREADS
 from bestarm_agent.judges.metrics import missing_extra
 from bestarm_agent.judges.rule import ShortRuleOptions, WholeTextJudge
+
+_WORDS = re.compile(r"[^\W\d_]{3,}|[^\W\d_]+(?:\s+[^\W\d_]+)+")  # "even", "no solution"
+
+
+def _plain(text: str) -> str:
+    """Return a text without the spaces around it; words alone in lower case and without marks."""
+    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip(" \n$.*")
+    return plain.casefold() if _WORDS.fullmatch(plain) else text.strip()
 
 
 class MathOptions(ShortRuleOptions):
@@ -30,7 +39,7 @@ class MathJudge(WholeTextJudge[MathOptions]):
     """
 
     adapter = "math"
-    version = 2  # 2: a bare formula counts
+    version = 3  # 2: a bare formula counts; 3: signs of Unicode
     recognises = True
     options_type = MathOptions
 
@@ -47,7 +56,7 @@ class MathJudge(WholeTextJudge[MathOptions]):
     def _agrees(self, answer: str, example: Example) -> bool:
         targets = references(example)
         # The same text needs no algebra. This also spares the process for most right answers.
-        if answer.strip() in map(str.strip, targets):
+        if _plain(answer) in map(_plain, targets):
             return True
         try:
             verdict = self._compared(answer, targets)

@@ -16,9 +16,11 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from threading import Timer, local
 from typing import Any, Final
+from unicodedata import normalize
 
 # where replies are compared: hostile ones keep no other thread of the program from its work
 THREADS: Final = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "math")
@@ -30,6 +32,13 @@ _PROSE = re.compile(r"(?<!\\)\b[^\W\d_]{2,}\s+[^\W\d_]{2,}")  # two words: no fo
 _MAX_BARE = 1000  # characters of a line that is tried as LaTeX
 # math-verify compares numbers rounded to 6 decimals: 1e-7 and 3e-7 would be equal.
 _SMALL, _CLOSE = 1e-5, 1e-3  # numbers below the first are equal within this share of the larger
+# Signs of Unicode that math-verify does not read, as LaTeX.
+_SIGNS = str.maketrans(
+    {"∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "·": r"\cdot ", "×": r"\times ", "∈": r"\in "}
+)
+_RAISED, _SHARE = re.compile("[⁻⁺⁰¹²³⁴-⁹ⁿ]+"), re.compile("[¼-¾⅐-⅞]")
+_ROOT = re.compile(r"√\s*(\d+|\w|\([^()]*\)|\{[^{}]*\})")
+_ascii = partial(normalize, "NFKC")
 # What a Python process needs to start and to find its packages; no keys of providers.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
 
@@ -126,7 +135,7 @@ def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - 
 
     def parsed(text: str) -> Any:  # noqa: ANN401
         try:
-            return package.parse(text, parsing_timeout=seconds, raise_on_error=True)
+            return package.parse(_latex(text), parsing_timeout=seconds, raise_on_error=True)
         except Exception:  # of SymPy, on a text that is no expression
             return []
 
@@ -144,6 +153,13 @@ def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - 
             if equal and not _only_rounded(target[0], expression[0]):
                 return "right"
     return "wrong" if answer or bare else "no answer"
+
+
+def _latex(text: str) -> str:
+    """Return a text with the signs of Unicode written as LaTeX: x², √3, ½, 5×10³."""
+    text = _RAISED.sub(lambda one: "^{" + _ascii(one[0]) + "}", text)
+    text = _SHARE.sub(lambda one: "\\frac{" + _ascii(one[0]).replace("⁄", "}{") + "}", text)
+    return _ROOT.sub(r"\\sqrt{\1}", text).translate(_SIGNS)
 
 
 def _only_rounded(target: Any, answer: Any) -> bool:  # noqa: ANN401 - SymPy's

@@ -365,7 +365,7 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
     """
 
     adapter = "numeric"
-    version = 2  # 2: a number is read as a whole, or not at all
+    version = 3  # 2: a number is read as a whole, or not at all; 3: those of sources are none
     recognises = True
     options_type = NumericOptions
 

@@ -52,7 +52,7 @@ class ContainsJudge(WholeTextJudge[ContainsOptions]):
     """Scores 1 if the references occur in the text after normalisation."""
 
     adapter = "contains"
-    version = 2  # 2: a Korean word may have a particle
+    version = 3  # 2: a Korean word may have a particle; 3: -5 holds no 5, "Paris's" holds Paris
     recognises = True
     options_type = ContainsOptions
 

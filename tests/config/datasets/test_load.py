@@ -204,7 +204,12 @@ def test_long_values_fit_and_the_csv_modules_limit_is_put_back() -> None:
             r"line 1: byte 0xe9 at column 8 is not UTF-8",
         ),
         ("d.csv", "q\nx\né\n".encode("latin-1"), r"^d\.csv, line 3: byte 0xe9 at column 1 is not"),
+        ("d.csv", "q\ta\nx\ty\n", "the only column is `q\ta`; separate columns by commas in CSV"),
         ("d.csv", "q\nx\n".encode("utf-16"), r"^d\.csv is UTF-16; save it as UTF-8$"),
+        ("d.jsonl", b"\x1f\x8b\x08", "compressed by gzip; let its name end in .gz"),
+        ("d.csv", b"PK\x03\x04", "is a ZIP file or a spreadsheet; unpack it, or export it"),
+        ("d.csv", "version https://git-lfs.github.com/spec/v1\noid x\n", "run `git lfs pull`"),
+        ("d.json", "<!DOCTYPE html><html></html>", "is a web page; download it again"),
         ("d.jsonl", b"x" * (MAX_LINE_BYTES + 1), r"line 1: longer than 16,000,000 bytes; shorten"),
     ],
 )

@@ -61,6 +61,20 @@ def test_rows_written_thirty_times_are_as_many_examples_as_differ(tmp_path: Path
     assert "differ from the original" not in copies[0]
 
 
+def test_white_space_and_the_form_of_letters_make_no_further_example(tmp_path: Path) -> None:
+    asked = [
+        "Zürich?",
+        "Zu\u0308rich?",
+        " Zürich? ",
+        "Zürich?\n",
+        "Bern or\tGenf?",
+        "Bern or Genf?",
+    ]
+    rows = [row(text) for text in [*asked, "zürich?", "x²", "x2"]]
+    assert make_plan(parts_of(tmp_path / "programs", rows)).n_independent == 5
+    assert make_plan(parts_of(tmp_path / "api", rows, **API)).n_independent == 5
+
+
 def test_copies_do_not_show_a_lead() -> None:
     right = {"good": 9, "fair": 8}
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from unicodedata import normalize
 
 from bestarm_agent.config.datasets import AUTOMATIC_ID
 from bestarm_agent.config.input_specs import DatasetSpec
@@ -27,7 +29,8 @@ def rows_asked_alike(
     """Group the rows for which every candidate is asked the same.
 
     That is what its prompt sends; of a program its inputs, but for their id; and of records that
-    are played back whatever the prompt, these too.
+    are played back whatever the prompt, these too. White space and the form of Unicode's letters
+    make no difference: a row that was copied and pasted is no further example.
     """
     dataset = study.config.dataset
     reads_inputs = False
@@ -48,7 +51,14 @@ def rows_asked_alike(
     ]
     if reads_inputs or not sent:
         keys.append(partial(_content, id=dataset.id or AUTOMATIC_ID))
-    return equal_requests(rows, keys)
+    return equal_requests([*map(_plain, rows)], keys)
+
+
+def _plain(row: Example) -> Example:
+    """Return a row with its texts in composed letters (NFC), and single spaces in them."""
+    texts = {name: value for name, value in row.inputs.items() if isinstance(value, str)}
+    plain = {name: " ".join(normalize("NFC", text).split()) for name, text in texts.items()}
+    return replace(row, inputs={**row.inputs, **plain})
 
 
 def _content(row: Example, id: str) -> str:
