@@ -292,7 +292,9 @@ def _mentions(text: str, options: Mapping[str, str]) -> str:
     # Longest texts first, so that "New York City" is not taken for "New York" with a word after it.
     known = sorted(options.items(), key=lambda option: -len(option[1]))
     for letter, option in known:
-        wording = _NORMALISE(_tidied(option))
+        # a text may begin with its own letter: "B) Paris"
+        text = re.sub(rf"^\W*{letter}\s?[).:]\s*(?=\S)", "", _tidied(option), flags=re.IGNORECASE)
+        wording = _NORMALISE(text)
         if not wording or wording.upper() in options:
             continue  # a letter is read as a letter
         # Lower case changes the length of a few characters ("İ" becomes two); then places found in
@@ -430,15 +432,7 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
 def _from_list(texts: Sequence[Json]) -> dict[str, str]:
     if not 2 <= len(texts) <= len(ascii_uppercase):
         raise ValueError(f"there must be 2 to 26 options, got {len(texts)}")
-    return _unlettered(dict(zip(ascii_uppercase, map(str, texts), strict=False)))
-
-
-def _unlettered(options: dict[str, str]) -> dict[str, str]:
-    """Return options whose texts do not begin with their own letters, as "B) Paris" does."""
-    return {
-        letter: re.sub(rf"^\W*{letter}\s?[).:]\s*(?=\S)", "", text, flags=re.IGNORECASE)
-        for letter, text in options.items()
-    }
+    return {letter: str(text) for letter, text in zip(ascii_uppercase, texts, strict=False)}
 
 
 def _from_mapping(value: Mapping[str, Json]) -> dict[str, str]:
@@ -450,4 +444,4 @@ def _from_mapping(value: Mapping[str, Json]) -> dict[str, str]:
     options = {str(label).strip().upper(): str(text) for label, text in value.items()}
     if len(options) < 2 or not options.keys() <= set(ascii_uppercase):
         raise ValueError(f"options must be labelled by letters A to Z, got {', '.join(options)}")
-    return _unlettered(options)
+    return options

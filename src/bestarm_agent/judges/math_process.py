@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from threading import Timer, local
 from typing import Any, Final
@@ -38,7 +37,6 @@ _SIGNS = str.maketrans(
 )
 _RAISED, _SHARE = re.compile("[⁻⁺⁰¹²³⁴-⁹ⁿ]+"), re.compile("[¼-¾⅐-⅞]")
 _ROOT = re.compile(r"√\s*(\d+|\w|\([^()]*\)|\{[^{}]*\})")
-_ascii = partial(normalize, "NFKC")
 # What a Python process needs to start and to find its packages; no keys of providers.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
 
@@ -157,8 +155,8 @@ def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - 
 
 def _latex(text: str) -> str:
     """Return a text with the signs of Unicode written as LaTeX: x², √3, ½, 5×10³."""
-    text = _RAISED.sub(lambda one: "^{" + _ascii(one[0]) + "}", text)
-    text = _SHARE.sub(lambda one: "\\frac{" + _ascii(one[0]).replace("⁄", "}{") + "}", text)
+    text = _RAISED.sub(lambda m: "^{" + normalize("NFKC", m[0]) + "}", text)
+    text = _SHARE.sub(lambda m: "\\frac{" + normalize("NFKC", m[0]).replace("⁄", "}{") + "}", text)
     return _ROOT.sub(r"\\sqrt{\1}", text).translate(_SIGNS)
 
 

@@ -47,8 +47,8 @@ _PARTICLE = regex.compile(  # of Korean, written without a space after a noun
     "(?<=[가-힣])(?:은|는|이|가|을|를|의|에|에서|에게|으로|로|와|과|도|만|까지|부터|보다|처럼|이나|나|이라고|라고|이라는|라는"
     "|입니다|이에요|예요|이다|다|이며|이고|였습니다|이었습니다|이었다|였다|인)+(?!\\w)|'s(?!\\w)"
 )
-_NEGATIVE = regex.compile(r"(?<!\w)-\Z")  # the sign of a number that follows
-_WORD_EDGE = regex.compile(r"\b", regex.WORD)  # Unicode's word boundaries (UAX 29)
+# Unicode's word boundaries (UAX 29), but none between a sign and its number: -5 holds no 5.
+_WORD_EDGE = regex.compile(r"\b(?<!(?<!\w)-(?=\d))", regex.WORD)
 
 
 def unicode_form(text: str) -> str:
@@ -129,12 +129,7 @@ def occurrences(text: str, part: str, *, words: bool) -> Iterator[int]:
     start = text.find(part) if part else -1
     while start >= 0:
         end = start + len(part)
-        is_negative = (
-            words and part[0].isdigit() and _NEGATIVE.search(text[max(0, start - 2) : start])
-        )
-        is_whole = not words or (
-            not is_negative and is_edge(start) and (is_edge(end) or _PARTICLE.match(text, end))
-        )
+        is_whole = not words or (is_edge(start) and (is_edge(end) or _PARTICLE.match(text, end)))
         if is_whole:
             yield start
         start = text.find(part, end if is_whole else start + 1)

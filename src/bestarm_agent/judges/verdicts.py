@@ -109,9 +109,9 @@ class LabelScale:
 
     def value(self, answer: object) -> float:
         """Return the worth of a label, in any case, with spaces for hyphens, or JSON's true."""
-        told = (str(answer), "yes" if answer else "no") if isinstance(answer, bool) else (answer,)
-        texts = [one for one in told if isinstance(one, str)]
-        for text in (*texts, *(one.strip(_AROUND) for one in texts)):
+        said = str(answer)
+        told = "yes" if answer is True else "no" if answer is False else said.strip(_AROUND)
+        for text in (said, told):
             if (worth := self._worth.get(folded(text))) is not None:
                 return worth
         raise UnreadableError(f"{_quoted(answer)} is not one of the verdicts asked for")

@@ -46,29 +46,11 @@ _BY_STATUS: Mapping[int, FailureKind] = {
     }.items()
     for status in statuses
 }
-_BY_CODE: Mapping[str, FailureKind] = {
-    code: kind
-    for kind, codes in {
-        FailureKind.QUOTA_EXHAUSTED: (
-            *("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"),
-            *("billing_error", "enforced_spend_limit_reached", "contract_spend_limit_reached"),
-        ),
-        FailureKind.AUTHENTICATION: ("invalid_api_key",),
-        FailureKind.MODEL_NOT_FOUND: ("model_not_found",),
-        FailureKind.TOO_LONG: ("context_length_exceeded",),
-        FailureKind.CONTENT_FILTERED: ("content_filter", "content_policy_violation"),
-        FailureKind.RATE_LIMITED: ("rate_limit_exceeded",),
-        FailureKind.SERVER: ("server_error",),
-        # Groq: what the model wrote is no call, or no JSON
-        FailureKind.UNPARSABLE: ("tool_use_failed", "json_validate_failed", "output_parse_failed"),
-    }.items()
-    for code in codes
-}
-# Compatible servers send a text instead of a code, or codes of their own; each pattern holds for
-# these statuses, and is looked for in both. 500 also stands for "no status". Such as "This model's
-# maximum context length is 8192 tokens", "`inputs` tokens + `max_new_tokens` must be <= 8193",
-# "Your credit balance is too low", "Incorrect API key provided", "The model `m` does not exist".
-# What a limit of tokens a minute can never let in ("Request too large") is no matter of waiting.
+# What errors say, in a code at any status or in a text at these (500 also stands for "no status"):
+# "context_length_exceeded", "This model's maximum context length is 8192 tokens", "`inputs` tokens
+# + `max_new_tokens` must be <= 8193", "insufficient_quota", "Your credit balance is too low",
+# "Incorrect API key provided", "The model `m` does not exist". What a limit of tokens a minute can
+# never let in ("Request too large") is no matter of waiting.
 _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tuple(
     (frozenset(statuses), re.compile(pattern, re.IGNORECASE), kind)
     for kind, statuses, pattern in (
@@ -81,27 +63,29 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
         ),
         (
             *(FailureKind.CONTENT_FILTERED, (400, 403, 500)),
-            r"content.(management|filter(ing)?|moderation|safety)\b|(input|was) flagged"
+            r"content.(management|filter(ing)?|moderation|safety|policy)|(input|was) flagged"
             r"|(requires|by) moderation|safety (system|filter)|inappropriate content|exists risk"
             r"|敏感",
         ),
         (
             *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429, 500)),
-            r"credit balance|current quota|insufficient.{0,9} (balance|credits?|funds|quota)"
+            r"credit balance|current quota|insufficient(_|.{0,9} )(balance|credits?|funds|quota)"
             r"|balance is (insufficient|too low)|(any|no|available|of) credits?\b|arrearage|余额"
-            r"|spend(ing)? (limit|cap|alert)|usage limits|(over|exceeded).?budget"
+            r"|spend(ing)?[ _](limit|cap|alert)|billing_|usage limits|(over|exceeded).?budget"
             r"|budget.{0,10}exceeded|free tier.{0,30}exhausted|key limit exceeded",
         ),
-        (FailureKind.RATE_LIMITED, (403, 500), r"rate.?limit|too many requests"),
         (FailureKind.BAD_REQUEST, (429,), r"request too large|must be reduced"),
+        (FailureKind.RATE_LIMITED, (403, 500), r"rate.?limit|too many requests"),
+        # Groq: what the model wrote is no call, or no JSON
+        (FailureKind.UNPARSABLE, (), r"tool_use_failed|json_validate_failed|output_parse_failed"),
         (
             *(FailureKind.AUTHENTICATION, (400, 500)),
-            r"api.?key (is )?(not valid|invalid|expired)|(invalid|incorrect|expired) api.?key",
+            r"api.?key (is )?(not valid|invalid|expired)|(invalid|incorrect|expired).api.?key",
         ),
         (
             *(FailureKind.MODEL_NOT_FOUND, (400, 500)),
             r"model\b.{0,200}((does )?not exist|not found|been decommissioned)|not a valid model"
-            r"|invalid model(:| name| id)|llm provider not provided",
+            r"|model_not_found|invalid model(:| name| id)|llm provider not provided",
         ),
     )
 )
@@ -207,17 +191,11 @@ def _codes(body: object) -> list[str]:
 
 def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
     """Return the kind of an API error by its codes, else by its status and message."""
-    # From the most specific word to the least: a vendor's code, a sentence that is known from
-    # servers without codes, the status, and the hundred that it belongs to.
-    codes = [*codes]
-    for code in codes:
-        kind = _BY_CODE.get(code)
-        # "server_error" says less than most statuses, "rate_limit_exceeded" no more than 429
-        says_little = kind in (FailureKind.SERVER, FailureKind.RATE_LIMITED)
-        if kind is not None and not (says_little and status in _BY_STATUS):
-            return kind
+    # From the most specific words to the least: codes, sentences known from servers without codes,
+    # the status, and the hundred that it belongs to.
+    code = " ".join(codes)
     for statuses, pattern, kind in _BY_TEXT:
-        if status in statuses and pattern.search(" ".join((*codes, message))):
+        if pattern.search(code) or (status in statuses and pattern.search(message)):
             return kind
     if status in _BY_STATUS:
         return _BY_STATUS[status]

@@ -38,10 +38,7 @@ _SPOKEN = re.compile(
     re.IGNORECASE,
 )
 # Keys of bodies: "retryDelay" (Google), "retry_after", "retry_after_ms", "retryAfterMs".
-_WAITS = re.compile(
-    r"retry[_-]?(?:delay|after|in)(?:[_-]?s(?:ec(?:ond)?s?)?|([_-]?ms|[_-]?milliseconds))?",
-    re.IGNORECASE,
-)
+_WAITS = re.compile(r"retry[_-]?(?:delay|after|in)(?:[_-]?s\w*|([_-]?m(?:illi)?s\w*))?", re.I)
 # names of the headers of OpenAI and compatible servers, and of Anthropic
 _FORMS = ("x-ratelimit-{field}-{resource}", "anthropic-ratelimit-{resource}-{field}")
 

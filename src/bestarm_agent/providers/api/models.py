@@ -81,7 +81,7 @@ class ApiModels(Provider[ApiOptions]):
         self._endpoints = find_endpoints(options, self.vendor)
         self._models: dict[str, ApiModel] = {}
         self._longest: Counter[str] = Counter()  # longest answers that exceeded their limit
-        self._excess = Counter[tuple[str, bool]]()  # tokens of a prompt above its bound
+        self._excess = Counter[tuple[str, bool]]()  # above bounds of prompts, by attachments
         self._untemplated: set[str] = set()  # models whose server has no chat template for them
         self._unpriced = ""  # why the proxy's prices are not known
 
@@ -249,7 +249,7 @@ class ApiModels(Provider[ApiOptions]):
         """Return the usage to charge; what exceeds the bound raises those of later calls."""
         usage = charged_usage(request, answer, bound, known.facts)
         if usage.input > bound.input:
-            self._excess[_kind(request)] += usage.input - bound.input
+            self._excess[request.model, bool(attachments(request))] += usage.input - bound.input
         # The next power of two: a server that ignores its limit does so by another amount each
         # time. So the bound rises a few times and not with every call, each of which would be
         # charged above what was reserved for it.
@@ -280,7 +280,7 @@ class ApiModels(Provider[ApiOptions]):
 
     def _max_usage(self, known: ApiModel, request: Request) -> Usage:
         extra = known.facts.extra_body  # may hold tools, which are part of the prompt
-        excess = self._excess[_kind(request)]
+        excess = self._excess[request.model, bool(attachments(request))]
         overhead = self.options.overhead_tokens + (len(canonical(extra).encode()) if extra else 0)
         of_image = (known.facts.image_tokens or IMAGE_TOKENS) + excess
         return Usage(
@@ -294,8 +294,3 @@ class ApiModels(Provider[ApiOptions]):
         tier = request.params.get("service_tier")
         stated_tier = tier if isinstance(tier, str) else None
         return known.price.bound(usage.input, usage.output, tier=stated_tier)
-
-
-def _kind(request: Request) -> tuple[str, bool]:
-    """Return what prompts exceed their bounds by alike: the model, and whether they hold images."""
-    return request.model, bool(attachments(request))

@@ -310,13 +310,9 @@ def notices(
         yield "names token counts that contradict each other; the largest reading is charged"
     if charged.output > bound.output:
         yield "generated more than max_tokens"
-    if charged.input > bound.input and attachments(request):
-        yield "took more tokens for images than `image_tokens` states; raise it in its options"
-    elif charged.input > bound.input:
-        yield (
-            "counts more tokens than its prompts have, so the server adds some of its own; raise "
-            "`overhead_tokens` in its options"
-        )
+    if charged.input > bound.input:  # images, or a prompt that the server puts before ours
+        what = "images than `image" if attachments(request) else "prompts than `overhead"
+        yield f"took more tokens for {what}_tokens` states; raise it in its options"
     if answer.model and not is_same_model(request.model, answer.model):
         if also == request.model:
             yield f"was answered by {answer.model:.100}, which is not the name asked for"
