@@ -227,7 +227,7 @@ class ChecksJudge(Group[ChecksOptions]):
         checks = []
         for i, entry in enumerate(written):
             try:
-                checks.append(self._one(entry))
+                checks.append(self._read_check(entry))
             except ConfigError as error:
                 message = f"check {i + 1}: {error}"
                 subject = "" if is_own else self._setup.subject
@@ -246,7 +246,7 @@ class ChecksJudge(Group[ChecksOptions]):
             )
         return checks
 
-    def _one(self, written: Json) -> Check:
+    def _read_check(self, written: Json) -> Check:
         given: dict[str, Any] = {written: None} if isinstance(written, str) else {}
         if isinstance(written, Mapping):
             given = dict(written)

@@ -173,7 +173,7 @@ def _decode(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
         ending(
             body.get("stop_reason"),
             words,
-            said=answer,
+            text=answer,
             calls=bool(calls),
             thinks=thinks,
             error=body.get("error"),

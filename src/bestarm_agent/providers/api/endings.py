@@ -73,7 +73,7 @@ def ending(
     reason: Json,
     words: Mapping[str, Finish],
     *,
-    said: str | None,
+    text: str | None,
     calls: bool,
     thinks: bool,
     error: Json = None,
@@ -84,7 +84,7 @@ def ending(
     Args:
         reason: to stop, as the server says; one without any is finished if it says something.
         words: further reasons, by the option ``finish``.
-        said: its text, which may be empty; None if it holds none.
+        text: what it says, which may be empty; None if it holds none.
         calls: whether it calls a tool.
         thinks: whether it holds thoughts.
         error: what it holds beside or in place of an answer.
@@ -100,7 +100,7 @@ def ending(
         return Ending(None, f"it ended with {native[:_SHOWN]!r}")
     if reason is None or (isinstance(reason, str) and reason.lower() in _NO_REASON):
         return (
-            Ending(Finish.STOP) if said or calls else Ending(None, "it says nothing, and not why")
+            Ending(Finish.STOP) if text or calls else Ending(None, "it says nothing, and not why")
         )
     word = letters(reason) if isinstance(reason, str) else ""
     declared = {letters(reason_declared): finish for reason_declared, finish in words.items()}
@@ -111,11 +111,11 @@ def ending(
     if finish is None:
         is_known = word in _FAILED
         return Ending(None, f"it ended with {excerpt!r}", unknown="" if is_known else excerpt)
-    # An answer may be empty (``said`` is ""): a model may stop at once. A message that holds no
+    # An answer may be empty (``text`` is ""): a model may stop at once. A message that holds no
     # text at all (None), no call and no thought is no answer, whatever its reason to stop; nor is
     # one without text that ended with a call, which the server could not read.
     is_call = "tool" in word or "function" in word
-    if finish is Finish.STOP and (said is None or (is_call and not said)) and not calls:
+    if finish is Finish.STOP and (text is None or (is_call and not text)) and not calls:
         if thinks:  # it ended while the model thought
             return Ending(Finish.LENGTH)
         return Ending(None, f"it says nothing, and ended with {excerpt!r}")

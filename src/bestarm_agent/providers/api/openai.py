@@ -131,7 +131,7 @@ def _answer(
     end = ending(
         _REFUSED if refusal else choice.get("finish_reason"),
         words,
-        said=refusal or content,
+        text=refusal or content,
         calls=bool(tool_calls),
         thinks=bool(thoughts or thinks),
         error=next(filter(None, errors), None),
@@ -225,8 +225,8 @@ def _input_items(message: dict[str, Json]) -> Iterator[dict[str, Json]]:
 def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
     output = objects_in(body.get("output"))
     # What a model remarks between its calls of tools is no part of its answer.
-    said = [item for item in output if item.get("phase") != "commentary"]
-    contents = [item.get("content") for item in said if item.get("type") == "message"]
+    answered = [item for item in output if item.get("phase") != "commentary"]
+    contents = [item.get("content") for item in answered if item.get("type") == "message"]
     parts = [part for content in contents for part in objects_in(content)]
     refusal = "".join(as_text(part.get("refusal")) or "" for part in parts)
     tokens = [token for part in parts for token in objects_in(part.get("logprobs"))]
