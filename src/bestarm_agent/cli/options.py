@@ -127,8 +127,7 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "rounds": Option("Most rounds of proposals.  [default: 4]", _AT_LEAST_1, "optimize.rounds"),
     "proposer_model": Option(
-        "Model that the proposer asks; default: the leader's.",
-        key="optimize.model",
+        "Model that the proposer asks; default: the leader's.", key="optimize.model"
     ),
     "baseline": Option(
         "What to compare with: a candidate's label, or a run's winner.", key="gate.baseline"

@@ -229,10 +229,7 @@ def progress_on(console: Console, display: str) -> Progress:
 
 
 async def run_shown(
-    study: Study,
-    extra: BudgetSpec | None,
-    progress: Progress,
-    drive: Drive = Study.run,
+    study: Study, extra: BudgetSpec | None, progress: Progress, drive: Drive = Study.run
 ) -> Standing:
     """Run a study and show its standing."""
     with progress:

@@ -208,12 +208,7 @@ def _costs(pair: PairOutcome) -> str:
     return f"{requests}{origin}, {pair.tokens:,} tokens, {price}, {pair.seconds:.2f} s"
 
 
-def export(
-    given: Given,
-    out: Path | None,
-    export_format: str | None,
-    texts: bool,
-) -> None:
+def export(given: Given, out: Path | None, export_format: str | None, texts: bool) -> None:
     """Export a run's scores, with texts page by page."""
     where, run = find_run(given.run, given.store)
     archive = Archive(where)
