@@ -53,7 +53,8 @@ def label(
         if out is None:
             raise ConfigError("--next is for a table; name it: --out todo.csv")
         n = asyncio.run(_write(where, run_id, count or _MOST_ROWS, out))
-        click.echo(f"written: {out}, {n} answers; fill in `score`, then: label --in {out}")
+        then = f"`bestarm-agent label {run_id} --in {out}`"
+        click.echo(f"written: {out}, {n} answers; fill in `score`, then {then}")
         return
     # the page changed the labels, so what they say is read again when it is closed
     elif not given.as_json:
