@@ -179,3 +179,10 @@ def test_options_decide_the_digest() -> None:
     digests = {judge(**options).digest for options in ({}, *others)}
     assert len(digests) == 5
     assert judge(arguments="exact").digest == judge().digest
+
+
+@pytest.mark.parametrize("given", [None, "null", "", "{}", {}])
+def test_a_call_without_arguments_is_written_in_many_ways(score_now: ScoreNow, given: Json) -> None:
+    judge = create_judge("tool-call", {}, Catalog())
+    reply = Reply("", tool_calls=(tool_call("now", given),))
+    assert score_now(judge, Example("1", {}, json.dumps([NOW])), reply).value == 1.0

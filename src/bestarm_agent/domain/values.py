@@ -309,7 +309,8 @@ class _CleanTexts:
 
 def tool_call(name: Json, arguments: Json, id: Json = None) -> dict[str, Json]:
     """Return a call of a tool in OpenAI's form, but for its arguments: see ``arguments_of``."""
-    function = {"name": str(name), "arguments": arguments_of(arguments)}
+    given = "{}" if arguments in (None, "null") else arguments  # of a tool that takes none
+    function = {"name": str(name), "arguments": arguments_of(given)}
     return {"id": id, "type": "function", "function": function}
 
 

@@ -120,6 +120,12 @@ def without_total(body: dict[str, Any], prompt: str, answer: str) -> None:
     body["usage"].pop("total_tokens")
 
 
+def longer(body: dict[str, Any], prompt: str, answer: str) -> None:
+    """Put a prompt of the server's own before ours, longer than any template's tokens."""
+    body["usage"][f"{prompt}_tokens"] += 400
+    body["usage"]["total_tokens"] += 400
+
+
 def failing(body: dict[str, Any], prompt: str, answer: str) -> None:
     """Bill what is no answer."""
     if "choices" in body:
@@ -129,7 +135,7 @@ def failing(body: dict[str, Any], prompt: str, answer: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["chat", "responses"])
-@pytest.mark.parametrize("odd", [beside, untold, without_total, failing])
+@pytest.mark.parametrize("odd", [beside, untold, without_total, failing, longer])
 def test_the_true_bill_stays_within_a_hard_cap(
     tmp_path: Path, form: str, odd: Callable[[dict[str, Any], str, str], None]
 ) -> None:
@@ -139,6 +145,7 @@ def test_the_true_bill_stays_within_a_hard_cap(
 
     def reshape(_call: Call, body: dict[str, Any]) -> dict[str, Any]:
         prompt, answer = (body["usage"][f"{name}_tokens"] for name in names)
+        prompt += 400 * (odd is longer)
         billed.append(prompt * 1 + answer * 5)  # millionths of a dollar
         if odd is not failing or len(billed) % 3 == 0:
             odd(body, *names)
